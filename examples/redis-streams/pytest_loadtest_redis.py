@@ -1,4 +1,4 @@
-"""Redis Streams as a kind of broker: a topic is a stream, a subscription is a consumer group."""
+"""Redis Streams as a kind of broker: a topic is a Redis stream, a subscription is a consumer group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pytest_loadtest.message.samples import Status
 from pytest_loadtest.profile.client import ClientSettings
 from pytest_loadtest.profile.fields import Count
 
-READ = 100  # messages of one XREADGROUP at most
+READ = 100  # maximum number of messages of one XREADGROUP
 KIND = DriverKind(
     name="redis",
     aliases=("redis-streams",),
@@ -45,7 +45,7 @@ class RedisSettings(ClientSettings):
 
     name: Literal["redis"] = "redis"
     max_pending_messages: Count = 1000
-    """Messages of one producer that the server has not answered."""
+    """Maximum number of messages of one producer that the server has not answered."""
 
     def window(self, partitions: int) -> int:
         return self.max_pending_messages
@@ -66,7 +66,7 @@ CHECKS = ((_partitions, ()),)
 
 
 def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
-    """Start redis-server on a free port of this machine. It keeps nothing, so it is not restarted."""
+    """Start redis-server on a free port of this machine. It saves nothing, so it cannot be restarted."""
     binary = shutil.which("redis-server")
     if binary is None:
         raise UnavailableError("no redis-server on the PATH", "apt-get install redis-server")
@@ -86,10 +86,10 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
 
 
 class Link:
-    """One connection that never blocks. Redis answers in order, so a reply is for the handler that waits longest."""
+    """A non-blocking connection. Redis replies in order, so a reply is for the handler that has waited longest."""
 
     def __init__(self, context: DriverContext, user: str, *, refusable: bool = False) -> None:
-        import hiredis  # on use: a profile of another kind does not need it
+        import hiredis  # here, because a profile of another kind does not need it
 
         url = urlsplit(context.target.url)
         self.user, self.failure, self.out, self._refusable, self._pack = user, "", bytearray(), refusable, hiredis.pack_command
@@ -98,15 +98,15 @@ class Link:
         self.socket = socket.socket(family)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.connect_ex(address)  # goes on by itself; commands wait in `out` meanwhile
+        self.socket.connect_ex(address)  # does not wait; until it is connected, commands wait in `out`
 
-    def ask(self, handler: Callable[[Any, int, Any], None] | None, kept: Any, *command: Any) -> None:
-        """Put a command behind the others. The handler gets the reply, the instant of its read, and ``kept``."""
+    def request(self, handler: Callable[[Any, int, Any], None] | None, kept: Any, *command: Any) -> None:
+        """Queue a command. The handler gets the reply, the time at which it was read, and ``kept``."""
         self.out += self._pack(command)
         self._waiting.append((handler, kept))
 
     def flush(self) -> None:
-        """Write what the socket takes now."""
+        """Write as much as the socket takes now."""
         try:
             while self.out:
                 del self.out[: self.socket.send(self.out)]
@@ -116,7 +116,7 @@ class Link:
             self.failure = str(error)
 
     def read(self) -> None:
-        """Read what came, and hand every whole reply to its handler."""
+        """Read from the socket, and pass every complete reply to its handler."""
         try:
             data = self.socket.recv(1 << 18)
         except OSError as error:
@@ -133,44 +133,44 @@ class Link:
 
 
 class Consumer(Link):
-    """Has one XREADGROUP waiting at the server at any time, for 100 ms at most, save while it is paused."""
+    """A consumer with one XREADGROUP waiting at the server, for at most 100 ms, unless it is paused."""
 
     def __init__(self, driver: RedisDriver, number: int, place: int) -> None:
         super().__init__(driver.context, f"consumer {number}")
         topology, self._driver = driver.context.topology, driver
         self.number, self.place, self.up = number, place, False
         self.paused = self.leaving = self._reading = False
-        self._held: list[tuple[bytes, list[bytes]]] = []  # id and fields of what came and was not handed over
+        self._held: list[tuple[bytes, list[bytes]]] = []  # id and fields of messages that were not handed over
         self._key = driver.keys[topology.topic_of_consumer(number)]
         self._group = f"{driver.context.run}-{topology.subscription_of_consumer(number)}"
-        self.ask(self._connected, None, "PING")
+        self.request(self._connected, None, "PING")
 
     def _connected(self, reply: Any, now: int, kept: Any) -> None:
         self.up = True
-        self.go_on(now)
+        self.proceed(now)
 
-    def go_on(self, now: int) -> None:
-        """Hand over what came, acknowledge it, and read on; or leave, with nothing under way that could be lost."""
+    def proceed(self, now: int) -> None:
+        """Hand over held messages, acknowledge them, and read on unless leaving. Messages under way are never lost."""
         if self.paused:
             return
         if self._held:
             held, self._held = self._held, []
             self._driver.arrivals.add(self.place, now, [fields[1] for _, fields in held])
-            self.ask(None, None, "XACK", self._key, self._group, *(entry for entry, _ in held))
+            self.request(None, None, "XACK", self._key, self._group, *(entry for entry, _ in held))
         if self.up and not self._reading and not self.leaving:
             self._reading = True
             reader = ("GROUP", self._group, f"c{self.place}", "COUNT", READ, "BLOCK", 100)
-            self.ask(self._came, None, "XREADGROUP", *reader, "STREAMS", self._key, ">")
+            self.request(self._received, None, "XREADGROUP", *reader, "STREAMS", self._key, ">")
         self.flush()
 
-    def _came(self, reply: Any, now: int, kept: Any) -> None:
+    def _received(self, reply: Any, now: int, kept: Any) -> None:
         self._reading = False
-        self._held += reply[0][1] if reply else []  # nil: nothing came in time
-        self.go_on(now)
+        self._held += reply[0][1] if reply else []  # nil: no message within 100 ms
+        self.proceed(now)
 
 
 class RedisDriver:
-    # See pytest_loadtest.drivers.base.Driver. One thread: select takes a thousand connections.
+    # See pytest_loadtest.drivers.base.Driver for the contract. select() limits it to about a thousand connections.
     def __init__(self, context: DriverContext) -> None:
         self.context, self._settings, self._topology = context, context.settings, context.topology
         self._links: list[Link] = []
@@ -218,13 +218,13 @@ class RedisDriver:
             if not 0 <= number < self._topology.all_consumers:
                 raise UsageError(f"consumer {number}: the run has those from 0 to {self._topology.all_consumers - 1}")
             consumer = Consumer(self, int(number), len(self._consumers))
-            for known in (self._consumers, self._joining, self._links):
-                known.append(consumer)
+            for group in (self._consumers, self._joining, self._links):
+                group.append(consumer)
 
     def attached(self) -> Joined | None:
-        done = [consumer for consumer in self._joining if consumer.up]
+        joined = [consumer for consumer in self._joining if consumer.up]
         self._joining = [consumer for consumer in self._joining if not consumer.up]
-        return Joined(*np.array([(one.number, one.place) for one in done], np.int32).T) if done else None
+        return Joined(*np.array([(consumer.number, consumer.place) for consumer in joined], np.int32).T) if joined else None
 
     def detach(self, places: Sequence[int]) -> None:
         for place in places:
@@ -238,12 +238,12 @@ class RedisDriver:
     def resume(self, places: Sequence[int]) -> None:
         for place in places:
             self._consumers[place].paused = False
-            self._consumers[place].go_on(self.context.clock())
+            self._consumers[place].proceed(self.context.clock())
 
     def open_producers(self, streams: Sequence[int]) -> None:
         self._producer, up = Link(self.context, f"producers of {len(streams)} streams", refusable=True), list[int]()
         self._links.append(self._producer)
-        self._producer.ask(lambda reply, now, kept: up.append(now), None, "PING")
+        self._producer.request(lambda reply, now, kept: up.append(now), None, "PING")
         self._wait(lambda: bool(up))
 
     def send(self, burst: Burst) -> Any:
@@ -256,25 +256,26 @@ class RedisDriver:
         numbers: dict[str, Any] = {"stream": stream, "seq": burst.seq[part], "intended": burst.intended[part], "payload": payload}
         bodies = payloads.whole_payloads(pool, envelope.encode_heads(pool, nonce=self.context.nonce, **numbers), payload)
         kept = list(zip(burst.row[part].tolist(), stream.tolist(), strict=True))
-        for start in range(0, len(part), 64):  # the first message of a large burst does not wait for the last
+        for start in range(0, len(part), 64):  # so that the first message of a large burst does not wait for the last
             burst.sent[part[start : start + 64]] = self.context.clock()
             for message, body in zip(kept[start : start + 64], bodies[start : start + 64], strict=True):
-                self._producer.ask(self._answered, message, "XADD", self.keys[self._topology.topic_of_stream(message[1])], "*", "p", body)
+                key = self.keys[self._topology.topic_of_stream(message[1])]
+                self._producer.request(self._answered, message, "XADD", key, "*", "p", body)
             self._producer.flush()
         return left if len(left) else None
 
     def _answered(self, reply: Any, now: int, kept: tuple[int, int]) -> None:
         self._answers.add_one(kept[0], now, Status.FAILED if isinstance(reply, Exception) else Status.ACKED)
         self._in_flight[kept[1]] -= 1
-        self._emptied[kept[1]] = now  # read only once nothing is in flight
+        self._emptied[kept[1]] = now  # used only when nothing is in flight
 
     def poll(self, timeout_ns: int) -> None:
         links = {link.socket: link for link in self._links}
-        readable, writable, _ = select.select(links, [end for end in links if links[end].out], (), max(timeout_ns, 0) / 1e9)
-        for end in writable:
-            links[end].flush()
-        for end in readable:
-            links[end].read()
+        readable, writable, _ = select.select(links, [sock for sock in links if links[sock].out], (), max(timeout_ns, 0) / 1e9)
+        for sock in writable:
+            links[sock].flush()
+        for sock in readable:
+            links[sock].read()
         if lost := self.disconnected():
             raise TargetError(f"lost {lost}")
 

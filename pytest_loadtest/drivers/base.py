@@ -108,6 +108,7 @@ class LiveRun:
     rate: float
 
 
+# Not frozen: the driver fills in two of the columns.
 @dataclass(slots=True)
 class Burst:
     """Messages that are due, from any of the worker's streams, in their intended order.
@@ -202,6 +203,7 @@ class DriverFacts:
 
 def add_worker_counts(facts: DriverFacts, workers: Iterable[DriverFacts | None]) -> DriverFacts:
     """Return the facts with the sums of the workers' counts; a count that no worker knows is None."""
+    # None and not 0: an unknown count must not look like "nothing was lost".
     reports = [report for report in workers if report is not None]
     losses = [report.losses for report in reports if report.losses is not None]
     forgotten = [report.forgotten for report in reports if report.forgotten is not None]
@@ -320,6 +322,7 @@ class Driver(Protocol):
         """
 
 
+# A protocol of its own, because a driver with one connection for each worker has no connections to pace.
 class PacedConnections(Protocol):
     """An additional method of drivers with one connection for each client: each connection starts at a given instant."""
 

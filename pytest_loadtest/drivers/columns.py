@@ -46,6 +46,7 @@ class AnswerColumns:
         """Return the answers since the last call as columns, or None."""
         if not self._row:
             return None
+        # Resends are rare: without any, the column is left out, and the dict costs nothing per answer.
         row, time, status, again = self._row, self._time, self._status, self._resends
         self._row, self._time, self._status, self._resends = [], [], [], {}
         resends = np.zeros(len(row), np.uint8) if again else None
@@ -81,6 +82,7 @@ class ArrivedMessages:
             return None
         place, time, payload, flag = self.place, self.time, self.payload, self.flags
         self.place, self.time, self.payload, self.flags = [], [], [], []
+        # The heads of all messages are joined, so that numpy copies them once.
         count, head = len(time), envelope.HEAD
         heads = np.frombuffer(b"".join([data[:head].ljust(head, b"\0") for data in payload]), np.uint8).reshape(count, head)
         flags = np.array(flag, np.int8)
@@ -104,6 +106,7 @@ def positions_without_room(stream: NDArray[np.integer], room: NDArray[np.int64])
     # Fast path, taken by nearly every burst: even if all messages were of one stream, they would fit.
     if not len(stream) or int(room.take(stream).min()) >= len(stream):
         return np.empty(0, np.int64)
+    # The rank of a message among those of its stream, by a stable sort that brings them together.
     order = np.argsort(stream, kind="stable")
     ordered = stream[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))

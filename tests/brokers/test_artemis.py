@@ -1,4 +1,4 @@
-"""What is particular to a real Artemis: its facts, its limits, and where it departs from MQTT; each driver test for both clients."""
+"""Properties of a real Artemis: facts, limits, and deviations from MQTT; each driver test with both clients."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def started(folder: Path, **settings: str) -> Iterator[brokers.Broker]:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
-    """One whose queues are short, and which drops what is beyond."""
+    """A broker with short queues that drops messages beyond them."""
     with started(tmp_path_factory.mktemp("artemis") / "broker", **SETTINGS) as running:
         yield running
 
@@ -63,8 +63,8 @@ def subject(broker: brokers.Broker, driver: Any, **given: Any) -> Subject:
     return Subject(driver=driver, target=TargetAddress(url=broker.facts.url), settings=MqttSettings.model_validate(given))
 
 
-def test_facts(broker: brokers.Broker) -> None:
-    """The report gets the version that runs and what decides results: persistence, journal, limits, memory."""
+def test_the_report_has_version_and_decisive_settings(broker: brokers.Broker) -> None:
+    """Persistence, journal, limits and memory."""
     facts = broker.facts
     assert (facts.name, facts.version, facts.mode, facts.evidence) == ("Artemis", artemis.JARS.version, "process", True)
     assert SETTINGS.items() <= facts.settings.items()
@@ -72,14 +72,14 @@ def test_facts(broker: brokers.Broker) -> None:
     assert broker.failure() is None
 
 
-def test_only_this_machine_reaches_it(broker: brokers.Broker) -> None:
-    """Its acceptor is on loopback, and it opens no console."""
+def test_only_this_machine_can_reach_it(broker: brokers.Broker) -> None:
+    """Its acceptor is on loopback, and there is no console."""
     assert broker.facts.pid is not None
     assert listening(broker.facts.pid) == {"127.0.0.1"}
 
 
-def test_a_setting_that_artemis_does_not_know(tmp_path: Path) -> None:
-    """Its own words, at once, and its log and configuration are kept."""
+def test_an_unknown_element_ends_the_start_with_the_error_of_artemis(tmp_path: Path) -> None:
+    """Its log and configuration are kept."""
     with (
         pytest.raises(TargetError, match=r"Artemis .* did not start: exited with status 1(?s:.*)starting with element .*no-such"),
         started(tmp_path, **{"no-such": "1"}),
@@ -89,15 +89,14 @@ def test_a_setting_that_artemis_does_not_know(tmp_path: Path) -> None:
 
 
 @both
-def test_a_limit_of_its_acceptor_is_known_before_load(broker: brokers.Broker, driver: Any) -> None:
-    """Messages that it would not take end the run before it begins."""
+def test_a_message_above_the_limit_of_the_acceptor_is_rejected_before_load(broker: brokers.Broker, driver: Any) -> None:
     with pytest.raises(TargetError, match=f"{PACKET} bytes at most"), rig(subject(broker, driver), mixed_pool()):
         pass
 
 
 @both
-def test_what_a_full_address_drops(broker: brokers.Broker, driver: Any) -> None:
-    """3 000 messages past a sleeping subscriber: all acknowledged, the first 1 000 delivered, in flight ones among them."""
+def test_a_full_address_drops_acknowledged_messages(broker: brokers.Broker, driver: Any) -> None:
+    """Of 3 000 messages for a sleeping subscriber the first 1 000 arrive, including those in flight."""
     with rig(subject(broker, driver, receiveMaximum=20)) as r:
         r.driver.pause(r.places)
         r.send(3 * QUEUED)
@@ -112,8 +111,8 @@ def test_what_a_full_address_drops(broker: brokers.Broker, driver: Any) -> None:
 
 @both
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_one_that_leaves_had_not_acknowledged_comes_again(broker: brokers.Broker, driver: Any, qos: int) -> None:
-    """At UNSUBSCRIBE Artemis gives it to the other one, at QoS 2 too, though it was on its way (MQTT 5, 3.10.4): duplicates, no loss."""
+def test_unacknowledged_messages_of_a_leaving_consumer_come_again(broker: brokers.Broker, driver: Any, qos: int) -> None:
+    """At UNSUBSCRIBE Artemis gives them to the other consumer, also at QoS 2 (against MQTT 5, 3.10.4): duplicates, no loss."""
     with rig(subject(broker, driver, qos=qos, sharedSubscription=True), consumers=2) as r:
         r.driver.pause(r.places[:1])
         r.send(200)

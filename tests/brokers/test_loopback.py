@@ -1,4 +1,4 @@
-"""The loopback relay as a process and its driver: the promises of a driver, and every fault exact."""
+"""The loopback relay as a process with its driver: the promises of a driver, and the exact number of every fault."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RELAY = [sys.executable, "-m", "pytest_loadtest.drivers.loopback.relay"]
 
 @contextmanager
 def relay(settings: dict[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A relay and its port; it ends when its standard input is closed."""
+    """Run a relay; closing its standard input ends it."""
     with subprocess.Popen([*RELAY, "--settings", json.dumps(settings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin and process.stdout
         yield process, json.loads(process.stdout.readline())["port"]
@@ -49,7 +49,7 @@ def subject_at(port: int, settings: LoopbackSettings) -> Subject:
 
 @pytest.fixture
 def relayed() -> Iterator[Callable[..., Subject]]:
-    """``relayed(lose_every=10)``: a subject with a relay of these settings."""
+    """``relayed(lose_every=10)`` returns a subject with a relay of these settings."""
     started = []
 
     def start(**settings: object) -> Subject:
@@ -70,7 +70,7 @@ def plain() -> Iterator[Subject]:
 
 
 def received(r: Rig, consumer: int = 0) -> list[int]:
-    """Sequences of one consumer in the order of arrival, copies of all streams."""
+    """Return the sequences of one consumer in order of arrival, over all streams."""
     return r.heads(consumer).seq.tolist()
 
 
@@ -80,25 +80,23 @@ def every(count: int, n: int) -> list[int]:
 
 @pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
 def test_loopback_keeps_the_promises_of_a_driver(check, plain):
-    """The driver passes the kit against a relay without faults."""
+    """Against a relay without faults."""
     check(plain)
 
 
-def test_loopback_keeps_them_with_delay_and_capacity(relayed):
-    """Neither a delay nor a capacity breaks a promise."""
+def test_loopback_keeps_the_promises_with_delay_and_capacity(relayed):
     check_driver(relayed(delay=2 * MILLISECOND, capacity=50_000, capacity_depth=10, max_pending_messages=70))
 
 
-def test_streams_are_shared_by_number(plain):
-    """Consumers of one subscription share its streams: stream modulo consumers."""
+def test_consumers_share_the_streams_by_number(plain):
+    """The consumer of a stream is stream modulo consumers."""
     with rig(plain, streams=5, consumers=2) as r:
         r.send(20)
         r.until(lambda: r.copies >= 100, "received")
         assert [sorted(set(r.heads(consumer).stream.tolist())) for consumer in range(2)] == [[0, 2, 4], [1, 3]]
 
 
-def test_runs_on_one_relay_do_not_meet(plain):
-    """Two runs with the same topics get their own messages only."""
+def test_runs_on_one_relay_do_not_share_topics(plain):
     with rig(plain) as one, rig(plain) as other:
         one.send(50)
         other.send(30)
@@ -107,8 +105,8 @@ def test_runs_on_one_relay_do_not_meet(plain):
         assert (received(one), received(other)) == (list(range(50)), list(range(30)))
 
 
-def test_lost_messages_are_acked_and_exactly_those_asked_for(relayed):
-    """Every 1000th of each stream is acked and never received; all else is received once."""
+def test_exactly_every_nth_message_is_lost(relayed):
+    """It is acked and never received; all others are received once."""
     with rig(relayed(lose_every=1000), streams=2) as r:
         r.send(3500)
         r.until(lambda: r.acked >= 7000 and r.copies >= 6994, "acked and received")
@@ -118,16 +116,16 @@ def test_lost_messages_are_acked_and_exactly_those_asked_for(relayed):
         assert len(heads.seq) == 6994
 
 
-def test_duplicates_are_exactly_those_asked_for(relayed):
-    """Every 500th comes twice, one copy behind the other."""
+def test_exactly_every_nth_message_is_duplicated(relayed):
+    """One copy follows the other."""
     with rig(relayed(duplicate_every=500)) as r:
         r.send(2000)
         r.until(lambda: r.copies >= 2004, "received")
         assert received(r) == sorted([*range(2000), *every(2000, 500)])
 
 
-def test_pairs_are_swapped_exactly_also_across_frames(relayed):
-    """Every third pair changes places, whichever messages share a frame."""
+def test_exactly_every_nth_pair_is_swapped(relayed):
+    """Whichever messages share a frame."""
     with rig(relayed(swap_every=3, max_pending_messages=7)) as r:
         r.send(600)
         r.until(lambda: r.copies >= 600, "received")
@@ -135,8 +133,7 @@ def test_pairs_are_swapped_exactly_also_across_frames(relayed):
         assert received(r) == wanted
 
 
-def test_half_a_pair_is_not_lost(relayed):
-    """The first of a pair whose second never comes is delivered after its time."""
+def test_half_a_pair_is_delivered_after_its_time(relayed):
     with rig(relayed(swap_every=1)) as r:
         burst = r.send(5)
         r.until(lambda: r.copies >= 5, "received")
@@ -145,8 +142,8 @@ def test_half_a_pair_is_not_lost(relayed):
 
 
 @pytest.mark.parametrize("pool", [None, mixed_pool()], ids=["one size", "mixed sizes"])
-def test_damaged_headers_are_corrupt_and_nothing_else_is(relayed, pool):
-    """Every 7th head is damaged, in each of its bytes in turn: all of them corrupt, never foreign and never ours."""
+def test_exactly_the_damaged_headers_are_corrupt(relayed, pool):
+    """Every 7th, each byte in turn; never foreign and never valid."""
     with rig(relayed(corrupt_header_every=7), pool) as r:
         r.send(700)
         r.until(lambda: r.copies >= 700, "received")
@@ -155,8 +152,8 @@ def test_damaged_headers_are_corrupt_and_nothing_else_is(relayed, pool):
         assert np.count_nonzero(kind == envelope.OURS) == 600
 
 
-def test_damaged_bodies_are_flagged_and_nothing_else_is(relayed):
-    """With checksums on, every 9th body is flagged; the heads are whole."""
+def test_exactly_the_damaged_bodies_are_flagged(relayed):
+    """With checksums, every 9th; the heads are intact."""
     with rig(relayed(corrupt_body_every=9), mixed_pool()) as r:
         r.send(450)
         r.until(lambda: r.copies >= 450, "received")
@@ -166,8 +163,8 @@ def test_damaged_bodies_are_flagged_and_nothing_else_is(relayed):
         assert received(r) == list(range(450))
 
 
-def test_all_faults_at_once_add_up(relayed):
-    """Each fault hits its own sequences whatever else is on; a lost message stays lost."""
+def test_all_faults_can_be_combined(relayed):
+    """Each selects its own sequences; a lost message stays lost."""
     settings = {"lose_every": 100, "duplicate_every": 50, "swap_every": 35, "corrupt_header_every": 70, "corrupt_body_every": 90}
     with rig(relayed(**settings), mixed_pool()) as r:
         r.send(3150)
@@ -185,8 +182,8 @@ def test_all_faults_at_once_add_up(relayed):
         assert np.array_equal(flags == Flag.CORRUPT, (arrived + 1) % 90 == 0)
 
 
-def test_faults_count_in_each_of_many_streams(relayed):
-    """Streams of several topics share every frame, and each subscription gets of each stream what the faults leave of it, in that order."""
+def test_faults_count_in_each_stream(relayed):
+    """Streams of several topics share every frame; each subscription gets each stream with its faults, in order."""
     settings = {"lose_every": 10, "duplicate_every": 15, "swap_every": 3, "corrupt_header_every": 14, "max_pending_messages": 17}
     order = [n + (n % 6 == 4) - (n % 6 == 5) for n in range(60)]
     kept = np.array([n for n in order if n % 10 != 9 for _ in range(1 + (n % 15 == 14))])
@@ -205,8 +202,8 @@ def test_faults_count_in_each_of_many_streams(relayed):
             assert np.count_nonzero(heads.kind == envelope.CORRUPT) == len(own) * np.count_nonzero(damaged)
 
 
-def test_twenty_thousand_consumers_are_opened_and_served(plain):
-    """As many topics, streams and consumers: each consumer gets the messages of its topic's stream."""
+def test_twenty_thousand_consumers_receive_their_messages(plain):
+    """With as many topics and streams."""
     with rig(plain, streams=20_000, topics=20_000) as r:
         assert r.places == list(range(20_000))
         r.send(2)
@@ -226,8 +223,7 @@ def test_twenty_thousand_consumers_are_opened_and_served(plain):
         assert np.array_equal(np.bincount(np.concatenate([part.consumer for part in r.received])), np.full(20_000, 3))
 
 
-def test_delay_holds_acks_and_copies_back(relayed):
-    """No ack and no copy comes before its delay."""
+def test_no_ack_and_no_copy_comes_before_the_delay(relayed):
     delay = 30 * MILLISECOND
     with rig(relayed(delay=delay)) as r:
         burst = r.send(100)
@@ -236,8 +232,8 @@ def test_delay_holds_acks_and_copies_back(relayed):
             assert np.all(times - burst.sent >= delay)
 
 
-def test_stall_stops_everything_from_its_start_to_its_end(relayed):
-    """What comes during the stall leaves when it ends, in order and unharmed."""
+def test_messages_during_a_stall_leave_at_its_end(relayed):
+    """In order and undamaged."""
     with rig(relayed(stall=Stall(at=0, duration=200 * MILLISECOND))) as r:
         burst = r.send(100)
         r.until(lambda: r.acked >= 100 and r.copies >= 100, "acked and received")
@@ -246,8 +242,8 @@ def test_stall_stops_everything_from_its_start_to_its_end(relayed):
         assert received(r) == list(range(100))
 
 
-def test_capacity_lets_no_more_through_than_it_says(relayed):
-    """At any time at most depth + capacity · time messages are acked, and a full window shows meanwhile."""
+def test_the_capacity_limits_the_messages_acked(relayed):
+    """At any time at most depth + capacity · time, while the window is full."""
     with rig(relayed(capacity=10_000, capacity_depth=100, max_pending_messages=500)) as r:
         burst = r.send(2000)
         r.until(lambda: r.acked >= 2000 and r.copies >= 2000, "acked and received")
@@ -257,8 +253,8 @@ def test_capacity_lets_no_more_through_than_it_says(relayed):
         assert burst.sent[-1] - burst.sent[0] >= (2000 - 500 - 100) * 1e9 / 10_000 * 0.99
 
 
-def test_a_full_window_fails_messages_when_it_must_not_block(relayed):
-    """With blockIfQueueFull off, everything is taken and what has no room comes back as failed, at once."""
+def test_without_blocking_a_message_beyond_the_window_fails_at_once(relayed):
+    """With blockIfQueueFull off, everything is taken."""
     subject = relayed(delay=50 * MILLISECOND, max_pending_messages=40, block_if_queue_full=False)
     with rig(subject) as r:
         burst = r.burst(100)
@@ -271,8 +267,7 @@ def test_a_full_window_fails_messages_when_it_must_not_block(relayed):
         assert received(r) == list(range(40))
 
 
-def test_only_what_has_no_room_in_its_own_stream_fails(relayed):
-    """With blockIfQueueFull off, of each stream the messages beyond its window fail, and those of other streams do not."""
+def test_without_blocking_only_messages_beyond_their_own_window_fail(relayed):
     subject = relayed(delay=50 * MILLISECOND, max_pending_messages=10, block_if_queue_full=False)
     with rig(subject, streams=3) as r:
         burst = r.burst(12)
@@ -284,8 +279,8 @@ def test_only_what_has_no_room_in_its_own_stream_fails(relayed):
         r.until(lambda: r.acked >= 24 and r.copies >= 24, "acked and received")
 
 
-def test_a_poll_ends_when_a_refused_stream_finds_room(relayed):
-    """However long it may wait, and though another stream with room was served meanwhile."""
+def test_poll_ends_when_a_stream_with_rejected_messages_has_room(relayed):
+    """Long before its time-out, also if another stream was answered before."""
     with rig(relayed(delay=50 * MILLISECOND, max_pending_messages=10), streams=2) as r:
         burst = r.burst(12, streams=[0])
         assert len(r.offer(burst)) == 2
@@ -297,7 +292,7 @@ def test_a_poll_ends_when_a_refused_stream_finds_room(relayed):
         r.until(lambda: r.acked >= 13 and r.copies >= 13, "acked and received")
 
 
-def test_consumers_that_the_run_does_not_have_are_refused(plain):
+def test_consumers_that_the_run_does_not_have_are_rejected(plain):
     """The error says which there are."""
     with rig(plain) as r, pytest.raises(UsageError, match="consumer 7: the run has those from 0 to 0"):
         r.driver.attach([0, 7])
@@ -305,7 +300,7 @@ def test_consumers_that_the_run_does_not_have_are_refused(plain):
 
 @pytest.fixture
 def dead() -> Iterator[Rig]:
-    """A rig with two streams whose relay was just killed."""
+    """A rig with two streams whose relay was killed."""
     with relay({}) as (process, port), rig(subject_at(port, LoopbackSettings()), streams=2) as r:
         assert r.driver.disconnected() is None
         process.kill()
@@ -313,8 +308,8 @@ def dead() -> Iterator[Rig]:
         yield r
 
 
-def test_poll_says_that_the_relay_is_gone(dead):
-    """Polling raises TargetError, again and again; disconnected names whose connection it was; closing does not hang."""
+def test_poll_raises_when_the_relay_is_lost(dead):
+    """At every call; disconnected() names the users of the connection, and close() does not hang."""
     with pytest.raises(TargetError, match=r"closed the connection|failed"):
         dead.until(lambda: False, "noticed")
     with pytest.raises(TargetError, match="lost"):
@@ -326,7 +321,7 @@ def test_poll_says_that_the_relay_is_gone(dead):
 
 @contextmanager
 def scripted() -> Iterator[tuple[LoopbackDriver, socket.socket]]:
-    """A driver with one stream and a consumer that it asked for, and the other end of its connection."""
+    """A driver with one stream and a requested consumer, and the other end of its connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         subject = subject_at(server.getsockname()[1], LoopbackSettings())
         driver = LoopbackDriver(context_of(subject, plain_pool()))
@@ -340,8 +335,7 @@ def scripted() -> Iterator[tuple[LoopbackDriver, socket.socket]]:
         driver.close()
 
 
-def test_answers_to_what_was_not_sent_are_an_error():
-    """A relay that acknowledges more than it got is none."""
+def test_answers_to_messages_that_were_not_sent_are_an_error():
     with scripted() as (driver, other):
         other.sendall(b"".join(frames.encode(Kind.ACK, {}, n=2)))
         with pytest.raises(TargetError, match="2 messages are acknowledged that were not sent"):
@@ -350,8 +344,8 @@ def test_answers_to_what_was_not_sent_are_an_error():
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
-def test_copies_that_contradict_their_sizes_are_an_error(size):
-    """However long they are: nothing of them is taken for a message."""
+def test_deliveries_that_do_not_match_their_sizes_are_an_error(size):
+    """Nothing of them counts as a message."""
     with scripted() as (driver, other):
         columns = {"place": [0], "size": [size - 1]}
         other.sendall(b"".join(frames.encode(Kind.DELIVER, columns, payloads=[memoryview(bytes(size))])))
@@ -362,15 +356,14 @@ def test_copies_that_contradict_their_sizes_are_an_error(size):
             driver.take()
 
 
-def test_send_says_that_the_relay_is_gone(dead):
-    """A producer that only sends learns it from the socket, long before its window is full."""
+def test_send_raises_when_the_relay_is_lost(dead):
+    """A producer learns it from the socket, long before its window is full."""
     with pytest.raises(TargetError, match="producers of streams 0, 1"):
         for first in range(900):
             dead.offer(dead.burst(1, first, streams=[0]))
 
 
-def test_an_address_without_relay_is_an_error(unused_port):
-    """The first contact says that nobody listens, and where."""
+def test_an_unreachable_relay_is_an_error_with_its_address(unused_port):
     with pytest.raises(TargetError, match=f"127.0.0.1:{unused_port}"), rig(subject_at(unused_port, LoopbackSettings())):
         pass
 
@@ -381,16 +374,14 @@ def unused_port() -> int:
         return int(server.getsockname()[1])
 
 
-def test_facts_name_the_faults(relayed):
-    """The report sees what the relay was asked to do."""
+def test_facts_have_the_faults_of_the_relay(relayed):
     with rig(relayed(delay=20 * MILLISECOND, lose_every=10)) as r:
         facts = r.driver.facts()
         assert facts.applied == {"maxPendingMessages": "1000", "blockIfQueueFull": "true", "delay": "20ms", "loseEvery": "10"}
         assert not facts.not_applied
 
 
-def test_nonsense_from_one_client_harms_only_that_client(plain):
-    """The relay closes a connection that speaks something else, and goes on."""
+def test_invalid_bytes_end_only_their_own_connection(plain):
     address = plain.target.url.removeprefix("loopback://").split(":")
     with rig(plain) as r, socket.create_connection((address[0], int(address[1]))) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n")
@@ -401,8 +392,8 @@ def test_nonsense_from_one_client_harms_only_that_client(plain):
 
 
 @pytest.mark.parametrize("how", ["terminate", "close stdin"])
-def test_relay_ends_when_told(how):
-    """SIGTERM and the end of its standard input end the relay in order."""
+def test_the_relay_ends_in_order(how):
+    """At SIGTERM, and at the end of its standard input."""
     with relay({}) as (process, _):
         assert process.stdin
         if how == "terminate":
@@ -412,15 +403,15 @@ def test_relay_ends_when_told(how):
         assert process.wait(10) == 0
 
 
-def test_relay_refuses_wrong_settings():
-    """A setting it does not know ends the relay before it listens, with the names it does know."""
+def test_the_relay_rejects_unknown_settings():
+    """Before it listens, with the names that it has."""
     done = subprocess.run([*RELAY, "--settings", '{"dealy": "1ms"}'], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert "dealy" in done.stderr and "delay" in done.stderr
 
 
-def test_relay_without_a_pipe_goes_on():
-    """Started with /dev/null for standard input, the relay does not take that for the end."""
+def test_the_relay_ignores_a_standard_input_that_is_not_a_pipe():
+    """Such as /dev/null."""
     with subprocess.Popen(RELAY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         assert process.stdout
         port = json.loads(process.stdout.readline())["port"]
@@ -431,8 +422,8 @@ def test_relay_without_a_pipe_goes_on():
         assert process.wait(10) == 0
 
 
-def test_bulk_goes_through_whole(plain):
-    """Megabytes in flight, far more than the socket buffers hold, arrive in order."""
+def test_megabytes_in_flight_arrive_in_order(plain):
+    """Far more than the socket buffers hold."""
     start = time.monotonic_ns()
     big = Subject(driver=LoopbackDriver, target=plain.target, settings=LoopbackSettings(max_pending_messages=3000))
     with rig(big, mixed_pool()) as r:

@@ -1,4 +1,4 @@
-"""Connections at a rate, against a real mosquitto: both clients begin each when it is due, and count from there."""
+"""Paced connections to a real mosquitto: both clients start each when it is due, and measure from there."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def started(folder: Path) -> Iterator[brokers.Broker]:
 
 
 def soon(rate: float, streams: int = STREAMS) -> Any:
-    """When each of so many connections is due, the first in a moment."""
+    """Return the instants at which so many connections are due, from now on."""
     return connect_times(time.monotonic_ns() + 100 * MILLISECOND, rate, np.arange(streams))
 
 
 def nothing() -> None:
-    """There is no other driver."""
+    """Do nothing: there is no other driver."""
 
 
-def test_none_is_begun_before_it_is_due(tmp_path: Path, client: str) -> None:
-    """Producers and consumers alike; each tells how long it took from then, and how late it was begun."""
+def test_no_connection_is_started_before_it_is_due(tmp_path: Path, client: str) -> None:
+    """Producers and consumers report how long they took from then, and how late they started."""
     with started(tmp_path) as broker:
         driver = made(broker.facts.url, client)
         for open_them, numbers in ((driver.open_consumers, range(20)), (driver.open_producers, range(20))):
@@ -75,8 +75,8 @@ def test_none_is_begun_before_it_is_due(tmp_path: Path, client: str) -> None:
     assert (found["connect"] > found["dial"]).all()
 
 
-def test_what_is_opened_next_is_not_paced(tmp_path: Path, client: str) -> None:
-    """Instants are of one call; later connections, and those that come again, count from their first packet."""
+def test_instants_apply_to_one_call(tmp_path: Path, client: str) -> None:
+    """Later connections and reconnects are measured from their first packet."""
     with started(tmp_path) as broker:
         driver = made(broker.facts.url, client)
         driver.pace(soon(1000, 3), nothing)
@@ -86,8 +86,8 @@ def test_what_is_opened_next_is_not_paced(tmp_path: Path, client: str) -> None:
         driver.close()
 
 
-def test_other_drivers_have_their_turn_meanwhile(tmp_path: Path, client: str) -> None:
-    """Between two that are due apart, what they have to send goes out and what came is read."""
+def test_other_drivers_are_polled_between_two_connections(tmp_path: Path, client: str) -> None:
+    """Their messages are sent and received."""
     with started(tmp_path) as broker:
         driver, turns = made(broker.facts.url, client), list[int]()
         due = soon(10, 2)
@@ -131,8 +131,8 @@ def test_latency_counts_from_the_instant_at_which_it_was_due(tmp_path: Path, cli
     assert np.median(found["dial"]) < np.median(waited_for_room), "the wait before a full set is told as the generator's own"
 
 
-def test_patience_is_as_long_as_the_gaps(tmp_path: Path, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting for the instant of the next one is no silence of the broker; a broker that says nothing is given up all the same."""
+def test_a_gap_between_two_connections_does_not_count_as_silence(tmp_path: Path, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that does not answer is still given up."""
     monkeypatch.setattr("pytest_loadtest.drivers.mqtt.clients.MqttClients.establish.__defaults__", (200 * MILLISECOND, None))
     with started(tmp_path) as broker:
         driver = made(broker.facts.url, client, 3)
@@ -149,8 +149,8 @@ def test_patience_is_as_long_as_the_gaps(tmp_path: Path, client: str, monkeypatc
         driver.close()
 
 
-def test_connections_that_were_lost_are_counted(tmp_path: Path, client: str) -> None:
-    """None before, and as many as were up when the broker was killed."""
+def test_lost_connections_are_counted(tmp_path: Path, client: str) -> None:
+    """None before, and all that were up when the broker was killed."""
     with started(tmp_path) as broker:
         driver = made(broker.facts.url, client, 5)
         driver.open_producers(range(5))

@@ -64,7 +64,7 @@ Driver = MqttDriverBase[Any]
 
 @pytest.fixture(autouse=True, params=DRIVERS)
 def client(request: pytest.FixtureRequest) -> None:
-    """Who talks to the broker in this test; see :func:`made`."""
+    """Choose the client that connects in this test; see :func:`make_driver`."""
     global _chosen  # noqa: PLW0603  # nearly every line here would carry it along
     _chosen = request.param
 
@@ -72,8 +72,8 @@ def client(request: pytest.FixtureRequest) -> None:
 _chosen = "library"
 
 
-def made(context: DriverContext) -> Driver:
-    """A driver of the client that is tested just now."""
+def make_driver(context: DriverContext) -> Driver:
+    """Make a driver with the client of the current test."""
     return DRIVERS[_chosen](context)
 
 
@@ -82,13 +82,13 @@ def settings(**given: Any) -> MqttSettings:
 
 
 def durable(version: str, prefix: str) -> MqttSettings:
-    """Settings whose sessions outlive their connections."""
+    """Return settings whose sessions outlive their connections."""
     return settings(protocolVersion=version, cleanStart=False, clientIdPrefix=prefix, sessionExpiry="1h")
 
 
 @contextmanager
 def started(folder: Path, kind: str = "mqtt", **lines: str) -> Iterator[brokers.Broker]:
-    """A mosquitto, or another broker, with these lines in its configuration."""
+    """Run mosquitto, or another broker, with these lines in its configuration."""
     with running(brokers.BrokerRequest(kind=kind, mode="process", folder=folder / "broker", settings=lines)) as broker:
         yield broker
 
@@ -120,13 +120,13 @@ def context(url: str, chosen: MqttSettings, run: str = "now", topics: int = 1) -
 
 
 class Sent:
-    """The messages that a driver took, and its answers to them."""
+    """The messages that a driver took, and their answers."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver, self._taken, self._acks = driver, 0, list[Acks]()
 
     def send(self, burst: Burst) -> int:
-        """How many of the messages were taken."""
+        """Send messages; return the number of those taken."""
         refused = self._driver.send(burst)
         taken = len(burst) - (0 if refused is None else len(refused))
         self._taken += taken
@@ -139,7 +139,7 @@ class Sent:
         return self._taken - sum(len(acks.row) for acks in self._acks)
 
     def answer(self, name: str) -> list[int]:
-        """One column of all answers, by row; ``resends`` are 0 where there are none."""
+        """Return one column of all answers, ordered by row; ``resends`` are 0 if there are none."""
         columns = [np.zeros(len(acks.row), np.uint8) if getattr(acks, name) is None else getattr(acks, name) for acks in self._acks]
         order = np.argsort(np.concatenate([acks.row for acks in self._acks]))
         found: list[int] = np.concatenate(columns)[order].tolist()
@@ -147,7 +147,7 @@ class Sent:
 
 
 def opened(driver: Driver) -> Sent:
-    """One consumer, and one stream to send."""
+    """Open one consumer and one stream."""
     assert driver.open_consumers([0]).tolist() == [0]
     driver.open_producers([0])
     return Sent(driver)
@@ -162,7 +162,7 @@ def until(driver: Driver, done: Callable[[], bool]) -> None:
 
 @contextmanager
 def visitor(url: str, client_id: str, version: str = "5", clean: bool = False, expiry: int = 3600) -> Iterator[paho.Client]:
-    """A client of somebody else, connected."""
+    """Connect another client, independent of the run."""
     answers: list[bool] = []
     v5 = version == "5"
     client = paho.Client(
@@ -202,7 +202,7 @@ def listen(client: paho.Client, done: Callable[[], bool]) -> None:
     scope="module",  # or pytest gives the broker the scope of what stands beside it, and starts one for each test
 )
 def test_keeps_the_promises_of_a_driver(broker: brokers.Broker, version: str, qos: int, check: Callable[[Subject], None]) -> None:
-    """Every check of the conformance kit, in each protocol version at each quality of service; on Artemis each of them once."""
+    """Every check of the kit, on mosquitto in each protocol version at each QoS; on Artemis each check at least once."""
     if broker.facts.name == "Artemis" and check in LEAVING:
         pytest.skip("consumers do not leave a shared subscription of Artemis without a trace: test_artemis.py")
     if broker.facts.name == "Artemis" and check is check_cleanup and qos == 0:
@@ -215,13 +215,12 @@ def test_keeps_the_promises_of_a_driver(broker: brokers.Broker, version: str, qo
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_runs_share_their_messages_with_no_other_run(broker: brokers.Broker, qos: int) -> None:
-    """Two runs with shared subscriptions on one existing topic: each gets everything, for the group is its own."""
+def test_a_run_does_not_share_messages_with_another_run(broker: brokers.Broker, qos: int) -> None:
+    """On one existing topic with shared subscriptions, each run receives everything: its groups contain its name."""
     check_existing_topic(subject(broker, settings(qos=qos, sharedSubscription=True), existing=f"plant/shared/{qos}"))
 
 
-def test_what_an_existing_topic_keeps_is_not_touched(broker: brokers.Broker) -> None:
-    """A retained message is there before, during and after a run."""
+def test_a_retained_message_of_an_existing_topic_survives_a_run(broker: brokers.Broker) -> None:
     with visitor(broker.facts.url, "keeper", clean=True, expiry=0) as client:
         kept = client.publish("plant/kept", b"state", qos=1, retain=True)
         listen(client, kept.is_published)
@@ -233,8 +232,8 @@ def test_what_an_existing_topic_keeps_is_not_touched(broker: brokers.Broker) -> 
 
 @on_mosquitto
 @pytest.mark.parametrize("qos", [1, 2])
-def test_one_that_leaves_takes_all_that_waits_for_it(broker: brokers.Broker, qos: int) -> None:
-    """Mosquitto gives nobody else what it holds for a client: 100 messages behind a Receive Maximum of 5 are taken before it goes."""
+def test_a_leaving_consumer_first_receives_everything_held_for_it(broker: brokers.Broker, qos: int) -> None:
+    """mosquitto gives it to no other client: 100 messages wait behind a Receive Maximum of 5."""
     chosen = settings(qos=qos, sharedSubscription=True, receiveMaximum=5)
     with rig(subject(broker, chosen), consumers=2) as r:
         r.driver.pause([0])
@@ -245,8 +244,8 @@ def test_one_that_leaves_takes_all_that_waits_for_it(broker: brokers.Broker, qos
         assert sorted(seq for i in (0, 1) for seq in r.heads(i).seq.tolist()) == list(range(200))
 
 
-def test_a_pause_outlives_keep_alive(broker: brokers.Broker) -> None:
-    """Three seconds of pause under keepAlive 1s cost no connection and no message."""
+def test_a_pause_may_be_longer_than_keep_alive(broker: brokers.Broker) -> None:
+    """Three seconds of pause with keepAlive 1s cost no connection and no message."""
     with rig(subject(broker, settings(keepAlive="1s", qos=0))) as r:
         r.driver.pause([0])
         r.send(10)
@@ -258,10 +257,10 @@ def test_a_pause_outlives_keep_alive(broker: brokers.Broker) -> None:
         assert "connectionsLost" not in r.driver.facts().applied
 
 
-def test_a_consumer_that_cannot_come_is_named(tmp_path: Path) -> None:
-    """attach() returns though the broker has gone; attached() raises with name and reason."""
+def test_a_consumer_that_cannot_be_attached_is_named(tmp_path: Path) -> None:
+    """attach() returns though the broker has ended; attached() raises with name and reason."""
     with started(tmp_path) as broker:
-        driver = made(context(broker.facts.url, settings(), topics=8))
+        driver = make_driver(context(broker.facts.url, settings(), topics=8))
         opened(driver)
         broker.stop()
         driver.attach([7])
@@ -270,16 +269,16 @@ def test_a_consumer_that_cannot_come_is_named(tmp_path: Path) -> None:
         driver.close()
 
 
-def test_more_clients_than_select_can_watch(broker: brokers.Broker) -> None:
-    """400 subscribers in one process each get every message; paho's own loop ends at about 340."""
+def test_400_subscribers_in_one_process_each_get_every_message(broker: brokers.Broker) -> None:
+    """paho's own loop ends at about 340."""
     with rig(subject(broker, settings()), subscriptions=400) as r:
         r.send(5)
         r.until(lambda: r.copies >= 2000, "received 400 times")
         assert all(len(r.column(place, "time")) == 5 for place in range(400))
 
 
-def test_more_clients_than_open_files_at_first(tmp_path: Path) -> None:
-    """A soft limit below the hard one is raised, for the broker too: 300 subscribers where 200 files might be open."""
+def test_the_limit_of_open_files_is_raised(tmp_path: Path) -> None:
+    """For driver and broker: 300 subscribers with a soft limit of 200 files."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))
     try:
@@ -291,8 +290,8 @@ def test_more_clients_than_open_files_at_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_earlier_run_in_a_durable_session_is_foreign(broker: brokers.Broker, version: str) -> None:
-    """With cleanStart off, what was kept for the same client of an earlier run arrives and is told apart by its nonce."""
+def test_messages_of_an_earlier_run_in_a_durable_session_are_foreign(broker: brokers.Broker, version: str) -> None:
+    """With cleanStart off, they arrive for the same client and are recognized by their nonce."""
     prefix = f"kept{version.replace('.', '')}"
     chosen = durable(version, prefix)
     earlier = context(broker.facts.url, chosen, run="earlier")
@@ -302,7 +301,7 @@ def test_an_earlier_run_in_a_durable_session_is_foreign(broker: brokers.Broker, 
         client.on_subscribe = lambda *_: subscribed.append(1)
         client.subscribe(old_topic, 1)
         listen(client, lambda: bool(subscribed))
-    driver = made(earlier)
+    driver = make_driver(earlier)
     driver.open_producers([0])
     sent = Sent(driver)
     assert sent.send(_burst(3)) == 3
@@ -310,7 +309,7 @@ def test_an_earlier_run_in_a_durable_session_is_foreign(broker: brokers.Broker, 
     driver.close()
 
     now = context(broker.facts.url, chosen, run="now")
-    driver = made(now)
+    driver = make_driver(now)
     assert opened(driver).send(_burst(2)) == 2
     kinds: list[int] = []
 
@@ -327,11 +326,11 @@ def test_an_earlier_run_in_a_durable_session_is_foreign(broker: brokers.Broker, 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_close_ends_durable_sessions(broker: brokers.Broker, version: str) -> None:
-    """After close, the broker has no session left under any of the run's client ids."""
+    """The broker then has no session with a client id of the run."""
     prefix = f"gone{version.replace('.', '')}"
     chosen = durable(version, prefix)
     ctx = context(broker.facts.url, chosen)
-    driver = made(ctx)
+    driver = make_driver(ctx)
     opened(driver)
     driver.close()
     for client_id in (f"{prefix}-c0", f"{prefix}-p0"):
@@ -340,9 +339,9 @@ def test_close_ends_durable_sessions(broker: brokers.Broker, version: str) -> No
 
 
 def test_cleanup_deletes_retained_messages(broker: brokers.Broker) -> None:
-    """A retaining run leaves nothing that a later subscriber would be sent."""
+    """A later subscriber receives none of them."""
     ctx = context(broker.facts.url, settings(retain=True), run="retained", topics=30)
-    driver = made(ctx)
+    driver = make_driver(ctx)
     driver.open_producers(range(30))
     sent = Sent(driver)
     assert sent.send(_burst(1, streams=30)) == 30
@@ -354,7 +353,7 @@ def test_cleanup_deletes_retained_messages(broker: brokers.Broker) -> None:
 
 
 def _retained(broker: brokers.Broker, topic_filter: str) -> list[str]:
-    """What the broker keeps; a message to the visitor itself shows that everything has come, of brokers that keep the order."""
+    """Return the retained messages; the visitor's own message shows that all have come, if the broker keeps the order."""
     found: list[str] = []
     with visitor(broker.facts.url, f"look-{secrets.token_hex(4)}", clean=True, expiry=0) as client:
         mark = f"mark/{secrets.token_hex(4)}"
@@ -367,7 +366,7 @@ def _retained(broker: brokers.Broker, topic_filter: str) -> list[str]:
 
 
 def _burst(count: int, first: int = 0, streams: int = 1) -> Burst:
-    """``count`` messages of each stream, in turns."""
+    """Build ``count`` messages of each stream, in turn."""
     seq = np.repeat(np.arange(first, first + count, dtype=np.int64), streams)
     row = first * streams + np.arange(len(seq), dtype=np.int64)
     stream = np.tile(np.arange(streams, dtype=np.int32), count)
@@ -375,10 +374,10 @@ def _burst(count: int, first: int = 0, streams: int = 1) -> Burst:
     return Burst(row=row, stream=stream, seq=seq, intended=seq.copy(), payload=np.zeros(len(seq), np.uint16), sent=sent, idle=idle)
 
 
-def test_a_message_sent_again_is_flagged(broker: brokers.Broker) -> None:
-    """What a hanging subscriber had not acknowledged when its connection broke comes again, flagged as redelivered; not by Artemis."""
+def test_a_redelivered_message_is_flagged(broker: brokers.Broker) -> None:
+    """Messages that a hanging subscriber had not acknowledged when its connection broke; not by Artemis."""
     ctx = context(broker.facts.url, settings(sessionExpiry="60s", receiveMaximum=5), run="again")
-    driver = made(ctx)
+    driver = make_driver(ctx)
     sent = opened(driver)
     driver.pause([0])
     assert sent.send(_burst(8)) == 8
@@ -401,11 +400,11 @@ def test_a_message_sent_again_is_flagged(broker: brokers.Broker) -> None:
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_broker_that_comes_back_gets_what_it_had_not_acknowledged(tmp_path: Path, version: str, qos: int) -> None:
-    """Killed in mid-run and started again: the loss is named while it lasts, every message is answered, later ones arrive."""
+def test_after_a_restart_of_the_broker_every_message_is_answered(tmp_path: Path, version: str, qos: int) -> None:
+    """Killed during the run: the loss is reported while it lasts, and later messages arrive."""
     with started(tmp_path / "first") as broker:
         ctx = context(broker.facts.url, settings(protocolVersion=version, qos=qos))
-        driver = made(ctx)
+        driver = make_driver(ctx)
         sent = opened(driver)
         assert sent.send(_burst(20)) == 20
         assert broker.facts.pid is not None
@@ -425,11 +424,11 @@ def test_a_broker_that_comes_back_gets_what_it_had_not_acknowledged(tmp_path: Pa
 
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_was_sent_again_is_told(tmp_path: Path, version: str, qos: int) -> None:
-    """Mosquitto stands still and dies with 20 messages that it never read: each was sent again once, the one that came later never."""
+def test_resends_are_reported(tmp_path: Path, version: str, qos: int) -> None:
+    """mosquitto stops and dies with 20 messages that it never read: each has one resend, a later message has none."""
     with started(tmp_path / "first") as broker:
         ctx = context(broker.facts.url, settings(protocolVersion=version, qos=qos))
-        driver = made(ctx)
+        driver = make_driver(ctx)
         sent = opened(driver)
         assert broker.facts.pid is not None
         os.kill(broker.facts.pid, signal.SIGSTOP)
@@ -446,7 +445,7 @@ def test_what_was_sent_again_is_told(tmp_path: Path, version: str, qos: int) -> 
 
 @contextmanager
 def _on_port(folder: Path, port: int) -> Iterator[None]:
-    """Another mosquitto on a port where one was."""
+    """Run another mosquitto on a port that was used before."""
     binary = mosquitto.find_mosquitto()
     assert binary is not None
     conf = folder / "second.conf"
@@ -464,11 +463,11 @@ def _sequences(driver: Driver, ctx: DriverContext) -> list[int]:
     return [] if received is None else envelope.decode_heads(received.heads, received.size, ctx.nonce).seq.tolist()
 
 
-def test_a_stopped_broker_holds_nobody_up(tmp_path: Path) -> None:
-    """While mosquitto stands still (SIGSTOP) the window fills and poll keeps its time; afterwards everything is answered."""
+def test_a_stopped_broker_does_not_block_poll(tmp_path: Path) -> None:
+    """While mosquitto is stopped (SIGSTOP) the window fills and poll returns in time; then everything is answered."""
     with started(tmp_path) as broker:
         ctx = context(broker.facts.url, settings())
-        driver = made(ctx)
+        driver = make_driver(ctx)
         sent = opened(driver)
         assert broker.facts.pid is not None
         os.kill(broker.facts.pid, signal.SIGSTOP)
@@ -487,10 +486,10 @@ def test_a_stopped_broker_holds_nobody_up(tmp_path: Path) -> None:
         driver.close()
 
 
-def test_a_broker_that_answers_no_ping_is_lost(tmp_path: Path) -> None:
-    """When mosquitto stands still, each connection is given up once a ping went unanswered for keepAlive; both come back afterwards."""
+def test_a_connection_without_an_answer_to_a_ping_is_lost(tmp_path: Path) -> None:
+    """mosquitto is stopped: connections are given up after keepAlive, and come back afterwards."""
     with started(tmp_path) as broker:
-        driver = made(context(broker.facts.url, settings(keepAlive="1s")))
+        driver = make_driver(context(broker.facts.url, settings(keepAlive="1s")))
         opened(driver)
         assert broker.facts.pid is not None
         os.kill(broker.facts.pid, signal.SIGSTOP)
@@ -504,13 +503,13 @@ def test_a_broker_that_answers_no_ping_is_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_refused_publish_has_failed(tmp_path: Path, qos: int) -> None:
-    """What the broker's access rules refuse comes back as FAILED, by PUBACK and by PUBREC, and frees the window."""
+def test_a_rejected_publish_has_failed(tmp_path: Path, qos: int) -> None:
+    """The broker's access rules reject it by PUBACK or PUBREC; it is FAILED and frees its window."""
     rules = tmp_path / "acl"
     rules.write_text("topic read #\n")
     with started(tmp_path, acl_file=str(rules)) as broker:
         ctx = context(broker.facts.url, settings(qos=qos))
-        driver = made(ctx)
+        driver = make_driver(ctx)
         driver.open_producers([0])
         sent = Sent(driver)
         assert sent.send(_burst(20)) == 20
@@ -529,21 +528,23 @@ def test_a_refused_publish_has_failed(tmp_path: Path, qos: int) -> None:
     ],
     ids=lambda value: next(iter(value), "nothing") if isinstance(value, dict) else None,
 )
-def test_what_the_broker_cannot_do_is_said_before_load(tmp_path: Path, lines: dict[str, str], asked: dict[str, Any], named: str) -> None:
-    """prepare() ends with an error that names the broker and what it lacks."""
+def test_a_missing_feature_of_the_broker_is_reported_before_load(
+    tmp_path: Path, lines: dict[str, str], asked: dict[str, Any], named: str
+) -> None:
+    """prepare() raises an error that names the broker and the feature."""
     with started(tmp_path, **lines) as broker:
-        driver = made(context(broker.facts.url, settings(**asked)))
+        driver = make_driver(context(broker.facts.url, settings(**asked)))
         with pytest.raises(TargetError, match=named) as raised:
             driver.prepare()
         assert broker.facts.url in str(raised.value)
         driver.close()
 
 
-def test_a_smaller_receive_maximum_of_the_broker_is_the_window(tmp_path: Path) -> None:
-    """The broker's Receive Maximum bounds the window, and the facts say so."""
+def test_a_lower_receive_maximum_of_the_broker_is_the_window(tmp_path: Path) -> None:
+    """The facts report it."""
     with started(tmp_path, max_inflight_messages="7") as broker:
         ctx = context(broker.facts.url, settings())
-        driver = made(ctx)
+        driver = make_driver(ctx)
         driver.open_producers([0])
         assert Sent(driver).send(_burst(20)) == 7
         assert driver.facts().applied["maxInflightMessages"] == "7 (the broker's Receive Maximum; requested 20)"
@@ -556,7 +557,7 @@ def test_a_lost_connection_is_told(broker: brokers.Broker) -> None:
     Artemis tells a client of MQTT 5 why it is thrown out, as the standard wants it, and then it is not dialled again.
     """
     ctx = context(broker.facts.url, settings(protocolVersion="3.1.1" if broker.facts.name == "Artemis" else "5"), run="twice")
-    driver = made(ctx)
+    driver = make_driver(ctx)
     driver.open_producers([0])
     with visitor(broker.facts.url, "lt-twice-p0"):
         until(driver, lambda: driver.disconnected() is not None)
@@ -567,37 +568,37 @@ def test_a_lost_connection_is_told(broker: brokers.Broker) -> None:
 
 
 @pytest.mark.parametrize("broker", [ARTEMIS], indirect=True)
-def test_a_client_id_in_use_is_told(broker: brokers.Broker) -> None:
-    """By a broker that says so: there is no use in throwing each other out for ever."""
-    driver = made(context(broker.facts.url, settings(), run="taken"))
+def test_a_client_id_in_use_ends_the_run(broker: brokers.Broker) -> None:
+    """If the broker reports it: both clients would disconnect each other at every reconnect."""
+    driver = make_driver(context(broker.facts.url, settings(), run="taken"))
     driver.open_producers([0])
     with visitor(broker.facts.url, "lt-taken-p0"), pytest.raises(TargetError, match="'lt-taken-p0' is in use by another client"):
         until(driver, lambda: False)
     driver.close()
 
 
-def test_nobody_listens() -> None:
-    """A target where nothing listens is a target error with the address and the system's word for it, and close still works."""
-    driver = made(context("mqtt://127.0.0.1:1", settings()))
+def test_an_unreachable_target_is_an_error_with_its_address() -> None:
+    """It has the system's reason, and close still works."""
+    driver = make_driver(context("mqtt://127.0.0.1:1", settings()))
     with pytest.raises(TargetError, match=r"mqtt://127\.0\.0\.1:1: Connection refused"):
         driver.prepare()
     driver.close()
     driver.close()
 
 
-def test_user_and_password(tmp_path: Path) -> None:
-    """The right password gets in, a wrong one is refused by name, and the password is in no fact."""
+def test_the_password_is_required_and_not_reported(tmp_path: Path) -> None:
+    """The right password connects, a wrong one is rejected, and no fact contains it."""
     file = tmp_path / "users"
     try:
         subprocess.run(["mosquitto_passwd", "-c", "-b", str(file), "anna", "right"], check=True, capture_output=True)
     except FileNotFoundError:
         pytest.skip("no mosquitto_passwd here")
     with started(tmp_path, allow_anonymous="false", password_file=str(file)) as broker:
-        driver = made(context(broker.facts.url, settings(username="anna", password="right")))
+        driver = make_driver(context(broker.facts.url, settings(username="anna", password="right")))
         driver.prepare()
         assert "right" not in str(driver.facts())
         driver.close()
-        wrong = made(context(broker.facts.url, settings(username="anna", password="wrong")))
+        wrong = make_driver(context(broker.facts.url, settings(username="anna", password="wrong")))
         with pytest.raises(TargetError, match="rejected the connection"):
             wrong.prepare()
         wrong.close()
@@ -605,7 +606,7 @@ def test_user_and_password(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for localhost that signs itself, and another one."""
+    """A self-signed certificate for localhost, and another one."""
     folder = tmp_path_factory.mktemp("certificates")
     for name in ("server", "other"):
         command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
@@ -619,8 +620,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_tls(tmp_path: Path, certificates: Path, qos: int) -> None:
-    """Over TLS with a client certificate, messages larger than a TLS record arrive whole; a broker that is not trusted is refused."""
+def test_messages_larger_than_a_tls_record_arrive_complete(tmp_path: Path, certificates: Path, qos: int) -> None:
+    """With a client certificate; a broker that is not trusted is rejected."""
     server = {"certfile": str(certificates / "server.crt"), "keyfile": str(certificates / "server.key")}
     with started(tmp_path, **server, cafile=str(certificates / "other.crt"), require_certificate="true") as broker:
         url = broker.facts.url.replace("mqtt://", "mqtts://")
@@ -633,7 +634,7 @@ def test_tls(tmp_path: Path, certificates: Path, qos: int) -> None:
             r.send(30)
             r.until(lambda: r.copies >= 30 and r.acked >= 30, "received and acked")
             assert not any(part.flags.any() for part in r.received)
-        distrusting = made(context(url, settings(tls={"caFile": str(certificates / "other.crt"), **mine})))
+        distrusting = make_driver(context(url, settings(tls={"caFile": str(certificates / "other.crt"), **mine})))
         with pytest.raises(TargetError, match="the broker's certificate is not trusted"):
             distrusting.prepare()
         distrusting.close()

@@ -1,4 +1,4 @@
-"""User properties and topic aliases of MQTT 5 on a real broker: what both clients send, and what a subscriber of somebody else gets."""
+"""User properties and topic aliases of MQTT 5 on a real broker: packets of both clients, and what another subscriber receives."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]
 
 @pytest.fixture(params=[PahoMqttDriver, NativeMqttDriver], ids=["library", "native"])
 def subject(request: pytest.FixtureRequest, broker: brokers.Broker) -> Callable[..., Subject]:
-    """A driver of either client, by its settings."""
+    """Make a subject with either client from its settings."""
     target = TargetAddress(url=broker.facts.url)
     return lambda **given: Subject(driver=request.param, target=target, settings=MqttSettings.model_validate(given))
 
 
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[BrokerSocket, packets.Publish]]:
-    """Every PUBLISH that goes out, with the connection that it goes over."""
+    """Record every PUBLISH with the connection that sends it."""
     found: list[tuple[BrokerSocket, packets.Publish]] = []
 
     def note(sock: BrokerSocket, data: bytes) -> None:
@@ -75,7 +75,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[BrokerSocket, packe
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_user_properties_arrive(subject: Callable[..., Subject], broker: brokers.Broker, qos: int) -> None:
-    """paho, which is no part of the run, gets the message with two user properties, under its topic, and so do the run's consumers."""
+    """Another client receives the message with two user properties under its topic, and so do the run's consumers."""
     arrived: list[tuple[str, Any]] = []
     visitor = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
     visitor.on_message = lambda _client, _data, message: arrived.append((message.topic, vars(message.properties)["UserProperty"]))
@@ -108,7 +108,7 @@ def _listen(client: paho.Client, done: Callable[[], bool]) -> None:
 def test_the_topic_is_named_once_in_a_connection(
     subject: Callable[..., Subject], published: list[tuple[BrokerSocket, packets.Publish]], qos: int
 ) -> None:
-    """The first message of each of two streams has topic and alias, those after it the alias alone; all arrive."""
+    """The first message of each stream has topic and alias, later ones the alias alone; all arrive."""
     with rig(subject(qos=qos, topicAliasMaximum=5), streams=2, topics=2, run="once") as r:
         r.send(30)
         r.until(lambda: r.copies >= 60, "received")
@@ -120,10 +120,10 @@ def test_the_topic_is_named_once_in_a_connection(
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_new_connection_knows_no_alias(
+def test_after_a_reconnect_the_first_message_names_the_topic(
     subject: Callable[..., Subject], broker: brokers.Broker, published: list[tuple[BrokerSocket, packets.Publish]], qos: int
 ) -> None:
-    """Five messages wait for a broker that stands still when the connection breaks: sent again, the first of them names the topic."""
+    """Five messages are sent again after a connection to a stopped broker broke."""
     assert broker.facts.pid is not None
     with rig(subject(qos=qos, topicAliasMaximum=1, userProperties=1, sessionExpiry="60s"), run="anew") as r:
         r.send(1)
@@ -146,7 +146,7 @@ def test_a_new_connection_knows_no_alias(
 
 
 def test_a_broker_that_allows_no_alias_gets_the_topic(subject: Callable[..., Subject], tmp_path: Path) -> None:
-    """Facts say that it is not applied, and everything arrives."""
+    """The facts report that the setting is not applied, and everything arrives."""
     request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto", settings={"max_topic_alias": "0"})
     none = brokers.start(request, lambda _: None)
     try:
@@ -161,8 +161,8 @@ def test_a_broker_that_allows_no_alias_gets_the_topic(subject: Callable[..., Sub
         none.stop()
 
 
-def test_properties_count_for_the_largest_packet(subject: Callable[..., Subject], tmp_path: Path) -> None:
-    """A message that fits without its user properties does not with them, which is said before load."""
+def test_user_properties_count_for_the_largest_packet(subject: Callable[..., Subject], tmp_path: Path) -> None:
+    """A message that fits only without them is an error before load."""
     request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto", settings={"max_packet_size": "300"})
     small = brokers.start(request, lambda _: None)
     try:

@@ -1,4 +1,4 @@
-"""MQTT over TLS on a real mosquitto, for everybody and for subscribers alone: what passes, and what a user hears of what does not."""
+"""MQTT over TLS on a real mosquitto, for all clients and for subscribers only: what passes, and the errors of what does not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DRIVERS: list[Any] = []
 
 @pytest.fixture(autouse=True, params=[PahoMqttDriver, NativeMqttDriver], ids=["library", "native"])
 def under_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The driver that connects."""
+    """Choose the driver that connects."""
     DRIVERS.append(request.param)
     yield
     DRIVERS.pop()
@@ -48,7 +48,7 @@ def under_test(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @contextmanager
 def secured(folder: Path, wanted: Tls | None = None, lines: dict[str, str] | None = None, **security: Any) -> Iterator[Broker]:
-    """:param wanted: version and ciphers. :param lines: of the broker's configuration."""
+    """Run a broker. :param wanted: version and ciphers. :param lines: lines of its configuration."""
     asked = brokers.BrokerRequest(
         kind="mqtt", mode="auto", folder=folder / "brokér", security=SecuritySection(**security), tls=wanted, settings=lines or {}
     )
@@ -58,7 +58,7 @@ def secured(folder: Path, wanted: Tls | None = None, lines: dict[str, str] | Non
 
 @pytest.fixture(scope="module")
 def for_subscribers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """As TPUT.BROADCAST has it: plain publishers, subscribers with TLS 1.3."""
+    """A broker as in TPUT.BROADCAST: plain publishers, and subscribers with TLS 1.3."""
     with secured(tmp_path_factory.mktemp("subscribers"), Tls(version="TLSv1.3", ciphers=CIPHER), tls="subscribers") as broker:
         yield broker
 
@@ -76,7 +76,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def settings_of(broker: Broker, *, qos: int = 1, **tls: Any) -> MqttSettings:
-    """What the run would give its clients, and what the user says of TLS."""
+    """Return the settings that the run gives its clients, with those of the user."""
     return MqttSettings(tls=Tls(**tls).with_files(broker.facts.client["tls"]), qos=qos)
 
 
@@ -89,22 +89,22 @@ def subject(broker: Broker, settings: MqttSettings, target: TargetAddress | None
 
 
 def carries(subject: Subject) -> str:
-    """Messages go through. :returns: what was agreed on."""
+    """Send messages through; return the negotiated version and cipher."""
     with rig(subject) as r:
         r.send(MESSAGES)
         r.until(lambda: r.acked == r.copies == MESSAGES, "all acknowledged and received")
         return str(r.driver.facts().applied["tlsNegotiated"])
 
 
-def refused(subject: Subject, kind: type[LoadtestError] = TargetError) -> str:
-    """What a user hears before any load."""
+def rejected(subject: Subject, kind: type[LoadtestError] = TargetError) -> str:
+    """Return the error that a user gets before any load."""
     with pytest.raises(kind) as raised, rig(subject):
         pass
     return str(raised.value)
 
 
 def answers_plain(url: str | None) -> bool:
-    """Whether what listens there answers to MQTT without TLS."""
+    """Return True if the address answers to MQTT without TLS."""
     assert url is not None
     host, _, port = url.partition("://")[2].partition(":")
     with socket.create_connection((host, int(port)), 10) as connection:
@@ -118,8 +118,8 @@ def answers_plain(url: str | None) -> bool:
 # subscribers alone
 
 
-def test_what_is_open(for_subscribers: Broker) -> None:
-    """A plain port for publishers and a TLS one for subscribers; the report's settings name version and ciphers, and no key."""
+def test_there_is_a_plain_port_for_publishers_and_a_tls_port_for_subscribers(for_subscribers: Broker) -> None:
+    """The report has version and ciphers, and no key."""
     facts = for_subscribers.facts
     assert (answers_plain(facts.url), answers_plain(facts.subscriber_url)) == (True, False)
     told = {key: facts.settings[key] for key in ("security", "tls_version", "ciphers_tls1.3")}
@@ -128,25 +128,24 @@ def test_what_is_open(for_subscribers: Broker) -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_plain_publishers_and_subscribers_over_tls(for_subscribers: Broker, qos: int) -> None:
-    """Every QoS; what was agreed on is told."""
+def test_plain_publishers_reach_subscribers_over_tls(for_subscribers: Broker, qos: int) -> None:
+    """At every QoS; the negotiated version and cipher are reported."""
     assert carries(subject(for_subscribers, settings_of(for_subscribers, qos=qos))) == f"TLSv1.3 {CIPHER}"
 
 
-def test_sessions_are_ended_where_their_clients_connected(for_subscribers: Broker, tmp_path: Path) -> None:
-    """Each at its own address: the publishers' answers no TLS."""
+def test_sessions_are_ended_at_the_address_of_their_clients(for_subscribers: Broker, tmp_path: Path) -> None:
+    """The publishers' address does not answer to TLS."""
     durable = settings_of(for_subscribers).model_copy(update={"clean_start": False, "session_expiry": 3600 * 10**9})
     carries(subject(for_subscribers, durable.model_copy(update={"client_id_prefix": f"own-{tmp_path.name}"})))
 
 
 @pytest.mark.parametrize("lost", ["url", "subscriber_url"])
-def test_nobody_listens_at_one_of_two_addresses(for_subscribers: Broker, lost: str) -> None:
-    """It is said which."""
+def test_an_unreachable_one_of_two_addresses_is_named(for_subscribers: Broker, lost: str) -> None:
     target, (port,) = target_of(for_subscribers), free_ports(1)
     dead = {"url": f"mqtt://127.0.0.1:{port}", "subscriber_url": f"mqtts://127.0.0.1:{port}"}[lost]
     key = {"url": "target.url", "subscriber_url": "target.subscriberUrl"}[lost]
     given = {"url": target.url, "subscriber_url": target.subscriber_url, lost: dead}
-    said = refused(subject(for_subscribers, settings_of(for_subscribers), TargetAddress(**given)))
+    said = rejected(subject(for_subscribers, settings_of(for_subscribers), TargetAddress(**given)))
     assert said == f"{key} {dead}: Connection refused"
     if lost == "subscriber_url":
         asked = brokers.BrokerRequest(kind="mqtt", mode="url", folder=Path("unused"), url=target.url, subscriber_url=dead)
@@ -154,47 +153,47 @@ def test_nobody_listens_at_one_of_two_addresses(for_subscribers: Broker, lost: s
             brokers.start(asked, lambda _: None)
 
 
-def test_addresses_of_somebody_elses_broker(for_subscribers: Broker) -> None:
-    """Both are looked at, and told to the drivers."""
+def test_both_addresses_of_an_external_broker_are_checked(for_subscribers: Broker) -> None:
+    """And passed to the drivers."""
     facts = for_subscribers.facts
     asked = brokers.BrokerRequest(kind="mqtt", mode="url", folder=Path("unused"), url=facts.url, subscriber_url=facts.subscriber_url)
     told = brokers.start(asked, lambda _: None).facts
     assert (told.url, told.subscriber_url, told.local) == (facts.url, facts.subscriber_url, True)
 
 
-def test_wrong_authority(for_subscribers: Broker, stranger: Path) -> None:
-    """The client does not trust the broker: the file that should hold the authority is named, and the address of the two."""
-    said = refused(subject(for_subscribers, settings_of(for_subscribers, ca_file=f"{stranger}/ca.pem")))
+def test_a_broker_of_another_authority_is_not_trusted(for_subscribers: Broker, stranger: Path) -> None:
+    """The error names the file that should contain the authority, and the address."""
+    said = rejected(subject(for_subscribers, settings_of(for_subscribers, ca_file=f"{stranger}/ca.pem")))
     assert said.startswith(f"{for_subscribers.facts.subscriber_url}: probe for subscribers: the broker's certificate is not trusted")
     assert said.endswith(f"driver.tls.caFile ({stranger}/ca.pem) must contain the authority that signed it")
 
 
-def test_a_certificate_that_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not the authority that is wrong."""
+def test_an_expired_certificate_is_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The authority is not blamed."""
     monkeypatch.setattr(certificates, "LASTS", timedelta(hours=-1))
     with secured(tmp_path, tls=True) as broker:
-        assert "the broker's certificate is not valid now (certificate has expired): renew it" in refused(
+        assert "the broker's certificate is not valid now (certificate has expired): renew it" in rejected(
             subject(broker, settings_of(broker))
         )
 
 
-def test_wrong_host_name(for_subscribers: Broker) -> None:
-    """A name that the certificate has not is refused, and taken where the profile says so."""
+def test_a_host_name_that_is_not_in_the_certificate_is_rejected(for_subscribers: Broker) -> None:
+    """It is accepted if the profile says so."""
     facts = for_subscribers.facts
     target = TargetAddress(url=facts.url, subscriber_url=str(facts.subscriber_url).replace("127.0.0.1", NEITHER))
-    said = refused(subject(for_subscribers, settings_of(for_subscribers), target))
+    said = rejected(subject(for_subscribers, settings_of(for_subscribers), target))
     assert said.endswith(f"'{NEITHER}': connect by a name in the certificate, or write driver.tls.insecure: true")
     carries(subject(for_subscribers, settings_of(for_subscribers, insecure=True), target))
 
 
 def test_tls_to_the_plain_port(for_subscribers: Broker) -> None:
     target = TargetAddress(url=for_subscribers.facts.url.replace("mqtt:", "mqtts:"))
-    said = refused(subject(for_subscribers, settings_of(for_subscribers), target))
+    said = rejected(subject(for_subscribers, settings_of(for_subscribers), target))
     assert said.endswith("without an answer: does its port speak TLS? If not, write mqtt:// in place of mqtts://")
 
 
-def test_connections_go_out_from_many_addresses(for_subscribers: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As plain ones do: ports do not run out. paho's clients are too few to need it."""
+def test_tls_connections_have_many_source_addresses(for_subscribers: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like plain ones, so that ports suffice; the paho client has too few connections to need it."""
     if DRIVERS[-1] is PahoMqttDriver:
         return
     monkeypatch.setattr(broker_socket, "EACH_SOURCE", 1)
@@ -206,8 +205,8 @@ def test_connections_go_out_from_many_addresses(for_subscribers: Broker, monkeyp
 # everybody, by certificates
 
 
-def test_right_certificate(by_certificate: Broker) -> None:
-    """The run's clients have one; nobody else can read its key, which goes with the broker."""
+def test_the_right_client_certificate_is_accepted(by_certificate: Broker) -> None:
+    """Only its owner can read the key, which is deleted with the broker."""
     facts = by_certificate.facts
     assert (facts.url.partition(":")[0], facts.subscriber_url) == ("mqtts", None)
     assert facts.settings["security"] == "TLS, tls authentication"
@@ -217,27 +216,27 @@ def test_right_certificate(by_certificate: Broker) -> None:
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_missing_certificate(by_certificate: Broker, version: str) -> None:
-    """With TLS 1.3 a broker says so only when the client takes itself to be connected."""
+def test_a_missing_client_certificate_is_explained(by_certificate: Broker, version: str) -> None:
+    """In TLS 1.3 a broker reports it after the client considers itself connected."""
     without = MqttSettings(tls=Tls(ca_file=by_certificate.facts.client["tls"].ca_file, version=version))  # type: ignore[arg-type]
-    said = refused(subject(by_certificate, without))
+    said = rejected(subject(by_certificate, without))
     assert "the broker requires a client certificate" in said
     assert said.endswith("write driver.tls: {certFile: …, keyFile: …}")
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_certificate_of_a_stranger(by_certificate: Broker, stranger: Path, version: str) -> None:
-    """The right name, signed by somebody whom the broker does not trust."""
+def test_a_client_certificate_of_another_authority_is_rejected(by_certificate: Broker, stranger: Path, version: str) -> None:
+    """It has the right name."""
     files = KeyPair.below(stranger, "client")
     theirs = settings_of(by_certificate, cert_file=str(files.certificate), key_file=str(files.key), version=version)
-    said = refused(subject(by_certificate, theirs))
+    said = rejected(subject(by_certificate, theirs))
     assert f"the broker rejects the client certificate {files.certificate} (" in said
 
 
-def test_plain_client(by_certificate: Broker) -> None:
-    """mqtt:// where the port speaks TLS."""
+def test_a_plain_client_at_a_tls_port_is_explained(by_certificate: Broker) -> None:
+    """With mqtt:// in the address."""
     target = TargetAddress(url=by_certificate.facts.url.replace("mqtts:", "mqtt:"))
-    said = refused(subject(by_certificate, MqttSettings(), target))
+    said = rejected(subject(by_certificate, MqttSettings(), target))
     assert said.startswith(f"{target.url}: probe: ")
     assert said.endswith("write mqtts://")
     remedy = r"write mqtts://, or target: \{security: \{tls: true\}\} for a broker that the run starts"
@@ -248,27 +247,26 @@ def test_plain_client(by_certificate: Broker) -> None:
 # versions and ciphers
 
 
-def test_tls_1_2(old: Broker) -> None:
-    """The cipher that both sides were told."""
+def test_tls_1_2_uses_the_cipher_of_both_sides(old: Broker) -> None:
     assert old.facts.settings["ciphers"] == OLD_CIPHER
     assert carries(subject(old, settings_of(old, version="TLSv1.2", ciphers=OLD_CIPHER))) == f"TLSv1.2 {OLD_CIPHER}"
     assert carries(subject(old, settings_of(old, ciphers=OLD_CIPHER))) == f"TLSv1.2 {OLD_CIPHER}", "the cipher says which version"
 
 
-def test_a_version_that_the_broker_has_not(for_subscribers: Broker) -> None:
-    said = refused(subject(for_subscribers, settings_of(for_subscribers, version="TLSv1.2")))
+def test_a_version_that_the_broker_does_not_have_is_named(for_subscribers: Broker) -> None:
+    said = rejected(subject(for_subscribers, settings_of(for_subscribers, version="TLSv1.2")))
     assert "the broker has none of the TLS versions that the client offers" in said
     assert said.endswith("driver.tls allows TLSv1.2")
 
 
-def test_a_cipher_that_the_broker_has_not(old: Broker, for_subscribers: Broker) -> None:
-    """TLS 1.2: nothing comes to be. TLS 1.3: the broker's choice is not the profile's, and both are named."""
+def test_a_cipher_that_the_broker_does_not_have_is_named(old: Broker, for_subscribers: Broker) -> None:
+    """TLS 1.2 fails in the handshake; in TLS 1.3 the broker's choice is compared with the profile, and both are named."""
     other = "ECDHE-RSA-AES128-GCM-SHA256"
-    said = refused(subject(old, settings_of(old, ciphers=other)))
+    said = rejected(subject(old, settings_of(old, ciphers=other)))
     assert "the broker has none of the ciphers that the client offers" in said
     assert said.endswith(f"driver.tls.ciphers is {other}")
     other = "TLS_AES_128_GCM_SHA256"
-    said = refused(subject(for_subscribers, settings_of(for_subscribers, ciphers=other)))
+    said = rejected(subject(for_subscribers, settings_of(for_subscribers, ciphers=other)))
     assert f"the broker chose the cipher {CIPHER}, driver.tls.ciphers is {other}" in said
     assert said.endswith("set them at the broker")
 
@@ -276,8 +274,8 @@ def test_a_cipher_that_the_broker_has_not(old: Broker, for_subscribers: Broker) 
 # files
 
 
-def test_files_that_cannot_be_used(by_certificate: Broker, stranger: Path, tmp_path: Path) -> None:
-    """Each is named before anybody connects."""
+def test_a_file_that_cannot_be_used_is_named(by_certificate: Broker, stranger: Path, tmp_path: Path) -> None:
+    """Before any client connects."""
     client, empty = str(stranger / "client.pem"), tmp_path / "empty.pem"
     empty.touch()
     for files, wanted in (
@@ -296,7 +294,7 @@ def test_files_that_cannot_be_used(by_certificate: Broker, stranger: Path, tmp_p
         assert wanted in str(raised.value)
 
 
-def test_lines_of_the_profile_that_keys_of_the_run_replace(tmp_path: Path) -> None:
+def test_certificates_of_the_profile_are_rejected_with_keys_of_the_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="certfile of mosquitto is chosen per run"), secured(tmp_path, lines={"certfile": "x"}, tls=True):
         pass
 
@@ -305,7 +303,7 @@ def test_lines_of_the_profile_that_keys_of_the_run_replace(tmp_path: Path) -> No
 
 
 def test_a_restart_keeps_keys_and_ports(tmp_path: Path) -> None:
-    """Clients come back to what they knew, and lose nothing."""
+    """Clients reconnect and lose nothing."""
     with secured(tmp_path, lines={"persistence": "true"}, tls="subscribers", auth="tls") as broker:
         before = broker.facts
         files = {path: path.read_bytes() for path in Path(before.client["tls"].ca_file).parent.iterdir()}

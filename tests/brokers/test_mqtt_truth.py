@@ -1,4 +1,4 @@
-"""A broker that drops after it has acknowledged: the driver must show exactly that, neither more nor less."""
+"""A broker that drops messages after acknowledging them: the driver must report exactly those losses."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SENT = 5_000
 IN_FLIGHT, QUEUED = 20, 1_000  # the subscriber's Receive Maximum; mosquitto's max_queued_messages
 
 
-def test_a_subscriber_that_sleeps_loses_what_its_queue_does_not_hold(tmp_path: Path) -> None:
-    """5 000 QoS 1 messages past a sleeping subscriber: all acknowledged, the first 1 020 delivered, 3 980 dropped by mosquitto's count."""
+def test_a_sleeping_subscriber_loses_exactly_what_its_queue_cannot_hold(tmp_path: Path) -> None:
+    """Of 5 000 acknowledged messages at QoS 1 the first 1 020 arrive; mosquitto counts 3 980 as dropped."""
     request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto")
     broker = brokers.start(request, lambda _: None)
     try:
@@ -51,8 +51,8 @@ def test_a_subscriber_that_sleeps_loses_what_its_queue_does_not_hold(tmp_path: P
 
 
 @pytest.mark.parametrize("client", ["library", "native"])
-def test_how_long_opening_took_is_told_of_every_client_of_the_run(tmp_path: Path, client: str) -> None:
-    """Each connected once, consumers subscribed once; a client that only looks whether the broker is there does not count."""
+def test_opening_times_have_every_client_of_the_run(tmp_path: Path, client: str) -> None:
+    """One connect each, and one subscribe of each consumer; a probe of the broker does not count."""
     broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"), lambda _: None)
     try:
         began = time.monotonic_ns()
@@ -67,7 +67,7 @@ def test_how_long_opening_took_is_told_of_every_client_of_the_run(tmp_path: Path
 
 
 def _dropped(url: str, expected: int) -> int:
-    """The broker's own count, once it has stopped being less than expected: it is published once a second."""
+    """Return the broker's own count once it has reached the expected one; it is published every second."""
     seen: list[int] = []
     client = paho.Client(CallbackAPIVersion.VERSION2)
     client.on_message = lambda _client, _data, message: seen.append(int(message.payload))

@@ -70,6 +70,7 @@ class Batch:
             return [self.payload.data]
         if not len(index):
             return []
+        # Neighbours whose payloads lie one after the other are one buffer.
         breaks = np.flatnonzero(np.diff(index) != 1) + 1
         size = int(self.size[0])
         if len(breaks) > 1 and size < _COPY_BELOW and (self.size == size).all():
@@ -133,6 +134,7 @@ class DelayQueue:
 
     def add(self, batch: Batch, due: NDArray[np.int64]) -> None:
         """Add messages. :param due: int64 ns of the relay's clock, for each message."""
+        # Sorted once here, so that release() only splits at one position.
         order = np.argsort(due, kind="stable")
         self._push(batch.take(order), due[order])
 
@@ -154,4 +156,5 @@ class DelayQueue:
             batches.append(ready)
             times.append(due[:count])
             self._push(rest, due[count:])
+        # A stable sort: messages with the same due time leave in order of arrival.
         return join_batches(batches).take(np.argsort(np.concatenate(times), kind="stable")) if batches else None

@@ -110,7 +110,8 @@ class RelayConsumers:
         self.connection.send(frames.encode(kind, {"place": np.asarray(places, np.int32)}))
 
     def arrived(self, frame: Frame, now: int) -> None:
-        """Handle DELIVER; it is decoded later, together with others."""
+        """Handle DELIVER."""
+        # Decoded when the engine takes messages: many frames at once cost hardly more than one.
         self._undecoded.append((frame, now))
 
     def _decode(self) -> None:

@@ -126,6 +126,7 @@ class LoopbackDriver:
 
         :raises TargetError: the connection is lost.
         """
+        # A worker without streams and consumers has no connection, but the engine still polls its driver.
         if self._connection is None:
             time.sleep(timeout_ns / 1e9)
             return
@@ -138,6 +139,7 @@ class LoopbackDriver:
     def _read(self, connection: RelayConnection, timeout_ns: int) -> bool:
         """Write and read once; return True if a stream with rejected messages has room now."""
         room = False
+        # After an inconsistent frame nothing that follows can be trusted, so the connection counts as failed.
         try:
             for frame, now in connection.wait(timeout_ns / 1e9):
                 room |= self._dispatch(frame, now)

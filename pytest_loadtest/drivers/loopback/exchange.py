@@ -92,6 +92,7 @@ class Exchange:
         due = []
         while self._pending and self._pending[0].time <= now:
             due.append(heapq.heappop(self._pending))
+        # An ACK only has a number: a client knows its messages by the order of sending. So one frame acknowledges neighbouring batches.
         for sender, pending in itertools.groupby(due, lambda pending_batch: pending_batch.sender):
             self._post(sender, frames.encode(Kind.ACK, {}, n=sum(len(pending_batch.batch) for pending_batch in pending)))
         for pending_batch in due:
@@ -120,6 +121,7 @@ class Exchange:
         """Pause, resume or remove consumers; messages that waited for them go to them, or to the others of their subscription."""
         if kind is Kind.PAUSE:
             self._consumers.pause(changed, True)
+        # Flags and rows change first, so that the held messages go to consumers that can take them.
         elif kind is Kind.RESUME:
             self._consumers.pause(changed, False)
             for batch, of in self._held.take(changed):
@@ -133,6 +135,7 @@ class Exchange:
 
     def _produce(self, sender: int, frame: Frame, now: int) -> None:
         columns = frame.columns
+        # The sender is part of the producer: runs on an existing topic have streams with the same numbers.
         stream = columns["stream"]
         topic = np.remainder(stream, frame.topics, dtype=np.int64)
         topic += frame.topic + self._run(frame)
@@ -268,6 +271,7 @@ class SubscriptionTable:
         """
         routes = self._arranged()
         slot = routes.find(topic)
+        # Fast path: with one subscription for each topic every message has one recipient, and no index is needed.
         message: Index = None
         subscription = routes.first.take(slot)
         if only is not None or routes.most_subscriptions > 1:
@@ -286,6 +290,7 @@ class SubscriptionTable:
 
     def _arranged(self) -> _Routes:
         if self._routes is None:
+            # Sorted like this, the consumers of a subscription have consecutive rows, in the order of their indexes.
             table = self._table
             self._table = table = table[np.lexsort((table["consumer"], table["subscription"], table["topic"]))]
             self._note_paused()
@@ -368,6 +373,7 @@ class HeldCopies:
 
     def add(self, batch: Batch, keys: NDArray[np.int64]) -> None:
         """Add a batch with one message for each of these consumers."""
+        # During a long pause many small batches arrive. Joined, they cost one entry and one search in take().
         if self._copies and len(self._copies[-1][0].payload) < _SMALL:
             last, of = self._copies.pop()
             batch, keys = join_batches([last, batch]), np.concatenate([of, keys])

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 HOLD: Final = SECOND  # time for which the first message of a pair waits for the second
 # Messages that the capacity releases within one millisecond leave together at its end.
 _GRAIN: Final = MILLISECOND
+# XOR with a constant that is not 0 changes any byte.
 _DAMAGE: Final = 0x55
 
 
@@ -128,6 +129,7 @@ class Gate:
         time = self._relay_time(arrival - self._first)
         if self._faults.capacity is None:
             return [(self._resume(time + self._faults.delay), n)]
+        # All n messages in one computation: the bucket's state after them is one number.
         interval = 1e9 / self._faults.capacity
         self._ideal = max(self._ideal, time)
         taken = np.maximum(time, self._ideal + (np.arange(n) - (self._faults.capacity_depth - 1)) * interval)
@@ -173,6 +175,7 @@ def delivery_order(faults: Faults, batch: Batch) -> Index:
         pair = _hits(seq[1:], 2 * faults.swap_every) & (seq[1:] == seq[:-1] + 1) & (producer[1:] == producer[:-1])
         first, second = by[:-1][pair], by[1:][pair]
         index[first], index[second] = second, first
+    # After the swaps, and before the duplicates: a lost message is lost wherever it is, and has no copies.
     if faults.lose_every is not None:
         index = index[~_hits(batch.seq[index], faults.lose_every)]
     if faults.duplicate_every is not None:
@@ -190,6 +193,7 @@ class HalfPairs:
 
     def complete(self, batch: Batch, now: int) -> Batch:
         """Return the messages to deliver now: those that waited for a message of ``batch``, and ``batch`` without those that must wait."""
+        # Any message of the same stream ends the wait; delivery_order() swaps the two only if they are a pair.
         ended = np.isin(self._batch.producer, batch.producer)
         whole = join_batches([self._batch.where(ended), batch])
         waits = self._wait(whole)

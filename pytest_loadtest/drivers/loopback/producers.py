@@ -69,6 +69,7 @@ class RelayProducers:
         return None
 
     def _hand_over(self, burst: Burst, slot: NDArray[np.int32]) -> None:
+        # A copy, because the engine overwrites the burst's columns after send().
         self._unanswered.append((burst.row.copy(), slot))
         size = self._packer.pool.sizes.take(burst.payload)
         if len(burst) * self._packer.largest <= frames.PORTION:
@@ -140,6 +141,7 @@ class StreamWindows:
     # So messages are counted by stream only when there are more, and then for many bursts and answers in one call of numpy.
 
     def __init__(self, streams: Sequence[int], size: int) -> None:
+        # A worker's share is every n-th stream of the run: with n as the step, the columns have no gaps.
         numbers = np.sort(np.asarray(streams, np.int64))
         self._step = int(np.gcd.reduce(np.diff(numbers))) if len(numbers) > 1 else 1
         self._first = int(numbers[0]) // self._step
@@ -160,6 +162,7 @@ class StreamWindows:
 
     def admit(self, slot: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
         """Take the messages that have room, in this order; return ``(idle, rejected)`` as in :meth:`Driver.send`."""
+        # Streams with an empty window have the time of their last answer, the others 0. With nothing in flight all are empty.
         idle = self._answered.take(slot)
         if self._total:
             idle *= self._counted().take(slot) == self._size
@@ -180,6 +183,7 @@ class StreamWindows:
 
     def _reject(self, slot: Slots) -> NDArray[np.int64] | None:
         """Give back the room of admitted messages that exceed their window; return their positions, or None."""
+        # All messages of the burst were admitted: a negative room shows by how many a stream exceeds its window.
         room = self._counted()
         if int(room.take(slot).min()) >= 0:
             return None

@@ -82,6 +82,7 @@ class Relay:
                     self._accept()
                 elif not os.read(descriptor, 4096):
                     return
+            # Frames of one round are gathered for each connection, and written with one system call.
             self._exchange.release(time.monotonic_ns())
             self._flush()
 
@@ -103,6 +104,7 @@ class Relay:
         self._reading.append(connection.descriptor)
 
     def _read(self, connection: Connection) -> None:
+        # One read in each round, so that a busy client does not delay the others.
         try:
             count = connection.socket.recv_into(connection.inbox.space())
             now = time.monotonic_ns()
@@ -162,6 +164,7 @@ def run_relay(argv: Sequence[str]) -> int:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, _end)
     with socket.create_server(("127.0.0.1", options.port), backlog=128) as listener, closing(Relay(listener, faults)) as relay:
+        # The pipe is closed when the parent ends, however it ends. A terminal or /dev/null says nothing about a parent.
         if stat.S_ISFIFO(os.fstat(0).st_mode):
             relay.watch(0)
         print(json.dumps({"port": listener.getsockname()[1]}), flush=True)

@@ -153,6 +153,7 @@ class MqttDriverBase(ABC, Generic[C]):
 
         :raises TargetError: the broker cannot be reached, rejects the client, or lacks a feature.
         """
+        # Publishers and subscribers may have different addresses, so each address gets a probe.
         probes = [self._clients.make_passing("probe", "probe")]
         if self._context.target.subscriber_url is not None:
             probes.append(self._clients.make_passing("probe for subscribers", "probe-subscriber", consumer=True))

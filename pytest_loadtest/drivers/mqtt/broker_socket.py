@@ -75,6 +75,7 @@ class BrokerSocket:
         if source is not None:
             self._socket.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
             self._socket.bind((source, 0))
+        # A non-blocking connect nearly always ends as EINPROGRESS; epoll then reports its result.
         error = self._socket.connect_ex(endpoint.address)
         if error not in (0, errno.EINPROGRESS):
             self._socket.close()

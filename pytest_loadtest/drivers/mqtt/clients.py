@@ -82,6 +82,7 @@ class MqttClients(Generic[C]):
         return replace(self._options, clean_start=True, session_expiry=0, user_properties=0, topic_alias_maximum=0)
 
     def _connect(self, name: str, client_id: str, subscription: str | None, options: ClientOptions, *, consumer: bool) -> C:
+        # Addresses are resolved once for all clients of the driver.
         if self._endpoints is None:
             self._endpoints = find_endpoints(self._context)
         endpoint = self._endpoints.consumers if consumer else self._endpoints.producers
@@ -108,6 +109,7 @@ class MqttClients(Generic[C]):
 
         :raises TargetError: a connection is rejected, or none comes up for ``patience`` ns plus the longest gap between two instants.
         """
+        # A paced connection may legitimately stay silent until the next one is due, so the longest gap is added to the patience.
         loop = self._running()
         loop.failed = None
         if pace is None:

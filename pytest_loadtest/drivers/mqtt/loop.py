@@ -145,6 +145,7 @@ class Loop:
             self._tend(now)
             if not self._turns:
                 self._wait(self._next(deadline) - now)
+            # At the deadline the remaining turns wait for the next poll, so that no connection is starved.
             while self._turns:
                 connection, sock, mask = self._turns.popleft()
                 connection.turn(sock, mask)
@@ -172,6 +173,7 @@ class Loop:
         self._turn_all(self._epoll.poll(0))
 
     def _turn_all(self, events: list[tuple[int, int]]) -> None:
+        # The socket is kept with the turn: when the turn comes, the connection may have ended or been dialled again.
         for fd, mask in events:
             connection = self._connections[fd]
             if connection.socket is not None:

@@ -86,6 +86,7 @@ class Inbound:
         self._last = last, decoded
 
     def _decode(self, data: bytes) -> _Decoded:
+        # The answers to all packets of a read are written with one system call.
         used, messages, answers, others = read_packets(data, self._version)
         exact, owed = [], []
         for qos, _, packet_id, _, _ in messages:
@@ -176,6 +177,7 @@ class ArrivalColumns:
         number, time, arrivals = zip(*waiting, strict=True)
         self._grow(max(number))
         place = self._places.take(number)
+        # A broker may send messages before the engine knows the place of their consumer.
         placed = place != _NOWHERE
         if not placed.all():
             self._waiting = list(compress(waiting, ~placed))
