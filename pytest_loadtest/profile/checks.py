@@ -12,7 +12,7 @@ from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import able, labels, load_reference
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.payloads import CHECKSUM, parse_range
-from pytest_loadtest.profile import delay, judging, skew, traffic
+from pytest_loadtest.profile import judging, skew, traffic
 from pytest_loadtest.profile.fields import MOST_DURATION, spelling
 from pytest_loadtest.profile.judging import CONNECTING, sections
 from pytest_loadtest.profile.model import LARGEST, Profile
@@ -259,7 +259,6 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Problem]], tuple[str, ...]], ..
     *judging.CHECKS,
     *traffic.CHECKS,
     *CONNECT_CHECKS,
-    *delay.CHECKS,
     *skew.CHECKS,
     *judging.ABORT_CHECKS,
     *judging.WINDOW_CHECKS,

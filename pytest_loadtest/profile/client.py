@@ -1,4 +1,4 @@
-"""What every ``driver`` section has: the keys of all kinds, and what other code may ask of a kind's settings."""
+"""The base of every ``driver`` section: keys that all kinds have, and the methods that other code may call on a kind's settings."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ ANY_NAME = "host names in certificates were not checked, so another host with a 
 class ClientSettings(Section):
     """The base of every kind's settings model, which adds ``name: Literal["its name"]`` and its own keys.
 
-    The methods say what the rest of the package needs to know of a client that is set up so. A model overrides those whose answer here is
-    not true for it; :meth:`window` and :meth:`receive_window` it must.
+    The methods describe a client with these settings to the rest of the package. A model overrides those whose default is not true for
+    it; it must override :meth:`window` and :meth:`receive_window`.
     """
 
     if TYPE_CHECKING:
         name: str
 
     order_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys of ``driver`` that :meth:`unordered` reads: where one of them is wrong, order is not checked."""
+    """Keys of ``driver`` that :meth:`unordered` reads: if one of them is invalid, order is not checked."""
     acknowledging_keys: ClassVar[tuple[str, ...]] = ()
-    """The same for :attr:`unacknowledged`."""
+    """Keys of ``driver`` that :attr:`unacknowledged` reads."""
 
     client: Literal["library", "native"] | None = None
-    """library: the broker's own Python client. native: ours, on the wire protocol. Left out, the plan chooses, and says why."""
+    """library: the broker's own Python client. native: ours, on the wire protocol. Default: the plan chooses, and shows why."""
     strict_tuning: bool = False
     """A key that the client cannot apply is an error instead of a note in plan and report."""
 
@@ -49,106 +49,103 @@ class ClientSettings(Section):
         """The descriptor of its kind."""
         return kind_of(self.name)
 
-    # --- what bounds the load
+    # --- limits of the load
 
     def window(self, partitions: int) -> int:
-        """Messages of one producer in flight at most; 0: memory alone bounds them."""
+        """Return the largest number of messages in flight of one producer; 0: only memory limits them."""
         raise NotImplementedError
 
     def receive_window(self, partitions: int) -> int:
-        """Messages prefetched by one consumer at most."""
+        """Return the largest number of messages that one consumer prefetches."""
         raise NotImplementedError
 
     @property
     def memory_limit(self) -> int | None:
-        """Bytes in flight over all producers of a worker; None: only the number of messages bounds them."""
+        """Largest number of bytes in flight over all producers of a worker; None: only the number of messages limits them."""
         return None
 
     def connections(self, producers: int, consumers: int, workers: int) -> int:
-        """Connections to the target: one for each producer and each consumer."""
+        """Return the number of connections to the target: by default one for each producer and each consumer."""
         return producers + consumers
 
     @property
     def connection_rate(self) -> float | None:
-        """Connections opened per second, over all workers; None: as fast as they come."""
+        """Connections opened per second over all workers; None: as fast as possible."""
         return None
 
     @property
     def incomplete_messages(self) -> int | None:
-        """Messages that one consumer and partition may have incomplete, where larger ones than the broker takes are sent in chunks.
-
-        None: each message is sent in one piece.
-        """
+        """Largest number of incomplete chunked messages of one consumer and partition; None: no message is sent in chunks."""
         return None
 
     def batch(self, rate: float, partitions: int, size: float, *, keyed: bool) -> float:
-        """Approximate number of messages that share a batch, at least 1.
+        """Return the approximate number of messages in a batch, at least 1.
 
-        :param rate: msg/s of one producer, above 0. :param size: mean bytes of a message. :param keyed: messages have keys.
+        :param rate: msg/s of one producer, above 0. :param size: mean size of a message in bytes. :param keyed: messages have keys.
         """
         return 1.0
 
     @property
     def cost_variant(self) -> str:
-        """What the cost of a message depends on besides the client: ``qos1``. Empty: on nothing."""
+        """The setting, besides the client, that the cost of a message depends on (``qos1``); empty if there is none."""
         return ""
 
-    # --- what can be judged
+    # --- objectives that can be judged
 
     def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
-        """Why order cannot be judged, and what to write instead; None: it can.
+        """Return why order cannot be judged, and what to write instead; None if it can.
 
-        :param consumers: of one subscription. :param keyed: messages have keys.
+        :param consumers: number in one subscription. :param keyed: messages have keys.
         """
         return ("on a subscription of several consumers", "use one consumer per subscription") if consumers > 1 else None
 
     @property
     def unacknowledged(self) -> tuple[str, str] | None:
-        """Why no publish latency can be measured, and what to write instead; None: the broker acknowledges every message."""
+        """The reason why publish latency cannot be measured, and what to write instead; None if the broker acknowledges every message."""
         return None
 
     @property
     def fresh_subscriptions(self) -> bool:
-        """No consumer takes over a subscription of an earlier run, which may still hold messages of that run."""
+        """Whether every subscription is new: one of an earlier run may still hold messages of that run."""
         return True
 
     @property
     def exactly_once(self) -> bool:
-        """Client and broker promise that no message is delivered twice."""
+        """Whether client and broker guarantee that no message is delivered twice."""
         return False
 
     def earliest(self, broker: Mapping[str, str]) -> int:
-        """How much earlier than due a delayed message may come, ns. :param broker: ``broker.settings``."""
+        """Return the longest time that a delayed message may come early, ns. :param broker: ``broker.settings``."""
         return 0
 
     def unchecked_host(self, urls: Iterable[str]) -> str | None:
-        """A note that TLS connections to these addresses may have ended at another host; None if names are checked, or without TLS."""
+        """Return a note that TLS connections to these addresses may have reached another host; None if names are checked."""
         return None
 
     # --- the broker that the run starts
 
     @property
     def broker_name(self) -> str:
-        """Which of the kind's ``brokers`` the run starts."""
+        """The key in the kind's ``brokers`` of the broker that the run starts."""
         return self.name
 
     @property
     def named_broker(self) -> str | None:
-        """The broker to be started as the profile names it; None: it leaves the choice."""
+        """The broker to start that the profile names, or None."""
         return None
 
     @property
     def broker_settings(self) -> Mapping[str, str]:
-        """Lines for the configuration of a started broker that follow from these settings."""
+        """Settings of a started broker's own configuration that follow from these settings."""
         return _NOTHING
 
     @property
     def broker_tls(self) -> Any | None:
-        """What a started broker with TLS is told besides its keys."""
+        """TLS settings of a started broker besides its keys."""
         return None
 
     def with_keys(self, keys: Mapping[str, Any]) -> Self:
-        """The settings of a worker: these, and the keys that a started broker asks for. What the profile says itself holds.
+        """Return the settings of a worker: these, and the credentials that a started broker requires. The profile's own values win.
 
         :param keys: field → value, from :attr:`~pytest_loadtest.brokers.base.BrokerFacts.client`.
         """
@@ -161,7 +158,7 @@ class ClientSettings(Section):
 
 @cache
 def models() -> Mapping[str, type[ClientSettings]]:
-    """Kind → its settings model.
+    """Return the settings model of each kind.
 
     :raises UsageError: a kind cannot be loaded.
     """
@@ -169,12 +166,12 @@ def models() -> Mapping[str, type[ClientSettings]]:
 
 
 def model_of(name: object) -> type[ClientSettings] | None:
-    """The settings model of the kind with this name or alias; None: there is no such kind."""
+    """Return the settings model of the kind with this name or alias, or None."""
     return models().get(canonical(str(name)))
 
 
 def default_settings() -> ClientSettings:
-    """``driver`` of a profile that has none."""
+    """Return the ``driver`` section of a profile that has none."""
     return models()[DEFAULT].model_validate({})
 
 
@@ -187,7 +184,7 @@ def _adapter() -> TypeAdapter[ClientSettings]:
 def _validated(value: object, info: ValidationInfo) -> ClientSettings:
     if isinstance(value, Mapping) and isinstance(name := value.get("name"), str):
         value = {**value, "name": canonical(name)}
-    if info.context:  # of text, which has keys; Python code may have names of fields
+    if info.context:  # the value comes from text, which has keys; Python code may also use field names
         return _adapter().validate_python(value, context=info.context, by_alias=True, by_name=False)
     return _adapter().validate_python(value)
 
@@ -195,7 +192,7 @@ def _validated(value: object, info: ValidationInfo) -> ClientSettings:
 class AnyKind:
     """Annotation of a field that holds the settings of any installed kind.
 
-    The kinds are loaded when the first value is validated, not when the field is declared: so a driver's module may import what is below.
+    The kinds are loaded when the first value is validated, not when the field is declared, so that a driver's module may import this one.
     """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:

@@ -1,4 +1,4 @@
-"""pydantic's errors → problems with a place, the offending value and what to write instead."""
+"""pydantic's errors → problems with place, value and remedy."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _KINDS = {
 
 
 def locate(error: ErrorDetails, document: Document) -> Path:
-    """Where an error is, as a path of the text: without the union tags that pydantic puts in."""
+    """Return the path of an error in the text: pydantic's location without its union tags."""
     path: Path = ()
     for step in error["loc"]:
         if (*path, step) in document.values:
@@ -78,7 +78,7 @@ def locate(error: ErrorDetails, document: Document) -> Path:
 
 
 def explain_error(error: ErrorDetails, document: Document) -> Problem:
-    """One problem for one error."""
+    """Return an error as a problem."""
     path = locate(error, document)
     kind = error["type"]
     if kind == "extra_forbidden":
@@ -95,7 +95,7 @@ def explain_error(error: ErrorDetails, document: Document) -> Problem:
 
 
 def _describe(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
-    """What is wrong with a value, and what to write."""
+    """Return the message and the suggestion for a wrong value."""
     kind, given, name = error["type"], error["input"], shown_path(path)
     context: Mapping[str, Any] = error.get("ctx", {})
     if kind in _LENGTHS:
@@ -108,23 +108,23 @@ def _describe(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
     if kind == "invalid_field":
         return f"{name}: {_less_secrets(context['message'], given)}", _less_secrets(context["suggestion"], given)
     if kind == "literal_error":
-        return f"{name}: {_quoted(given)} is none of its values", did_you_mean(written, _choices(context))
+        return f"{name}: {_quoted(given)} is not a valid value", did_you_mean(written, _choices(context))
     if kind == "string_pattern_mismatch":
-        return f"{name}: {_quoted(given)} does not fit {context['pattern']}", ""
+        return f"{name}: {_quoted(given)} does not match {context['pattern']}", ""
     wanted = _wanted(kind)
     return (f"{name}: {error['msg']}", "") if wanted is None else _mistyped(name, given, written, kind, wanted)
 
 
 def _describe_hidden(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
-    """The same of a value that may be a secret: its type in its place."""
+    """Return the message and the suggestion for a wrong value that may be a secret: they have its type instead."""
     kind, given, name = error["type"], error["input"], shown_path(path)
     if kind in _LENGTHS:
         return _describe(error, path, written)
     if kind == "literal_error":
         near = did_you_mean(str(given), choices := _choices(error["ctx"]))
         if near.startswith("did") and str(given).isalnum():
-            return f"{name}: {given!r} is none of its values", near
-        return f"{name}: the value is none of its values", f"known: {', '.join(choices)}"
+            return f"{name}: {given!r} is not a valid value", near
+        return f"{name}: the value is not a valid value", f"known: {', '.join(choices)}"
     wanted = _wanted(kind)
     if wanted is None or kind == "invalid_field":
         return f"{name}: the value is not valid", ""
@@ -150,12 +150,12 @@ def _quoted(given: object) -> str:
 
 
 def _less_secrets(message: str, given: object) -> str:
-    """A field's own message, which has the value that it was given."""
+    """Return a field's own message with the secrets in its value hidden."""
     return message.replace(given, shown_text(given)) if isinstance(given, str) and given else message
 
 
 def _last(path: Path) -> str:
-    """The last key of a path as it may be shown."""
+    """Return the last key of a path without secrets."""
     return shown_key(str(path[-1]), below=secret(path[:-1]))
 
 
@@ -171,7 +171,7 @@ def _mistyped(name: str, given: object, written: str, kind: str, wanted: str) ->
 
 
 def _retype(given: object, written: str, kind: str) -> str:
-    """How to spell a scalar so that YAML reads the type that is wanted."""
+    """Suggest a spelling of a scalar that YAML reads as the right type; empty if there is none."""
     if kind == "string_type":
         return f'quote it: "{written}"' if written else ""
     if isinstance(given, Mapping | list | bool) or not kind.startswith(("int", "float")):
@@ -196,7 +196,7 @@ def _driver_name(path: Path, document: Document) -> Problem:
 
 
 def _shape(path: Path, document: Document) -> Problem:
-    return document.problem(path, f"{shown_path(path)}: no shape of a rate", SHAPES_WRITTEN)
+    return document.problem(path, f"{shown_path(path)}: not a rate", SHAPES_WRITTEN)
 
 
 def shown(value: object) -> str:
@@ -214,7 +214,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def _nearest_key(path: Path, document: Document) -> str:
-    """A key of the same section, or the section where this very key belongs."""
+    """Suggest a similar key of the same section, or the section that has this key."""
     key = str(path[-1])
     here = _section(path[:-1], document.value)
     if here is None:
@@ -231,7 +231,7 @@ def _nearest_key(path: Path, document: Document) -> str:
 
 
 def _of_driver(name: str, key: str, path: Path, document: Document) -> str:
-    """How a driver spells a key of another name, with the value that it was given."""
+    """Suggest a driver's own key for a key of another name, with its value."""
     driver = document.value.get("driver")
     if not isinstance(driver, Mapping) or driver.get("name") not in (name, *kind_of(name).aliases):
         return f"{key} belongs under driver (name: {name})"
@@ -244,7 +244,7 @@ def _home(key: str, here: type[BaseModel], belongs: list[str]) -> str:
 
 
 def keys(section: type[BaseModel]) -> list[str]:
-    """The YAML keys of a section."""
+    """Return the YAML keys of a section."""
     return [str(field.alias) for field in section.model_fields.values() if field.alias not in IN_RESULTS_ONLY]
 
 
@@ -259,7 +259,7 @@ def _places() -> dict[str, type[BaseModel]]:
 
 
 def _section(path: Path, value: Any) -> type[BaseModel] | None:
-    """The model that holds the keys below ``path``."""
+    """Return the model of the section at ``path``; None if there is none."""
     found: type[BaseModel] | None = Profile
     driver = value["driver"].get("name") if isinstance(value.get("driver"), Mapping) else None
     for step in path:

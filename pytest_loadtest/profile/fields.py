@@ -1,4 +1,4 @@
-"""The kinds of value a profile holds: text with a unit in YAML, an integer in Python."""
+"""Types of the values in a profile: text with a unit in YAML, a number in Python."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from pytest_loadtest.verdict.objectives import Slo
 _CAPITALS = {"gb": "GB", "mb": "MB"}
 _UNITS = (("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", MILLISECOND), ("us", MICROSECOND), ("ns", 1))
 MOST_DURATION = 3650 * DAY
-"""Longest anything may last, ns: times are counted in 63 bits."""
+"""The longest duration, ns: times are counted in 63 bits."""
 DURATION_PATTERN = r"^\s*\d[\d_]*(\.\d+)?\s*(ns|us|µs|ms|s|m|min|h|d)\s*$"
 DURATION_SCHEMA = {
     "anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}],
@@ -64,7 +64,7 @@ _PERCENT_SCHEMA = {"type": "string", "pattern": PERCENT_PATTERN, "description": 
 
 
 def spelling(name: str) -> str:
-    """The YAML key of a field: ``producer_rate`` → ``producerRate``, with OMB's capitals (``consumerBacklogSizeGB``)."""
+    """Return the YAML key of a field: ``producer_rate`` → ``producerRate``, with OMB's capitals (``consumerBacklogSizeGB``)."""
     first, *rest = name.split("_")
     return first + "".join(_CAPITALS.get(part, part.capitalize()) for part in rest)
 
@@ -81,7 +81,7 @@ class Section(BaseModel):
         validate_by_alias=True,
         allow_inf_nan=False,
         use_attribute_docstrings=True,
-        hide_input_in_errors=True,  # of a ValidationError in a traceback: it may be a secret
+        hide_input_in_errors=True,  # a ValidationError in a traceback would show the value, which may be a secret
     )
 
 
@@ -106,7 +106,7 @@ class ParsedSection:
 
 
 def exact_duration(ns: int) -> str:
-    """``30_000_000_000`` → ``"30s"``: the largest unit that loses nothing, as a profile may spell it."""
+    """Write a duration for a profile, in the largest unit that is exact: ``30_000_000_000`` → ``"30s"``."""
     unit, scale = next((unit, scale) for unit, scale in _UNITS if ns % scale == 0)
     return f"{ns // scale}{unit}" if ns else "0s"
 
@@ -126,7 +126,7 @@ def _duration(value: object, info: ValidationInfo) -> object:
         return value
     if value == 0:
         return 0
-    if info.context is None:  # Python code speaks ns; only YAML has to name the unit
+    if info.context is None:  # a number from Python code is in ns; only YAML must have a unit
         return value
     raise invalid_field(f"{value} has no unit", f"write {value}s, or another of ns, us, ms, s, min, h, d")
 
@@ -156,7 +156,7 @@ def _positive(value: int) -> int:
 
 
 def _rate(value: object, number: ValidatorFunctionWrapHandler) -> float:
-    """A number is checked as one; text has a unit, and bytes stay apart from messages."""
+    """Read a rate: a number, or text with a unit. A rate in bytes becomes a :class:`ByteRate`."""
     if isinstance(value, ByteRate):
         return value
     if not isinstance(value, str) or re.fullmatch(r"\s*[-+]?[\d_., eE+-]*\s*", value):
@@ -186,7 +186,7 @@ def _percent(value: object) -> object:
 
 
 def exact_percent(ratio: float) -> str:
-    """``0.02`` → ``"2%"``."""
+    """Write a ratio as a percentage: ``0.02`` → ``"2%"``."""
     return f"{(Decimal(repr(ratio)) * 100).normalize():f}%"
 
 
@@ -256,6 +256,6 @@ Distribution = Annotated[
 """Size range ``"low-high"`` (half open) → relative weight."""
 
 Verbatim = Annotated[str, BeforeValidator(_verbatim), WithJsonSchema({"type": ["string", "integer", "boolean"]}, mode="validation")]
-"""A line's value for somebody else's configuration file."""
+"""A value in the configuration file of another program."""
 
 SloSection = Annotated[Slo, ParsedSection(Slo.read)]

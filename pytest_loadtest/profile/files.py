@@ -1,4 +1,4 @@
-"""Profiles as files: the only place where this package touches the disk."""
+"""Profiles in files: the only module of this package, besides ``sizes``, that reads files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def find(name_or_path: str, folder: Path) -> Path:
-    """The file of a profile: a path where the text has a file's suffix, otherwise a name in ``folder``, as ``smoke`` or ``mqtt/fanout``.
+    """Return the file of a profile: a path if the text has a file's suffix, otherwise a name in ``folder`` (``smoke``, ``mqtt/fanout``).
 
     :raises UsageError: there is no such file.
     """
@@ -46,7 +46,7 @@ def find(name_or_path: str, folder: Path) -> Path:
 
 
 def load(path: Path) -> Profile:
-    """Read the profile in ``path``; of one with a matrix, its first combination.
+    """Read the profile in ``path``; if it has a matrix, its first combination.
 
     :raises ProfileError: it is not valid, or not UTF-8. :raises UsageError: it cannot be read.
     """
@@ -55,52 +55,53 @@ def load(path: Path) -> Profile:
 
 
 def line_of(path: Path, keys: tuple[str, ...]) -> int | None:
-    """The line, from 1, where a readable profile first has these keys, at whatever depth; None where it has not."""
+    """Return the first line, from 1, in which a readable profile has these keys, at any depth; None if it has not."""
     places = read_yaml(_text(path, "profile")).keys
     return min((place.line for found, place in places.items() if found[-len(keys) :] == keys), default=None)
 
 
 def override(path: Path, changes: Mapping[str, object], options: Mapping[str, str] = MappingProxyType({})) -> Profile:
-    """The profile in ``path`` with other values for some keys.
+    """Read the profile in ``path`` with other values for some keys.
 
-    A size takes the place of a distribution and the other way round; so do ``testDuration``, ``messages`` and ``stages``, and
-    ``search`` and a ``producerRate``.
+    A size replaces a distribution and a distribution a size; likewise ``testDuration``, ``messages`` and ``stages``, and ``search`` and
+    ``producerRate``.
 
-    :param changes: key → value as YAML would have it; None leaves the key out. Dots reach into sections (``driver.qos``) and
-        workloads (``workloads.telemetry.producerRate``).
-    :param options: the same from the command line, values as written there; they win.
-    :raises UsageError: an override is wrong, which is named as ``@pytest.mark.load(messageSize=…)`` or ``--load-set messageSize=…``; or the
-        file is.
+    :param changes: key → value as YAML would have it; None removes the key. Dots lead into sections (``driver.qos``) and workloads
+        (``workloads.telemetry.producerRate``).
+    :param options: the same from the command line, values as text; they win.
+    :raises UsageError: the file is wrong, or an override, which the error names as ``@pytest.mark.load(messageSize=…)`` or
+        ``--load-set messageSize=…``.
     """
     return overridden(_text(path, "profile"), str(path), changes, _readers(path.parent), options)
 
 
 def matrix_of(path: Path, chosen: Mapping[str, object] = MappingProxyType({})) -> tuple[Variant, ...]:
-    """The combinations of the matrix of the profile in ``path``, as changes for :func:`override`, the last axis changing fastest.
+    """Return the combinations of a profile's matrix as changes for :func:`override`, the last axis changing fastest.
 
-    :param chosen: axis of the matrix → the only value (or name) that is wanted of it, or a list of them.
-    :returns: none where the profile has no matrix.
-    :raises UsageError: as :func:`load`, for any of the combinations; or the matrix has nothing that is as chosen.
+    :param chosen: axis of the matrix → the value (or name) to keep, or a list of them.
+    :returns: nothing if the profile has no matrix.
+    :raises UsageError: see :func:`load`, for any combination; or the matrix does not have what is chosen.
     """
     return varied(_text(path, "profile"), str(path), _readers(path.parent), chosen)
 
 
 def with_driver(profile: Profile, path: Path) -> Profile:
-    """The profile, and each of its workloads, run by a driver file of OMB's: its keys, its target, and what of it is not applied.
+    """Return the profile, and each of its workloads, with the keys and the target of an OMB driver file.
 
-    :raises ProfileError: the file is not valid. :raises UsageError: it cannot be read, or does not go with the profile.
+    :raises ProfileError: the file is not valid. :raises UsageError: it cannot be read, or contradicts the profile.
     """
-    found = read_driver(_text(path, "driver file"), str(path))
-    driver = models()[found.driver["name"]].model_validate(found.driver, context={"units": "named"})
-    changes: dict[str, Any] = {"driver": driver, "not_applied": found.not_applied}
-    if found.target:
-        changes["target"] = TargetSection.model_validate(found.target)
+    file = read_driver(_text(path, "driver file"), str(path))
+    driver = models()[file.driver["name"]].model_validate(file.driver, context={"units": "named"})
+    changes: dict[str, Any] = {"driver": driver, "not_applied": file.not_applied}
+    if file.target:
+        changes["target"] = TargetSection.model_validate(file.target)
     workloads = tuple(workload.model_copy(update=changes) for workload in profile.workloads)
-    made = profile.model_copy(update=changes | {"workloads": workloads})
-    wrong = {f"{path} with profile {one.name}: {found.text}": None for one in workloads or (made,) for found in check_profile(one, set())}
-    if wrong:
-        raise UsageError("\n".join(wrong))
-    return made
+    changed = profile.model_copy(update=changes | {"workloads": workloads})
+    checked = workloads or (changed,)
+    problems = {f"{path} with profile {one.name}: {problem.text}": None for one in checked for problem in check_profile(one, set())}
+    if problems:
+        raise UsageError("\n".join(problems))
+    return changed
 
 
 def _text(path: Path, what: str) -> str:
@@ -115,7 +116,7 @@ def _text(path: Path, what: str) -> str:
 
 
 def _readers(folder: Path) -> Readers:
-    """What a profile names is beside it; what is read once holds for all its workloads."""
+    """Make the readers of files next to a profile; each file is read once for all workloads."""
     return Readers(
         sizes=cache(lambda reference: read_sizes(reference, folder)),
         driver=cache(lambda name: read_driver(_text(folder / name, "driver file"), str(folder / name))),
@@ -123,24 +124,26 @@ def _readers(folder: Path) -> Readers:
 
 
 def payload(profile: Profile, path: Path) -> bytes | None:
-    """The bytes of the profile's ``payloadFile``, beside the profile in ``path`` or, as OMB has it, beside that folder; None without one.
+    """Return the bytes of the profile's ``payloadFile``; None without one. Its path is relative to the profile's folder or its parent.
 
-    :raises UsageError: the file cannot be read, or has not the size that the profile says.
+    :raises UsageError: the file cannot be read, or does not have the size in the profile.
     """
     if profile.payload_file is None:
         return None
     file = path.parent / profile.payload_file
     if not file.exists() and (above := path.parent.parent / profile.payload_file).exists():
-        file = above  # OMB runs workloads/x.yaml from the folder above, where payload/ lies
+        file = above  # OMB runs workloads/x.yaml from the parent folder, which has payload/
     what = f"{_place_of(path, 'payloadFile')}: payloadFile"
     content = read_limited(file, what, profile.max_message_size)
     if profile.message_size is not None and len(content) != profile.message_size:
-        raise UsageError(f"{what} {file} has {len(content)} B, messageSize says {profile.message_size} B")
+        raise UsageError(
+            f"{what} {file} has {len(content)} B, but messageSize is {profile.message_size} B: write messageSize: {len(content)}"
+        )
     return content
 
 
 def _place_of(path: Path, key: str) -> str:
-    """``FILE:LINE:COLUMN`` of the value of a key, at whatever depth it is first; the file alone where it is not written there."""
+    """Return ``FILE:LINE:COLUMN`` of the first value of a key, at any depth; only the file if the key is not in it."""
     places = read_yaml(_text(path, "profile")).values if path.is_file() else {}
     found = min(((place.line, place.column) for at, place in places.items() if at and at[-1] == key), default=None)
     return str(path) if found is None else f"{path}:{found[0]}:{found[1]}"

@@ -1,4 +1,4 @@
-"""Read texts put together: keys of one over keys of another, each value with the place that it came from."""
+"""Documents merged: the keys of one replace those of another, and each value keeps its place. Also the matrix of a profile."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
 
 _INSTEAD = (
-    # a profile has one key of each group at most: when a change sets one, the others are removed
+    # a profile has at most one key of each group: a change that sets one removes the others
     ("messageSize", "messageSizeDistribution"),
     ("warmupDuration", "warmupDurationMinutes"),
 )
 _TRAFFIC = (("testDuration", "testDurationMinutes", "messages", "stages"),)
-_NO_TRAFFIC = (  # messages: 0 has a duration beside it, and no rate
+_NO_TRAFFIC = (  # with messages: 0 a profile has a duration, and no rate
     ("testDuration", "testDurationMinutes", "stages"),
     ("messages", "producerRate", "search", "stages"),
 )
 _WITH = {
-    # keys that make sense beside another one only: when the change replaces that, they are removed too
+    # keys that need another one: a change that removes that one removes them too
     "messageSize": ("payloadsPerBucket", "representative"),
     "messageSizeDistribution": ("payloadFile",),
 }
 _TOP = ("workloads", "matrix")
 _FLAT = (("abort",), ("slo", "regression"), ("slo", "drift"))
-"""Sections whose keys have points themselves: ``endToEndLatency.p99``."""
+"""Sections whose keys may contain dots: ``endToEndLatency.p99``."""
 OVERRIDE = 0
-"""The line of a value that no text has: its column is the number of the override."""
+"""The line of a value that comes from an override, not from a text; its column is the number of the override."""
 
 
 def copied(document: Document) -> Document:
-    """A document that can be changed without changing this one."""
+    """Return a document that can be changed without changing this one."""
     return replace(
         document,
         value=_copy(document.value),
@@ -60,25 +60,25 @@ def _copy(value: Any) -> Any:
 
 
 def dotted(key: str) -> Path:
-    """``driver.batchingEnabled`` → its path; the point of ``p99.9`` belongs to the name."""
+    """Split a key at its dots: ``driver.batchingEnabled``. The dot in ``p99.9`` belongs to the name."""
     return tuple(re.split(r"\.(?!\d)", key))
 
 
 def remove_key(document: Document, path: Path) -> None:
-    """Take a key away, with all that is below it."""
+    """Remove a key, with everything below it."""
     holder = value_at(document.value, path[:-1])
     if isinstance(holder, dict):
         holder.pop(path[-1], None)
     for places in (document.values, document.keys):
-        for found in [found for found in places if found[: len(path)] == path]:
-            del places[found]
-    document.broken -= {found for found in document.broken if found[: len(path)] == path}
+        for below in [at for at in places if at[: len(path)] == path]:
+            del places[below]
+    document.broken -= {at for at in document.broken if at[: len(path)] == path}
 
 
 def put(document: Document, path: Path, other: Document, at: Path) -> None:
-    """The value that ``other`` has at ``at`` becomes the value of ``document`` at ``path``; mappings on the way are made where missing.
+    """Set the value of ``document`` at ``path`` to the one of ``other`` at ``at``; missing mappings on the way are created.
 
-    :raises Invalid: something on the way is no mapping.
+    :raises Invalid: a value on the way is not a mapping.
     """
     key = other.keys.get(at, other.values[at])
     holder: Any = document.value
@@ -100,14 +100,14 @@ def put(document: Document, path: Path, other: Document, at: Path) -> None:
 
 
 def value_at(value: Any, path: Path) -> Any:
-    """What a document's value has at a path; None where it has nothing."""
+    """Return the part of a document's value at a path, or None."""
     for step in path:
         value = value[step] if isinstance(value, list) and isinstance(step, int) else value.get(step) if isinstance(value, dict) else None
     return value
 
 
-def _give_way(document: Document, prefix: Path, new: Mapping[str | int, Any]) -> None:
-    """Remove the keys that ``new`` ones below ``prefix`` replace."""
+def _remove_replaced(document: Document, prefix: Path, new: Mapping[str | int, Any]) -> None:
+    """Remove the keys below ``prefix`` that the ``new`` ones replace."""
     names, messages = set(new), new.get("messages")
     silent = not messages and 0 in (messages, value_at(document.value, (*prefix, "messages")))
     groups = (*_INSTEAD, *(_NO_TRAFFIC if silent else _TRAFFIC))
@@ -122,39 +122,39 @@ def _give_way(document: Document, prefix: Path, new: Mapping[str | int, Any]) ->
 
 
 def merged(base: Document, changes: Mapping[Path, tuple[Document, Path]]) -> Document:
-    """``base`` with other values for some keys.
+    """Return ``base`` with other values for some keys.
 
-    :param changes: path of a key → the document that has its value, and where. None leaves the key out.
-    :raises Invalid: a path leads into something that is no mapping, or past every workload.
+    :param changes: path of a key → the document that has its value, and the path there. A value of None removes the key.
+    :raises Invalid: a path leads through a value that is not a mapping, or to a key that every workload replaces.
     """
     document = copied(base)
-    found = {path: _folded(document, _reached(document, path)) for path in changes}
-    for prefix in {path[:-1] for path in found.values()}:
+    targets = {path: _folded(document, _reached(document, path)) for path in changes}
+    for prefix in {path[:-1] for path in targets.values()}:
         if not prefix or prefix[0] == "workloads":
-            new = {at[-1]: value_at(changes[path][0].value, changes[path][1]) for path, at in found.items() if at[:-1] == prefix}
-            _give_way(document, prefix, new)
-    for path in found.values():
-        _give_way_when_scaled(document, path)
+            new = {at[-1]: value_at(changes[path][0].value, changes[path][1]) for path, at in targets.items() if at[:-1] == prefix}
+            _remove_replaced(document, prefix, new)
+    for path in targets.values():
+        _remove_scaled(document, path)
     for path, (other, at) in changes.items():
         if path[0] == "driver" and len(path) > 1 and "driver" not in document.value and ("driver", "name") not in changes:
             place = other.keys.get(at, other.values[at])
             put(document, ("driver", "name"), Document(value=DEFAULT, values={(): place}), ())
         if value_at(other.value, at) is None:
-            remove_key(document, found[path])
+            remove_key(document, targets[path])
         else:
-            put(document, found[path], other, at)
+            put(document, targets[path], other, at)
     return document
 
 
-def _give_way_when_scaled(document: Document, path: Path) -> None:
-    """A bound that is set holds in scaled runs too: what the profile has for those is about the bound that it replaces."""
+def _remove_scaled(document: Document, path: Path) -> None:
+    """Remove the bound for scaled runs that belongs to a replaced bound: the new one applies to scaled runs too."""
     prefix, rest = (path[:2], path[2:]) if path[0] == "workloads" else ((), path)
     if rest[:1] in (("slo",), ("generator",)):
         remove_key(document, (*prefix, "scaled", *rest[:2]))
 
 
 def _reached(document: Document, path: Path) -> Path:
-    """The path with workloads by their number instead of their name."""
+    """Return the path with the number of a workload instead of its name."""
     entries = document.value.get("workloads")
     if not isinstance(entries, list) or path == ("workloads",):
         return path
@@ -171,7 +171,7 @@ def _reached(document: Document, path: Path) -> Path:
 
 
 def _folded(document: Document, path: Path) -> Path:
-    """The path with what follows one of the flat sections as one key, unless the section has it in parts."""
+    """Return the path with the rest below a flat section as one key with dots, unless the section has it as nested keys."""
     for section in _FLAT:
         for end in range(len(section), len(path) - 1):
             if path[end - len(section) : end] == section and value_at(document.value, path) is None:
@@ -180,7 +180,7 @@ def _folded(document: Document, path: Path) -> Path:
 
 
 def entry(document: Document, index: int) -> Document:
-    """One entry of ``workloads``, a mapping, as a document of its own: its keys over those beside the list."""
+    """Return one entry of ``workloads``, a mapping, as a document: its keys replace those next to the list."""
     path: Path = ("workloads", index)
     base = copied(document)
     remove_key(base, ("workloads",))
@@ -188,32 +188,32 @@ def entry(document: Document, index: int) -> Document:
     return merged(base, {(key,): (document, (*path, key)) for key in document.value["workloads"][index] if key not in _TOP})
 
 
-def spoken(values: Mapping[str, object], first: int = 0) -> Document:
-    """Python values as if YAML had said them; every place is (:data:`OVERRIDE`, number of the key).
+def from_values(values: Mapping[str, object], first: int = 0) -> Document:
+    """Make a document of Python values. The place of each value is (:data:`OVERRIDE`, number of its key).
 
-    :param first: number of the first key. :raises TypeError: a value that YAML has no word for; its key.
+    :param first: number of the first key. :raises TypeError: YAML has no such value; the error has its key.
     """
     document = Document(value={}, values={(): Place(OVERRIDE, first)})
     for number, (key, value) in enumerate(values.items(), first):
         document.keys[key,] = Place(OVERRIDE, number, key)
         try:
-            document.value[key] = _said(value, (key,), number, document)
+            document.value[key] = _plain_value(value, (key,), number, document)
         except TypeError:
             raise TypeError(key) from None
     return document
 
 
-def _said(value: object, path: Path, number: int, document: Document) -> Any:
+def _plain_value(value: object, path: Path, number: int, document: Document) -> Any:
     if isinstance(value, Mapping):
         plain: Any = {}
         document.values[path] = Place(OVERRIDE, number)
         for name, item in value.items():
             document.keys[*path, str(name)] = Place(OVERRIDE, number, str(name))
-            plain[str(name)] = _said(item, (*path, str(name)), number, document)
+            plain[str(name)] = _plain_value(item, (*path, str(name)), number, document)
         return plain
     if isinstance(value, list | tuple):
         document.values[path] = Place(OVERRIDE, number)
-        return [_said(item, (*path, i), number, document) for i, item in enumerate(value)]
+        return [_plain_value(item, (*path, i), number, document) for i, item in enumerate(value)]
     if not isinstance(value, str | bool | int | float) and (value is not None or len(path) > 1):
         raise TypeError
     written = "" if secret(path) else shown_text(value) if isinstance(value, str) else json.dumps(value)
@@ -221,40 +221,40 @@ def _said(value: object, path: Path, number: int, document: Document) -> Any:
     return value
 
 
-# ``matrix: {messageSize: [100, 1KB], "driver.batchingEnabled": [true, false]}``: every combination of some keys' values.
+# ``matrix: {messageSize: [100, 1KB], "driver.batchingEnabled": [true, false]}``: every combination of the values of some keys.
 #
-# Keys that belong together have names: ``matrix: {sessions: {clean: {driver.cleanStart: true}, kept: {driver.cleanStart: false, …}}}``.
+# Keys that change together have a name: ``matrix: {sessions: {clean: {driver.cleanStart: true}, kept: {driver.cleanStart: false, …}}}``.
 
 MOST_COMBINATIONS = 10_000
-"""Each is a test."""
+"""The largest number of combinations, each of which is a test."""
 
 
 class Choice(NamedTuple):
-    """One value of one axis. :param said: the value, or its name. :param label: in a test's id. :param places: key → where its value is."""
+    """One value of one axis. :param value: or its name. :param label: its part of a test's id. :param places: key → path of its value."""
 
-    said: object
+    value: object
     label: str
     places: dict[str, Path]
 
 
 class Combination(NamedTuple):
-    """One choice of each axis. :param id: of the test. :param places: key → where the document has its value."""
+    """One choice of each axis. :param id: the test's id. :param places: key → path of its value in the document."""
 
     id: str = ""
     places: Mapping[str, Path] = {}
 
 
 class Variant(NamedTuple):
-    """A combination as overrides. :param id: of the test. :param changes: key → value."""
+    """A combination as overrides. :param id: the test's id. :param changes: key → value."""
 
     id: str
     changes: dict[str, object]
 
 
 def combinations(document: Document, chosen: Mapping[str, object] | None = None) -> tuple[Combination, ...]:
-    """All of them, the last axis changing fastest; none without a matrix. What is wrong with it goes to the document's problems.
+    """Return all combinations, the last axis changing fastest; none without a matrix. Problems are added to the document.
 
-    :param chosen: axis → the only value (or name) that is wanted of it, or a list of them.
+    :param chosen: axis → the value (or name) to keep, or a list of them.
     :raises UsageError: the matrix has no such axis, or the axis no such value.
     """
     if "matrix" not in document.value:
@@ -265,7 +265,7 @@ def combinations(document: Document, chosen: Mapping[str, object] | None = None)
     axes = _narrowed(axes, chosen or {})
     number = math.prod(map(len, axes.values()))
     if number > MOST_COMBINATIONS:
-        document.refuse(("matrix",), f"{number} combinations, at most {MOST_COMBINATIONS} are possible", "vary less")
+        document.refuse(("matrix",), f"{number} combinations, at most {MOST_COMBINATIONS} are possible", "write fewer values")
         return ()
     return tuple(
         Combination("-".join(one.label for one in picked), {key: at for one in picked for key, at in one.places.items()})
@@ -282,7 +282,7 @@ def _nothing(chosen: Mapping[str, object] | None) -> tuple[Combination, ...]:
 def _axes(document: Document) -> dict[str, list[Choice]]:
     matrix = document.value["matrix"]
     if not isinstance(matrix, dict) or not matrix:
-        document.refuse(("matrix",), "is no mapping of keys to lists", "write matrix: {messageSize: [100, 1KB]}")
+        document.refuse(("matrix",), "is not a mapping of keys to lists", "write matrix: {messageSize: [100, 1KB]}")
         return {}
     owners: dict[str, str] = {}
     return {axis: _choices(document, axis, values, owners) for axis, values in matrix.items()}
@@ -294,14 +294,14 @@ def _choices(document: Document, axis: str, values: Any, owners: dict[str, str])
         return [_named(document, axis, name, keys, owners) for name, keys in values.items()]
     if not isinstance(values, list) or not values:
         example = f"{shown_value((axis,), values)}, …" if values else " … "
-        document.refuse(("matrix", axis), "is no list of values", f"write {shown_key(axis)}: [{example}]")
+        document.refuse(("matrix", axis), "is not a list of values", f"write {shown_key(axis)}: [{example}]")
         return []
     _own(document, ("matrix", axis), axis, axis, owners)
     return [Choice(value, f"{axis}={_label(axis, value, i)}", {axis: ("matrix", axis, i)}) for i, value in enumerate(values)]
 
 
 def _label(axis: str, value: Any, index: int) -> str:
-    """A value in a test's id, which has no secret: then its number, as two such values have to differ."""
+    """Return a value for a test's id; instead of a secret the value's number, because ids must differ."""
     shown = value if isinstance(value, str) and not secret((axis,)) else shown_value((axis,), value)
     return str(value) if shown == value else f"#{index + 1}"
 
@@ -309,7 +309,7 @@ def _label(axis: str, value: Any, index: int) -> str:
 def _named(document: Document, axis: str, name: str, keys: Any, owners: dict[str, str]) -> Choice:
     path = ("matrix", axis, name)
     if not isinstance(keys, dict) or not keys:
-        document.refuse(path, "is no mapping of keys to values", f"write {name}: {{driver.qos: 0}}")
+        document.refuse(path, "is not a mapping of keys to values", f"write {name}: {{driver.qos: 0}}")
         return Choice(name, name, {})
     for key in keys:
         _own(document, (*path, key), key, axis, owners)
@@ -318,27 +318,27 @@ def _named(document: Document, axis: str, name: str, keys: Any, owners: dict[str
 
 def _own(document: Document, path: Path, key: str, axis: str, owners: dict[str, str]) -> None:
     if dotted(key)[0] == "matrix" or key == "workloads":
-        document.refuse(path, "cannot be varied", "name keys of the profile")
+        document.refuse(path, "cannot be varied", "write other keys of the profile")
     elif owners.setdefault(key, axis) != axis:
-        document.refuse(path, f"is varied by matrix.{owners[key]} too", "leave it to one of them")
+        document.refuse(path, f"is varied by matrix.{owners[key]} too", "remove one of them")
 
 
 def _narrowed(axes: dict[str, list[Choice]], chosen: Mapping[str, object]) -> dict[str, list[Choice]]:
-    for axis, wanted in chosen.items():
+    for axis, kept in chosen.items():
         if axis not in axes:
-            raise UsageError(f"matrix={{{axis!r}: …}}: the matrix has no such axis: choose of {', '.join(axes)}")
-        values = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
-        there = [one.said for one in axes[axis]]
-        if not values or (missing := [value for value in values if value not in there]):
-            said = HIDDEN if secret((axis,)) else ", ".join(map(str, there))
-            asked = shown_value((axis,), missing[0] if values else wanted)
-            raise UsageError(f"matrix={{{axis!r}: {asked!r}}}: not in the profile's matrix: choose of {said}")
-        axes[axis] = [one for one in axes[axis] if one.said in values]
+            raise UsageError(f"matrix={{{axis!r}: …}}: the matrix has no such axis: choose one of {', '.join(axes)}")
+        values = list(kept) if isinstance(kept, list | tuple) else [kept]
+        possible = [choice.value for choice in axes[axis]]
+        if not values or (missing := [value for value in values if value not in possible]):
+            names = HIDDEN if secret((axis,)) else ", ".join(map(str, possible))
+            shown = shown_value((axis,), missing[0] if values else kept)
+            raise UsageError(f"matrix={{{axis!r}: {shown!r}}}: not in the profile's matrix: choose one of {names}")
+        axes[axis] = [choice for choice in axes[axis] if choice.value in values]
     return axes
 
 
 def with_combination(document: Document, combination: Combination) -> Document:
-    """The document without its matrix, its keys as one combination says. What cannot be goes to the problems of the result."""
+    """Return the document without its matrix, with the keys of one combination. Problems are those of the result."""
     base = copied(document)
     remove_key(base, ("matrix",))
     try:

@@ -1,4 +1,4 @@
-"""The frozen :class:`Profile`: what a YAML file says, units resolved, defaults filled in."""
+"""The frozen :class:`Profile`: the content of a YAML file with units resolved and defaults filled in."""
 
 from __future__ import annotations
 
@@ -49,97 +49,94 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.payloads import Bucket
 
 
-# Defaults of a profile's keys that follow from other keys. ``data`` is what was read of the keys before.
+# Defaults of keys that follow from other keys. ``data`` has the values of the fields declared before.
 
 
-def minutes(minutes: float | None, default: int) -> int:
-    """ns. :param default: where it is not written."""
+def _from_minutes(minutes: float | None, default: int) -> int:
     return default if minutes is None else round(minutes * MINUTE)
 
 
-def duration(data: dict[str, Any]) -> int:
-    """As long as the stages, or as a fixed number of messages takes; otherwise what OMB's spelling says."""
+def _default_duration(data: dict[str, Any]) -> int:
+    """Return the duration of the stages, or of a fixed number of messages, or OMB's ``testDurationMinutes``, in ns."""
     if data.get("stages"):
         stages: tuple[Stage, ...] = data["stages"]
         return sum(stage.duration for stage in stages)
     if data.get("messages") and data.get("producer_rate"):
         return math.ceil(int(data["messages"]) * SECOND / float(data["producer_rate"]))
-    return minutes(data.get("test_duration_minutes"), 0)
+    return _from_minutes(data.get("test_duration_minutes"), 0)
 
 
-def search(data: dict[str, Any]) -> SearchSection | None:
-    """Of a workload that names no rate."""
+def _default_search(data: dict[str, Any]) -> SearchSection | None:
     sends = data.get("producers_per_topic") and data.get("messages") != 0
     return SearchSection() if data.get("producer_rate") == 0 and sends else None
 
 
-def by_default(search: object) -> object:
-    """``search: true``."""
+def _expanded(search: object) -> object:
+    """Return the section that ``search: true`` means."""
     return {} if search is True else search
 
 
-def representative(data: dict[str, Any]) -> Literal["midpoint", "uniform"]:
-    """Which sizes stand for a range, where the profile does not say."""
+def _default_representative(data: dict[str, Any]) -> Literal["midpoint", "uniform"]:
     return "uniform" if data.get("payloads_per_bucket", 1) > 1 else "midpoint"
 
 
-def warmup(data: dict[str, Any]) -> int:
-    """OMB's default is a minute, but nobody who writes ``testDuration: 5s`` wants that."""
+def _default_warmup(data: dict[str, Any]) -> int:
+    """Return OMB's default of a minute if the profile uses OMB's ``testDurationMinutes``, otherwise 0: it may last only seconds."""
     in_minutes = data.get("test_duration_minutes") is not None
-    return minutes(data.get("warmup_duration_minutes"), MINUTE if in_minutes else 0)
+    return _from_minutes(data.get("warmup_duration_minutes"), MINUTE if in_minutes else 0)
 
 
 LARGEST = 2**31 - 1
-"""Bytes of any message: samples have 31 bits for them."""
+"""Largest size of a message in bytes: samples have 31 bits for it."""
 
 Scalable = Literal["topics", "partitions", "producers", "consumers"]
 
 
 class Profile(Section):
-    """A workload, its target, how the client is set up, and what must hold. Made by :func:`~pytest_loadtest.profile.loads`.
+    """A workload, its target, the settings of the client, and the objectives. :func:`~pytest_loadtest.profile.loads` reads one.
 
     Durations are ns, sizes bytes, rates messages (or bytes: a ``ByteRate``) per second over the whole run.
     """
 
     name: str = Field(min_length=1, max_length=200)
-    """What reports call it."""
+    """Name in reports."""
     description: str = ""
     """A sentence for the reader."""
 
     topics: Count = 1
-    """Topics of the run."""
+    """Number of topics."""
     topic: str | None = Field(default=None, min_length=1)
     """One existing topic instead: used as it is, never created, never deleted. persistent://tenant/namespace/name, or a/b/c for MQTT."""
     partitions_per_topic: Count = 1
     """Partitions of each topic; 1 is a topic without partitions."""
     skew: SkewSection | None = None
-    """Topics that differ: each its own share of the rate, its own size, its own hash."""
+    """Topics that differ: each has its own share of the rate, its own size, its own hash."""
     key_distributor: Literal["NO_KEY", "KEY_ROUND_ROBIN", "RANDOM_NANO"] = "NO_KEY"
     """How messages get their keys, as in OMB."""
 
     message_size: Size | None = None
-    """Of every message, envelope included; messageSizeDistribution for more than one."""
+    """Size of every message, envelope included; messageSizeDistribution for several sizes."""
     payload_file: str | None = None
-    """A file whose bytes fill the payload behind the envelope; its path is relative to this profile."""
+    """A file whose bytes fill the payload after the envelope; its path is relative to this profile."""
     message_size_distribution: Distribution | None = None
     """Size range "low-high" (low included, high not; B, KB, MB) to relative weight."""
     size_source: str | None = None
-    """Where messageSizeDistribution was read from; in results only."""
+    """Source that messageSizeDistribution was read from; in results only."""
     payloads_per_bucket: Count = 1
-    """Different payloads made for each size range; their sizes are spread evenly inside unless representative says otherwise."""
-    representative: Literal["midpoint", "max", "uniform"] = Field(default_factory=representative)
-    """Which sizes stand for a range: its middle (default), its largest, or several spread inside (default with payloadsPerBucket)."""
+    """Number of different payloads for each size range; their sizes are spread evenly inside unless representative is given."""
+    representative: Literal["midpoint", "max", "uniform"] = Field(default_factory=_default_representative)
+    """Sizes that represent a range: its middle (default), its largest, or several spread inside (default with payloadsPerBucket)."""
     use_randomized_payloads: bool = False
     """Fill payloads with random bytes, as far as randomBytesRatio says; zeros otherwise."""
     random_bytes_ratio: Share = 0.0
-    """Share of each payload that is random, and does not compress."""
+    """Share of each payload that is random, so that it does not compress."""
     randomized_payload_pool_size: Count = Field(default=1, le=MAX_PAYLOADS)
-    """Different payloads made of messageSize; payloadsPerBucket for a distribution."""
+    """Number of different payloads of messageSize; payloadsPerBucket for a distribution."""
     checksum: bool = False
-    """End each payload in a checksum that the consumer verifies."""
+    """End each payload with a checksum that the consumer verifies."""
 
     subscriptions_per_topic: int = Field(default=1, ge=0)
-    """Each gets every message of its topic; 0 for a producer-only run."""
+    """Subscriptions of each topic, each of which gets every message; 0 for a producer-only run."""
     consumer_per_subscription: int = Field(default=1, ge=0)
     """Consumers that share one subscription; 0 for a producer-only run."""
     producers_per_topic: int = Field(default=1, ge=0)
@@ -147,62 +144,62 @@ class Profile(Section):
     messages: Annotated[int, Field(ge=0)] | None = None
     """Send this many messages instead of sending for a time; 0: only connect, and hold the connections for testDuration."""
     producer_rate: Rate = 0.0
-    """Messages per second (or bytes: 200MB/s), all producers together; 0 asks for a search of the highest rate, as in OMB."""
-    search: Annotated[SearchSection | None, BeforeValidator(by_default)] = Field(default_factory=search)
-    """How to look for the highest rate, where producerRate is 0; true for its defaults."""
+    """Messages per second (or bytes: 200MB/s) of all producers together; 0 searches the highest rate, as in OMB."""
+    search: Annotated[SearchSection | None, BeforeValidator(_expanded)] = Field(default_factory=_default_search)
+    """Settings of the search for the highest rate, if producerRate is 0; true for the defaults."""
 
     deliver_after: Delay | None = None
-    """A consumer gets each message so long after its intended time: 10s, or {min: 1s, max: 60s}."""
+    """Delay between the intended time of a message and its delivery: 10s, or {min: 1s, max: 60s}."""
     deliver_at: PositiveDuration | None = None
-    """So long after the phase's start all that is intended before is due; later messages are not delayed."""
+    """Time since the start of the phase at which all messages intended before are delivered; later messages are not delayed."""
     allow_undelayed: bool = False
-    """Also where the broker heeds no delay (Exclusive, Failover, non-persistent): the run shows how early messages come."""
+    """Allow delays that the broker ignores (Exclusive, Failover, non-persistent); the run shows how early messages come."""
 
     consumer_backlog_size_gb: float = Field(default=0, ge=0)
-    """Build a backlog of this many GB before consumers read on, as in OMB."""
+    """Build a backlog of this many GB before the consumers continue, as in OMB."""
     backlog_drain_ratio: float = Field(default=1.0, gt=0, le=1)
     """Share of the backlog that must be drained, as in OMB."""
     backlog_drain_timeout: PositiveDuration = 10 * MINUTE
-    """How long the backlog may take to drain."""
+    """Longest time to drain the backlog."""
 
     stages: tuple[Stage, ...] = Field(default=(), strict=False)
     """The measured phase in parts, each with its own rate, sizes, consumers and objectives."""
 
     test_duration_minutes: float | None = Field(default=None, gt=0, le=MOST_DURATION // MINUTE)
-    """Length of the measured phase, as OMB spells it."""
-    test_duration: Duration = Field(default_factory=duration)
+    """Length of the measured phase in OMB's spelling."""
+    test_duration: Duration = Field(default_factory=_default_duration)
     """Length of the measured phase: 30s, 5min, 24h. With stages or messages it follows from them."""
     warmup_duration_minutes: float | None = Field(default=None, ge=0, le=MOST_DURATION // MINUTE)
-    """Length of the warm-up, as OMB spells it."""
-    warmup_duration: Duration = Field(default_factory=warmup)
-    """Length of the warm-up, which is not judged. Default: OMB's minute beside testDurationMinutes, none otherwise."""
+    """Length of the warm-up in OMB's spelling."""
+    warmup_duration: Duration = Field(default_factory=_default_warmup)
+    """Length of the warm-up, which is not judged. Default: OMB's minute with testDurationMinutes, otherwise none."""
     drain_timeout: Duration = 30 * SECOND
-    """How long to wait for messages still under way after the measured phase; what has not come by then is lost."""
+    """Time to wait for messages under way after the measured phase; those that have not come by then are lost."""
     max_send_delay: Duration = 10 * SECOND
     """A message later than this is dropped, and counted."""
     seed: int = Field(default=0, ge=0, lt=2**63)
-    """Of every random choice."""
+    """Seed of every random choice."""
 
     target: TargetSection | None = None
     """The broker under test; without it the run starts one (--load-broker)."""
     driver: Annotated[ClientSettings, AnyKind()] = Field(default_factory=default_settings)
-    """Which client, and its tuning."""
+    """The kind of broker, the client, and its settings."""
     broker: BrokerSection = BrokerSection()
-    """Wishes for a broker that the run starts itself."""
+    """Version and settings of a broker that the run starts itself."""
     scalable: tuple[Scalable, ...] = Field(default=(), strict=False)
-    """What --load-scale may shrink besides the rate; of a broadcast it shrinks the subscribers, and nothing else."""
+    """Numbers that --load-scale may shrink besides the rate; in a broadcast it shrinks only the subscribers."""
     slo: SloSection = Field(default_factory=Slo)
-    """What must hold, by metric: {throughput: 99%, endToEndLatency: {p99: 100ms}, loss: 0}."""
+    """Objectives by metric: {throughput: 99%, endToEndLatency: {p99: 100ms}, loss: 0}."""
     abort: Annotated[Abort, ParsedSection(Abort.read)] | None = None
-    """When the run is lost and ends early: {endToEndLatency.p99: 5s, for: 30s}; also failed and dropped, as numbers or shares."""
+    """Conditions that end the run early: {endToEndLatency.p99: 5s, for: 30s}; also failed and dropped, as numbers or shares."""
     generator: GeneratorLimits = GeneratorLimits()
-    """When to blame the generator."""
+    """Limits beyond which the generator, not the target, set the pace."""
     scaled: ScaledSection = ScaledSection()
-    """What takes the place of slo and generator, key by key, when a run is scaled."""
+    """Keys that replace those of slo and generator when a run is scaled."""
     not_applied: dict[str, str] = Field(default_factory=dict)
-    """Keys of an OMB driver file that do nothing here, each with the reason; in results only."""
+    """Keys of an OMB driver file that have no effect here, each with the reason; in results only."""
     workloads: tuple[Profile, ...] = Field(default=(), strict=False)
-    """Workloads that run together: each a name and the keys in which it differs from what stands beside this list."""
+    """Workloads that run together: each has a name, and the keys in which it differs from the keys next to this list."""
 
     @field_validator("stages")
     @classmethod
@@ -220,8 +217,7 @@ class Profile(Section):
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """The objectives of the ``slo`` section, then the implicit ones that it does not override."""
-        drain = self.backlog_drain_timeout if self.consumer_backlog_size_gb else None
-        return self.slo.completed(implied(self.driver, self.topic, drain, self.connect_rate, self.delays))
+        return self.slo.completed(_implicit(self))
 
     def as_scaled(self) -> Profile:
         """Return the profile with the bounds and limits of a scaled run."""
@@ -230,73 +226,73 @@ class Profile(Section):
 
     @property
     def buckets(self) -> tuple[Bucket, ...] | None:
-        """The size distribution in the file's order, or what ``skew`` makes one of; None where there is none."""
+        """The size distribution in the file's order, or the one that follows from ``skew``; None without either."""
         if self.message_size_distribution is None:
             return self.skew.buckets(self.topics) if self.skew else None
         return parse_buckets(self.message_size_distribution)
 
     @property
     def peak_search(self) -> bool:
-        """The profile asks for the highest rate instead of naming one."""
+        """Whether the highest rate is searched."""
         return self.producer_rate == 0 and not self.consumer_only and not self.connects_only and not self.workloads
 
     @property
     def in_bytes(self) -> bool:
-        """The rate, or the one that is searched, is in bytes per second."""
+        """Whether the rate, or the searched rate, is in bytes per second."""
         return isinstance(self.search.start if self.search and self.peak_search else self.producer_rate, ByteRate)
 
     @property
     def producer_only(self) -> bool:
-        """Nobody receives."""
+        """Whether the run has no consumers."""
         return self.subscriptions_per_topic == 0 or self.consumer_per_subscription == 0
 
     @property
     def consumer_only(self) -> bool:
-        """Nobody sends: messages of others are received."""
+        """Whether the run has no producers, and receives messages of others."""
         return self.producers_per_topic == 0
 
     @property
     def connects_only(self) -> bool:
-        """Clients connect, subscribe and stay, and there is no message."""
+        """Whether clients only connect and subscribe, without messages."""
         return self.messages == 0
 
     @property
     def connect_rate(self) -> float | None:
-        """Connections per second, over all workers; None: as fast as they come."""
+        """Connections per second over all workers; None: as fast as possible."""
         return self.driver.connection_rate
 
     @property
     def delays(self) -> Delays | None:
-        """How messages are delayed; None: not at all."""
+        """The delays of messages; None: they are not delayed."""
         return delays(self.deliver_after, self.deliver_at, self.seed, self.driver.earliest(self.broker.settings))
 
     @property
     def broadcasts(self) -> bool:
-        """Each message goes to so many subscriptions of one consumer each that how long it takes to reach all is measured."""
+        """Whether each message goes to enough subscriptions of one consumer each that the time to reach all of them is measured."""
         return self.subscriptions_per_topic >= WIDTH and self.consumer_per_subscription == 1
 
     @property
     def ordered(self) -> bool:
-        """Order can be judged: one consumer at a time gets the messages of a partition (or a key), and each as it was sent."""
+        """Whether order can be judged: one consumer at a time gets the messages of a partition (or a key), in the order of sending."""
         return self.unordered is None
 
     @property
     def unordered(self) -> tuple[str, str] | None:
-        """Why order cannot be judged, and what to write instead; None: it can."""
+        """The reason why order cannot be judged, and what to write instead; None if it can."""
         if self.delays is not None:
             return "of delayed messages", "send them at once"
         return self.driver.unordered(consumers=self.consumer_per_subscription, keyed=self.key_distributor != "NO_KEY")
 
     @property
     def publish_acks(self) -> bool:
-        """The broker acknowledges what it has taken, so publish latency is applicable."""
+        """Whether the broker acknowledges messages, so that publish latency can be measured."""
         return self.driver.unacknowledged is None
 
     @property
     def max_piece(self) -> int:
-        """Bytes of the largest payload that the broker takes in one piece.
+        """The largest payload, in bytes, that the broker takes in one piece.
 
-        :raises ValueError: ``broker.settings`` has a limit that is no number.
+        :raises ValueError: the limit in ``broker.settings`` is not a number.
         """
         limit = self.driver.kind.message_limit
         if limit is None:
@@ -306,9 +302,9 @@ class Profile(Section):
 
     @property
     def max_message_size(self) -> int:
-        """Bytes of the largest payload that can be sent: in one piece, or in chunks where the driver makes some.
+        """The largest payload, in bytes, that can be sent: in one piece, or in chunks if the driver makes them.
 
-        :raises ValueError: ``broker.settings`` has a limit that is no number.
+        :raises ValueError: the limit in ``broker.settings`` is not a number.
         """
         if self.driver.incomplete_messages is None:
             return self.max_piece
@@ -316,7 +312,7 @@ class Profile(Section):
         return LARGEST - (limit.overhead if limit else 0)
 
     def document(self) -> dict[str, Any]:
-        """The whole profile as JSON values, defaults filled in and secrets left out; ``from_document`` reads it back."""
+        """Return the whole profile as JSON values, with defaults and without secrets; ``from_document`` reads it back."""
         own = self.model_dump(
             mode="json",
             by_alias=True,
@@ -326,40 +322,30 @@ class Profile(Section):
         return own | {"workloads": [workload.document() for workload in self.workloads]}
 
 
-# The implicit objectives of a profile: those of every run, and those that follow from its keys.
-
-
-def implied(
-    driver: ClientSettings, topic: str | None, drain: int | None, connect_rate: float | None, delays: Delays | None
-) -> Iterator[Objective]:
-    """What must hold unless the ``slo`` section bounds it.
-
-    :param driver: the profile's section. :param topic: that exists without the run; None: the run makes its own.
-    :param drain: ns that a backlog may take to drain; None: none is built. :param connect_rate: connections per second; None: unpaced.
-    :param delays: None: messages are not delayed.
-    """
+def _implicit(profile: Profile) -> Iterator[Objective]:
+    """Yield the objectives that apply unless the ``slo`` section bounds the same: those of every run, and those that follow from keys."""
     yield from IMPLICIT
-    if topic is None and driver.fresh_subscriptions:
+    if profile.topic is None and profile.driver.fresh_subscriptions:
         yield NO_FOREIGN
-    if driver.exactly_once:
+    if profile.driver.exactly_once:
         yield EXACTLY_ONCE
-    if drain is not None:
-        yield drained_within(drain)
-    if connect_rate is not None:
+    if profile.consumer_backlog_size_gb:
+        yield drained_within(profile.backlog_drain_timeout)
+    if profile.connect_rate is not None:
         yield AT_RATE
-    if delays is not None:
-        yield not_early(delays.tick)
+    if profile.delays is not None:
+        yield not_early(profile.delays.tick)
 
 
 class ClientChoice(NamedTuple):
-    """``library`` or ``native``. ``why``: for people; empty where there never is a choice."""
+    """``library`` or ``native``. :param why: the reason as text; empty if the driver has only one client."""
 
     client: str
     why: str
 
 
 def choose_client(profile: Profile) -> ClientChoice:
-    """What the profile asks for; else native, where the driver has such a client."""
+    """Return the client that the profile names; otherwise native, if the driver has such a client."""
     driver = profile.driver
     if len(driver.kind.clients) == 1:
         return ClientChoice(next(iter(driver.kind.clients)), "")

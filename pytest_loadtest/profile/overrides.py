@@ -1,4 +1,4 @@
-"""A profile with some keys replaced, as a test's mark or the command line asks for it, and the combinations of its matrix."""
+"""A profile with keys replaced by a test's mark or the command line, and the combinations of its matrix."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import Invalid, ProfileError, UsageError
-from pytest_loadtest.profile.merge import OVERRIDE, Variant, combinations, copied, dotted, merged, spoken, value_at, with_combination
+from pytest_loadtest.profile.merge import OVERRIDE, Variant, combinations, copied, dotted, from_values, merged, value_at, with_combination
 from pytest_loadtest.profile.parse import Readers, interpret, resolve_driver, sorted_problems
 from pytest_loadtest.profile.secrets import HIDDEN, names_secret, secret, shown_path, shown_value
 from pytest_loadtest.profile.text import read_yaml
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def overridden(text: str, source: str, changes: Mapping[str, object], readers: Readers, options: Mapping[str, str]) -> Profile:
-    """The profile of a text with other values for some keys.
+    """Read the profile of a text with other values for some keys.
 
-    :param changes: key, dotted where it reaches into a section (``driver.qos``, ``workloads.telemetry.producerRate``) → value as YAML
-        would have it. :param options: the same of the command line, values as written there; they win.
-    :raises UsageError: an override is wrong; names it. :raises ProfileError: the text itself is.
+    :param changes: key, with dots into sections (``driver.qos``, ``workloads.telemetry.producerRate``) → value as YAML would have it.
+    :param options: the same from the command line, values as text; they win.
+    :raises UsageError: an override is wrong; names it. :raises ProfileError: the text itself is wrong.
     """
     document, written = _base(read_yaml(text), source, changes, options, readers), list[str]()
-    for values, word in ((changes, _mark), (_said(options), lambda key, _: _option(key, options[key]))):
+    for values, word in ((changes, _mark), (_option_values(options), lambda key, _: _option(key, options[key]))):
         written += [word(key, value) for key, value in values.items()]
         document = _changed(document, values, written)
     profile, problems = interpret(document, readers)
@@ -39,24 +39,24 @@ def overridden(text: str, source: str, changes: Mapping[str, object], readers: R
 
 
 def _changed(document: Document, changes: Mapping[str, object], written: Sequence[str]) -> Document:
-    """:param written: all changes so far, these last."""
+    """:param written: all changes so far as text, these last."""
     first = len(written) - len(changes)
     names = dict(zip(changes, written[first:], strict=True))
     try:
-        said = spoken(changes, first)
-        return merged(document, {dotted(key): (said, (key,)) for key in changes})
+        values = from_values(changes, first)
+        return merged(document, {dotted(key): (values, (key,)) for key in changes})
     except TypeError as error:
-        raise UsageError(f"{names[str(error)]}: not a value that a profile can have; write it as in YAML") from None
+        raise UsageError(f"{names[str(error)]}: a profile cannot have such a value: write text, a number, a list or a dict") from None
     except Invalid as error:
         (problem,) = error.problems
         key = next(key for key in changes if dotted(key) == problem.path)
         raise UsageError(f"{names[key]}: {problem.text}") from None
 
 
-def _said(options: Mapping[str, str]) -> dict[str, object]:
-    """The values of options, which are written as in YAML; ``null`` leaves the key out.
+def _option_values(options: Mapping[str, str]) -> dict[str, object]:
+    """Read the values of options, which are YAML; ``null`` removes the key.
 
-    :raises UsageError: not a value of YAML.
+    :raises UsageError: a value is not valid YAML.
     """
     values: dict[str, object] = {}
     for key, text in options.items():
@@ -69,10 +69,10 @@ def _said(options: Mapping[str, str]) -> dict[str, object]:
 
 
 def varied(text: str, source: str, readers: Readers, chosen: Mapping[str, object]) -> tuple[Variant, ...]:
-    """The combinations of a text's matrix as overrides, the last axis changing fastest; none without a matrix.
+    """Return the combinations of a text's matrix as overrides, the last axis changing fastest; none without a matrix.
 
-    :param chosen: axis → the only value, or values, wanted of it.
-    :raises ProfileError: the matrix is wrong, or the profile with one of its combinations. :raises UsageError: nothing is as chosen.
+    :param chosen: axis → the value, or values, to keep.
+    :raises ProfileError: the matrix is wrong, or the profile with one of its combinations. :raises UsageError: no combination is chosen.
     """
     document = read_yaml(text)
     choices = combinations(document, chosen) if document.value is not None else ()
@@ -88,8 +88,10 @@ def varied(text: str, source: str, readers: Readers, chosen: Mapping[str, object
 def _base(
     document: Document, source: str, changes: Mapping[str, object], options: Mapping[str, str], readers: Readers
 ) -> Document:  # fmt: skip
-    """What is changed: of a profile with a matrix the combination that the changes name, else its first; with the driver file's keys where
-    some are replaced."""
+    """Return the document that the changes apply to.
+
+    If it has a matrix, that is the combination that the changes name, or the first one. A driver file is read if a key of it is changed.
+    """
     choices = combinations(document) if document.value is not None else ()
     if document.problems:
         raise ProfileError(source, sorted_problems(document.problems))
@@ -102,16 +104,16 @@ def _base(
 
 
 def _named(document: Document, choices: Sequence[Combination], changes: Mapping[str, object]) -> Combination:
-    """The combination all of whose keys have these values; of several, that with the most. A key that only another has stays out of it."""
+    """Return the combination whose keys all have the changed values, of several the one with most keys; otherwise the first."""
 
-    def among(choice: Combination) -> bool:
+    def matches(choice: Combination) -> bool:
         return all(key in changes and changes[key] == value_at(document.value, at) for key, at in choice.places.items())
 
-    return max(filter(among, choices), key=lambda choice: len(choice.places), default=choices[0])
+    return max(filter(matches, choices), key=lambda choice: len(choice.places), default=choices[0])
 
 
 def _lines(problems: list[Problem], source: str, written: Sequence[str]) -> list[str]:
-    """A problem of an override names it; one of the file has its place, and then the overrides are named below."""
+    """Write problems: those of an override name it; those of the file have its place, and are followed by the list of overrides."""
     lines, elsewhere = [], False
     for problem in sorted_problems(problems):
         if problem.line == OVERRIDE:
@@ -134,6 +136,6 @@ def _option(key: str, text: str) -> str:
 
 
 def setting(key: str, text: str) -> str:
-    """``producerRate=500``, as it may be shown: a key that may hold a secret without its value."""
+    """Write an option as ``producerRate=500``, without the value if it may be a secret."""
     hidden = key.rpartition(".")[2] in ("driver", "workloads") or secret((key,)) or names_secret(text)
     return f"{shown_path((key,))}={HIDDEN if hidden else masked(text)}"

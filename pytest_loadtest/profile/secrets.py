@@ -1,8 +1,8 @@
-"""Keys of a profile that may hold secrets, also misspelt ones, and what is shown in place of their values.
+"""Keys of a profile that may hold secrets, even if misspelt, and texts that hide their values.
 
-The settings' own secret fields never leave a profile (``exclude=True``). This module is for the ways in which a profile is wrong: a value
-of another type, a key that does not exist, a token in place of a section. A key counts as secret when it reads like one and is none of the
-known keys that hold no secret; too much is masked rather than too little.
+The settings' own secret fields never leave a profile (``exclude=True``). This module is for invalid profiles: a value of a wrong type, an
+unknown key, a token instead of a section. A key counts as secret if it looks like one and is not a known key without secret; in doubt a
+value is hidden.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ HIDDEN: Final = "***"
 _INSIDE: Final = (
     "password", "passwort", "passwd", "passphrase", "token", "secret", "credential", "authentication", "authparams", "privatekey",
 )  # fmt: skip
-"""Words that make a secret of any longer word that holds one: ``brokerpasswd``."""
+"""Words that mark any longer word as secret that contains one: ``brokerpasswd``."""
 _WORDS: Final = (
     *_INSIDE, "pass", "pwd", "pw", "credentials", "authorization", "auth", "oauth", "oauth2", "bearer", "jwt", "key", "keys",
     "apikey", "accesskey", "secretkey",
 )  # fmt: skip
-_LONGEST: Final = 100  # characters of a key that are looked at
+_LONGEST: Final = 100  # characters of a key that are examined
 _NEAR: Final = 0.8  # difflib's ratio: one wrong letter in five
 _NAMES: Final = ("file", "path", "folder", "dir", "url", "uri", "enabled", "provider", "providers", "class", "distributor", "distribution")
-"""Last words of keys whose values name something or switch it: ``password_file``, ``authenticationEnabled``."""
+"""Last words of keys whose values are names or switches: ``password_file``, ``authenticationEnabled``."""
 _SECTION: Final = "authentication"
-_ASSIGNED: Final = re.compile(r"(?<![\w.-])([\w.-]+)[\"']?\s*[:=]")  # each word is tried once: texts may have megabytes
+_ASSIGNED: Final = re.compile(r"(?<![\w.-])([\w.-]+)[\"']?\s*[:=]")  # matches each word once, because a text may have megabytes
 
 
 @lru_cache(maxsize=4096)
 def may_hold_secret(key: str) -> bool:
-    """Whether the value of a key may be a secret. :param key: one step of a path, as written."""
+    """Return whether the value of a key may be a secret. :param key: one step of a path, as written."""
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])", key[:_LONGEST])]
     if key in _known() or not re.search("[A-Za-z]", key[:_LONGEST]) or words[-1] in _NAMES:
         return False
@@ -49,7 +49,7 @@ def _near(word: str) -> bool:
 
 
 def _within(word: str, text: str) -> bool:
-    """Whether ``text`` has a part that is ``word`` but for a letter or two."""
+    """Return whether ``text`` contains ``word`` with at most one or two letters different."""
     lengths = range(len(word) - 1, len(word) + 2)
     return any(
         difflib.SequenceMatcher(None, word, text[at : at + length]).ratio() >= _NEAR + 0.05
@@ -60,20 +60,20 @@ def _within(word: str, text: str) -> bool:
 
 @cache
 def _known() -> frozenset[str]:
-    """The keys of all sections that hold no secret."""
+    """Return the keys of all sections that hold no secret."""
     models()  # the settings of all kinds are sections too, and are loaded late
-    sections, found = [Section], set[str]()
+    sections, keys = [Section], set[str]()
     while sections:
         section = sections.pop()
         sections += section.__subclasses__()
-        found |= {str(field.alias) for field in section.model_fields.values() if not field.exclude}
-    return frozenset(found - {_SECTION, "auth"})
+        keys |= {str(field.alias) for field in section.model_fields.values() if not field.exclude}
+    return frozenset(keys - {_SECTION, "auth"})
 
 
 def secret(path: Iterable[str | int]) -> bool:
-    """Whether the value at a path may be a secret; keys may be dotted (``driver.password``).
+    """Return whether the value at a path may be a secret; keys may have dots (``driver.password``).
 
-    Below ``authentication`` everything is, but for names of files and users.
+    Below ``authentication`` everything may be, except names of files and users.
     """
     steps = [part for step in path for part in str(step).split(".")]
     for at, step in enumerate(steps):
@@ -83,9 +83,9 @@ def secret(path: Iterable[str | int]) -> bool:
 
 
 def shown_key(key: str, *, below: bool = False) -> str:
-    """A key as it may be shown: without what follows a colon or an equals sign in it, where that belongs behind the key.
+    """Return a key for display, without a secret after a colon or an equals sign in it.
 
-    :param below: it stands in the section ``authentication``, where an unknown key may be the secret itself.
+    :param below: the key is in the section ``authentication``, where an unknown key may itself be the secret.
     """
     if (shown := shown_text(key)) != key:
         return shown
@@ -96,7 +96,7 @@ def shown_key(key: str, *, below: bool = False) -> str:
 
 
 def shown_path(path: Iterable[str | int]) -> str:
-    """A path with dots, as :func:`shown_key` shows its keys."""
+    """Return a path with dots for display; see :func:`shown_key`."""
     words, below = list[str](), False
     for step in map(str, path):
         words.append(shown_key(step, below=below))
@@ -105,12 +105,12 @@ def shown_path(path: Iterable[str | int]) -> str:
 
 
 def shown_scalar(text: str) -> str:
-    """A text that stands alone, where a mapping should: a key may be in it whose colon is missing."""
+    """Return a text for display that is written instead of a mapping: it may contain a key whose colon is missing."""
     return "text" if any(map(may_hold_secret, re.findall(r"\w+", text[:1000]))) else repr(text)
 
 
 def shown_text(text: str) -> str:
-    """A value as it may be shown that is no secret itself, and in which one may stand: ``mqtt password=…``."""
+    """Return a value for display that is not a secret itself but may contain one: ``mqtt password=…``."""
     for found in _ASSIGNED.finditer(text):
         if may_hold_secret(found[1].rpartition(".")[2]):
             return text[: found.end()] + HIDDEN
@@ -118,7 +118,7 @@ def shown_text(text: str) -> str:
 
 
 def shown_value(path: tuple[str | int, ...], value: Any) -> Any:
-    """A value of Python as it may be shown: secrets in it, and who an address says that somebody is, are hidden."""
+    """Return a Python value for display, without secrets and without the user in an address."""
     if secret(path):
         return HIDDEN
     if isinstance(value, Mapping):
@@ -129,10 +129,10 @@ def shown_value(path: tuple[str | int, ...], value: Any) -> Any:
 
 
 def shown_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Lines of a broker's own configuration without secrets."""
+    """Return settings of a broker's own configuration without secrets."""
     return {key: HIDDEN if may_hold_secret(key) and value not in ("true", "false") else value for key, value in settings.items()}
 
 
 def names_secret(text: str) -> bool:
-    """Whether a text of YAML has a key that may hold a secret."""
+    """Return whether a YAML text has a key that may hold a secret."""
     return shown_text(text) != text

@@ -1,4 +1,4 @@
-"""Small sections of a profile: where the broker is, how one is started, when to blame the generator, how the highest rate is searched."""
+"""Small sections of a profile: target, broker, limits of the generator, search, delays, skew."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ from pytest_loadtest.verdict.objectives import Slo
 
 def _tls(value: object) -> object:
     if not isinstance(value, bool) and value != "subscribers":
-        raise invalid_field(f"{value!r} is none of its values", "write true, false or subscribers")
+        raise invalid_field(f"{value!r} is not a valid value", "write true, false or subscribers")
     return value
 
 
 class SecuritySection(Section):
-    """A broker that the run starts as a process, with keys of its own; the run's clients get theirs unless the profile says otherwise."""
+    """Security of a broker that the run starts as a process, with its own keys. Clients get matching ones unless the profile has some."""
 
     tls: Annotated[bool | Literal["subscribers"], BeforeValidator(_tls)] = False
-    """true: it listens with TLS alone. subscribers (MQTT): on a second port, for the consumers; producers connect to a plain one."""
+    """true: the broker listens only with TLS. subscribers (MQTT): TLS on a second port for consumers, none for producers."""
     auth: Literal["token", "basic", "tls"] | None = None
-    """Who connects must say who it is: by a token, by user and password (both Pulsar), or by a certificate, which needs tls."""
+    """How clients authenticate: by a token, by user and password (both Pulsar), or by a certificate, which needs tls."""
 
 
 class TargetUrl:
-    """Annotation of a URL: its scheme is one of the installed kinds'.
+    """Annotation of a URL whose scheme belongs to an installed kind of broker.
 
     :param capability: a field of :class:`~pytest_loadtest.kinds.DriverKind` that these kinds have.
     """
@@ -74,7 +74,7 @@ class TargetUrl:
 
     def _check(self, value: str) -> str:
         if not re.match(pattern := self._pattern(), value):
-            raise invalid_field(f"{value!r} does not fit {pattern}")
+            raise invalid_field(f"{value!r} does not match {pattern}")
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
@@ -85,18 +85,18 @@ class TargetUrl:
 
 
 class TargetSection(Section):
-    """The broker under test: where it is, or how the run starts it."""
+    """The broker under test: its address, or how the run starts it."""
 
     url: Annotated[str, TargetUrl("target_schemes")] | None = None
     """pulsar://host:6650, pulsar+ssl://, mqtt://host:1883, mqtts:// or loopback://"""
     subscriber_url: Annotated[str, TargetUrl("subscriber_url")] | None = None
-    """MQTT: where consumers connect, when that is another address than the producers' url."""
+    """MQTT: address for consumers, if it differs from the producers' url."""
     admin_url: str | None = Field(default=None, pattern=r"^https?://.+$")
-    """Pulsar's admin REST, http://host:8080: the run makes and deletes its own namespace there."""
+    """Pulsar's admin REST, http://host:8080: the run creates and deletes its own namespace there."""
     image: str | None = Field(default=None, pattern=r"^\S+$")
-    """In place of a url: the image that the run starts as a container, as of a registry of your own (registry.example/pulsar:4.2.4)."""
+    """Instead of a url: the image that the run starts as a container, also of your own registry (registry.example/pulsar:4.2.4)."""
     security: SecuritySection | None = None
-    """In place of a url: what the broker that the run starts as a process asks of its clients."""
+    """Instead of a url: TLS and authentication of the broker that the run starts as a process."""
 
     @field_validator("url", "subscriber_url", "admin_url", mode="before")
     @classmethod
@@ -107,12 +107,12 @@ class TargetSection(Section):
 
 
 class BrokerSection(Section):
-    """Wishes for a broker that the run starts itself."""
+    """Version and settings of a broker that the run starts itself."""
 
     version: str | None = None
-    """Of the broker, e.g. 4.0.0."""
+    """Version of the broker, e.g. 4.0.0."""
     settings: dict[str, Verbatim] = Field(default_factory=dict, repr=False)
-    """Lines for the broker's own configuration, as it spells them."""
+    """Settings in the broker's own configuration, by their names there."""
 
     @field_serializer("settings", when_used="json")
     def _less_secrets(self, settings: dict[str, str]) -> dict[str, str]:
@@ -120,18 +120,18 @@ class BrokerSection(Section):
 
 
 class GeneratorLimits(Section):
-    """Beyond any of these the generator, not the target, set the pace, and the run is invalid."""
+    """Limits beyond which the generator, not the target, set the pace, and the run is invalid."""
 
     send_delay_p99: Duration = 100 * MILLISECOND
-    """p99 of sent − intended, less the time blocked before the target's full window."""
+    """p99 of sent − intended, without the time spent waiting for the target's full window."""
     cpu: float = Field(default=0.95, gt=0)
-    """Cores that one worker's process may use."""
+    """Most cores that one worker's process may use."""
     stalled: Share = 0.10
-    """Share of the measured phase that one worker's loop may wake up late."""
+    """Largest share of the measured phase by which one worker's loop may wake up late."""
 
 
 class ScaledLimits(Section):
-    """Limits of a scaled run's generator; what is left out stays as under ``generator``."""
+    """Limits of a scaled run's generator; the others stay as under ``generator``."""
 
     send_delay_p99: Duration | None = None
     """Instead of generator.sendDelayP99."""
@@ -142,62 +142,62 @@ class ScaledLimits(Section):
 
 
 class ScaledSection(Section):
-    """What bounds a run that is scaled (--load-scale, --load-duration), where less than production carries it."""
+    """Objectives and limits of a scaled run (--load-scale, --load-duration), for an environment smaller than production."""
 
     slo: SloSection = Field(default_factory=Slo)
-    """Each key takes the place of the same key of slo, as a whole; numbers of messages and rates are taken as they are written."""
+    """Each key replaces the whole key of slo; numbers of messages and rates are not scaled."""
     generator: ScaledLimits = ScaledLimits()
-    """Each key takes the place of the same key of generator."""
+    """Each key replaces the same key of generator."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What it bounds: ``slo.throughput``, ``generator.cpu``."""
+        """The replaced keys: ``slo.throughput``, ``generator.cpu``."""
         limits = self.generator.model_dump(exclude_none=True)
         return (*(f"slo.{key}" for key in self.slo), *(f"generator.{spelling(key)}" for key in limits))
 
 
 class SearchSection(Section):
-    """How the highest rate is looked for at which all objectives hold."""
+    """Settings of the search for the highest rate at which all objectives hold."""
 
     start: Rate = Field(default=1000.0, gt=0)
     """Rate of the first step."""
     max: Rate | None = Field(default=None, gt=0)
-    """No step is above this rate."""
+    """Highest rate of a step."""
     hold: PositiveDuration = 30 * SECOND
-    """How long each step lasts."""
+    """Length of each step."""
     confirm: PositiveDuration = Field(default_factory=lambda data: 2 * data.get("hold", 30 * SECOND))
-    """How long the rate found must hold in the end; default: twice hold."""
+    """Time for which the rate found must hold in the end; default: twice hold."""
     warmup: Duration = 5 * SECOND
     """Warm-up of each step."""
     precision: Percent = Field(default=0.02, ge=0.001, le=0.5)
-    """How near the highest rate that held and the lowest that did not must come."""
+    """Largest relative difference between the highest rate that held and the lowest that did not."""
     repeats: Count = Field(default=2, le=100)
-    """How often a step near the bound is repeated."""
+    """Number of repeats of a step near the bound."""
 
 
-# The kinds of value of ``deliverAfter``, and what a profile's delays mean.
+# The values of ``deliverAfter``.
 
 DELAY_EXAMPLE: Final = "write deliverAfter: 10s, or deliverAfter: {min: 1s, max: 60s}"
 
 
 class DelayRange(Section):
-    """From so long to so long after its intended time; every whole millisecond between is as likely."""
+    """A range of delays after the intended time; every whole millisecond in it is equally likely."""
 
     min: Duration
-    """The shortest delay."""
+    """Shortest delay."""
     max: PositiveDuration
-    """The longest."""
+    """Longest delay."""
 
 
 def _delay_range(value: object) -> object:
-    """A delay by itself is a range of one."""
+    """Return the range that a single delay means."""
     return value if isinstance(value, Mapping | DelayRange) or value is None else {"min": value, "max": value}
 
 
 def _whole_milliseconds(value: DelayRange) -> DelayRange:
-    """Brokers are told whole milliseconds."""
+    """Check a range. Delays are sent to brokers in whole milliseconds."""
     if value.min % MILLISECOND or value.max % MILLISECOND:
-        raise invalid_field("delays are whole milliseconds", DELAY_EXAMPLE)
+        raise invalid_field("a delay is not a whole number of milliseconds", DELAY_EXAMPLE)
     if value.min > value.max:
         raise invalid_field("min is above max", "swap them")
     return value
@@ -221,36 +221,36 @@ Delay = Annotated[
 
 
 def delays(after: DelayRange | None, at: int | None, seed: int, early: int) -> Delays | None:
-    """What either of the two keys asks for; None: nothing. :param at: ns. :param early: ns that a message may come before it is due."""
+    """Return the delays of ``deliverAfter`` or ``deliverAt``, or None. :param at: ns. :param early: ns that a message may come early."""
     if after is not None:
         return Delays(seed=seed, least=after.min // MILLISECOND, most=after.max // MILLISECOND, tick=early)
     return None if at is None else Delays(seed=seed, at=at, tick=early)
 
 
-# The ``skew`` section: topics of which each has its own share of the rate, its own size, and its own place on Pulsar's ring of hashes.
+# The ``skew`` section: topics with different shares of the rate, different sizes, and given places on Pulsar's ring of hashes.
 
 _LAST_HASH = 0xFFFFFFFF  # the ring of hashes has 32 bits
-_ZIPF_TURNS = 10_000  # of a cycle, or a hundred a topic where that is more: shares are exact to as much
+_ZIPF_TURNS = 10_000  # turns of a cycle, or 100 for each topic if that is more: shares are rounded to one turn
 
 
 class SkewSection(Section):
-    """How topics differ; every list has a value for each of them, in their order."""
+    """Differences between topics; every list has a value for each topic, in their order."""
 
     weights: Annotated[tuple[Count, ...], Field(min_length=1)] | None = Field(default=None, strict=False)
-    """Of producerRate, the share of each topic: whole numbers, in proportion."""
+    """Share of producerRate for each topic, as whole numbers in proportion."""
     zipf: float | None = Field(default=None, gt=0, le=10)
-    """In place of weights: the share of topic number n is as 1/n to this power."""
+    """Instead of weights: the share of topic number n is proportional to 1/n to this power."""
     swing: PositiveDuration | None = None
-    """Every so long the shares move on by one topic: what the first had, the second has, until they are where they were."""
+    """Period after which the shares move on by one topic: the second topic gets the first one's share, and so on in a circle."""
     message_sizes: Annotated[tuple[Size, ...], Field(min_length=1)] | None = Field(default=None, strict=False)
-    """In place of messageSize: of the messages of each topic, envelope included."""
+    """Instead of messageSize: size of the messages of each topic, envelope included."""
     hashes: Annotated[tuple[Annotated[int, Field(ge=0, le=_LAST_HASH)], ...], Field(min_length=1)] | None = Field(
         default=None, strict=False
     )
-    """Pulsar: where each topic falls among the hashes that bundles are made of; topics get names for it."""
+    """Pulsar: the hash of each topic, which determines its bundle; topics get names with these hashes."""
 
     def shares(self, topics: int) -> tuple[int, ...]:
-        """Turns of each topic in a round: the weights; of a Zipf law the nearest whole numbers of ten thousand, or of a hundred a topic."""
+        """Return the turns of each topic in a cycle: the weights, or the Zipf law in whole turns of at least 10 000."""
         if self.zipf is None:
             return self.weights or (1,) * topics
         exact = [(number + 1) ** -self.zipf for number in range(topics)]
@@ -258,11 +258,11 @@ class SkewSection(Section):
         return tuple(max(round(one / total * whole), 1) for one in exact)
 
     def period(self, rate: float) -> int:
-        """Messages after which the shares move on, at so many msg/s; 0: never."""
+        """Return the number of messages after which the shares move on. :param rate: msg/s. :returns: 0: never."""
         return 0 if self.swing is None else max(round(self.swing * rate / SECOND), 1)
 
     def buckets(self, topics: int) -> tuple[Bucket, ...] | None:
-        """A size bucket for each size, of the weight of its topics; None where topics do not differ in it."""
+        """Return a size bucket for each size, with the weight of its topics; None without ``messageSizes``."""
         if self.message_sizes is None:
             return None
         weights = Counter[int]()

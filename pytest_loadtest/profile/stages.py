@@ -1,4 +1,4 @@
-"""Stages: the measured phase in parts, each with its own rate over time, sizes, consumers and objectives."""
+"""Stages: parts of the measured phase, each with its own rate over time, sizes, consumers and objectives."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from pytest_loadtest.values.quantities import MILLISECOND, ByteRate
 from pytest_loadtest.verdict.objectives import Slo
 
 PIECE = 100 * MILLISECOND
-"""A rate that changes all the time is held this long: short beside any window that a rate is judged in."""
+"""A rate that changes continuously is held for this time: short compared with any window in which a rate is judged."""
 
 FINEST = 10_000
-"""Pieces of a ramp, or of one period of a sine, at most: what lasts for days needs none of 100 ms."""
+"""Largest number of pieces of a ramp, or of one period of a sine: a shape that lasts for days does not need pieces of 100 ms."""
 MOST_PIECES = 200_000
-"""Pieces of one stage: a plan with more would take minutes to make."""
+"""Largest number of pieces of one stage: a plan with more would take minutes to compute."""
 
 Steps = tuple[tuple[int, float], ...]
 
 
 class Shape(Section):
-    """How a rate goes over a stage."""
+    """The rate over a stage as a function of time."""
 
     def rates(self) -> dict[str, float]:
-        """Every rate that is named, by its key inside the shape."""
+        """Return every rate in the shape by its key."""
         raise NotImplementedError
 
     def steps(self, duration: int) -> Steps:
-        """Pieces of (duration ns, rate) that add up to ``duration``."""
+        """Return pieces of (duration ns, rate), which add up to ``duration``."""
         raise NotImplementedError
 
     def piece(self, duration: int) -> int:
-        """How long a rate is held at least, ns."""
+        """Return the shortest time for which a rate is held, ns."""
         return duration
 
 
 class Ramp(Shape):
-    """In a straight line."""
+    """A rate that changes in a straight line."""
 
     from_: Rate = Field(alias="from")
     """Rate at the start."""
@@ -49,15 +49,12 @@ class Ramp(Shape):
     """Rate at the end."""
 
     def rates(self) -> dict[str, float]:
-        """Both ends."""
         return {"from": self.from_, "to": self.to}
 
     def steps(self, duration: int) -> Steps:
-        """The rate in the middle of each piece."""
         return _sampled(duration, self.piece(duration), lambda at: self.from_ + (self.to - self.from_) * at / duration)
 
     def piece(self, duration: int) -> int:
-        """So short that a ramp is smooth."""
         return max(PIECE, duration // FINEST)
 
 
@@ -65,25 +62,23 @@ class Wave(Section):
     """mean + amplitude · sin(2π · t / period)."""
 
     mean: Rate
-    """Around which it swings, and where it starts."""
+    """Mean rate, which is also the rate at the start."""
     amplitude: Rate
-    """How far up and down; not above the mean."""
+    """Largest difference from the mean, up and down; not above the mean."""
     period: PositiveDuration
-    """From peak to peak."""
+    """Time from peak to peak."""
 
 
 class Sine(Shape):
-    """Up and down."""
+    """A rate that rises and falls periodically."""
 
     sine: Wave
     """{mean: , amplitude: , period: }"""
 
     def rates(self) -> dict[str, float]:
-        """Mean and amplitude."""
         return {"sine.mean": self.sine.mean, "sine.amplitude": self.sine.amplitude}
 
     def steps(self, duration: int) -> Steps:
-        """The rate in the middle of each piece."""
         wave = self.sine
 
         def at(moment: float) -> float:
@@ -92,7 +87,6 @@ class Sine(Shape):
         return _sampled(duration, self.piece(duration), at)
 
     def piece(self, duration: int) -> int:
-        """So short that a period is smooth."""
         return max(PIECE, self.sine.period // FINEST)
 
 
@@ -100,46 +94,43 @@ class BaseAndPeak(Section):
     """A base rate with one peak."""
 
     base: Rate
-    """Before and after."""
+    """Rate before and after the peak."""
     peak: Rate
-    """Meanwhile."""
+    """Rate during the peak."""
     at: Duration
-    """When it begins, from the stage's start."""
+    """Start of the peak, from the start of the stage."""
     for_: PositiveDuration = Field(alias="for")
-    """How long it lasts."""
+    """Length of the peak."""
 
 
 class Spike(Shape):
-    """Suddenly up, and back."""
+    """A sudden peak."""
 
     spike: BaseAndPeak
     """{base: , peak: , at: , for: }"""
 
     def rates(self) -> dict[str, float]:
-        """Base and peak."""
         return {"spike.base": self.spike.base, "spike.peak": self.spike.peak}
 
     def steps(self, duration: int) -> Steps:
-        """Base, peak, base; a part of no length is left out."""
         burst = self.spike
         parts = ((burst.at, burst.base), (burst.for_, burst.peak), (duration - burst.at - burst.for_, burst.base))
         return tuple((length, rate) for length, rate in parts if length > 0)
 
 
 class Replay(Shape):
-    """A series of rates as it was recorded."""
+    """A recorded series of rates."""
 
     replay: tuple[Rate, ...] = Field(min_length=1, strict=False)
-    """One rate after the other; begins anew when the stage is longer."""
+    """Rates in their order; repeated if the stage is longer."""
     every: PositiveDuration | None = None
-    """How long each holds; default: the stage's duration over their number."""
+    """Time for which each rate holds; default: the stage's duration / the number of rates."""
 
     def rates(self) -> dict[str, float]:
-        """All of them, by their place."""
         return {f"replay.{i}": rate for i, rate in enumerate(self.replay)}
 
     def steps(self, duration: int) -> Steps:
-        """Each rate for its time, the last one until the stage's end."""
+        """Return each rate for its time; the last one holds until the end of the stage."""
         if self.every is None:
             ends = [(i + 1) * duration // len(self.replay) for i in range(len(self.replay))]
         else:
@@ -148,7 +139,6 @@ class Replay(Shape):
         return tuple((length, self.replay[i % len(self.replay)]) for i, length in enumerate(lengths) if length)
 
     def piece(self, duration: int) -> int:
-        """As long as each rate holds."""
         return self.every or max(duration // len(self.replay), 1)
 
 
@@ -159,7 +149,7 @@ SHAPES_WRITTEN = (
 
 
 def shape_of(value: object) -> str | None:
-    """Which kind of rate a value is meant to be; None for a mapping of no known shape."""
+    """Return the tag of the kind of rate that a value is; None for a mapping of unknown shape."""
     if isinstance(value, Shape):
         return f"<{type(value).__name__}>"
     if isinstance(value, Mapping):
@@ -178,43 +168,43 @@ StageRate = Annotated[
 
 
 class Stage(Section):
-    """One part of the measured phase."""
+    """A part of the measured phase."""
 
     name: str = ""
-    """What reports call it; "stage 1", "stage 2" … when left out."""
+    """Name in reports; "stage 1", "stage 2" … by default."""
     duration: PositiveDuration
-    """How long it lasts."""
+    """Length of the stage."""
     rate: StageRate | None = None
-    """Of all producers together: constant, as producerRate, or a ramp, sine, spike or replay. Default: producerRate."""
+    """Rate of all producers together: constant, as producerRate, or a ramp, sine, spike or replay. Default: producerRate."""
     message_size_distribution: Distribution | None = None
     """Sizes in this stage; default: the profile's."""
     consumer_per_subscription: Count | None = None
-    """Consumers of each subscription that are attached in this stage; default, and at most: the profile's."""
+    """Attached consumers of each subscription in this stage; the profile's number is the default and the maximum."""
     slo: SloSection = Field(default_factory=Slo)
-    """What must hold in this stage alone."""
+    """Objectives of this stage alone."""
 
     @property
     def buckets(self) -> tuple[Bucket, ...] | None:
-        """The stage's own size distribution; None where it has none."""
+        """The stage's own size distribution, or None."""
         return None if self.message_size_distribution is None else parse_buckets(self.message_size_distribution)
 
     @property
     def rates(self) -> dict[str, float]:
-        """Every rate that the stage names, by its place below ``rate``."""
+        """Every rate of the stage by its key below ``rate``."""
         if self.rate is None:
             return {}
         return self.rate.rates() if isinstance(self.rate, Shape) else {"": self.rate}
 
     @property
     def pieces(self) -> int:
-        """Of constant rate, about."""
+        """Approximate number of pieces of constant rate."""
         return -(-self.duration // self.rate.piece(self.duration)) if isinstance(self.rate, Shape) else 1
 
     def steps(self, default_rate: float) -> Steps:
-        """Pieces of constant rate.
+        """Return the stage as pieces of constant rate.
 
-        :param default_rate: of the profile, for a stage that names none.
-        :returns: (duration in ns, rate) of each piece; the durations add up to the stage's. A rate is a ``ByteRate`` where it was given so.
+        :param default_rate: the profile's rate, for a stage without one.
+        :returns: (duration in ns, rate) of each piece; the durations add up to the stage's. A rate in bytes is a ``ByteRate``.
         """
         if not isinstance(self.rate, Shape):
             return ((self.duration, default_rate if self.rate is None else self.rate),)
@@ -223,12 +213,12 @@ class Stage(Section):
 
 
 def parse_buckets(distribution: Mapping[str, int]) -> tuple[Bucket, ...]:
-    """The ranges of a size distribution in the file's order."""
+    """Parse the ranges of a size distribution, in the file's order."""
     ranges = ((text, *parse_range(text), weight) for text, weight in distribution.items())
     return tuple(Bucket(name=text, low=low, high=high, weight=weight) for text, low, high, weight in ranges)
 
 
 def _sampled(duration: int, piece: int, rate: Callable[[float], float]) -> Steps:
-    """``rate`` at the middle of each piece."""
+    """Return pieces with the rate at the middle of each."""
     ends = ((start, min(start + piece, duration)) for start in range(0, duration, piece))
     return tuple((end - start, rate((start + end) / 2)) for start, end in ends)

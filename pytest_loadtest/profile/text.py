@@ -1,6 +1,6 @@
-"""YAML text → plain values, each with its place in the text, and everything that YAML itself would pass silently.
+"""YAML text → plain values, each with its place in the text, and the traps of YAML 1.1 as problems.
 
-PyYAML reads YAML 1.1: a duplicate key wins quietly, ``no`` is false, ``1:30`` is 90 and ``010`` is 8. Here each of these is a problem.
+PyYAML reads YAML 1.1: the last of two equal keys wins, ``no`` is false, ``1:30`` is 90 and ``010`` is 8. Here each of these is a problem.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TEXT_TAGS = ("str", "timestamp", "value", "merge")  # a date is only text in a 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a key or a value stands, 1-based, and a scalar as it is written, less secrets."""
+    """The place of a key or a value, 1-based, and the text of a scalar without secrets."""
 
     line: int
     column: int
@@ -30,11 +30,11 @@ class Place:
 
 @dataclass(slots=True)
 class Document:
-    """A read text.
+    """A text that was read.
 
     :param value: mappings, lists, text, numbers, booleans, None; keys are text as written.
     :param values: place of each value by its path. :param keys: place of each key by the path of its value.
-    :param broken: paths whose values the problems already speak of. :param empty: a key without a value is None, and no problem.
+    :param broken: paths of values that already have a problem. :param empty: a key without a value is None instead of a problem.
     """
 
     value: Any = None
@@ -45,7 +45,7 @@ class Document:
     empty: bool = False
 
     def known(self, path: Path) -> Path:
-        """The longest part of ``path`` that the text has."""
+        """Return the longest part of ``path`` that the text has."""
         while path not in self.values:
             path = path[:-1]
         return path
@@ -61,13 +61,13 @@ class Document:
         return replace(problem, path=(), line=place.line, column=place.column)
 
     def refuse(self, path: Path, message: str, suggestion: str) -> None:
-        """Note a problem with the value at ``path``, which is of no more use."""
+        """Add a problem with the value at ``path``, which is not checked further."""
         self.problems.append(self.problem(path, f"{shown_path(path)}: {message}" if path else message, suggestion))
         self.broken.add(path)
 
 
 def read_yaml(text: str, *, empty: bool = False, sequence: bool = False) -> Document:
-    """Read one YAML document; never raises: what is wrong is in :attr:`Document.problems`, and then ``value`` may be None.
+    """Read one YAML document. Never raises: problems are in :attr:`Document.problems`, and then ``value`` may be None.
 
     :param empty: a key may have no value; it is None then. :param sequence: the document is a list, not a profile's mapping.
     """
@@ -103,11 +103,11 @@ def _read_sequence(root: yaml.Node | None, document: Document) -> None:
 
 
 def _build(node: yaml.Node, path: Path, document: Document, seen: set[int]) -> Any:
-    """The node's value; notes places and problems on the way. Each node is visited once, so that no alias can blow up."""
+    """Return the node's value, and add places and problems to the document. Each node is visited once, so that aliases cannot explode."""
     place = Place(node.start_mark.line + 1, node.start_mark.column + 1, _written(node, path))
     document.values[path] = place
     if id(node) in seen:
-        document.values[path] = document.keys.get(path, place)  # the node only knows where its anchor stands
+        document.values[path] = document.keys.get(path, place)  # the node has only the place of its anchor
         document.refuse(path, "aliases (*name) are not read", "write the value out")
         return None
     seen.add(id(node))
@@ -194,13 +194,13 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> Problem:
 
 
 def _enclosing(lines: list[str], row: int) -> str:
-    """A line with those before it that it may belong to: up to the last one that begins a key of the top level."""
+    """Return a line with the lines before it, back to the last one that begins a key of the top level."""
     first = max((at for at in range(min(row + 1, len(lines))) if re.match(r"[^\s#]", lines[at])), default=0)
     return "\n".join(lines[first : row + 1])
 
 
 def _syntax_hint(line: str, *, hidden: bool) -> str:
-    """:param hidden: the line may have a secret."""
+    """:param hidden: the line may contain a secret."""
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "indent with spaces, not with tabs"
     if hidden:

@@ -174,7 +174,7 @@ def test_a_part_of_a_matrix(project: Project) -> None:
     project.write("test_it.py", 'import pytest\n@pytest.mark.load("small", matrix={"crowd": "crowded"})\ndef test_it(load): ...\n')
     run = project.run("--load-plan")
     assert run.ret == pytest.ExitCode.USAGE_ERROR
-    assert "matrix={'crowd': 'crowded'}: not in the profile's matrix: choose of few, many" in run.out
+    assert "matrix={'crowd': 'crowded'}: not in the profile's matrix: choose one of few, many" in run.out
 
 
 def test_help_names_the_options(project: Project) -> None:

@@ -190,7 +190,7 @@ def told(run: Finished) -> None:
         ('"plain", mesageSize=5', "messageSize"),
         ('"plain", stages=[{"duration": "1s", "rate": {"sine": {"mean": 500, "amplitude": 700, "period": "1s"}}}]', "-200"),
         ('"plain", messages=5, testDuration="3s"', "messages"),
-        ('"plain", payloadFile="conftest.py"', "messageSize says 64 B"),
+        ('"plain", payloadFile="conftest.py"', "messageSize is 64 B"),
     ],
 )
 def test_wrong_uses(project: Project, mark: str, said: str) -> None:

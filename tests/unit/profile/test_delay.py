@@ -69,7 +69,7 @@ def test_none_may_be_early_by_more_than_a_tick(lines: tuple[str, ...], allowed: 
     (("deliverAt: 5s\n", "driver: {name: mqtt}\n"), "5: deliverAt: MQTT has no delayed delivery (remove it, or write driver: {name: pulsar})"),
     ((AFTER, "deliverAt: 5s\n", RELAY), "6: deliverAfter and deliverAt exclude each other (keep one, e.g. deliverAfter)"),
     (("deliverAfter: {min: 5s, max: 1s}\n", RELAY), "5: deliverAfter: min is above max (swap them)"),
-    (("deliverAfter: 1.5us\n", RELAY), "5: deliverAfter: delays are whole milliseconds (write deliverAfter: 10s, or deliverAfter: {min: 1s, max: 60s})"),
+    (("deliverAfter: 1.5us\n", RELAY), "5: deliverAfter: a delay is not a whole number of milliseconds (write deliverAfter: 10s, or deliverAfter: {min: 1s, max: 60s})"),
     (("deliverAfter: 5\n", RELAY), "5: deliverAfter: 5 has no unit (write 5s, or another of ns, us, ms, s, min, h, d)"),
     (("allowUndelayed: true\n", RELAY), "5: allowUndelayed: no message is delayed (write deliverAfter: 10s, or deliverAfter: {min: 1s, max: 60s})"),
     (("slo: {lateness: {p99: 1s}}\n", RELAY), "5: slo.lateness: no message is delayed (write deliverAfter: 10s, or deliverAfter: {min: 1s, max: 60s})"),

@@ -113,7 +113,7 @@ WRONG_KEYS = [
     ("driver: {name: loopback, stall: {at: 1s}}", "5:26: driver.stall.duration is missing"),
     ("driver: pulsar", "5:9: driver: 'pulsar' is text, not a mapping"),
     ("scalable: topics", "5:11: scalable: 'topics' is text, not a list"),
-    ("scalable: [topic]", "5:12: scalable.0: 'topic' is none of its values (did you mean topics?)"),
+    ("scalable: [topic]", "5:12: scalable.0: 'topic' is not a valid value (did you mean topics?)"),
     ("target: {adminUrl: http://a}", "5:9: target.url is missing (write url: pulsar://host:port, or image: IMAGE)"),
     (
         "target: {url: pulsar://a, image: b}",
@@ -136,8 +136,8 @@ WRONG_VALUES = [
     ("drainTimeout: -3s", "5:15: drainTimeout: '-3s' is not a duration (write a number and a unit: ns, us, ms, s, min, h, d)"),
     ("randomBytesRatio: 1.5", "5:19: randomBytesRatio: 1.5 must be at most 1"),
     ("generator: {cpu: 0}", "5:18: generator.cpu: 0 must be above 0"),
-    ("keyDistributor: RANDOM", "5:17: keyDistributor: 'RANDOM' is none of its values (did you mean RANDOM_NANO?)"),
-    ("driver: {name: mqtt, qos: 3}", "5:27: driver.qos: 3 is none of its values (known: 0, 1, 2)"),
+    ("keyDistributor: RANDOM", "5:17: keyDistributor: 'RANDOM' is not a valid value (did you mean RANDOM_NANO?)"),
+    ("driver: {name: mqtt, qos: 3}", "5:27: driver.qos: 3 is not a valid value (known: 0, 1, 2)"),
     (
         "driver: {name: mqtt, keepAlive: 500ms}",
         "5:33: driver.keepAlive: 500 ms is not a whole number of seconds (write whole seconds: MQTT has no smaller unit)",
@@ -147,8 +147,8 @@ WRONG_VALUES = [
         "5:42: driver.batchingMaxBytes: '1 XB' is not a size (write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes))",
     ),
     ("driver: {name: loopback, client: native}", "5:34: driver.client: native is not available yet (write library)"),
-    ("driver: {name: pulsar, client: paho}", "5:32: driver.client: 'paho' is none of its values (known: library, native)"),
-    ("driver: {name: pulsar, namespacePrefix: x}", r"5:41: driver.namespacePrefix: 'x' does not fit ^[\w.=:-]+/[\w.=:-]+$"),
+    ("driver: {name: pulsar, client: paho}", "5:32: driver.client: 'paho' is not a valid value (known: library, native)"),
+    ("driver: {name: pulsar, namespacePrefix: x}", r"5:41: driver.namespacePrefix: 'x' does not match ^[\w.=:-]+/[\w.=:-]+$"),
     (
         "broker: {settings: {maxMessageSize: 1MB}}",
         "5:37: broker.settings.maxMessageSize: '1MB' is not a number of bytes (write 5242880)",
@@ -486,7 +486,7 @@ def test_payload_file_missing_or_of_another_size(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"payloadFile .*a\.data cannot be read"):
         profile.payload(found, tmp_path / "p.yaml")
     (tmp_path / "a.data").write_bytes(bytes(99))
-    with pytest.raises(UsageError, match="has 99 B, messageSize says 100 B"):
+    with pytest.raises(UsageError, match="has 99 B, but messageSize is 100 B: write messageSize: 99"):
         profile.payload(found, tmp_path / "p.yaml")
 
 

@@ -86,14 +86,14 @@ workloads:
         "p.yaml:2:14: messageSize: '1K' is not a size (write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes))",
         "p.yaml:5:4: producerRate is missing (write producerRate: 1000)",
         "p.yaml:5:14: unknown key 'producerRat' (did you mean producerRate?)",
-        "p.yaml:6:11: a second workload 'a' (give each its own name)",
+        "p.yaml:6:11: there are two workloads 'a' (give each its own name)",
         "p.yaml:6:37: slo.los: 'los' is not a metric (did you mean loss?)",
-        "p.yaml:7:4: workloads.2.name is missing (write name: and what reports may call it)",
-        "p.yaml:7:5: matrix cannot stand in a workload (move it up)",
-        "p.yaml:8:4: workloads.3 is no mapping (write {name: a, producerRate: 100})",
+        "p.yaml:7:4: workloads.2.name is missing (write name: and its name in reports)",
+        "p.yaml:7:5: a workload cannot have matrix (move it to the top level)",
+        "p.yaml:8:4: workloads.3 is not a mapping (write {name: a, producerRate: 100})",
     ]
     assert problems(LEAST + "workloads: 5\n") == [
-        "p.yaml:5:12: workloads is no list of workloads (write workloads: [{name: a, producerRate: 100}, …])"
+        "p.yaml:5:12: workloads is not a list of workloads (write workloads: [{name: a, producerRate: 100}, …])"
     ]
 
 
@@ -101,7 +101,7 @@ def test_a_search_has_no_neighbours() -> None:
     """When it ends nobody knows; the others would have stopped before. Alone in the list it may search."""
     searched = "{name: b, producerRate: 0, slo: {endToEndLatency: {p99: 1s}}}"
     told = (
-        "p.yaml:7:4: workloads.1 'b' searches its peak (producerRate 0) beside workloads that end before it"
+        "p.yaml:7:4: workloads.1 'b' searches its peak (producerRate 0), and the other workloads end before it"
         " (write a producerRate, or search in a profile of its own)"
     )
     assert problems(LEAST + f"workloads:\n - {{name: a, producerRate: 100}}\n - {searched}\n") == [told]
@@ -183,7 +183,9 @@ def test_wrong_overrides(tmp_path: Path) -> None:
         "p.yaml is read here with @pytest.mark.load(consumerPerSubscription=2)",
     ]
     assert wrong(path, **{"name.x": 5}) == ["@pytest.mark.load(**{'name.x': 5}): name is not a section (replace it as a whole)"]
-    assert wrong(path, topics=1j) == ["@pytest.mark.load(topics=1j): not a value that a profile can have; write it as in YAML"]
+    assert wrong(path, topics=1j) == [
+        "@pytest.mark.load(topics=1j): a profile cannot have such a value: write text, a number, a list or a dict"
+    ]
     assert wrong(path, testDuration=5) == [
         "@pytest.mark.load(testDuration=5): testDuration: 5 has no unit (write 5s, or another of ns, us, ms, s, min, h, d)"
     ]
@@ -261,9 +263,9 @@ def test_a_part_of_a_matrix(tmp_path: Path, chosen: dict[str, object], ids: list
 @pytest.mark.parametrize(
     ("text", "chosen", "told"),
     [
-        (NAMED, {"session": "kept"}, "matrix={'session': …}: the matrix has no such axis: choose of sessions, topics"),
-        (NAMED, {"sessions": "keep"}, "matrix={'sessions': 'keep'}: not in the profile's matrix: choose of clean, kept"),
-        (NAMED, {"topics": []}, "matrix={'topics': []}: not in the profile's matrix: choose of 1, 10"),
+        (NAMED, {"session": "kept"}, "matrix={'session': …}: the matrix has no such axis: choose one of sessions, topics"),
+        (NAMED, {"sessions": "keep"}, "matrix={'sessions': 'keep'}: not in the profile's matrix: choose one of clean, kept"),
+        (NAMED, {"topics": []}, "matrix={'topics': []}: not in the profile's matrix: choose one of 1, 10"),
         (LEAST, {"topics": 1}, "matrix={'topics': 1}: the profile has no matrix"),
     ],
 )
@@ -275,14 +277,14 @@ def test_a_part_that_a_matrix_does_not_have(tmp_path: Path, text: str, chosen: d
 
 
 MATRICES = [
-    ("matrix: 5", "5:9: matrix: is no mapping of keys to lists (write matrix: {messageSize: [100, 1KB]})"),
-    ("matrix: {messageSize: 5}", "5:23: matrix.messageSize: is no list of values (write messageSize: [5, …])"),
-    ("matrix: {messageSize: []}", "5:23: matrix.messageSize: is no list of values (write messageSize: [ … ])"),
-    ("matrix: {size: {small: 5}}", "5:24: matrix.size.small: is no mapping of keys to values (write small: {driver.qos: 0})"),
-    ("matrix: {topics: [1], a: {b: {topics: 5}}}", "5:39: matrix.a.b.topics: is varied by matrix.topics too (leave it to one of them)"),
-    ("matrix: {a: {b: {workloads: 5}}}", "5:29: matrix.a.b.workloads: cannot be varied (name keys of the profile)"),
+    ("matrix: 5", "5:9: matrix: is not a mapping of keys to lists (write matrix: {messageSize: [100, 1KB]})"),
+    ("matrix: {messageSize: 5}", "5:23: matrix.messageSize: is not a list of values (write messageSize: [5, …])"),
+    ("matrix: {messageSize: []}", "5:23: matrix.messageSize: is not a list of values (write messageSize: [ … ])"),
+    ("matrix: {size: {small: 5}}", "5:24: matrix.size.small: is not a mapping of keys to values (write small: {driver.qos: 0})"),
+    ("matrix: {topics: [1], a: {b: {topics: 5}}}", "5:39: matrix.a.b.topics: is varied by matrix.topics too (remove one of them)"),
+    ("matrix: {a: {b: {workloads: 5}}}", "5:29: matrix.a.b.workloads: cannot be varied (write other keys of the profile)"),
     ("matrix: {a: {b: {name.x: 5}}}", "5:18: matrix.a.b.name.x: name is not a section (replace it as a whole)"),
-    ("matrix: {matrix: [1]}", "5:18: matrix.matrix: cannot be varied (name keys of the profile)"),
+    ("matrix: {matrix: [1]}", "5:18: matrix.matrix: cannot be varied (write other keys of the profile)"),
     ("matrix: {name.x: [1]}", "5:10: matrix.name.x: name is not a section (replace it as a whole)"),
     ("matrix: {topics: [1, 2, 0]}", "5:25: topics: 0 must be at least 1"),
     ("matrix: {topic: [1], driver.ioThread: [1]}", "5:40: unknown key 'ioThread' (did you mean ioThreads?)"),

@@ -179,7 +179,7 @@ WRONG = [
     ("driverClass: a.PulsarBenchmarkDriver\nclients: {}\n", "d.yaml:2:1: unknown key 'clients' (did you mean client?)"),
     ("driverClass: a.PulsarBenchmarkDriver\nproducer: 4\n", "d.yaml:2:11: producer is no mapping"),
     ("driverClass: a.PulsarBenchmarkDriver\nclient: {ioThreads: x}\n", "d.yaml:2:21: driver.ioThreads: 'x' is text, not a whole number"),
-    ("driverClass: a.PulsarBenchmarkDriver\nclient: {serviceUrl: tcp://a}\n", "d.yaml:2:22: target.url: 'tcp://a' does not fit"),
+    ("driverClass: a.PulsarBenchmarkDriver\nclient: {serviceUrl: tcp://a}\n", "d.yaml:2:22: target.url: 'tcp://a' does not match"),
     (
         "driverClass: a.PulsarBenchmarkDriver\nclient: {persistence: {ensembleSze: 3}}\n",
         "d.yaml:2:24: unknown key 'ensembleSze' (did you mean ensembleSize?)",
@@ -192,7 +192,7 @@ WRONG = [
         "driverClass: a.PulsarBenchmarkDriver\nclient: {authentication: {plugin: a.AuthenticationTls, data: 'tlsCertFil:/a'}}\n",
         "d.yaml:2:62: authentication.data: needs certFile, keyFile; tlsCertFil is not known",
     ),
-    ("driverClass: a.MqttBenchmarkDriver\nclient: {qos: 3}\n", "d.yaml:2:15: driver.qos: 3 is none of its values (known: 0, 1, 2)"),
+    ("driverClass: a.MqttBenchmarkDriver\nclient: {qos: 3}\n", "d.yaml:2:15: driver.qos: 3 is not a valid value (known: 0, 1, 2)"),
     (
         "driverClass: a.MqttBenchmarkDriver\nconsumer: {cleanSession: false, sessionExpiryInterval: 1h}\n",
         "d.yaml:2:56: sessionExpiryInterval: 1h is not a number of seconds",

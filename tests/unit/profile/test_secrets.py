@@ -56,11 +56,11 @@ def said_of(text: str) -> str:
         ("driver: {name: mqtt, pasword: x}", "p.yaml:5:22: unknown key 'pasword' (did you mean password?)"),
         (
             "driver: {name: pulsar, authentication: {plugin: tokn, token: x}}",
-            "p.yaml:5:49: driver.authentication.plugin: 'tokn' is none of its values (did you mean token?)",
+            "p.yaml:5:49: driver.authentication.plugin: 'tokn' is not a valid value (did you mean token?)",
         ),
         (
             "driver: {name: pulsar, authentication: {plugin: 'token:x'}}",
-            "p.yaml:5:49: driver.authentication.plugin: the value is none of its values (known: token, basic, oauth2, tls)",
+            "p.yaml:5:49: driver.authentication.plugin: the value is not a valid value (known: token, basic, oauth2, tls)",
         ),
         ("driver: {name: pulsar, authentication: {tokenFile: 7}}", "p.yaml:5:52: driver.authentication.tokenFile: 7 is not text"),
         ("driver: {name: mqtt, username: 7}", 'p.yaml:5:32: driver.username: 7 is not text (quote it: "7")'),

@@ -150,13 +150,13 @@ WRONG = [
     ),
     (
         "{duration: 1s, rate: {sinus: 5}}",
-        "4:31: stages.0.rate: no shape of a rate (write a number, or {from: , to: }, {sine: {mean: , amplitude: , period: }}, {spike: {base: , peak: , at: , for: }}, {replay: [ ]})",
+        "4:31: stages.0.rate: not a rate (write a number, or {from: , to: }, {sine: {mean: , amplitude: , period: }}, {spike: {base: , peak: , at: , for: }}, {replay: [ ]})",
     ),
     ("{duration: 1s, rate: {from: 5, to: 6, till: 7}}", "4:48: unknown key 'till' (known: from, to)"),
     ("{duration: 1s, rate: {replay: []}}", "4:40: stages.0.rate.replay is empty (give it a value, or remove the key)"),
     (
         "{duration: 5s, rate: {spike: {base: 1, peak: 2, at: 4s, for: 3s}}}",
-        "4:39: stage 'stage 1': the spike ends after 7.00 s, the stage after 5.00 s (make the stage longer, or at and for shorter)",
+        "4:39: stage 'stage 1': the spike ends after 7.00 s, the stage after 5.00 s (write a longer duration, or a shorter at or for)",
     ),
     (
         "{duration: 1s, rate: {from: 5, to: 5MB/s}}",
@@ -164,7 +164,7 @@ WRONG = [
     ),
     (
         "{duration: 1s, consumerPerSubscription: 2}",
-        "4:50: stage 'stage 1': 2 consumers, and consumerPerSubscription has 1 (write 1 or less, or raise the profile's)",
+        "4:50: stage 'stage 1': 2 consumers, but the profile's consumerPerSubscription is 1 (write 1 or less, or raise the profile's)",
     ),
     ("{duration: 1s, slo: {los: 0}}", "4:31: stages.0.slo.los: 'los' is not a metric (did you mean loss?)"),
     (

@@ -100,12 +100,12 @@ CONFLICTS = [
     ("messages: 5", "4:1: messages and testDuration exclude each other (keep one, e.g. messages)"),
     (
         "search: {hold: 1s}",
-        "5:1: search: looks for the rate, and producerRate names one, 1 000 msg/s (write producerRate: 0, or remove search)",
+        "5:1: search: finds the rate, but producerRate is 1 000 msg/s (write producerRate: 0, or remove search)",
     ),
-    ("producersPerTopic: 0", "5:20: producersPerTopic: 0 receives what others send, and no topic is named (write topic:)"),
+    ("producersPerTopic: 0", "5:20: producersPerTopic: 0 receives messages of others, and topic is missing (write topic: NAME)"),
     (
         "producersPerTopic: 0\nsubscriptionsPerTopic: 0",
-        "6:24: subscriptionsPerTopic: 0 and producersPerTopic: 0: nobody sends and nobody receives (write subscriptionsPerTopic: 1)",
+        "6:24: subscriptionsPerTopic: 0 and producersPerTopic: 0: the run has no clients (write subscriptionsPerTopic: 1)",
     ),
     (
         "subscriptionsPerTopic: 0\nslo: {throughput: 99%}",
@@ -124,30 +124,30 @@ CONFLICTS = [
         "topic: non-persistent://a/b/c",
         "5:8: topic: 'non-persistent://a/b/c' is non-persistent, driver.topicType says persistent (write topicType: non-persistent)",
     ),
-    ("topics: 3\ntopic: persistent://a/b/c", "5:9: topics: 3, and topic names one (remove topics, or topic)"),
+    ("topics: 3\ntopic: persistent://a/b/c", "5:9: topics: 3, but topic names a single one (remove topics, or topic)"),
     (
         "driver: {name: mqtt}\ntopic: a/+/c",
         "6:8: topic: 'a/+/c' has a wildcard (write one topic, such as a/b/c, without + and #)",
     ),
     (
         "subscriptionsPerTopic: 0\nconsumerBacklogSizeGB: 1",
-        "6:24: consumerBacklogSizeGB: a backlog wants producers and consumers (write 0)",
+        "6:24: consumerBacklogSizeGB: a backlog needs producers and consumers (write 0)",
     ),
     (
         "payloadsPerBucket: 3",
-        "5:1: payloadsPerBucket: without messageSizeDistribution there are no buckets (write randomizedPayloadPoolSize for several payloads of one size)",
+        "5:1: payloadsPerBucket: without messageSizeDistribution there are no size buckets (write randomizedPayloadPoolSize for several payloads of one size)",
     ),
     (
         "consumerBacklogSizeGB: 0.000009",
-        f"5:24: consumerBacklogSizeGB: 97 messages are no backlog: 100 {UNDER_WAY} (write 9.3e-05 or more, or a lower producerRate)",
+        f"5:24: consumerBacklogSizeGB: 97 messages are not a backlog: 100 {UNDER_WAY} (write 9.3e-05 or more, or a lower producerRate)",
     ),
     (
         "consumerBacklogSizeGB: 0.00001\nsubscriptionsPerTopic: 2",
-        f"5:24: consumerBacklogSizeGB: 107 messages are no backlog: 200 {UNDER_WAY} (write 0.00019 or more, or a lower producerRate)",
+        f"5:24: consumerBacklogSizeGB: 107 messages are not a backlog: 200 {UNDER_WAY} (write 0.00019 or more, or a lower producerRate)",
     ),
     (
         "consumerBacklogSizeGB: 0.00001\nbacklogDrainRatio: 0.001",
-        "6:20: backlogDrainRatio: 0.001 of 107 messages is none: nothing would have to be drained (write 1.0, or a larger share)",
+        "6:20: backlogDrainRatio: 0.001 of 107 messages rounds to 0: nothing to drain (write 1.0, or a larger share)",
     ),
     ("slo: {backlogDrain: 1min}", "5:7: slo.backlogDrain: the profile builds no backlog (write consumerBacklogSizeGB: 1, or remove it)"),
     (
@@ -175,18 +175,18 @@ SEARCHES = [
     ),
     (
         SEARCH + "stages: [{duration: 1s}]",
-        "5:1: stages: cannot be combined with a search for the highest rate (name a producerRate above 0)",
+        "5:1: stages: cannot be combined with a search for the highest rate (write a producerRate above 0)",
     ),
-    (SEARCH + "messages: 5", "5:1: messages: cannot be combined with a search for the highest rate (name a producerRate above 0)"),
+    (SEARCH + "messages: 5", "5:1: messages: cannot be combined with a search for the highest rate (write a producerRate above 0)"),
     (
         SEARCH + "consumerBacklogSizeGB: 1",
-        "5:1: consumerBacklogSizeGB: cannot be combined with a search for the highest rate (name a producerRate above 0)",
+        "5:1: consumerBacklogSizeGB: cannot be combined with a search for the highest rate (write a producerRate above 0)",
     ),
     (
         SEARCH + "search: {max: 1MB/s}",
-        "5:15: search.max: search.start is in messages per second, this is not (give start and max the same unit, as in search: {start: 1MB/s, max: 1GB/s})",
+        "5:15: search.max: search.start is in messages per second, this rate is not (write start and max in the same unit, as in search: {start: 1MB/s, max: 1GB/s})",
     ),
-    (SEARCH + "search: {max: 10}", "5:15: search.max: 10 msg/s is below search.start, 1 000 msg/s (start at less, or end at more)"),
+    (SEARCH + "search: {max: 10}", "5:15: search.max: 10 msg/s is below search.start, 1 000 msg/s (write a lower start, or a higher max)"),
     (SEARCH + "search: {start: 0}", "5:17: search.start: 0 must be above 0"),
     (SEARCH + "search: {precision: 2}", "5:21: search.precision: 2 has no unit (write 2%)"),
     (SEARCH + "search: {precision: low}", "5:21: search.precision: 'low' is not a percentage (write a number and %, as in 2%)"),
@@ -202,7 +202,7 @@ def test_wrong_searches(text: str, line: str) -> None:
 
 BYTES = [
     ("messageSize: 20\nmessages: 5", ["3:14: messageSize: 20 B is below the 32 B that a rate in bytes needs (write 32 or more, or producerRate in messages)",
-     "4:11: messages: a number of messages and a rate in bytes exclude each other (write producerRate in messages, as in 5000/s)"]),
+     "4:11: messages: cannot be combined with a rate in bytes (write producerRate in messages, as in 5000/s)"]),
     ("messageSizeDistribution: {0-40: 1, 40-80: 1}\ntestDuration: 1s",
      ["3:27: size range '0-40' has payloads of 20 B, below the 32 B that a rate in bytes needs (begin it at 32, or write producerRate in messages)"]),
     ("messageSizeDistribution: {0-256: 1}\npayloadsPerBucket: 16\ntestDuration: 1s",
