@@ -45,8 +45,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 VERSION: Final = 3
-LARGEST: Final = 1 << 30  # bytes; a longer frame is a damaged length
-PORTION: Final = 1 << 22  # most bytes of payload in one frame, unless one message is larger
+# Bytes: a longer frame means that its length is damaged.
+LARGEST: Final = 1 << 30
+# Most bytes of payload in one frame, unless one message is larger.
+PORTION: Final = 1 << 22
 _MAGIC: Final = 0x4C10
 _LAYOUT: Final = struct.Struct("<HBBIIIII")
 HEAD: Final = _LAYOUT.size
@@ -128,7 +130,8 @@ class Frame:
 def join(frames: Sequence[Frame]) -> Frame:
     """Concatenate at least one frame, all of one kind and for the same topics; rows and payloads are copied."""
     first, parts, start = frames[0], [], 0
-    for width in (*(dtype.itemsize for dtype in _COLUMNS[first.kind].values()), LARGEST):  # the last part is the payloads
+    for width in (*(dtype.itemsize for dtype in _COLUMNS[first.kind].values()), LARGEST):
+        # The last part is the payloads, which have no fixed width: a slice with LARGEST takes all of them.
         parts += [frame.body[frame.n * start : frame.n * (start + width)] for frame in frames]
         start += width
     return Frame(first.kind, sum(frame.n for frame in frames), first.run, first.topics, first.topic, memoryview(b"".join(parts)))
@@ -143,11 +146,13 @@ def encode(
     :param columns: copied; any integer type that holds the numbers. :param n: number of rows, for a kind without columns.
     :param payloads: in total as long as the sum of ``size``; large ones are not copied, so do not change them later.
     """
-    parts: list[Any] = [np.ascontiguousarray(columns[name], dtype) for name, dtype in _COLUMNS[kind].items()]  # arrays are buffers
+    # Arrays are buffers: join() copies their bytes.
+    parts: list[Any] = [np.ascontiguousarray(columns[name], dtype) for name, dtype in _COLUMNS[kind].items()]
     n = len(parts[0]) if n is None else n
     total = sum(map(len, payloads))
     length = HEAD + n * _WIDTH[kind] + total
     head, zeros = _LAYOUT.pack(_MAGIC, kind, VERSION, length, n, run, topics, topic), _ZEROS[: -length % _ALIGN]
+    # For small payloads one copy is cheaper than a list of many buffers for sendmsg.
     if total < _COPY_BELOW * len(payloads) or not payloads:
         return [b"".join([head, *parts, *payloads, zeros])]
     return [b"".join([head, *parts]), *payloads, zeros]
@@ -200,6 +205,7 @@ class Decoder(ReceiveBuffer):
         if magic != _MAGIC or version != VERSION:
             raise FrameError(f"not a frame of version {VERSION}: magic={magic:#06x} version={version}")
         kind = _KINDS.get(number)
+        # All numbers are checked against each other before any of them is used as a length.
         if kind is None or n == 0 or not HEAD + _WIDTH[kind] * n <= length <= LARGEST or (kind in PRODUCES and not topics):
             raise FrameError(f"impossible frame: kind={number} n={n} length={length} topics={topics}")
         return kind, length, n, run, topics, topic

@@ -61,7 +61,8 @@ class Admin:
         try:
             self._request("PUT", path, policies)
         except RefusedError as refused:
-            if refused.status != _GONE:  # 404: there is no such tenant
+            if refused.status != _GONE:
+                # 404 means that the tenant is missing.
                 raise
             created = self._create_tenant(namespace.partition("/")[0])
             self._request("PUT", path, policies)
@@ -73,7 +74,8 @@ class Admin:
         try:
             self._request("PUT", f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters})
         except RefusedError as refused:
-            if refused.status != _CONFLICT:  # another run was faster
+            if refused.status != _CONFLICT:
+                # 409 means that another run has created it in the meantime.
                 raise
             return False
         return True
@@ -92,6 +94,7 @@ class Admin:
     def set_policies(self, namespace: str, persistence: Persistence | None) -> None:
         """Switch off the backlog quota, which makes a broker stop producers, and set the persistence policy if one is given."""
         path = f"namespaces/{namespace}"
+        # Above the default quota a broker holds producers back, which a run would report as a slow broker.
         self._request("POST", f"{path}/backlogQuota?backlogQuotaType=destination_storage", _UNLIMITED_BACKLOG)
         if persistence is not None:
             quorums = {
@@ -108,7 +111,8 @@ class Admin:
         path = path_of(topic)
         if partitions > 1:
             self._request("PUT", f"{path}/partitions", partitions)
-        elif topic.startswith("persistent:"):  # a broker creates a non-persistent topic when its first client connects
+        elif topic.startswith("persistent:"):
+            # A broker creates a non-persistent topic when its first client connects.
             self._request("PUT", path)
 
     def partitions(self, topic: str) -> int | None:
@@ -116,7 +120,8 @@ class Admin:
         path = path_of(topic)
         try:
             count = int(self._request("GET", f"{path}/partitions")["partitions"])
-            if not count:  # older brokers answer 0 for missing topics too
+            if not count:
+                # Older brokers answer 0 for missing topics too; statistics exist only for existing ones.
                 self._request("GET", f"{path}/stats")
         except RefusedError as refused:
             if refused.status == _GONE:
@@ -204,7 +209,8 @@ class Admin:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             speaks_tls = isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:")
             remedy = "does the port speak TLS (https://)?" if speaks_tls else "is the URL right and the server up?"
-            at = error.request.url if isinstance(error, httpx.RequestError) else httpx.URL()  # a redirect may lead to another host
+            # After a redirect the error may be at another host than that of the URL.
+            at = error.request.url if isinstance(error, httpx.RequestError) else httpx.URL()
             reason = explain_tls_error(error, self._settings, at.host, at.port or 443) or f"{error}; {remedy}"
             raise TargetError(f"{what}: {reason}") from error
         if not answer.is_success:
@@ -219,7 +225,8 @@ class Admin:
         # A broker that knows the role but forbids the request gives a reason of its own; without one the credentials are the problem.
         if answer.status_code == _UNAUTHORIZED and reason == answer.reason_phrase:
             return f"{reason}: {credentials_remedy(self._settings)}"
-        return " ".join(reason.partition("Stacktrace:")[0].split())  # unexpected errors of the broker come with their whole stack trace
+        # Unexpected errors of the broker come with their whole stack trace.
+        return " ".join(reason.partition("Stacktrace:")[0].split())
 
 
 def path_of(topic: str) -> str:

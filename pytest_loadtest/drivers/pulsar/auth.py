@@ -38,7 +38,8 @@ def credentials(auth: Authentication | None, settings: PulsarSettings) -> tuple[
         tokens = Tokens(issuer, _client_of(key), oauth2_options(auth), timeout=settings.operation_timeout / SECOND)
         return "token", lambda: tokens.get().encode()
     if auth.plugin == "basic":
-        _user_and_password(auth)  # raise now if something is missing
+        # The result is not used: an incomplete profile must fail now, not at the first connection.
+        _user_and_password(auth)
         return "basic", lambda: _user_and_password(auth).encode()
     token_of(auth)
     return "token", lambda: token_of(auth).encode()
@@ -69,9 +70,11 @@ def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
         if auth is not None and auth.plugin == "tls":
             files = [required_key(auth.cert_file, "certFile"), required_key(auth.key_file, "keyFile")]
             context.load_cert_chain(*files)
-    except OSError as error:  # it does not name the file
+    except OSError as error:
+        # The error of the standard library does not name the file.
         raise UsageError(f"driver: TLS cannot use {' with '.join(files)}: {error.strerror or error}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # check_hostname must be set before verify_mode: the ssl module rejects a check of names without a check of the chain.
     context.check_hostname = settings.tls_enable_hostname_verification and not settings.tls_allow_insecure_connection
     if settings.tls_allow_insecure_connection:
         context.verify_mode = ssl.CERT_NONE
@@ -161,7 +164,8 @@ class Tokens:
             return self._token
 
     def _fetch(self) -> None:
-        requested = time.monotonic()  # the lifetime counts from before the request: never too long
+        # The lifetime counts from before the request, so that it never ends too late.
+        requested = time.monotonic()
         try:
             endpoint = json.loads(self._ask("GET", f"{self._issuer}/.well-known/openid-configuration"))["token_endpoint"]
             answer = json.loads(self._ask("POST", endpoint))

@@ -34,13 +34,16 @@ if TYPE_CHECKING:
     from pytest_loadtest.brokers.java import Java
 
 
-START_SECONDS = 240.0  # it takes 10 s on an idle machine, over 90 s on two cores that run twenty threads
+# It takes 10 s on an idle machine, and took over 90 s on two cores that ran twenty threads.
+START_SECONDS = 240.0
 OPEN = Secured()
 HERE = "127.0.0.1"
-GIVEN = 1 << 30  # bytes of Java heap; the same again of direct memory
+# Bytes of Java heap, and the same again of direct memory.
+GIVEN = 1 << 30
 MEMORY = ("-Xms256m", f"-Xmx{GIVEN >> 20}m", f"-XX:MaxDirectMemorySize={GIVEN >> 20}m")
 LOG4J = Path(__file__).with_name("pulsar-log4j2.xml")
-FRAME_OVERHEAD = 10 * 1024  # bytes a bookie frame needs beyond the largest message
+# Bytes that a bookie's frame needs in addition to the largest message.
+FRAME_OVERHEAD = 10 * 1024
 MANAGED = frozenset(
     {
         "brokerServicePort",
@@ -57,25 +60,31 @@ MANAGED = frozenset(
 PORTS = ("brokerServicePort", "webServicePort")
 BASE = {
     "clusterName": "standalone",
-    "allowEphemeralPorts": "true",  # otherwise the bookie takes any free port instead of the given one
+    # Without this the bookie takes any free port instead of the given one.
+    "allowEphemeralPorts": "true",
     "metadataStoreUrl": "",
     "configurationMetadataStoreUrl": "",
     # There is one bookie; with the class defaults of 2 the broker would wait for a second one.
     "managedLedgerDefaultEnsembleSize": "1",
     "managedLedgerDefaultWriteQuorum": "1",
     "managedLedgerDefaultAckQuorum": "1",
+    # There is one broker: nothing can be balanced, and bundles are split only by request.
     "loadBalancerEnabled": "false",
     "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
     "webSocketServiceEnabled": "false",
     "numHttpServerThreads": "4",
+    # Otherwise the broker deletes topics without clients, such as those of a test that pauses all consumers and producers.
     "brokerDeleteInactiveTopicsEnabled": "false",
-    "forceDeleteNamespaceAllowed": "true",  # a run deletes its own namespace with clients still winding up
+    # A run deletes its namespace while its clients may still be closing.
+    "forceDeleteNamespaceAllowed": "true",
     # Statistics must follow a run that takes seconds; Pulsar's default is 60 s.
     "statsUpdateFrequencyInSecs": "5",
     "statsUpdateInitialDelayInSecs": "5",
     "managedLedgerStatsPeriodSeconds": "5",
     "exposeTopicLevelMetricsInPrometheus": "true",
+    # Otherwise the backlog counts entries, and a batch is one entry.
     "exposePreciseBacklogInPrometheus": "true",
+    # A batch that was acknowledged in part is then delivered again without the acknowledged messages.
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
     "supportedNamespaceBundleSplitAlgorithms": (
         "range_equally_divide,topic_count_equally_divide,specified_positions_divide,flow_or_qps_equally_divide"
@@ -85,8 +94,10 @@ BASE = {
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
     "dbStorage_writeCacheMaxSizeMb": "64",
     "dbStorage_readAheadCacheMaxSizeMb": "64",
+    # No fsync of the journal: otherwise the disk of the test machine decides the results.
     "journalSyncData": "false",
     "journalMaxGroupWaitMSec": "1",
+    # Bookies refuse writes on a disk that is fuller than this. The default is 0.95.
     "diskUsageThreshold": "0.99",
     "diskUsageWarnThreshold": "0.99",
     "allowLoopback": "true",
@@ -102,7 +113,8 @@ OPENED = (
     "java.management/sun.management",
     "jdk.management/com.sun.management.internal",
 )
-BOOKIE = ("journalSyncData", "journalMaxGroupWaitMSec")  # decisive settings that the broker does not report
+# Settings that influence results, but that the broker does not report: they are for the bookie.
+BOOKIE = ("journalSyncData", "journalMaxGroupWaitMSec")
 
 
 def start_pulsar(request: BrokerRequest, progress: Progress) -> StartedBroker:
@@ -161,7 +173,8 @@ def command(runtime: Java, jars: Path, folder: Path, bookie_port: int) -> list[s
         "org.apache.pulsar.shade.io.netty.tryReflectionSetAccessible": "true",
         "pulsar.allocator.exit_on_oom": "true",
         "io.netty.recycler.maxCapacityPerThread": "4096",
-        "io.netty.allocator.maxOrder": "10",  # chunks of 8 MiB, so that buffers for messages of 5 MiB come from the pool
+        # Chunks of 8 MiB, so that buffers for messages of 5 MiB come from the pool.
+        "io.netty.allocator.maxOrder": "10",
         "bookkeeper.metadata.bookie.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
         "bookkeeper.metadata.client.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
     }
@@ -181,12 +194,14 @@ def _launch(
     port, web_port, bookie_port = ports
     folder = request.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    remove_folder(str(folder / "data"))  # left by a broker that was killed together with its watchdog
+    # A broker that was killed together with its watchdog leaves its data behind.
+    remove_folder(str(folder / "data"))
     memory = data_folder(folder / "data", Path("/proc/self/mounts").read_text(encoding="utf-8"))
     (folder / "data" / "tmp").mkdir()
     secured = secure(folder / "data" / "security", request.security)
     conf = folder / "standalone.conf"
-    conf.touch(mode=0o600)  # it may hold the password of the broker's own client
+    # The file may contain the password of the broker's own client.
+    conf.touch(mode=0o600)
     conf.write_text(standalone_conf(port=port, web_port=web_port, settings=request.settings, secured=secured))
     admin, access = f"{'https' if secured.tls else 'http'}://{HERE}:{web_port}", access_of(secured.client)
     name = f"Pulsar {version}"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 FLOW_OR_QPS: Final = "flow_or_qps_equally_divide"
 DEFAULT_ALGORITHM: Final = "defaultNamespaceBundleSplitAlgorithm"
 _NOT_FOUND, _NOT_OWNED, _UNLOADING = 404, 412, "is being unloaded"
+# s that a split waits for the unload that an earlier split began: a broker answers before the unload is done.
 _UNLOADED_WITHIN: Final = 30.0
-"""s that a split waits for the unload that an earlier split began: a broker answers before the unload is done."""
 _AGAIN_AFTER: Final = 0.2
 _LIMITS: Final = {
     "rate": "loadBalancerNamespaceBundleMaxMsgRate",

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 MB: Final = 1024 * 1024
+# A sum within this share of a limit may be on its other side when the broker compares it.
 MARGIN: Final = 0.05
-"""A sum within this share of a limit may be on its other side when the broker compares it."""
 
 
 class TopicRate(NamedTuple):
@@ -133,6 +133,7 @@ def _steps(topics: Sequence[TopicRate], limits: SplitLimits) -> Iterator[SplitSt
     # The broker keeps rates in a map by position: of topics on one position the last one counts, as often as there are such topics.
     by_position = {topic.position: topic for topic in topics if topic.active}
     ordered = sorted(topic.position for topic in topics if topic.active)
+    # A part is closed before the topic that would exceed a limit, so a single topic may exceed it alone.
     _, rate, throughput = by_position[ordered[0]]
     for before, here in pairwise(ordered):
         _, more, bytes_more = by_position[here]
@@ -168,8 +169,8 @@ def topic_count_boundary(topics: Sequence[TopicRate]) -> int | None:
 # topic of its own, ``…-partition-0`` (Pulsar's ``NamespaceBundleFactory``: Guava's ``Hashing.crc32()``, padded to a long). A bundle holds
 # the positions from its lower end up to, but not including, its upper end; the last bundle also has the last position.
 
+# The last position.
 LAST: Final = 0xFFFFFFFF
-"""The last position."""
 _DIGITS: Final = 12  # octal digits: 36 free bits, enough for any position of 32 bits
 _BITS: Final = 3
 

@@ -98,8 +98,8 @@ def _early(profile: Profile) -> Iterator[Problem]:
 
 # Messages in chunks (``driver.chunkingEnabled``).
 
+# The shortest ``unackedMessagesTimeout`` that pulsar-client takes, ns.
 LIBRARY_LEAST: Final = 10 * SECOND
-"""The shortest ``unackedMessagesTimeout`` that pulsar-client takes, ns."""
 _OF_CHUNKS: Final = (
     "max_pending_chunked_message", "auto_ack_oldest_chunked_message_on_queue_full", "expire_time_of_incomplete_chunked_message",
 )  # fmt: skip

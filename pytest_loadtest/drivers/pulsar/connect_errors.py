@@ -28,9 +28,11 @@ NAME_REMEDY: Final = (
     "connect by a name that the certificate has, give the broker one with this name, or write driver.tlsEnableHostnameVerification: false"
 )
 NOT_AUTHORIZED: Final = "the broker knows the client but forbids it: grant its role produce and consume there"
-NOT_THIS_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+# OpenSSL's codes X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
+NOT_THIS_HOST: Final = (62, 64)
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST")
-_TLS_ALERT: Final = b"\x15\x03"  # RFC 8446, 5.1
+# A TLS record begins with its type (0x15 is an alert) and the version 3.x (RFC 8446, 5.1).
+_TLS_ALERT: Final = b"\x15\x03"
 
 
 def explain_connect_error(url: str, settings: PulsarSettings) -> str | None:
@@ -137,6 +139,7 @@ def _connect_error(connection: socket.socket, settings: PulsarSettings, *, tls: 
     protocol = PulsarConnection("pytest-loadtest", *credentials(settings.authentication, settings))
     protocol.open()
     connection.sendall(b"".join(protocol.next()))
+    # One read is enough: the broker's answer to CONNECT is a small frame.
     count = connection.recv_into(protocol.space())
     if not tls and (not count or bytes(protocol.space()[:2]) == _TLS_ALERT):
         return "it does not answer without TLS: does the port speak TLS? write pulsar+ssl:// and https://"

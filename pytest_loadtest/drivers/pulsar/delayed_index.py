@@ -31,18 +31,20 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.topology import Topology
 
 
+# Bytes of an entry: due time, ledger, entry.
 HEAP_ENTRY: Final = 24
-"""Bytes of an entry: due time, ledger, entry."""
+# Entries in a ledger: ``managedLedgerMaxEntriesPerLedger``.
 LEDGER: Final = 50_000
-"""Entries in a ledger: ``managedLedgerMaxEntriesPerLedger``."""
+# Bytes of a bitmap of 2^16 entries.
 CONTAINER: Final = 8192
-"""Bytes of a bitmap of 2^16 entries."""
 _KEYS: Final = 1 << 16  # entries that a container may hold
-_PIECE_HEAD: Final = 20  # bytes of a 64-bit bitmap with one 32-bit bitmap: count, high half, cookie, number of containers
+# Bytes of a 64-bit bitmap with one 32-bit bitmap: number of bitmaps, high half, and the cookie and number of containers of
+# RoaringFormatSpec.
+_PIECE_HEAD: Final = 20
 _CONTAINER_HEAD: Final = 8  # bytes: key, cardinality, offset
+# Bytes of Java objects (nodes of the maps, the bitmap's own) for each piece: fitted to a published measurement on a heap dump, see
+# ``tests/unit/drivers/pulsar/test_delayed_index.py``. A histogram of a running Pulsar 4.2.4 had 608 of fastutil and Roaring.
 JAVA_OBJECTS: Final = 590
-"""Bytes of Java objects (nodes of the maps, the bitmap's own) for each piece: fitted to a published measurement on a heap dump, see
-``tests/unit/drivers/pulsar/test_delayed_index.py``. A histogram of a running Pulsar 4.2.4 had 608 of fastutil and Roaring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,7 @@ def index_of_random_delays(messages: int, range_ms: float, bits: int, ledger: in
     span = min(ledger, _KEYS)
     pairs = max(range_ms / (1 << bits), 1) * max(messages / span, 1)
     each = messages / pairs
+    # Share of pairs with at least one entry, 1 - exp(-mean) for a Poisson number; expm1 is exact for small means.
     there = pairs * -math.expm1(-each)
     return BucketIndex(
         messages=messages, pieces=there, payload=pairs * min(2 * each, CONTAINER), headers=there * (_PIECE_HEAD + _CONTAINER_HEAD)
@@ -169,7 +172,8 @@ def planned_index(delays: Delays, *, rate: float, messages: int, topics: int, su
     pending = min(messages, round(rate * mean / SECOND))
     each, range_ms = max(pending // topics, 1), float(delays.most - delays.least)
     bits = bits_of(tick)
-    if delays.at is not None:  # one due time for all: one bucket
+    if delays.at is not None:
+        # All messages have one due time, so they are in one bucket.
         index = index_of_random_delays(each, 1, bits)
     elif range_ms:
         index = index_of_random_delays(each, float(delays.most), bits)

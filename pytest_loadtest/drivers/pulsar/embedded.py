@@ -15,7 +15,8 @@ from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, o
 
 START_SECONDS = 20.0
 REMEDY = "pip install 'pytest-loadtest[embedded]'"
-CONFIG = "[metrics]\nenabled = false\n"  # otherwise it serves them at 0.0.0.0:8080: to all hosts, and for one broker at a time
+# By default it serves metrics at 0.0.0.0:8080: to all hosts, and only one such broker could run.
+CONFIG = "[metrics]\nenabled = false\n"
 
 
 def start_pulsar_lite(request: BrokerRequest, progress: Progress) -> StartedBroker:

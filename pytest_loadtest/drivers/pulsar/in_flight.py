@@ -25,7 +25,8 @@ class InFlight:
 
     def __init__(self, streams: int, partitions: int, window: int | None, memory: int | None) -> None:
         self._partitions, self._window, self._memory = partitions, window, memory
-        self._room = np.full(streams * partitions, 0 if window is None else window, np.int64)  # left of the window
+        # Messages that still fit into the window of each place.
+        self._room = np.full(streams * partitions, 0 if window is None else window, np.int64)
         self._of_stream = np.zeros(streams, np.int64)
         self._last_answer = np.zeros(streams, np.int64)
         self._first = np.zeros(streams, np.int64)  # scratch
@@ -55,7 +56,8 @@ class InFlight:
             return 0
         idle = np.zeros(len(stream), np.int64)
         theirs = stream[empty]
-        self._first[theirs[::-1]] = empty[::-1]  # the first of each stream is written last
+        # Written in reverse order, so that the first message of each stream is written last and remains.
+        self._first[theirs[::-1]] = empty[::-1]
         first = self._first.take(theirs) == empty
         idle[empty[first]] = self._last_answer.take(theirs[first])
         return idle

@@ -6,8 +6,8 @@ from typing import Final
 
 from pytest_loadtest.kinds import BrokerStart, Client, Cost, CostRow, DriverKind, MessageLimit, Scheme
 
+# Bytes left free below the broker's limit, which includes the message's metadata.
 METADATA: Final = 1024
-"""Bytes left free below the broker's limit, which includes the message's metadata."""
 
 KIND: Final = DriverKind(
     name="pulsar",

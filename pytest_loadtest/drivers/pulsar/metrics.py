@@ -63,11 +63,11 @@ _OF_BROKER_RATES: Final = {"sys.cpu": "process_cpu_seconds_total", "sys.gc": "jv
 STARTED: Final = "process_start_time_seconds"
 TOTALS: Final = {"sys.totalIn": "pulsar_in_messages_total", "sys.totalOut": "pulsar_out_messages_total"}
 
+# Pulsar 4.0 also reports these for each subscription under the same name (PIP-399 changed that): their sum would count twice.
 _OF_TOPIC_ALONE: Final = frozenset({"pulsar_delayed_message_index_size_bytes"})
-"""Pulsar 4.0 also reports these for each subscription under the same name (PIP-399 changed that): their sum would count twice."""
 
+# Counters that the broker resets whenever it updates its rates (``PersistentTopic.updateRates``).
 _SET_TO_ZERO: Final = frozenset({"pulsar_publish_rate_limit_times"})
-"""Counters that the broker resets whenever it updates its rates (``PersistentTopic.updateRates``)."""
 
 Series = Mapping[str, Mapping[str, float]]
 
@@ -108,7 +108,8 @@ class MetricsReader:
         broker, topics = defaultdict[str, float](float), defaultdict[str, dict[str, float]](dict)
         for metric, text_of_labels, number in self._lines.findall(text):
             labels, value = self._labels(text_of_labels), float(number)
-            if math.isnan(value) or labels.get("area", "heap") != "heap":  # jvm_memory_bytes_… has other areas too
+            # jvm_memory_bytes_… has series for several areas, of which only the heap is reported.
+            if math.isnan(value) or labels.get("area", "heap") != "heap":
                 continue
             topic = labels.get("topic")
             # With exposeConsumerLevelMetricsInPrometheus each consumer has series too, which are included in those of the subscription.

@@ -133,6 +133,7 @@ class RunNames:
         assert self.namespace is not None
         self._persistence = self._fitting(self._settings.persistence, admin)
         self._made_tenant = admin.create_namespace(self.namespace, self._settings.namespace_bundles)
+        # Set only after the broker has created the namespace: one that existed before must never be deleted.
         self._made_namespace = True
         admin.set_policies(self.namespace, self._persistence)
         for index in range(self._topology.topics):
@@ -179,6 +180,7 @@ class RunNames:
         if admin is None:
             unsubscribe(topic, [self.subscription(number) for number in range(self._topology.subscriptions)])
             return
+        # The mark has the run's name and nonce, so that subscriptions of others, and of other runs, are never deleted.
         for subscription in admin.subscriptions(topic):
             if subscription.startswith(f"{self._mark}-"):
                 admin.delete_subscription(topic, subscription)

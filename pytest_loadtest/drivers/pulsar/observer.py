@@ -72,6 +72,7 @@ class PulsarObserver:
                 except pulsar.Timeout:
                     continue
                 self._seen.put(Seen(topic, len(message.data()), message.partition_key() or None, time.monotonic_ns()))
+                # The two clocks may differ: only differences of this delay are used, see behind().
                 self._last = time.time() - message.publish_timestamp() / 1000
                 self._least = min(self._least, self._last)
         except pulsar.PulsarException as error:

@@ -34,7 +34,8 @@ def _http_url(out: OmbFile, value: Any, at: Path) -> None:
 
 def _namespace(out: OmbFile, value: Any, at: Path) -> None:
     parts = str(value).split("/")
-    if len(parts) == 3:  # tenant/cluster/namespace, as Pulsar 1 had it
+    if len(parts) == 3:
+        # Pulsar 1 had tenant/cluster/namespace; namespaces have no cluster since then.
         out.not_applied["client.namespacePrefix"] = f"the cluster in {value}: namespaces have none any more"
         value = f"{parts[0]}/{parts[2]}"
     out.set("driver", "namespacePrefix", value, at)
@@ -86,7 +87,8 @@ def _credentials(plugin: str, data: str) -> Mapping[str, str]:
     names = _DATA[plugin]
     parameters = {names.get(key, key): value.removeprefix("file://") for key, value in pairs.items()}
     known = list(dict.fromkeys(names.values()))
-    unknown = [shown_key(key, below=True) for key in sorted(parameters.keys() - set(known) - {"type"})]  # any may be the password
+    # The keys are shown without values: any of them may be a misspelled password.
+    unknown = [shown_key(key, below=True) for key in sorted(parameters.keys() - set(known) - {"type"})]
     if unknown or not parameters:
         raise ValueError(f"needs {', '.join(known)}" + (f"; {', '.join(unknown)} is not known" if unknown else ""))
     return {key: value for key, value in parameters.items() if key in known}

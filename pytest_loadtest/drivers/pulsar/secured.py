@@ -93,6 +93,7 @@ def _certificate(folder: Path) -> tuple[dict[str, str], Authentication]:
     """Use the client's certificate, which :func:`_tls` has made."""
     from pytest_loadtest.brokers.certificates import KeyPair
 
+    # The broker takes the role from the common name of the client's certificate (AuthenticationProviderTls).
     client = KeyPair.below(folder, "client")
     own = {"tlsCertFile": str(client.certificate), "tlsKeyFile": str(client.key)}
     auth = Authentication(plugin="tls", cert_file=own["tlsCertFile"], key_file=own["tlsKeyFile"])
@@ -118,7 +119,8 @@ def _write(path: Path, data: bytes) -> Path:
 
 ROUNDS: Final = 1000
 _ALPHABET: Final = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_ORDER: Final = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))  # the digest's bytes; byte 11 comes last
+# The order in which apr_md5_encode writes the digest's bytes, three at a time; byte 11 comes last, alone.
+_ORDER: Final = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))
 
 
 def signed_token(key: bytes, claims: Mapping[str, Any]) -> str:

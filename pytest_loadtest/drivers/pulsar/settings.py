@@ -13,8 +13,8 @@ from pytest_loadtest.values.quantities import MILLISECOND, MINUTE, SECOND
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+# ns after which pulsar-client for Python gives up an incomplete message; it has no option for it.
 LIBRARY_EXPIRY: Final = MINUTE
-"""ns after which pulsar-client for Python gives up an incomplete message; it has no option for it."""
 
 
 class ChunkingSettings(ClientSettings):
@@ -34,8 +34,8 @@ class ChunkingSettings(ClientSettings):
 
 TICK: Final = "delayedDeliveryTickTimeMillis"
 STRICT: Final = "isDelayedDeliveryDeliverAtTimeStrict"
+# ms: the broker's default (``ServiceConfiguration``).
 DEFAULT_TICK: Final = 1000
-"""ms: the broker's default (``ServiceConfiguration``)."""
 
 
 class Persistence(Section):
@@ -189,7 +189,7 @@ class PulsarSettings(ChunkingSettings):
 
     @property
     def unacknowledged(self) -> tuple[str, str] | None:
-        """Why publishes are not acknowledged, and the remedy; None for persistent topics."""
+        """The reason and remedy for missing acknowledgements; None for persistent topics."""
         return None if self.topic_type == "persistent" else ("on non-persistent topics", "use topicType: persistent")
 
     def earliest(self, broker: Mapping[str, str]) -> int:
@@ -212,9 +212,11 @@ class PulsarSettings(ChunkingSettings):
         if not self.batching_enabled:
             return 1.0
         waiting = rate * self.batching_max_publish_delay_ms * MILLISECOND / SECOND
-        if keyed:  # without keys a producer stays with one partition for longer than a batch waits
+        if keyed:
+            # Without keys a producer stays with one partition for longer than a batch waits, so all its messages are in one batch.
             if self.subscription_type == "Key_Shared":
-                return 1.0  # a batch holds one key, and there are more keys than waiting messages
+                # A batch holds one key, and there are more keys than waiting messages.
+                return 1.0
             waiting /= partitions
         most = self.batching_max_messages or waiting  # 0: no limit
         return max(1.0, min(waiting, most, self.batching_max_bytes / size))

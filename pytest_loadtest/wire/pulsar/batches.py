@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 _U32: Final = struct.Struct(">I")
 _REMEMBERED: Final = 1 << 14  # most entries of the cache of metadata
-_WORTH: Final = 1 << 8  # bytes: longer metadata has properties, rarely repeats, and would only take memory in the cache
-_SHORTEST: Final = 6  # bytes of the shortest message: the size of the metadata, and in it the size of an empty payload
+# Bytes: longer metadata has properties, rarely repeats, and would only take memory in the cache.
+_WORTH: Final = 1 << 8
+# Bytes of the shortest message: 4 for the size of its metadata, and in the metadata the size of an empty payload.
+_SHORTEST: Final = 6
 
 
 def prefix(size: int, key: bytes | None = None) -> bytes:

@@ -82,6 +82,7 @@ class ChunkAssembler(Generic[T]):
             if where not in pending.where:
                 self.given_up.append((GiveUpReason.SPARE, where))
             return None
+        # A gap: the missing chunk was lost or belongs to a message that was given up, so this message can never be complete.
         if pending is None or number != len(pending.where):
             self._give_up(uuid, GiveUpReason.ORPHAN)
             self.given_up.append((GiveUpReason.ORPHAN, where))
@@ -98,7 +99,8 @@ class ChunkAssembler(Generic[T]):
 
     def _begin(self, metadata: MessageMetadata, where: T, now: int) -> None:
         old = self._pending.get(metadata.uuid)
-        if old is not None and where in old.where:  # the broker delivers its entries again, from the first one on
+        if old is not None and where in old.where:
+            # The broker delivers the entries of this message again, from the first one on.
             del self._pending[metadata.uuid]
         self._give_up(metadata.uuid, GiveUpReason.SPARE)
         while len(self._pending) >= self._most:

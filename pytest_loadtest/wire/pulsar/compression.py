@@ -10,10 +10,10 @@ from pytest_loadtest.wire.pulsar.framing import ProtocolError
 if TYPE_CHECKING:
     from pyarrow import Codec
 
+# Most bytes of a decompressed entry; an entry that states a larger size is damaged.
 LARGEST: Final = 1 << 30
-"""Most bytes of a decompressed entry; an entry that states a larger size is damaged."""
+# Names, in the order of the numbers in an entry's metadata.
 NAMES: Final = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
-"""Names, in the order of the numbers in an entry's metadata."""
 _ZLIB: Final = 2
 _SNAPPY: Final = 4
 _CODECS: Final = {1: "lz4_raw", 3: "zstd", 4: "snappy"}
@@ -46,7 +46,8 @@ def decompress(number: int, data: memoryview, size: int) -> memoryview:
         result = _inflate(data, size) if number == _ZLIB else bytes(_codec(number).decompress(data, size, asbytes=True))
     except ProtocolError:
         raise
-    except (OSError, ValueError, MemoryError, zlib.error) as error:  # pyarrow raises the first two
+    except (OSError, ValueError, MemoryError, zlib.error) as error:
+        # pyarrow raises OSError and ValueError, zlib its own error.
         raise ProtocolError(f"{NAMES[number]}: {error}") from error
     return memoryview(result)
 

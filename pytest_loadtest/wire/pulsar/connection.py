@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 PROTOCOL_VERSION: Final = 21
 _PONG: Final = encode_command(api.Command(type=api.Command.PONG, pong=api.Pong()))
 _PING: Final = encode_command(api.Command(type=api.Command.PING, ping=api.Ping()))
+# With these flags the broker may challenge a connection again before its token expires, and it does not create a topic when it is asked
+# for its partitions.
 _FEATURES: Final = api.FeatureFlags(
     supports_auth_refresh=True, supports_broker_entry_metadata=True, supports_partial_producer=False,
     supports_get_partitioned_metadata_without_auto_creation=True,
@@ -51,8 +53,8 @@ class Entry(NamedTuple):
     epoch: int = -1
 
 
+# Other commands are the message itself: ``api.Connected``, ``api.LookupResponse``, ``api.Error``, …
 Event = Receipt | Entry | Any
-"""Other commands are the message itself: ``api.Connected``, ``api.LookupResponse``, ``api.Error``, …"""
 
 
 class PulsarConnection:
@@ -134,6 +136,7 @@ class PulsarConnection:
             self._out.append(_PONG)
         elif kind == api.Command.AUTH_CHALLENGE:
             self._answer(command.auth_challenge)
+        # Commands of later versions have numbers that are not in api.proto: they are skipped.
         elif kind in _KINDS:
             _check(command)
             event = getattr(command, _KINDS[kind])

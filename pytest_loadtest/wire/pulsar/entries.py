@@ -27,6 +27,7 @@ _BROKER: Final = 0x0E02
 _SIZES: Final = struct.Struct(">II")
 _HEAD: Final = struct.Struct(">HI")
 _U32: Final = struct.Struct(">I")
+# The varints of one byte, which are most of them, are looked up.
 _SHORT: Final = tuple(bytes((number,)) for number in range(0x80))
 
 
@@ -84,6 +85,7 @@ class EntrySealer:
         if batched:
             several = varint(count)
             metadata += b"\x58" + several
+            # A batch of several messages names the sequence id of its last one, in the command and in the metadata.
             if count > 1:
                 highest = varint(sequence + count - 1)
                 command += b"\x18" + several + b"\x30" + highest
@@ -91,6 +93,7 @@ class EntrySealer:
         if chunk:
             command += b"\x38\x01"
         guarded = _U32.pack(len(metadata)) + metadata
+        # The checksum is continued over the parts, so that large payloads need not be joined.
         check, length = crc32c(guarded), 0
         for part in payload:
             check = crc32c(part, check)
@@ -132,9 +135,11 @@ def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
     try:
         magic, number = _HEAD.unpack_from(body)
         start = 0
+        # A broker may add metadata of its own in front (FeatureFlags.supports_broker_entry_metadata); nothing in it is needed.
         if magic == _BROKER:
             start = _HEAD.size + number
             magic, number = _HEAD.unpack_from(body, start)
+        # The checksum is optional: without its magic the entry begins with the size of the metadata.
         if magic == _MAGIC:
             start += _HEAD.size
             if crc32c(body[start:]) != number:
@@ -146,6 +151,7 @@ def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
         metadata = MessageMetadata.FromString(bytes(body[start : start + size]))
     except (struct.error, DecodeError) as error:
         raise ProtocolError(f"an entry of {len(body)} bytes: {error}") from error
-    if not metadata.IsInitialized():  # protobuf's parser does not check this
+    if not metadata.IsInitialized():
+        # Protobuf's parser does not check required fields.
         raise ProtocolError("an entry's metadata without a required field")
     return metadata, body[start + size :]

@@ -10,8 +10,10 @@ from pytest_loadtest.wire.buffers import ReceiveBuffer
 if TYPE_CHECKING:
     from pytest_loadtest.wire.pulsar.api_pb2 import Command
 
-MAX_MESSAGE: Final = 5 * 1024**2  # bytes; the limit of a broker that does not state another one
-OVERHEAD: Final = 10 * 1024  # most bytes of a frame in addition to its message: Pulsar's MESSAGE_SIZE_FRAME_PADDING
+# Bytes: the limit of a broker that does not state another one in CONNECTED.
+MAX_MESSAGE: Final = 5 * 1024**2
+# Most bytes of a frame in addition to its message: Pulsar's MESSAGE_SIZE_FRAME_PADDING.
+OVERHEAD: Final = 10 * 1024
 _SIZE: Final = struct.Struct(">I")
 _SIZES: Final = struct.Struct(">II")
 
@@ -62,6 +64,7 @@ class FrameDecoder(ReceiveBuffer):
             total = _SIZE.unpack_from(memory, start)[0]
             if not 4 <= total <= self.most:
                 raise ProtocolError(f"a frame of {total} bytes, where 4 to {self.most} are possible")
+            # The total size does not include its own four bytes.
             needed = total + 4
             if end - start < needed:
                 break

@@ -37,7 +37,8 @@ def make_client(url: str, settings: PulsarSettings) -> Any:
     :raises UsageError: the profile's ``authentication`` is incomplete, or a file of its keys for TLS cannot be used.
     """
     if url.startswith("pulsar+ssl:"):
-        tls_context(settings)  # raises for unreadable files; the client would go on and not name them
+        # This raises for files that cannot be read. The client itself would go on, and not name them.
+        tls_context(settings)
     options: dict[str, Any] = {
         "operation_timeout_seconds": -(-settings.operation_timeout // SECOND),
         # The profile's number is for all clients of a worker together.
@@ -99,7 +100,8 @@ def close(clients: Sequence[Any]) -> list[threading.Thread]:
 
 
 def _close(client: Any) -> None:
-    with contextlib.suppress(pulsar.PulsarException):  # it is closed already, or the broker is gone
+    # The client raises if it is closed already or the broker is gone; both leave nothing to disconnect.
+    with contextlib.suppress(pulsar.PulsarException):
         client.close()
 
 
@@ -141,7 +143,8 @@ def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any
     if most is not None:
         pending, across = (0, 0) if settings.chunking_enabled else (most, most * partitions)
     options: dict[str, Any] = {
-        "send_timeout_millis": _milliseconds(settings.send_timeout),  # 0 is no time-out for the client too
+        # 0 means no time-out, for the profile and for the client.
+        "send_timeout_millis": _milliseconds(settings.send_timeout),
         "compression_type": getattr(pulsar.CompressionType, _COMPRESSIONS[settings.compression]),
         "max_pending_messages": min(pending, _INT32),
         "max_pending_messages_across_partitions": min(across, _INT32),

@@ -49,13 +49,15 @@ class PulsarConsumers:
 
     def __init__(self, opening: Callable[[Sequence[int]], list[PulsarConsumer]]) -> None:
         self._opening = opening
-        self._copies: deque[Copy] = deque()  # filled by the consumers' threads
+        # Filled by the consumers' threads, emptied by the engine's: a deque needs no lock for append and popleft.
+        self._copies: deque[Copy] = deque()
         self._here: dict[int, PulsarConsumer] = {}  # by place
         self._leaving: list[PulsarConsumer] = []
         self._numbering, self._places = threading.Lock(), 0
         self._newcomers: deque[_Newcomer] = deque()
-        self._untold: set[int] = set()  # places that the engine does not know yet
-        self._early: list[Copy] = []  # messages for these places
+        # Places that the engine does not know yet, and the messages for them.
+        self._untold: set[int] = set()
+        self._early: list[Copy] = []
         self._threads: list[threading.Thread] = []
         self._failures: deque[Exception] = deque()
 
@@ -73,16 +75,19 @@ class PulsarConsumers:
     def _join(self, consumers: Sequence[int]) -> None:
         try:
             opened = self._opening(consumers)
-            with self._numbering:  # held until they are in the queue, so that places are reported in their order
+            with self._numbering:
+                # Held until they are in the queue, so that places are reported in their order.
                 self._newcomers.extend(self._begin(consumers, opened))
-        except Exception as error:  # raised on the engine's thread, by attached()
+        except Exception as error:
+            # This is a thread of its own: attached() raises the error on the engine's thread.
             self._failures.append(error)
 
     def _begin(self, consumers: Sequence[int], opened: Sequence[PulsarConsumer]) -> list[_Newcomer]:
         """Give the consumers their places and start to receive."""
         joined = [_Newcomer(*row) for row in zip(consumers, count(self._places), opened, strict=False)]
         self._places += len(joined)
-        self._untold.update(one.place for one in joined)  # before the first message can arrive
+        # This must precede start(): a message for an unknown place may arrive at once.
+        self._untold.update(one.place for one in joined)
         for one in joined:
             one.consumer.start(one.place, self._copies)
         return joined
@@ -178,7 +183,8 @@ def received_columns(copies: Sequence[Copy]) -> Received:
     """Return at least one message as columns."""
     place, time, fronts, size, order, flags = zip(*copies, strict=True)
     heads = b"".join(fronts)
-    if len(heads) != len(copies) * HEAD:  # compact envelopes, and foreign messages
+    if len(heads) != len(copies) * HEAD:
+        # Compact envelopes and foreign messages may be shorter than a head.
         heads = b"".join(front.ljust(HEAD, b"\0") for front in fronts)
     return Received(
         consumer=np.array(place, np.int32),
@@ -231,7 +237,8 @@ class PulsarConsumer:
                     self._receive(place, copies)
                 except _pulsar.Timeout:
                     continue
-        except Exception as error:  # this thread ends; poll() raises the error on the engine's thread
+        except Exception as error:
+            # The thread ends here; poll() raises the error on the engine's thread.
             if not self._closing:
                 self._gone(f"{self.name}: {error}")
 
@@ -255,7 +262,8 @@ class PulsarConsumer:
             if checksum and not body_ok(data):
                 flags |= _CORRUPT
             append((place, now, data[:HEAD], len(data), order(message) if order else 0, flags))
-            acknowledge(message)  # synchronous, but returns at once: the client groups acknowledgements
+            # acknowledge() is synchronous, but returns at once, because the client groups acknowledgements.
+            acknowledge(message)
 
     @property
     def connected(self) -> bool:
@@ -285,7 +293,8 @@ class PulsarConsumer:
     def close(self) -> None:
         """Wait for the thread after :meth:`leave`, then close: the broker gives unacknowledged messages to other consumers. Blocks."""
         self.thread.join()
-        with contextlib.suppress(_pulsar.PulsarException):  # the broker is gone, and the consumer with it
+        # If the broker is gone, so is the consumer: nothing is left to close.
+        with contextlib.suppress(_pulsar.PulsarException):
             self._client.close()
 
     def _in_begun_batch(self, message: Any) -> bool:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_CONNECTING: Final = 16  # threads that subscribe in parallel, as subscribing is a sequence of round trips
+# Threads that connect in parallel: subscribing is a sequence of round trips, during which the thread only waits.
+_CONNECTING: Final = 16
 _RETRY: Final = 0.1  # seconds
 _LOOK: Final = MILLISECOND  # between two checks whether a full window has room again
 _THREADS_END: Final = 1.0  # seconds to wait for threads to notice that their client was closed
@@ -217,7 +218,8 @@ class PulsarDriver:
         """Open all in parallel, with the clients in turn; the first failure ends it."""
         if not numbers:
             return []
-        with self._connecting:  # the first consumers may be attached during the run, in a thread
+        with self._connecting:
+            # Attaching runs in threads, so two of them may get here at once.
             if self._closed:
                 raise TargetError("the run is over")
             if not self._clients:

@@ -60,8 +60,10 @@ class PulsarProducers:
         self._sizes = context.pool.sizes.astype(np.int64)
         self._blocks: bool = context.settings.block_if_queue_full
         self._in_flight = InFlight(len(streams), 1, window, memory)
-        self._answers: deque[Answer] = deque()  # filled by the client's threads
-        self._counted: list[Acks] = []  # no longer in flight, not yet returned to the engine
+        # Filled by the client's threads, emptied by the engine's: a deque needs no lock for append and popleft.
+        self._answers: deque[Answer] = deque()
+        # Answers that are no longer in flight, but not yet returned to the engine.
+        self._counted: list[Acks] = []
         self.refused = False
         self._answered = False  # True if a message was answered since the last send()
 

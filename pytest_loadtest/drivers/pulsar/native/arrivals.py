@@ -105,6 +105,7 @@ class ArrivalReader:
         heads = [whole[:, before : before + HEAD] for whole in wholes]
         together = heads[0] if len(heads) == 1 else np.concatenate(heads)
         size = length - before
+        # Compact envelopes are shorter than HEAD: the rest of the head is zeros.
         if size < HEAD:
             together = np.pad(together, ((0, 0), (0, HEAD - size)))
         corrupt = None
@@ -115,7 +116,8 @@ class ArrivalReader:
     def _read(self, arrival: Arrival, number: int) -> _Part:
         """Read one arrival, message by message."""
         data = memoryview(arrival.data)
-        if not arrival.messages:  # one message without a byte, so a foreign one
+        if not arrival.messages:
+            # A message without a byte has no envelope, so it is foreign.
             return _Part([number], [1], np.zeros((1, HEAD), np.uint8), _sizes(1, 0), np.array([self._checksum]))
         try:
             batch = self._reader.messages(data, arrival.messages)

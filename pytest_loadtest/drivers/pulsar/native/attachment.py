@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
     from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink
 
-_FIRST: Final = 100 * MILLISECOND  # between two attempts; doubled each time, as in Pulsar's own clients
+# Time before the first retry; it doubles with each attempt, as in Pulsar's own clients.
+_FIRST: Final = 100 * MILLISECOND
 # Pulsar's own clients wait up to 60 s: too long for a test that waits for a restarted broker.
 _LONGEST: Final = 10 * SECOND
-_FINAL: Final = frozenset(  # errors for which a retry does not help
+# Errors for which a retry does not help: the run fails with the first one.
+_FINAL: Final = frozenset(
     {
         api.AuthenticationError, api.AuthorizationError, api.UnsupportedVersionError, api.TopicTerminatedError, api.InvalidTopicName,
         api.IncompatibleSchema, api.NotAllowedError, api.ProducerFenced,
@@ -113,6 +115,8 @@ class Attachment(ABC):
     def _again(self, refused: Refused) -> None:
         """Retry later, or fail if a retry does not help."""
         self._state, self.reason = _State.WAITING, refused.message
+        # One that was never established fails after operationTimeout. One that was established retries until the run ends, except that
+        # a topic that stays missing for operationTimeout no longer exists.
         late = self._cluster.clock() > self._give_up
         unreachable = refused.error is None and self._cluster.unreachable
         if refused.error in _FINAL or unreachable or (late and (not self.established or refused.error == api.TopicNotFound)):
@@ -143,7 +147,9 @@ class Attachment(ABC):
         self.link, self.reason, self._state = None, reason, _State.WAITING
         self._give_up = self._cluster.clock() + self._cluster.timeout
         if self._proxied:
-            address = None  # the brokers are behind a proxy: only a lookup gives an address that can be reached
+            address = None
+            # Behind a proxy the brokers' own addresses may be unreachable: only a lookup names the proxy.
+        # If the broker named the topic's next broker, no lookup and no delay is needed.
         self._delay, self._assigned = _FIRST, address
         self._cluster.after(0 if address else _FIRST, self._retry)
 

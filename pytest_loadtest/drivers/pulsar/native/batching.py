@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     Buffer = bytes | memoryview
 
 
-_SWITCH: Final = 10  # publish delays that a producer stays with a partition: Java's batchingPartitionSwitchFrequencyByPublishDelay
+# Publish delays that a producer stays with a partition: the Java client's batchingPartitionSwitchFrequencyByPublishDelay.
+_SWITCH: Final = 10
 _BEFORE: Final = len(prefix(2**31 - 1, b"key-%d" % (2**31 - 1)))  # most bytes before a message in a batch
 
 
@@ -174,8 +175,10 @@ def java_hash(text: str) -> int:
 
 # Envelopes and payload numbers → the payloads of entries.
 
-_TABLE_BELOW: Final = 2048  # bytes: larger bodies are given to the socket without a copy
-_JOIN_BELOW: Final = 2048  # bytes per message on average: smaller messages are joined into one buffer
+# Bytes: larger bodies are given to the socket without a copy.
+_TABLE_BELOW: Final = 2048
+# Bytes per message on average: smaller messages are joined into one buffer, because each buffer has a cost in sendmsg.
+_JOIN_BELOW: Final = 2048
 
 
 class EntryPacker:

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 
 _KEEP_ALIVE: Final = 5 * SECOND  # between two checks for silent connections
+# Default for the producers and consumers that are being established at a time.
 ON_THEIR_WAY: Final = 200
-"""Default for the producers and consumers that are being established at a time."""
-_SELECTABLE: Final = 1024  # FD_SETSIZE: select() takes no larger descriptor
+# FD_SETSIZE: select() takes only smaller descriptors.
+_SELECTABLE: Final = 1024
 _READ: Final = select.EPOLLIN
 _WRITE: Final = select.EPOLLOUT
 _BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
@@ -66,7 +67,8 @@ class Cluster:
         self._failed_services = 0
         self._keep_alive_at = clock() + _KEEP_ALIVE
         self.max_message = MAX_MESSAGE
-        self.server = ""  # version of a broker that has accepted us
+        # Version of the last broker that accepted a connection; empty while none has.
+        self.server = ""
         self.failures: list[str] = []
         self._queue: deque[LinkUser] = deque()
         self._opening = self._arrived = 0
@@ -83,6 +85,7 @@ class Cluster:
         link = self._by_key.get(key)
         if link is None or link.failure:
             connection = PulsarConnection(self._client, self._method, self._credentials, proxy_to)
+            # A failed connection is replaced by the next request for it.
             link = self._by_key[key] = BrokerLink(address, connection, self._tls, self.clock)
             if self._epoll is None:
                 self._epoll = select.epoll()
@@ -137,7 +140,8 @@ class Cluster:
             select.select((), (), (), timeout / SECOND)
         elif timeout == 0 or self._comes(self._epoll, timeout / SECOND):
             for descriptor, what in self._epoll.poll(0):
-                if (link := self._by_descriptor.get(descriptor)) is not None:  # None if it was lost together with an earlier one
+                # An earlier event of this turn may have closed the connection.
+                if (link := self._by_descriptor.get(descriptor)) is not None:
                     self._serve(link, what)
         self._run_timers()
         if self.failures:
@@ -199,14 +203,16 @@ class Cluster:
 
     def lose(self, link: BrokerLink) -> None:
         """Handle a lost connection: fail its pending requests and notify its users."""
-        if self._by_descriptor.get(link.descriptor) is not link:  # lost before; another connection may have the descriptor now
+        if self._by_descriptor.get(link.descriptor) is not link:
+            # It was lost before, and another connection may have its descriptor now.
             return
         del self._by_descriptor[link.descriptor]
         # close() does not unregister a descriptor of which a forked process has a duplicate.
         if self._epoll is not None:
             self._epoll.unregister(link.descriptor)
         link.close()
-        if link.address == self._services[self._failed_services % len(self._services)]:  # not an address that was given up before
+        # Only the current address counts: an earlier one may still have connections that fail.
+        if link.address == self._services[self._failed_services % len(self._services)]:
             self._failed_services += 1
         reason = f"{link.address}: {link.failure}"
         answers, users = list(link.answers.values()), list(link.users.values())
@@ -239,6 +245,7 @@ class Cluster:
 
     def after(self, delay: int, work: Callable[[], None]) -> None:
         """Run ``work`` in ``delay`` ns."""
+        # The running number decides between timers with equal times, because functions cannot be compared.
         heapq.heappush(self._timers, (self.clock() + delay, next(self._order), work))
 
     def _run_timers(self) -> None:
@@ -264,6 +271,7 @@ class Cluster:
             if link.answers.pop(number, None) is not None:
                 done(Refused(f"{link.address} has not answered for {self.timeout / SECOND:.0f} s"))
 
+        # A timer is not removed by an answer: it then finds no pending request.
         self.after(self.timeout, expire)
         link.send(make(number))
         self.flush(link)
@@ -318,6 +326,7 @@ class Lookups:
 
     def begin(self, topic: str, done: Done) -> None:
         """:param done: called with ``(address, proxy_to)`` of the broker that has the topic, or with :class:`Refused`."""
+        # At the start, all producers of a topic look it up at once: only the first one sends a request.
         self._waiting[topic].append(done)
         if len(self._waiting[topic]) == 1:
             self._at(topic, self._service(), authoritative=False, left=_REDIRECTS)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
     from pytest_loadtest.wire.pulsar.connection import Entry
 
-_GROUPED: Final = 100 * MILLISECOND  # time that acknowledgements wait for others, as in Pulsar's own clients
+# Acknowledgements wait this long for others, as in Pulsar's own clients, so that one command has many.
+_GROUPED: Final = 100 * MILLISECOND
 _MOST: Final = 1000  # most acknowledgements that wait
 _LOOK: Final = 200 * MILLISECOND  # between two checks for incomplete messages
 _REDELIVERED: Final = int(Flag.REDELIVERED)
@@ -68,6 +69,7 @@ class NativeConsumers:
     def _make(self, number: int) -> NativeConsumer:
         name, topics, subscription = self._topics(number)
         consumer = NativeConsumer(number, name, self.written)
+        # The partitions share maxTotalReceiverQueueSizeAcrossPartitions in equal parts.
         queue = self._context.settings.receive_window(len(topics)) // len(topics)
         for topic in topics:
             part = PartitionConsumer(
@@ -143,7 +145,8 @@ class NativeConsumers:
         """Handle a received entry."""
         part = self._parts.get(entry.consumer)
         if part is None:
-            return  # the consumer left; the broker gives its unacknowledged messages to others
+            # The consumer left; the broker gives its unacknowledged messages to others.
+            return
         if part.owner.paused:
             part.waiting.append(entry)
         else:
@@ -170,7 +173,8 @@ class NativeConsumers:
             else:
                 part.to_ack.append(where)
                 self._read(part, entry, metadata, payload, flags, now)
-        except ProtocolError:  # damaged: count it as corrupt, and acknowledge it so that it is not delivered again
+        except ProtocolError:
+            # A damaged entry counts as corrupt, and is acknowledged so that it is not delivered again.
             part.to_ack.append(where)
             self._came.append(Arrival(part.owner.place, now, 0, flags, 0, self._damaged))
         part.took(messages)
@@ -184,7 +188,8 @@ class NativeConsumers:
         self, part: PartitionConsumer, entry: Entry, metadata: api.MessageMetadata, payload: memoryview, flags: int, now: int
     ) -> None:
         """Decompress and store an entry, or a message assembled from chunks. :raises ProtocolError: it cannot be decompressed."""
-        if metadata.HasField("marker_type"):  # left by transactions or replication: not a message
+        if metadata.HasField("marker_type"):
+            # Transactions and replication leave markers in a topic, which are no messages.
             return
         if metadata.compression:
             payload = compression.decompress(metadata.compression, payload, metadata.uncompressed_size)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, DriverFacts, Joined, Received
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
-_HEADROOM: Final = 1024  # bytes of the broker's limit that are reserved for the metadata of an entry
+# Bytes below the broker's limit that are reserved for the metadata of an entry, which the limit includes.
+_HEADROOM: Final = 1024
 
 
 class NativePulsarDriver:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.wire.pulsar.connection import Event, PulsarConnection
 
-_READS: Final = 8  # most reads of one turn, so that one connection does not keep the others waiting
+# Most reads of one turn, so that one connection does not keep the others waiting.
+_READS: Final = 8
 _TLS_PIECE: Final = 1 << 16  # bytes given to TLS at once
-_QUIET: Final = 30 * SECOND  # silence after which a ping is sent, as in Pulsar's own clients (keepAliveInterval)
-_DEAD: Final = 60 * SECOND  # silence after which the connection is given up
+# Silence after which a ping is sent, as in Pulsar's own clients (keepAliveInterval), and silence after which the connection is lost.
+_QUIET: Final = 30 * SECOND
+_DEAD: Final = 60 * SECOND
 _CONNECT: Final = 10 * SECOND
 _ERRORS: Final = {number: name for name, number in api.ServerError.items()}
 _PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
@@ -91,12 +93,15 @@ class BrokerLink:
         self.refused: int | None = None
         self.last_read = self._asked = clock()
         self._connected = self.shaken = False
-        self._rest: bytes | memoryview = b""  # bytes that TLS has not taken yet
+        # Bytes of a partial write under TLS: see _write_tls().
+        self._rest: bytes | memoryview = b""
         self._early: list[api.Command] = []
         self._tls = tls
         self._socket = self._begin()
+        # The driver makes its own batches: Nagle's algorithm would only delay them.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.writes = True  # True while it waits to become writable
+        # True while epoll watches for the socket to become writable.
+        self.writes = True
         self.descriptor = self._socket.fileno()
 
     def _begin(self) -> socket.socket:
@@ -108,6 +113,7 @@ class BrokerLink:
             return socket.socket()
         for family, kind, _, _, where in addresses:
             begun = socket.socket(family, kind)
+            # connect_ex() on a non-blocking socket only starts the connection; epoll reports its end as writable.
             begun.setblocking(False)
             number = begun.connect_ex(where)
             if number in (0, errno.EINPROGRESS):
@@ -155,7 +161,8 @@ class BrokerLink:
         if number:
             raise OSError(number, os.strerror(number))
         self._connected = True
-        if self.address.tls:  # not earlier: wrap_socket() raises the error of a connection that is not established yet
+        if self.address.tls:
+            # Not earlier: wrap_socket() raises if the connection is not established yet.
             assert self._tls is not None
             self._socket = self._tls.wrap_socket(self._socket, server_hostname=self.address.host, do_handshake_on_connect=False)
 
@@ -170,7 +177,8 @@ class BrokerLink:
         self.shaken = True
         try:
             self.connection.open()
-        except TargetError as error:  # the issuer gave no token
+        except TargetError as error:
+            # The credentials of OAuth2 come from an issuer, which may fail.
             self.fail(error)
             return False
         return self.write()
@@ -240,7 +248,8 @@ class BrokerLink:
 
 
 def _wording(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in NOT_THIS_HOST:  # possibly a broker from a lookup
+    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in NOT_THIS_HOST:
+        # The certificate is trusted, but not for this name, which may come from a lookup.
         return f"TLS: {error.verify_message.rstrip('.')}: {NAME_REMEDY}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: the broker's certificate is not trusted: {error.verify_message}"

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.wire.pulsar.connection import Entry
 
 
+# Subscription types, in the order of their numbers in SUBSCRIBE.
 TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
-"""Subscription types, in the order of their numbers in SUBSCRIBE."""
-_ALONE: Final = ("Exclusive", "Failover")  # types where one consumer gets all messages, in order
+# Types under which one consumer gets all messages of a partition, in order.
+_ALONE: Final = ("Exclusive", "Failover")
 
 
 class EntryId(NamedTuple):

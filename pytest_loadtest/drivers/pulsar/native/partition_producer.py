@@ -72,6 +72,7 @@ class PartitionProducer(Attachment):
         if self.sealer is None:
             self._registered = answer.producer_name
             self.sealer = EntrySealer.of(self.number, self._registered)
+        # The epoch grows with each reconnect, as in Pulsar's clients: the broker can tell this producer from its predecessor.
         self._epoch += 1
         assert self.link is not None
         for entry in self.unanswered or ():
@@ -100,6 +101,7 @@ class PartitionProducer(Attachment):
         unanswered = self.unanswered
         if not unanswered or sequence < unanswered[0].sequence:
             return None
+        # A broker acknowledges the entries of a producer in order. Anything else means that receipts were lost.
         if sequence > unanswered[0].sequence:
             raise ValueError(f"entry {sequence} was answered before entry {unanswered[0].sequence}")
         unanswered[0].left -= 1
@@ -163,6 +165,7 @@ class EntryWriter:
     ) -> tuple[tuple[Buffer, ...], int]:
         """:returns: the entry's frame, or the frames of all its chunks; and the number of receipts for it."""
         assert part.sealer is not None
+        # A message is compressed before it is split into chunks, and a batch as a whole.
         if self._codec:
             data = b"".join(payload)
             payload = [compression.compress(self._codec, data)]

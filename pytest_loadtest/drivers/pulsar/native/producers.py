@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     Taken = slice | NDArray[np.bool_]
 
 
-_CHECK: Final = 100 * MILLISECOND  # between two looks at who waits beyond sendTimeout
+# Time between two checks for entries beyond sendTimeout: a failure is at most so much too late.
+_CHECK: Final = 100 * MILLISECOND
 
 
 class NativeProducers:
@@ -122,6 +123,7 @@ class NativeProducers:
         self._held.append(held)
         self._held_bytes += int(np.add.reduce(held.size))
         self._held_count += len(held.row)
+        # A full batch is sent at once; the others wait for their publish delay.
         if not self._batched or 0 < self._limits.messages <= self._held_count or self._held_bytes >= self._limits.size:
             self.flush(now)
         elif self.flush_at is None:
@@ -143,7 +145,8 @@ class NativeProducers:
         """Send the batches that are full or have waited long enough."""
         held = self._held[0] if len(self._held) == 1 else Held.joined(self._held)
         group = held.place
-        if self._by_key and held.key is not None:  # Key_Shared: a batch holds messages of one key
+        if self._by_key and held.key is not None:
+            # A batch goes to one consumer as a whole, so under Key_Shared it holds messages of one key.
             group = group << 32 | held.key
         made = form_batches(group, held.size, held.since, now, self._limits)
         if made.starts:
@@ -202,6 +205,7 @@ class NativeProducers:
         """Fail the entries that were not answered within ``sendTimeout``."""
         if not self._timeout or now < self._check_at:
             return
+        # The oldest entries of a place come first, so only these are compared.
         self._check_at = now + _CHECK
         for place in self._in_flight.places():
             unanswered = self._parts[place].unanswered
