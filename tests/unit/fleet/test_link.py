@@ -30,6 +30,11 @@ def test_meeting() -> None:
     assert sent == [("meet", KEY, ("order", "payload"))]
 
 
+def test_a_link_has_no_assignments_before_the_controller_sends_them() -> None:
+    """The handle of a live test depends on it."""
+    assert line()[0].assignments == ()
+
+
 def test_waiting_keeps_the_driver_alive() -> None:
     """Whoever waits is called again and again."""
     link, _ = line()

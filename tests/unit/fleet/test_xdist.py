@@ -1,0 +1,233 @@
+"""Both plugins of the fleet on xdist, connected by channels in this process. ``tests/plugin/test_gang.py`` runs the real ones."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_loadtest.errors import NoData, WorkerError
+from pytest_loadtest.fleet.xdist import CHANNEL, GangController, GangRelease, GangWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOAD, ORDINARY = "test_a.py::test_load", "test_a.py::test_ordinary"
+
+
+class Channel:
+    """One end of an execnet channel."""
+
+    def __init__(self) -> None:
+        self.peer: Channel
+        self._callback: Callable[[Any], None] | None = None
+        self._early: list[Any] = []
+        self.closed = False
+
+    def setcallback(self, callback: Callable[[Any], None], endmarker: Any = None) -> None:
+        self._callback = callback
+        while self._early:
+            callback(self._early.pop(0))
+
+    def send(self, data: bytes) -> None:
+        if self.closed:
+            raise OSError("cannot send to <Channel closed>")
+        if self.peer._callback is None:
+            self.peer._early.append(data)
+        else:
+            self.peer._callback(data)
+
+    def isclosed(self) -> bool:
+        return self.closed
+
+
+class Item:
+    """A collected test; only the load test has the mark."""
+
+    def __init__(self, nodeid: str) -> None:
+        self.nodeid = nodeid
+        self.config = SimpleNamespace(hook=SimpleNamespace())
+
+    def get_closest_marker(self, name: str) -> object:
+        return True if self.nodeid == LOAD else None
+
+
+ITEMS = [Item(ORDINARY), Item(LOAD)]
+
+
+class Session:
+    """xdist's session on the controller: carries out the events of its queue at once, or keeps them for :meth:`run`."""
+
+    def __init__(self) -> None:
+        self.queue: Any = self
+        self.shouldstop: object = False
+        self.worker_loadtest_call: Callable[..., None]
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.held = False
+
+    def put(self, event: tuple[str, dict[str, Any]]) -> None:
+        self._events.put(event)
+        if not self.held:
+            self.run()
+
+    def run(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                name, arguments = self._events.get_nowait()
+                getattr(self, f"worker_{name}")(**arguments)
+
+
+class Gang:
+    """A controller with workers ``gw0``, ``gw1``, …, which have collected :data:`ITEMS`."""
+
+    def __init__(self, workers: int, dist: str = "load") -> None:
+        self.session, self.spark_started, self.broken = Session(), 0, list[Exception]()
+        self.run_controller: Any = SimpleNamespace(
+            spark=SimpleNamespace(start=self._start), gave_up=lambda run, error: self.broken.append(error), rendezvous=None
+        )
+        config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin=lambda _: self.session), getvalue=lambda _: dist)
+        self.controller = GangController(config, self.run_controller)
+        self.nodes = [self._node(f"gw{i}") for i in range(workers)]
+        self.workers = [GangWorker(SimpleNamespace(workerinput=node.theirs)) for node in self.nodes]  # type: ignore[arg-type]
+
+    def _start(self) -> None:
+        self.spark_started += 1
+
+    def _node(self, name: str) -> Any:
+        ours, theirs = Channel(), Channel()
+        ours.peer, theirs.peer = theirs, ours
+        node = SimpleNamespace(gateway=SimpleNamespace(id=name, newchannel=lambda: ours), workerinput={}, shut=0, theirs={CHANNEL: theirs})
+        node.shutdown = lambda: setattr(node, "shut", node.shut + 1)
+        self.controller.pytest_configure_node(node)
+        assert node.workerinput[CHANNEL] is ours
+        return node
+
+    def collect(self) -> None:
+        session: Any = SimpleNamespace(items=ITEMS)
+        for worker in self.workers:
+            worker.pytest_collection_finish(session)
+
+    def gather(self, *workers: int) -> list[threading.Thread]:
+        """Let these workers reach the load test; they wait in threads."""
+        threads = [threading.Thread(target=self.workers[i].gather, args=(ITEMS[1],), daemon=True) for i in workers]
+        for thread in threads:
+            thread.start()
+        return threads
+
+
+@pytest.fixture
+def gang(monkeypatch: pytest.MonkeyPatch) -> Gang:
+    monkeypatch.setattr("pytest_loadtest.fleet.xdist.interrupt_on_sigterm", lambda: None)
+    made = Gang(2)
+    made.collect()
+    return made
+
+
+def joined(threads: list[threading.Thread]) -> bool:
+    for thread in threads:
+        thread.join(10)
+    return not any(thread.is_alive() for thread in threads)
+
+
+def test_the_first_worker_leads_once_all_have_reached_the_load_test(gang: Gang) -> None:
+    """The other one skips the body; an ordinary test is left to pytest on both."""
+    waiting = gang.gather(1)
+    gang.workers[0].gather(ITEMS[0])  # type: ignore[arg-type]
+    assert not any(worker.leads for worker in gang.workers)
+    assert joined(gang.gather(0) + waiting)
+    assert [worker.leads for worker in gang.workers] == [True, False]
+    bodies: list[Any] = [SimpleNamespace(nodeid=LOAD), SimpleNamespace(nodeid=ORDINARY)]
+    assert [[worker.pytest_pyfunc_call(body) for body in bodies] for worker in gang.workers] == [[None, None], [True, None]]
+    assert gang.workers[0].pytest_runtest_protocol(ITEMS[1], None) is None  # type: ignore[arg-type]
+    assert gang.controller._led(gang.nodes[0], 1)
+    assert not gang.controller._led(gang.nodes[1], 1)
+
+
+def test_members_are_released_when_the_lead_has_finished_the_protocol(gang: Gang) -> None:
+    assert joined(gang.gather(0, 1))
+    protocol = GangRelease(gang.workers[0]).pytest_runtest_protocol(ITEMS[0])  # type: ignore[arg-type]
+    next(protocol)
+    gang.workers[0].finished(ITEMS[1])  # type: ignore[arg-type]
+    gang.workers[1].finished(ITEMS[1])  # type: ignore[arg-type]  # a member's end releases nobody
+    gang.workers[1]._await_role()
+    assert gang.workers[1]._role is None
+
+
+def test_spark_starts_when_a_worker_reports_load_tests(gang: Gang) -> None:
+    assert gang.spark_started == 2  # start() does nothing the second time
+
+
+def test_a_usage_error_of_a_worker_is_raised_by_the_controller(gang: Gang) -> None:
+    """xdist alone would only report that the worker is gone."""
+    gang.controller.pytest_xdist_node_collection_finished()
+    gang.workers[1].report_usage_error("profiles/a.yaml:1:1: wrong")
+    with pytest.raises(pytest.UsageError, match=r"^profiles/a.yaml:1:1: wrong$"):
+        gang.controller.pytest_xdist_node_collection_finished()
+
+
+def test_dist_each_is_a_usage_error_if_there_are_load_tests() -> None:
+    """Without any, the mode works and keeps its own scheduler."""
+    gang, inner = Gang(1, dist="each"), object()
+    gang.controller.pytest_xdist_node_collection_finished()
+    made = gang.controller.pytest_xdist_make_scheduler(SimpleNamespace(getvalue=lambda _: "each"))  # type: ignore[arg-type]
+    next(made)
+    with pytest.raises(StopIteration) as end:
+        made.send(inner)
+    assert end.value.value is inner
+    gang.controller._receive("gw0", ("items", None, [1]))
+    with pytest.raises(pytest.UsageError, match="--dist each runs every test once per worker"):
+        gang.controller.pytest_xdist_node_collection_finished()
+
+
+def test_no_run_starts_after_the_event_that_ends_the_session(gang: Gang) -> None:
+    """Arrivals wait in xdist's queue behind earlier events, one of which may be a failed test under -x."""
+    gang.session.held = True
+    for worker in gang.workers:
+        worker._send(("arrive", (1, 0), None))
+    gang.session.shouldstop = "stopping after 1 failures"
+    gang.session.run()
+    assert [worker._inbox.get(timeout=10) for worker in gang.workers] == [("release", (1, 0), "stopping after 1 failures")] * 2
+
+
+def test_a_worker_that_goes_down_ends_the_run(gang: Gang) -> None:
+    """The others get the cause, and its channel is not written to again."""
+    assert joined(gang.gather(0, 1))
+    gang.controller.pytest_testnodedown(gang.nodes[1], "Not properly terminated")
+    (error,) = gang.broken
+    assert isinstance(error, WorkerError)
+    assert str(error) == "load worker gw1 went down: Not properly terminated"
+    assert list(gang.controller._channels) == ["gw0"]
+
+
+def test_a_load_test_whose_lead_crashed_is_an_error_and_an_ordinary_test_fails(gang: Gang) -> None:
+    """pytest tells errors from failures by the phase of the report."""
+    scheduler = SimpleNamespace(_collections={"gw0": [ORDINARY, LOAD]})
+    for nodeid, when in ((LOAD, "setup"), (ORDINARY, "call")):
+        report: Any = SimpleNamespace(when="call", longrepr="worker 'gw0' crashed")
+        gang.controller.pytest_handlecrashitem(nodeid, report, scheduler)
+        assert report.when == when
+        assert ("no data: worker 'gw0' crashed; it led the load run" in report.longrepr) == (nodeid == LOAD)
+
+
+def test_an_interrupt_releases_workers_that_wait(gang: Gang) -> None:
+    """At once, for this load test and for those that follow; the nodes are shut down."""
+    waiting = gang.gather(1)
+    gang.controller.pytest_keyboard_interrupt()
+    assert joined(waiting)
+    assert gang.workers[1].pytest_runtest_protocol(ITEMS[1], None) is True  # type: ignore[arg-type]
+    assert joined(gang.gather(1))
+    assert [node.shut for node in gang.nodes] == [1, 1]
+
+
+def test_a_controller_that_is_gone_does_not_raise_on_its_workers(gang: Gang) -> None:
+    """Nor a worker that is gone on the controller."""
+    gang.nodes[0].theirs[CHANNEL].closed = True
+    gang.workers[0].report_usage_error("too late")
+    gang.controller.pytest_xdist_node_collection_finished()
+    gang.controller._channels["gw1"].closed = True
+    gang.controller._send("gw1", ("abort", (1, 0), NoData("x")))
+    gang.controller._send("gw7", ("abort", (1, 0), NoData("x")))
