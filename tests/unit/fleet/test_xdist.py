@@ -90,7 +90,7 @@ class Gang:
             spark=SimpleNamespace(start=self._start), gave_up=lambda run, error: self.broken.append(error), rendezvous=None
         )
         config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin=lambda _: self.session), getvalue=lambda _: dist)
-        self.controller = GangController(config, self.run_controller)
+        self.controller = GangController(config, self.run_controller, {})
         self.nodes = [self._node(f"gw{i}") for i in range(workers)]
         self.workers = [GangWorker(SimpleNamespace(workerinput=node.theirs)) for node in self.nodes]  # type: ignore[arg-type]
 
@@ -100,14 +100,19 @@ class Gang:
     def _node(self, name: str) -> Any:
         ours, theirs = Channel(), Channel()
         ours.peer, theirs.peer = theirs, ours
-        node = SimpleNamespace(gateway=SimpleNamespace(id=name, newchannel=lambda: ours), workerinput={}, shut=0, theirs={CHANNEL: theirs})
+        node = SimpleNamespace(
+            gateway=SimpleNamespace(id=name, newchannel=lambda: ours, spec=SimpleNamespace(python=None)),
+            workerinput={},
+            shut=0,
+            theirs={CHANNEL: theirs},
+        )
         node.shutdown = lambda: setattr(node, "shut", node.shut + 1)
         self.controller.pytest_configure_node(node)
         assert node.workerinput[CHANNEL] is ours
         return node
 
     def collect(self) -> None:
-        session: Any = SimpleNamespace(items=ITEMS)
+        session: Any = SimpleNamespace(items=ITEMS, config=SimpleNamespace(workerinput={}))
         for worker in self.workers:
             worker.pytest_collection_finish(session)
 
