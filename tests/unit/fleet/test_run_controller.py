@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from builders.plans import made
@@ -91,6 +91,6 @@ def test_a_run_that_breaks_has_results_with_the_reason(tmp_path: Path) -> None:
     controller.gave_up(Run((1, 0)), NoData("too early"))
     assert controller.documents == []
     controller.gave_up(run, NoData("gw1 went down"))
-    verdicts: list[Any] = [document["verdict"] for document in controller.documents]
-    assert [(verdict["outcome"], verdict["reasons"]) for verdict in verdicts] == [("no data", ["gw1 went down"])] * 2
+    verdicts = [document.verdict for document in controller.documents]
+    assert [(verdict.outcome, list(verdict.reasons)) for verdict in verdicts] == [("no data", ["gw1 went down"])] * 2
     assert all((tmp_path / str(i) / "measure" / "results.json").is_file() for i in range(2))
