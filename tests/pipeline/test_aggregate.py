@@ -13,6 +13,7 @@ from runs import START, differences, empty, far_rows, generate, make_recorded, m
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import measure
@@ -21,7 +22,8 @@ from pytest_loadtest.pipeline import bitmaps, executor, first_copies, read, tran
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.aggregate import _ask, aggregate, aggregate_with_stages
 from pytest_loadtest.pipeline.assemble import _lost
-from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.pipeline.run_file import RunClock, RunFile
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -377,3 +379,31 @@ def test_silent_subscriptions_and_streams_are_named(spark: SparkSession, tmp_pat
     assert found is not None
     assert (found.pairs, found.pairs_due, found.streams, found.streams_due) == (71, 210, 3, 6)
     assert found.first_streams == ((1, 1), (4, 1), (5, 2))
+
+
+@pytest.mark.parametrize("broadcasts", [False, True])
+def test_samples_of_another_host_are_measured_in_the_controllers_clock(spark: SparkSession, tmp_path: Path, broadcasts: bool) -> None:
+    """One worker stamped 40 ms ahead and with a drift of 50 ppm; the better line of ``run.json`` undoes it, within 1 ns of rounding."""
+    run = make_run(broadcasts=broadcasts)
+    sent, received = faultless(run)
+    used = ClockLine(at=START, offset=100 * SECOND)
+    better = ClockLine(at=START, offset=100 * SECOND + 40 * MILLISECOND, drift=50e-6)
+
+    def stamp(times: Any) -> Any:
+        """What the worker wrote for these instants of the controller's clock."""
+        hosts = START + (times - START + better.offset) / (1 - better.drift)
+        return np.where(times == 0, 0, np.rint(hosts).astype(np.int64) - used.offset)
+
+    here = aggregate(spark, write_run(tmp_path / "here", run, sent, received))
+    gw1 = {"sent": sent["stream"] % 2 == 1, "received": np.arange(len(received["seq"])) % 2 == 1}
+    for rows, kind, columns in ((sent, "sent", ("sent", "acked")), (received, "received", ("received",))):
+        rows |= {name: np.where(gw1[kind], stamp(rows[name]), rows[name]) for name in columns}
+    folder = write_run(tmp_path / "there", run, sent, received)
+    fit = ClockFit(line=better, error=30_000, round_trip=60_000, exchanges=80, holds=True)
+    dataclasses.replace(RunFile.read(folder), clocks=(RunClock(worker="gw1", host="h1", used=used, fit=fit),)).write(folder)
+    there = aggregate(spark, folder)
+    assert there.counts == here.counts
+    assert (there.clock_error, here.clock_error) == (30_000, 0)
+    for name, latency in here.latencies.items():
+        assert abs(there.latencies[name].maximum - latency.maximum) <= 1
+        assert abs(there.latencies[name].minimum - latency.minimum) <= 1

@@ -223,8 +223,8 @@ def test_files_are_shared_out_evenly(folder: Path, monkeypatch: pytest.MonkeyPat
     assert len(read.tasks(whole)) == 1
     monkeypatch.setattr(read, "TASK_ROWS", 200)
     tasks = read.tasks(whole)
-    assert sorted(path for task in tasks for path in task) == sorted(str(folder.resolve() / file) for file in whole.files)
-    loads = [sum(whole.files[str(Path(path).relative_to(folder.resolve()))] for path in task) for task in tasks]
+    assert sorted(path for task in tasks for path, _ in task) == sorted(str(folder.resolve() / file) for file in whole.files)
+    loads = [sum(whole.files[str(Path(path).relative_to(folder.resolve()))] for path, _ in task) for task in tasks]
     assert max(abs(load - sum(loads) / len(loads)) for load in loads) <= 150 and len(tasks) == -(-sum(loads) // 200)
 
 

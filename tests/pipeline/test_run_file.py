@@ -10,7 +10,8 @@ import pytest
 from builders.run_file import made_run_file
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.pipeline.run_file import RunChange, RunFile, RunStage
+from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
+from pytest_loadtest.pipeline.run_file import RunChange, RunClock, RunFile, RunStage
 from pytest_loadtest.schedule.changes import Aborted
 
 if TYPE_CHECKING:
@@ -29,15 +30,17 @@ def edited(folder: Path, change: Any) -> Path:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Stages, changes and the reason of an abort included; a run that did not end has no key for it."""
+    """Stages, changes and the reason of an abort included; a run that did not end, or is on one host, has no key for it."""
     run = made_run_file(stages=(STAGE,), changes=(CHANGE,), aborted=Aborted(reason="lost", blocked=True), workload="a", delays={"seed": 1})
     run.write(tmp_path)
     assert RunFile.read(tmp_path) == run
     document = json.loads((tmp_path / "run.json").read_text())
     assert "ended" not in document
-    assert document == {name: value for name, value in json.loads(json.dumps(asdict(run))).items() if name != "ended"}
-    replace(run, ended=True).write(tmp_path)
-    assert RunFile.read(tmp_path).ended
+    assert document == {name: value for name, value in json.loads(json.dumps(asdict(run))).items() if name not in ("ended", "clocks")}
+    fit = ClockFit(line=ClockLine(at=5, offset=-7, drift=1e-6), error=3, round_trip=2, exchanges=1, holds=True)
+    ended = replace(run, ended=True, clocks=(RunClock(worker="h1-1", host="h1", used=ClockLine(at=1, offset=2), fit=fit),))
+    ended.write(tmp_path)
+    assert RunFile.read(tmp_path) == ended
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
