@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def block(row: int, size: int) -> Block:
-    """Three streams in turn."""
+    """Return a block of three streams in round robin."""
     rows = np.arange(row, row + size, dtype=np.int64)
     return Block(row, (rows % 3).astype(np.int32), rows // 3, rows * 10, np.zeros(size, np.uint16), None)
 
@@ -31,8 +31,7 @@ def acks(row: list[int] | NDArray[np.int64], status: Status = Status.ACKED, time
 EVERY = slice(None)
 
 
-def test_a_burst_is_a_view() -> None:
-    """What a driver writes into a burst's column is what gets recorded."""
+def test_what_a_driver_writes_into_a_burst_is_in_its_block() -> None:
     b = block(0, 10)
     burst = b.burst(2, 5)
     burst.sent[:] = 7
@@ -40,8 +39,8 @@ def test_a_burst_is_a_view() -> None:
     assert b.sent.tolist() == [0, 0, 7, 7, 7, 0, 0, 0, 0, 0]
 
 
-def test_the_first_answer_holds() -> None:
-    """A refusal after an acknowledgement changes nothing, and is not counted twice."""
+def test_only_the_first_answer_to_a_message_counts() -> None:
+    """A failure after an acknowledgement changes nothing."""
     b = block(0, 3)
     assert b.answer(np.array([0, 1]), acks([0, 1], time=50), EVERY).tolist() == [Status.ACKED] * 2
     assert b.answer(np.array([1, 2]), acks([1, 2], Status.FAILED, 60), EVERY).tolist() == [Status.FAILED]
@@ -50,16 +49,14 @@ def test_the_first_answer_holds() -> None:
     assert b.open == 0
 
 
-def test_what_was_sent_again_is_noted() -> None:
-    """By the answer that counts."""
+def test_resends_are_those_of_the_first_answer() -> None:
     b = block(0, 3)
     b.answer(np.array([0]), acks([0]), EVERY)
     b.answer(np.array([0, 1]), acks([0, 1], resends=255), EVERY)
     assert b.resends.tolist() == [0, 255, 0]
 
 
-def test_what_never_got_an_answer() -> None:
-    """Handed over and unanswered is unknown; never handed over is dropped."""
+def test_a_message_without_an_answer_is_unknown_if_it_was_sent_and_dropped_if_not() -> None:
     b = block(0, 4)
     b.burst(0, 2).sent[:] = 5
     b.answer(np.array([0]), acks([0], time=9), EVERY)
@@ -70,7 +67,7 @@ def test_what_never_got_an_answer() -> None:
 
 @given(st.data())
 def test_every_answer_finds_its_message(data: st.DataObject) -> None:
-    """Answers in any order and any portions complete every block once; those of an earlier phase or of nobody are ignored."""
+    """Answers in any order and any portions complete every block once; answers to other rows are ignored."""
     first, size, blocks = data.draw(st.integers(0, 1000)), data.draw(st.integers(1, 9)), data.draw(st.integers(1, 5))
     ledger = Ledger(first, size)
     made = [block(first + number * size, size) for number in range(blocks)]
@@ -93,7 +90,7 @@ def test_every_answer_finds_its_message(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_rows_are_found_in_their_blocks(data: st.DataObject) -> None:
-    """Ascending rows, block by block; and the streams of rows in any order."""
+    """Ascending rows are split by block; the streams of rows in any order are returned."""
     first, size, blocks = data.draw(st.integers(0, 1000)), data.draw(st.integers(1, 9)), data.draw(st.integers(1, 5))
     ledger = Ledger(first, size)
     ledger.blocks = {number: block(first + number * size, size) for number in range(blocks)}

@@ -1,4 +1,4 @@
-"""What changes while a phase runs changes at the agreed instant, for every message, on every stream."""
+"""A change takes effect at its instant, for every message of every stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIXED = {
 
 
 def test_a_new_rate_holds_from_its_instant_on(tmp_path: Path) -> None:
-    """1 000 msg/s for a second, then 250: exactly as many messages are due, each once, and none moves that was due before."""
+    """1 000 msg/s for a second, then 250: the messages due before keep their times."""
     told = [(START + 500 * MILLISECOND, Change(at=SECOND, rate=250.0))]
     run = drive(tmp_path, rate=1000, seconds=2, told=told, streams=3, start=0)
     intended = np.sort(run.sent["intended"]) - run.sent["intended"].min()
@@ -39,7 +39,7 @@ def test_a_new_rate_holds_from_its_instant_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mean", [None, 64.0])
 def test_a_rate_of_0_is_a_pause(tmp_path: Path, mean: float | None) -> None:
-    """Nothing is due from its instant until another rate's, and the phase goes on: to that rate, and without one to its end."""
+    """Nothing is due until the next rate, and the phase goes on to its end."""
     pool = build_pool(**MIXED | {"buckets": None, "message_size": 64})  # type: ignore[arg-type]
     told = [(START, Change(at=SECOND, rate=0.0)), (START + 2 * SECOND, Change(at=3 * SECOND, rate=500.0 * (mean or 1)))]
     told.append((START + 3 * SECOND, Change(at=4 * SECOND, rate=0.0)))
@@ -56,7 +56,7 @@ def test_a_rate_of_0_is_a_pause(tmp_path: Path, mean: float | None) -> None:
 
 
 def test_an_end_cuts_the_phase_short(tmp_path: Path) -> None:
-    """What would be due at the instant or later is never sent and in no sample."""
+    """Messages that are due at its instant or later are never sent, and are in no sample."""
     run = drive(tmp_path, rate=1000, seconds=60, told=[(START, Change(at=1500 * MILLISECOND, end=True))], start=0)
     assert len(run.sent["seq"]) == len(run.received["seq"]) == 1500
     assert run.progress[-1].offered == 1500
@@ -64,13 +64,12 @@ def test_an_end_cuts_the_phase_short(tmp_path: Path) -> None:
 
 
 def test_a_change_that_is_heard_of_too_late_breaks_the_run(tmp_path: Path) -> None:
-    """Messages that were sent cannot be planned again: never quietly another schedule."""
+    """Messages that were sent cannot change any more, and another schedule than that of other workers would be wrong."""
     with pytest.raises(WorkerError, match="heard of a change"):
         drive(tmp_path, rate=1000, seconds=2, told=[(START + SECOND, Change(at=500 * MILLISECOND, rate=10.0))], start=0)
 
 
-def test_another_distribution_from_its_instant_on(tmp_path: Path) -> None:
-    """The payloads of messages that are due later come from the new weights; the earlier ones stay."""
+def test_a_new_distribution_changes_only_messages_due_from_its_instant_on(tmp_path: Path) -> None:
     pool = build_pool(**MIXED)  # type: ignore[arg-type]
     told = [(START, Change(at=SECOND, distribution={"large": 1}))]
     run = drive(tmp_path, rate=1000, seconds=2, told=told, pool=pool, start=0)
@@ -80,8 +79,7 @@ def test_another_distribution_from_its_instant_on(tmp_path: Path) -> None:
     assert np.array_equal(np.sort(run.sent["size"]), np.sort(run.received["size"]))
 
 
-def test_a_pause_holds_consumers_and_loses_nothing(tmp_path: Path) -> None:
-    """Nothing is received between the two instants; everything afterwards."""
+def test_a_pause_of_consumers_delays_messages_and_loses_none(tmp_path: Path) -> None:
     told = [(START, Change(at=500 * MILLISECOND, paused=True)), (START, Change(at=1500 * MILLISECOND, paused=False))]
     run = drive(tmp_path, rate=1000, seconds=2, told=told, start=0)
     received = run.received["received"] - run.sent["intended"].min()
@@ -89,8 +87,8 @@ def test_a_pause_holds_consumers_and_loses_nothing(tmp_path: Path) -> None:
     assert len(run.received["seq"]) == 2000
 
 
-def test_bytes_are_paced_by_bytes(tmp_path: Path) -> None:
-    """200 kB/s of a mixed distribution: in every tenth of a second what is due is what the rate says, give or take a message of each stream."""
+def test_a_rate_in_bytes_holds_in_every_tenth_of_a_second(tmp_path: Path) -> None:
+    """Within the size of a message of each stream, for a mixed distribution."""
     pool = build_pool(**MIXED)  # type: ignore[arg-type]
     rate, streams = 200_000, 2
 

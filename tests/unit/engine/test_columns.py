@@ -1,6 +1,6 @@
-"""What a run sends is the same from release to release: streams, sequences, payloads and intended times of kept runs, to the bit.
+"""Streams, sequences, payloads and intended times are the same from release to release, to the bit.
 
-The files in ``columns/`` hold the samples of these runs as the engine of version 0.1.0 drove them, which worked stream by stream.
+The files in ``columns/`` hold the samples of these runs as version 0.1.0 drove them, whose engine worked stream by stream.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_columns_are_those_of_kept_runs(tmp_path: Path, name: str) -> None:
-    """Even trains, stages, bytes, and what is told while load runs."""
+def test_columns_are_those_of_version_0_1_0(tmp_path: Path, name: str) -> None:
+    """With a constant rate, stages, bytes, and changes announced while load runs."""
     run = drive(tmp_path, pool=POOL, **RUNS[name])
     with np.load(KEPT / f"{name}.npz") as kept:
         assert len(kept["seq"]) > 500

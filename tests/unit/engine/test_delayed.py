@@ -1,4 +1,4 @@
-"""Due times on their way through the engine: to the driver, again where a window was full, and back with arrivals."""
+"""Due times in the engine: passed to the driver, also after a rejection, and checked at arrivals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DELAYS = Delays(seed=3, least=0, most=400)
 
 @pytest.fixture
 def bursts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The columns of every burst, as the driver got them."""
+    """Return the columns of every burst that the driver gets."""
     found: list[dict[str, Any]] = []
     send = NullDriver.send
 
@@ -41,7 +41,7 @@ def bursts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("window", [None, 3])
 def test_each_message_is_offered_with_its_due_time(tmp_path: Path, bursts: list[dict[str, Any]], window: int | None) -> None:
-    """The same however often it is offered, in the warm-up too."""
+    """Also in the warm-up, and at every attempt."""
     latency = None if window is None else (lambda seq: np.full(len(seq), 20 * MILLISECOND))
     drive(tmp_path, rate=200, seconds=1, warm_up=0.2, delays=DELAYS, wall=WALL, window=window, latency=latency)
     offered = [burst for burst in bursts if len(burst["seq"])]
@@ -51,20 +51,20 @@ def test_each_message_is_offered_with_its_due_time(tmp_path: Path, bursts: list[
         assert (burst["due"] == phase.on_the_wire(burst["stream"], burst["seq"], burst["intended"])).all()
 
 
-def test_without_delays_there_is_no_column(tmp_path: Path, bursts: list[dict[str, Any]]) -> None:
+def test_a_burst_without_delays_has_no_column_of_due_times(tmp_path: Path, bursts: list[dict[str, Any]]) -> None:
     drive(tmp_path, rate=100, seconds=0.2)
     assert {burst["due"] is None for burst in bursts} == {True}
 
 
 @pytest.mark.parametrize(("tick", "expected"), [(0, True), (SECOND, False)])
-def test_what_came_out_of_due_order_is_marked(tmp_path: Path, tick: int, expected: bool) -> None:
-    """A driver that delivers at once: due times are in no order, but never a second apart."""
+def test_messages_out_of_due_order_are_flagged_beyond_a_tick(tmp_path: Path, tick: int, expected: bool) -> None:
+    """The driver delivers at once: due times have no order, but differ by less than a second."""
     found = drive(tmp_path, rate=200, seconds=1, delays=replace(DELAYS, tick=tick), wall=WALL)
     assert bool((found.received["flags"] & Flag.UNDUE).any()) is expected
 
 
 def test_a_message_that_is_not_delayed_is_never_out_of_due_order(tmp_path: Path) -> None:
-    """It is due when it is intended to leave, and its way takes what it takes: here up to 90 ms, so that messages overtake each other."""
+    """It is due when it is intended to leave, so any latency, here up to 90 ms, lets others overtake it."""
     found = drive(
         tmp_path, rate=200, seconds=1, delays=Delays(seed=0, at=0), wall=WALL, latency=lambda seq: (seq * 7 % 10) * 10 * MILLISECOND
     )

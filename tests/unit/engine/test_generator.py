@@ -1,4 +1,4 @@
-"""The evidence for generator-limited."""
+"""The evidence about the generator: stalls, CPU and garbage collections."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 
-def test_late_wakeups_add_up() -> None:
-    """Only wake-ups later than a stall count; the longest is kept apart."""
+def test_only_wake_ups_later_than_a_stall_count() -> None:
+    """Their sum and the longest are reported."""
     clock = FakeClock()
     watch = GeneratorWatch(clock, clock)
     watch.start(0)
@@ -23,8 +23,8 @@ def test_late_wakeups_add_up() -> None:
     assert (evidence.worker, evidence.stalled, evidence.longest_stall) == ("gw0", 4 * STALL + 1, 3 * STALL)
 
 
-def test_cpu_is_of_the_watched_time() -> None:
-    """CPU time over wall time between start and stop; a second start forgets the first phase."""
+def test_cpu_is_measured_between_start_and_stop() -> None:
+    """A second start forgets the first phase."""
     now = {"wall": 0, "cpu": 0}
     watch = GeneratorWatch(lambda: now["wall"], lambda: now["cpu"])
     for wall, cpu in ((1000, 900), (2000, 500)):
@@ -37,8 +37,8 @@ def test_cpu_is_of_the_watched_time() -> None:
     assert watch.evidence("main").cpu == 0.25
 
 
-def test_collections_are_seen_and_the_callback_goes() -> None:
-    """Garbage collections between start and stop are timed; afterwards nothing is left in gc."""
+def test_collections_are_timed_between_start_and_stop() -> None:
+    """Afterwards gc has no callback left."""
     before = list(gc.callbacks)
     watch = GeneratorWatch(FakeClock(), FakeClock())
     times = iter(range(0, 1000, 10))
@@ -50,8 +50,8 @@ def test_collections_are_seen_and_the_callback_goes() -> None:
     assert gc.callbacks == before
 
 
-def test_each_second_has_its_own() -> None:
-    """A stall shows in the seconds that it touched; CPU is spread over the time between two readings."""
+def test_each_second_has_its_own_evidence() -> None:
+    """A stall counts in each second that it touches; CPU time is spread over the time between two readings."""
     now = {"wall": 10 * SECOND, "cpu": 0}
     watch = GeneratorWatch(lambda: now["wall"], lambda: now["cpu"])
     watch.start(10 * SECOND)

@@ -1,4 +1,4 @@
-"""Order within consumer, stream and partition or key, however arrivals are cut into batches."""
+"""Arrival order within consumer, stream, and partition or key, and by due time; batches make no difference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ARRIVALS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(
 
 
 def late_one_by_one(arrivals: list[tuple[int, int, int, int]]) -> tuple[list[bool], int]:
-    """The definition: below the highest sequence before in its group; and how many were not above it."""
+    """Return the definition's result: rows below the highest sequence before in their group, and the number of rows not above it."""
     highest: dict[tuple[int, int, int], int] = {}
     late, repeats = [], 0
     for *group, seq in arrivals:
@@ -35,14 +35,13 @@ def late_in_batches(check: OrderCheck, arrivals: list[tuple[int, int, int, int]]
 
 
 @given(ARRIVALS, st.lists(st.integers(1, 20), min_size=1, max_size=4))
-def test_late_is_below_the_highest_before(arrivals: list[tuple[int, int, int, int]], sizes: list[int]) -> None:
-    """To the row, and to the count of what may be second copies."""
+def test_a_row_is_late_if_it_is_below_the_highest_before_in_its_group(arrivals: list[tuple[int, int, int, int]], sizes: list[int]) -> None:
     check = OrderCheck()
     assert (late_in_batches(check, arrivals, sizes), check.repeats) == late_one_by_one(arrivals)
 
 
-def test_many_groups() -> None:
-    """The table grows under a hundred thousand groups and knows each of them afterwards: order by key has as many."""
+def test_the_table_grows_and_forgets_no_group() -> None:
+    """Order by key has as many groups as keys: here 120 000."""
     draws, n = np.random.default_rng(1), 30_000
     check, batches = OrderCheck(), []
     for part in range(4):
@@ -58,8 +57,7 @@ def test_many_groups() -> None:
     assert check.repeats == 4 * n
 
 
-def test_groups_of_many_streams_keep_apart() -> None:
-    """The same sequence in another stream, consumer or partition is nobody's second copy."""
+def test_the_same_sequence_in_another_group_is_no_second_copy() -> None:
     check = OrderCheck()
     zero, one = np.zeros(1, np.int32), np.ones(1, np.int32)
     wide = np.zeros(1, np.int64)
@@ -74,8 +72,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100)), max_size=60)
 
 
 @given(ROWS, st.integers(0, 30), st.integers(0, 60))
-def test_rows_are_told_as_one_by_one(rows: list[tuple[int, int]], tick: int, cut: int) -> None:
-    """Of each consumer against the latest that it has had, however arrivals are cut into batches."""
+def test_a_row_is_overtaken_if_its_consumer_got_one_due_more_than_a_tick_later(rows: list[tuple[int, int]], tick: int, cut: int) -> None:
     latest, expected = dict[int, int](), []
     for place, due in rows:
         expected.append(due < latest.get(place, due) - tick)

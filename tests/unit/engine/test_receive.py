@@ -1,4 +1,4 @@
-"""What arrives: whose it is, of which phase, in which order and size; and other people's messages, of which only a count is known."""
+"""Arrivals: their run, phase, order and size; messages of others are only counted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BOUNDS = (10 * MILLISECOND, 0)
 
 
 class Copy(NamedTuple):
-    """One that a consumer gets."""
+    """A copy that a consumer gets."""
 
     place: int = 0
     stream: int = 0
@@ -52,7 +52,7 @@ class Copy(NamedTuple):
 
 
 def first_of(before: int) -> list[int]:
-    """Of each stream, the sequence of the phase's first message."""
+    """Return the sequence of the phase's first message, by stream."""
     return StreamCounts(streams=STREAMS).plus(before).column().tolist()
 
 
@@ -61,7 +61,7 @@ def intended(copy: Copy, before: int) -> int:
 
 
 def taken(copies: list[Copy], before: int) -> Received:
-    """What a driver makes of them."""
+    """Return copies as a driver does."""
     columns = {name: np.array([getattr(copy, name) for copy in copies], np.int64) for name in Copy._fields[:-1]}
     due = np.array([intended(copy, before) for copy in copies], np.int64)
     nonces = [NONCE ^ (copy.whose == "foreign") for copy in copies]
@@ -83,7 +83,7 @@ def taken(copies: list[Copy], before: int) -> Received:
 
 
 class Post:
-    """Stands where the driver would: hands over what it was given."""
+    """A driver that returns the arrivals set by the test."""
 
     def __init__(self) -> None:
         self.received: Received | None = None
@@ -93,7 +93,7 @@ class Post:
 
 
 def inbox(before: int, *, ordered: bool = True) -> tuple[Inbox, Post]:
-    """Of consumers 7 and 5, at places 0 and 1, in a phase before which ``before`` messages were sent."""
+    """Return the inbox of consumers 7 and 5, at places 0 and 1, in a phase after ``before`` messages, and its driver."""
     post = Post()
     made = Inbox(post, POOL, nonce=NONCE, ordered=ordered, bounds=BOUNDS)  # type: ignore[arg-type]
     made.add(Joined(np.array([7], np.int32), np.array([0], np.int32)))
@@ -156,15 +156,15 @@ def test_each_copy_counts_as_what_it_is(batches: list[list[Copy]], before: int, 
 
 
 def test_messages_of_an_earlier_phase_are_not_measured() -> None:
-    """Ten were sent before: four of stream 0, three of each other one. A burst of nothing but these is told from one with a measured one."""
+    """Ten were sent before: four of stream 0, three of each other stream."""
     made, post = inbox(10)
     assert collected(made, post, [Copy(stream=0, seq=3), Copy(stream=1, seq=2)], 10) == {}
     assert collected(made, post, [Copy(stream=0, seq=3), Copy(stream=0, seq=4), Copy(stream=1, seq=3)], 10)["seq"].tolist() == [4, 3]
     assert (made.counts.stragglers, made.counts.received) == (3, 2)
 
 
-def test_a_second_copy_repeats_and_is_not_late() -> None:
-    """Of the highest so far: it came in its place. Of one below: late, and a second copy perhaps."""
+def test_a_second_copy_of_the_highest_message_is_not_late() -> None:
+    """A copy below the highest is late, and may be a second copy."""
     made, post = inbox(0)
     assert collected(made, post, [Copy(seq=4), Copy(seq=4)], 0)["flags"].tolist() == [0, 0]
     assert made.repeats == 1
@@ -173,7 +173,7 @@ def test_a_second_copy_repeats_and_is_not_late() -> None:
 
 
 def test_a_phase_counts_its_own_copies() -> None:
-    """Repeats, copies and those beyond bounds begin anew; what is of nobody is counted over the whole run."""
+    """Repeats, copies and those beyond bounds are reset; foreign and corrupt ones count over the whole run."""
     made, post = inbox(0)
     collected(made, post, [Copy(latency=SECOND), Copy(latency=SECOND), Copy(whose="foreign"), Copy(whose="corrupt")], 0)
     assert (made.counts.received, made.repeats, made.counts.beyond_bounds) == (2, 1, [2, 2])
@@ -184,8 +184,8 @@ def test_a_phase_counts_its_own_copies() -> None:
     assert (made.counts.received, made.repeats, made.counts.beyond_bounds) == (1, 0, [1, 1])
 
 
-def test_where_nobody_of_the_run_sends_everything_is_only_counted() -> None:
-    """No row of it is recorded, whatever its head says."""
+def test_a_run_without_producers_records_no_row() -> None:
+    """Every message counts, whatever its head."""
     made, post = inbox(0)
     made.begin(Phase(name="measure", duration=SECOND, pacer=PACER, before=StreamCounts(streams=0), recorded=True), START)
     assert collected(made, post, [Copy(), Copy(seq=1), Copy(whose="foreign"), Copy(latency=SECOND)], 0) == {}
@@ -193,23 +193,21 @@ def test_where_nobody_of_the_run_sends_everything_is_only_counted() -> None:
 
 
 @pytest.mark.parametrize("stream", [2**31, 2**32 - 1])
-def test_streams_have_32_bits_without_a_sign(stream: int) -> None:
-    """One that no run has is foreign, and not counted from the end."""
+def test_a_stream_number_above_31_bits_is_foreign(stream: int) -> None:
+    """It is not a negative index."""
     made, post = inbox(0)
     assert collected(made, post, [Copy(stream=stream)], 0) == {}
     assert made.counts.foreign == 1
 
 
-def test_a_run_of_one_stream_gets_anothers_messages() -> None:
-    """They may name streams that this run does not have."""
+def test_messages_of_streams_that_the_run_does_not_have_are_foreign() -> None:
     made, post = inbox(0)
     made.begin(Phase(name="measure", duration=SECOND, pacer=Pacer.of(1000, 1), before=StreamCounts(streams=1), recorded=True), START)
     assert collected(made, post, [Copy(seq=1), Copy(whose="foreign", stream=2), Copy(stream=1)], 0)["seq"].tolist() == [1]
     assert (made.counts.received, made.counts.foreign) == (1, 2)
 
 
-def test_nothing_arrived() -> None:
-    """Whether the driver says so or hands over empty columns."""
+def test_empty_columns_are_as_good_as_none() -> None:
     made, post = inbox(0)
     assert made.collect() is None
     assert collected(made, post, [], 0) == {}
@@ -227,7 +225,7 @@ def pool_of(*sizes: int, per_bucket: int = 1) -> Any:
 @pytest.mark.parametrize("pool", [pool_of(64), pool_of(16, 32, 1000), pool_of(16, 4000, per_bucket=4)], ids=["one", "three", "several"])
 @pytest.mark.parametrize("changed", [-1, 1, -900])
 def test_a_payload_of_another_size_is_corrupt(pool: Any, changed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut short, or with something behind it, also where no checksum would tell; what has its own size is whole."""
+    """Shorter or longer, also without a checksum."""
     take, cut = NullDriver.take, set()
 
     def damaged(driver: NullDriver) -> Received | None:
@@ -255,16 +253,15 @@ def received(*offsets: int) -> Received:
     )  # fmt: skip
 
 
-def test_only_what_comes_within_the_phase_is_counted() -> None:
-    """A phase of 4.5 seconds ends in the middle of its fifth: what came in the rest of that second would raise the rate."""
+def test_only_arrivals_within_the_phase_are_counted() -> None:
+    """A phase of 4.5 s ends within its fifth second: arrivals in the rest of it would raise the rate."""
     arrivals = Arrivals(START, 4500 * MILLISECOND)
     arrivals.add(received(-1, 0, SECOND - 1, SECOND, 4 * SECOND))
     arrivals.add(received(4500 * MILLISECOND - 1, 4500 * MILLISECOND, 4900 * MILLISECOND, 6 * SECOND))
     assert arrivals.seconds == {0: 2, 1: 1, 4: 2}
 
 
-def test_a_phase_that_is_stopped_counts_to_its_end() -> None:
-    """The end is agreed before it comes."""
+def test_a_phase_that_ends_earlier_counts_up_to_that_end() -> None:
     arrivals = Arrivals(START, 60 * SECOND)
     arrivals.add(received(SECOND))
     arrivals.duration = 1500 * MILLISECOND
@@ -273,8 +270,7 @@ def test_a_phase_that_is_stopped_counts_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("offsets", [(), (-5, -3), (2 * SECOND,)])
-def test_nothing_within_the_phase(offsets: tuple[int, ...]) -> None:
-    """No second is listed for it."""
+def test_arrivals_outside_the_phase_add_no_second(offsets: tuple[int, ...]) -> None:
     arrivals = Arrivals(START, 2 * SECOND)
     arrivals.add(received(*offsets))
     assert not arrivals.seconds
@@ -286,7 +282,7 @@ def joined(consumers: Sequence[int], first_place: int) -> Joined:
 
 
 class Seats:
-    """A driver's consumers by place, and what an inbox is told: who is connected, who of them is paused, who is on the way."""
+    """A driver's consumers by place, as the inbox sees them: connected, paused, or connecting."""
 
     def __init__(self, opened: Sequence[int]) -> None:
         self.places = dict(enumerate(opened))
@@ -314,7 +310,7 @@ class Seats:
         self.waiting += consumers
 
     def attached(self) -> Joined | None:
-        """The oldest three of those on their way are there now."""
+        """Connect the oldest three of those that are connecting."""
         here, self.waiting = self.waiting[:3], self.waiting[3:]
         if not here:
             return None
@@ -332,7 +328,7 @@ class Seats:
 
 
 class Act(NamedTuple):
-    """What happens next. :param limit: consumers of each subscription from now on."""
+    """A step of the test. :param limit: consumers of each subscription from now on."""
 
     limit: int | None = None
     paused: bool | None = None
@@ -342,8 +338,10 @@ ACTS = st.builds(Act, limit=st.none() | st.integers(0, 4)) | st.builds(Act, paus
 
 
 @given(st.integers(1, 3), st.lists(st.integers(3, 14), unique=True, min_size=1), st.data(), st.lists(ACTS, max_size=8))
-def test_those_that_are_wanted_end_up_connected(per_subscription: int, mine: list[int], data: st.DataObject, acts: list[Act]) -> None:
-    """Consumer ``i`` is the ``i mod n``-th of its subscription; with all connections up, exactly the wanted ones are there, paused or not."""
+def test_once_all_connect_exactly_the_wanted_consumers_are_connected(
+    per_subscription: int, mine: list[int], data: st.DataObject, acts: list[Act]
+) -> None:
+    """Consumer ``i`` is the ``i mod n``-th of its subscription; paused or not."""
     opened = [one for one in mine if data.draw(st.booleans())]
     seats = Seats(opened)
     later = [one for one in mine if one not in opened]

@@ -1,4 +1,4 @@
-"""Samples reach the disk whole or not at all."""
+"""The recorder: samples are on the disk completely, or the run has no data."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def arrivals(n: int) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def test_manifest_says_what_there_is(tmp_path: Path) -> None:
-    """Rows, files and the worker's streams, as they lie on disk, with the schema of every column."""
+def test_the_manifest_lists_the_files_and_rows_on_the_disk(tmp_path: Path) -> None:
+    """With the worker's streams."""
     tmp_path /= "attempt/step"  # made where it is not there
     recorder = make_recorder(tmp_path)
     recorder.flush_if_due(0)
@@ -69,7 +69,7 @@ def test_manifest_says_what_there_is(tmp_path: Path) -> None:
 
 
 def test_copies_of_broadcasts_are_recorded_64_to_a_row(tmp_path: Path) -> None:
-    """Their rows are counted as they lie in the file, and say what was received."""
+    """The manifest has the rows of the file, and as many set bits as copies were received."""
     topology = Topology(topics=2, partitions=1, producers=1, subscriptions=100, consumers=1)
     recorder = Recorder(tmp_path, "gw0", make_pool(), topology, range(2))
     consumers = np.arange(200, dtype=np.int32)
@@ -85,7 +85,7 @@ def test_copies_of_broadcasts_are_recorded_64_to_a_row(tmp_path: Path) -> None:
 
 
 def test_topics_and_subscriptions_follow_from_numbers(tmp_path: Path) -> None:
-    """Streams are dealt over the topics in turn; consumers of a subscription are neighbours."""
+    """Streams are assigned to topics in round robin; consumers of a subscription are neighbours."""
     recorder = make_recorder(tmp_path)
     recorder.sent(block(0, 6))
     recorder.received(arrivals(12))
@@ -96,8 +96,8 @@ def test_topics_and_subscriptions_follow_from_numbers(tmp_path: Path) -> None:
     assert received["subscription"] == [0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1]
 
 
-def test_a_chunk_is_closed_by_age(tmp_path: Path) -> None:
-    """Young and small chunks stay in memory, the first too: its age counts from the first look, whatever the clock says then."""
+def test_a_chunk_is_written_when_it_is_old(tmp_path: Path) -> None:
+    """The first one's age counts from the first look, whatever the clock says."""
     recorder = make_recorder(tmp_path)
     recorder.received(arrivals(4))
     recorder.flush_if_due(CHUNK_NS)
@@ -109,7 +109,7 @@ def test_a_chunk_is_closed_by_age(tmp_path: Path) -> None:
     recorder.abandon()
 
 
-def test_a_chunk_is_closed_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_is_written_when_it_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded whatever the rate."""
     monkeypatch.setattr(module, "CHUNK_ROWS", 100)
     recorder = make_recorder(tmp_path)
@@ -127,7 +127,7 @@ def test_a_chunk_is_closed_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_abandoned_samples_are_kept_without_a_manifest(tmp_path: Path) -> None:
-    """What was gathered is readable; nobody can take it for a complete run."""
+    """They can be read, but are never taken for a complete run."""
     recorder = make_recorder(tmp_path)
     recorder.sent(block(0, 5))
     recorder.abandon()
@@ -136,8 +136,8 @@ def test_abandoned_samples_are_kept_without_a_manifest(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_what_cannot_be_written_is_no_data(tmp_path: Path) -> None:
-    """A disk that refuses breaks the run and names worker and folder."""
+def test_a_failed_write_is_no_data(tmp_path: Path) -> None:
+    """The error names worker and folder."""
     recorder = make_recorder(tmp_path)
     recorder.sent(block(0, 5))
     (tmp_path / "sent").rmdir()
@@ -160,8 +160,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_broadcasts_take_no_more_than_was_planned(tmp_path: Path, workers: int) -> None:
-    """Whatever the order in which copies come, a tenth of a second from the first to the last."""
+def test_broadcasts_take_no_more_disk_than_planned(tmp_path: Path, workers: int) -> None:
+    """Copies come in any order, within a tenth of a second."""
     messages, plan = 500, made(loopback(rate=500, subscriptions=100, duration="1s"), workers=workers)
     after = np.random.default_rng(1).integers(0, SECOND // 10, (messages, 100))
     for rank, share in enumerate(plan.assignments):
@@ -178,7 +178,7 @@ def test_broadcasts_take_no_more_than_was_planned(tmp_path: Path, workers: int) 
 
 
 def test_a_full_disk_is_no_data(small_disk: Path) -> None:
-    """With the worker, the folder and what the plan needs; nothing half written is left to fill the disk."""
+    """The error has the worker, the folder and the plan's need; no partly written file is left on the disk."""
     recorder = Recorder(small_disk, "gw0", make_pool(), TOPOLOGY, STREAMS, 3 << 20)
     columns = arrivals(100_000)
     columns["intended"] = np.random.default_rng(1).integers(0, 1 << 60, 100_000)
@@ -191,7 +191,7 @@ def test_a_full_disk_is_no_data(small_disk: Path) -> None:
 
 
 def test_samples_that_wait_for_a_slow_disk_end_the_run_before_they_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each chunk waits for the one before it; nothing is held up, and the cause is named."""
+    """The loop does not wait, and the error names the cause."""
     monkeypatch.setattr(module, "MOST_WAITING", 20_000)
     release = threading.Event()
     write = module.write_samples

@@ -1,4 +1,4 @@
-"""Whose turn it is before full windows, and how much of a message's delay the target explains."""
+"""Waiting streams: the order of attempts, and the blocked time of each message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def overlap(intervals: list[tuple[int, int]], low: int, high: int) -> int:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
-    """Attempts in time: (now, messages that joined since the last one, messages taken, when the window ran empty or 0)."""
+    """Draw attempts in time: (now, messages that joined since the last one, messages taken, when the window ran empty or 0)."""
     now, history = draw(st.integers(1, 10**15)), []
     for _ in range(draw(st.integers(2, 12))):
         before, now = now, now + draw(st.integers(1, 1000))
@@ -32,7 +32,7 @@ def histories(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
 
 @given(histories(), st.integers(0, STREAMS - 1), st.data())
 def test_blocked_is_the_overlap_with_full_windows(history: list[tuple[int, int, int, int]], stream: int, data: st.DataObject) -> None:
-    """Each message's blocked time is how much of its wait lay between an attempt cut short and the next one, less the target's idle time."""
+    """Blocked is the part of a message's wait between an attempt cut short and the next one, less the target's idle time."""
     waiting, one = Waiting(STREAMS), column(stream)
     start = history[0][0]
     intended = [start - data.draw(st.integers(0, 50)) for _ in range(3)]
@@ -59,8 +59,8 @@ def test_blocked_is_the_overlap_with_full_windows(history: list[tuple[int, int, 
             return
 
 
-def test_an_idle_target_is_not_to_blame() -> None:
-    """A window that ran empty at 30 explains a wait from 10 to 100 as far as 30; the rest is the generator's."""
+def test_time_after_a_window_ran_empty_is_not_blocked() -> None:
+    """A window that ran empty at 30 explains a wait from 10 to 100 up to 30; the rest is the generator's lateness."""
     waiting, one = Waiting(1), column(0)
     waiting.begin(one, column(0), column(1), 10)
     assert waiting.tried(one, column(1), column(30), 100).tolist() == [30]
@@ -68,8 +68,8 @@ def test_an_idle_target_is_not_to_blame() -> None:
     assert not waiting.any
 
 
-def test_an_answer_gives_a_turn() -> None:
-    """As many messages as there were answers; a stream without an answer waits until everybody is tried."""
+def test_a_stream_is_tried_for_as_many_messages_as_it_had_answers() -> None:
+    """A stream without an answer waits until all are tried."""
     waiting = Waiting(4)
     waiting.begin(column(0, 2, 3), column(5, 5, 5), column(9, 9, 9), 0)
     assert waiting.candidates(1)[0].tolist() == []
@@ -82,8 +82,8 @@ def test_an_answer_gives_a_turn() -> None:
     assert (index.tolist(), freed.tolist()) == ([0, 2, 3], [0, 2, 0])
 
 
-def test_thousands_without_an_answer_take_turns() -> None:
-    """A tick never costs as much as there are streams; after a few attempts all had a turn."""
+def test_an_attempt_without_answers_tries_a_bounded_number_of_streams() -> None:
+    """After a few attempts every stream had its turn."""
     streams = 3 * AT_ONCE + 5
     waiting, tried = Waiting(streams), set[int]()
     waiting.begin(np.arange(streams), np.zeros(streams, np.int64), np.ones(streams, np.int64), 0)
@@ -94,8 +94,8 @@ def test_thousands_without_an_answer_take_turns() -> None:
     assert len(tried) == streams
 
 
-def test_what_is_given_up_waits_no_more() -> None:
-    """The oldest first; a stream of which all is given up does not wait."""
+def test_a_message_given_up_waits_no_more() -> None:
+    """The oldest is given up first; a stream without waiting messages does not wait."""
     waiting = Waiting(2)
     waiting.begin(column(0, 1), column(0, 4), column(3, 5), 0)
     waiting.drop(column(0, 1, 0))

@@ -1,4 +1,4 @@
-"""One worker's loop on a clock that stands still: every latency and every count is known."""
+"""The loop of one worker on a simulated clock: every latency and every count is known."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def known(seq: NDArray[np.int64]) -> NDArray[np.int64]:
-    """1 ms for most, 10 ms for every tenth, 100 ms for every hundredth."""
+    """Return 1 ms for most messages, 10 ms for every tenth, 100 ms for every hundredth."""
     return np.where(seq % 100 == 0, 100 * MILLISECOND, np.where(seq % 10 == 0, 10 * MILLISECOND, MILLISECOND))
 
 
 def test_known_latencies_are_measured_exactly(tmp_path: Path) -> None:
-    """Every percentile of service time is exact to its HDR bucket; throughput and counts are exact."""
+    """Percentiles are exact to their HDR bucket, counts are exact."""
     run = drive(tmp_path, rate=1000, seconds=2, latency=known)
     service = histogram(
         run.received["received"] - run.sent["sent"][np.lexsort((run.sent["seq"], run.sent["stream"]))][_order(run.received)]
@@ -46,13 +46,12 @@ def test_known_latencies_are_measured_exactly(tmp_path: Path) -> None:
 
 
 def _order(received: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Row of each received message in the sent rows sorted by stream and sequence, 1 000 a stream."""
+    """Return the row of each received message in the sent rows sorted by stream and sequence, 1 000 a stream."""
     order: NDArray[np.int64] = received["stream"].astype(np.int64) * 1000 + received["seq"]
     return order
 
 
-def test_the_plan_is_sent_to_the_message(tmp_path: Path) -> None:
-    """Every sequence of every stream once, intended as the pacer says, none before its time."""
+def test_every_planned_message_is_sent_once_and_none_before_its_time(tmp_path: Path) -> None:
     run = drive(tmp_path, rate=1234, seconds=1.5, streams=3, start=SECOND)
     pacer = Pacer.of(1234, 3)
     assert len(run.sent["seq"]) == pacer.total(1_500_000_000)
@@ -65,8 +64,8 @@ def test_the_plan_is_sent_to_the_message(tmp_path: Path) -> None:
     assert (run.sent["status"] == Status.ACKED).all()
 
 
-def test_progress_counts_what_arrived_until_a_collect_before_it(tmp_path: Path) -> None:
-    """Whoever ends a step early relies on it: nothing that arrived earlier is missing from a report."""
+def test_a_report_counts_every_arrival_up_to_a_collect_before_it(tmp_path: Path) -> None:
+    """A search relies on it when it ends a step early."""
     run = drive(tmp_path, rate=997, seconds=3, latency=known)
     arrived = run.received["received"] - SECOND
     assert len({progress.elapsed for progress in run.progress}) > 6
@@ -74,15 +73,15 @@ def test_progress_counts_what_arrived_until_a_collect_before_it(tmp_path: Path) 
         assert (arrived <= progress.elapsed - COLLECT).sum() <= progress.received <= (arrived <= progress.elapsed).sum()
 
 
-def test_warm_up_is_neither_recorded_nor_confused(tmp_path: Path) -> None:
-    """The measured phase has its own messages, numbered on from the warm-up's."""
+def test_the_warm_up_is_not_recorded(tmp_path: Path) -> None:
+    """The sequences of the measured phase continue those of the warm-up."""
     run = drive(tmp_path, rate=100, seconds=1, warm_up=0.5)
     assert len(run.sent["seq"]) == len(run.received["seq"]) == 100
     assert run.sent["seq"].min() == run.received["seq"].min() == 25
 
 
-def test_a_full_window_is_the_targets_doing(tmp_path: Path) -> None:
-    """A target that carries half the rate: the delay is all blocked time, nearly none of it is ours."""
+def test_the_delay_of_a_target_at_half_the_rate_is_blocked_time(tmp_path: Path) -> None:
+    """Nearly none of it is the generator's own."""
     run = drive(
         tmp_path,
         rate=1000,
@@ -100,8 +99,7 @@ def test_a_full_window_is_the_targets_doing(tmp_path: Path) -> None:
     assert any(progress.blocked for progress in run.progress)
 
 
-def test_too_late_is_dropped_and_counted(tmp_path: Path) -> None:
-    """Nothing is sent later than maxSendDelay; what is not sent is in the samples all the same."""
+def test_a_message_later_than_max_send_delay_is_dropped_and_recorded(tmp_path: Path) -> None:
     run = drive(
         tmp_path,
         rate=1000,
@@ -120,14 +118,14 @@ def test_too_late_is_dropped_and_counted(tmp_path: Path) -> None:
 
 
 def test_unanswered_is_unknown_not_acked(tmp_path: Path) -> None:
-    """A target that never answers leaves UNKNOWN when the drain's deadline has passed."""
+    """After the drain's deadline."""
     run = drive(tmp_path, rate=100, seconds=1, latency=lambda seq: np.full(len(seq), 3600 * SECOND), deliver=False)
     assert (run.sent["status"] == Status.UNKNOWN).all()
     assert (run.sent["acked"] == 0).all()
 
 
 def test_compact_payloads_get_their_intended_time_from_the_plan(tmp_path: Path) -> None:
-    """An envelope of 16 bytes leaves the intended time out; the samples have it."""
+    """Their envelope of 16 bytes has none."""
     run = drive(tmp_path, rate=1000, seconds=1, size=20, latency=lambda seq: np.full(len(seq), MILLISECOND))
     pacer = Pacer.of(1000, 2)
     for stream in range(2):
@@ -136,15 +134,14 @@ def test_compact_payloads_get_their_intended_time_from_the_plan(tmp_path: Path) 
         assert by_seq.tolist() == (offsets(pacer, stream, 0, 500) + SECOND).tolist()
 
 
-def test_late_rows_are_marked_at_the_consumer(tmp_path: Path) -> None:
-    """Messages overtaken by a later one of their stream carry the flag; no others."""
+def test_exactly_the_overtaken_messages_of_a_stream_are_late(tmp_path: Path) -> None:
     run = drive(tmp_path, rate=1000, seconds=1, streams=1, latency=lambda seq: np.where(seq % 100 == 50, 20 * MILLISECOND, MILLISECOND))
     late = run.received["seq"][run.received["flags"] & 2 != 0]
     assert sorted(late.tolist()) == list(range(50, 1000, 100))
 
 
-def test_the_evidence_is_of_the_phase_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The generator is watched from the first instant of the phase to its last: not while it waits for the start, nor in the drain."""
+def test_the_generator_is_watched_in_the_phase_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the wait for the start nor the drain belongs to it."""
     seen: list[tuple[str, int]] = []
     for name in ("start", "stop"):
         monkeypatch.setattr(GeneratorWatch, name, lambda watch, *_, name=name: seen.append((name, watch._clock())))
@@ -161,7 +158,7 @@ def test_the_evidence_is_of_the_phase_alone(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_consumers_come_and_go_at_their_instants(tmp_path: Path) -> None:
-    """In the order of the instants, in whatever order they were told of."""
+    """In the order of the instants, whatever the order of the announcements."""
     changes = [Change(at=1500 * MILLISECOND, consumers=1), Change(at=500 * MILLISECOND, consumers=0)]
     run = drive(tmp_path, rate=1000, seconds=2, told=[(0, change) for change in changes], start=0)
     received = run.received["received"] - run.sent["intended"].min()

@@ -1,4 +1,4 @@
-"""What is handed over at each tick, to the message, before windows that open and close as they like."""
+"""The messages handed over at each tick, with windows that open and close at random."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_DELAY = 300 * MILLISECOND
 
 
 class Rooms:
-    """A driver whose streams take as many messages as they have room for, and answer when they are told to."""
+    """A driver whose streams take as many messages as they have room for, and which answers on request."""
 
     def __init__(self) -> None:
         self.room = dict.fromkeys(MINE, 0)
@@ -66,7 +66,7 @@ class Rooms:
 
 
 class Expected:
-    """The same one message at a time: a stream that was refused waits with all that follow, until answers or time give it a turn."""
+    """The expected result, one message at a time: a rejected stream waits with all its messages for answers or its turn."""
 
     def __init__(self, first: dict[int, int]) -> None:
         self.first, self.due = first, dict.fromkeys(MINE, 0)  # messages of the phase that were due so far
@@ -87,7 +87,7 @@ class Expected:
         return taken
 
     def tick(self, now: int, room: dict[int, int], answers: list[int]) -> list[tuple[int, int]]:
-        """What is sent. :param answers: by stream, taken in before anything is tried."""
+        """Return the messages that are sent. :param answers: by stream, taken in before anything is tried."""
         for stream, queue in self.queue.items():
             while queue and now - self.intended(stream, queue[0]) > MAX_DELAY:
                 self.dropped.add((stream, queue.pop(0)))
@@ -126,7 +126,7 @@ class Expected:
 
 
 class Tick(NamedTuple):
-    """What happens before it. :param after: ns since the one before. :param answers: of the oldest messages, so many are answered."""
+    """The events before a tick. :param after: ns since the last one. :param answers: the number of oldest messages that are answered."""
 
     after: int
     room: tuple[int, int, int]
@@ -160,8 +160,8 @@ TICKS = st.lists(
 
 @settings(max_examples=60)
 @given(TICKS, st.integers(0, 20))
-def test_each_tick_sends_what_is_due_and_finds_room(ticks: list[Tick], before: int) -> None:
-    """Streams that were refused wait for answers, or for their turn; too late is dropped; blocked is what the target explains."""
+def test_each_tick_sends_the_due_messages_that_find_room(ticks: list[Tick], before: int) -> None:
+    """Rejected streams wait for answers or their turn, late messages are dropped, and blocked is the time explained by the target."""
     driver, retired = Rooms(), list[Block]()
     made = sender(driver, retired, before)
     assert made.next_at() == START + PACER.time(MINE[0])
@@ -199,7 +199,7 @@ def test_each_tick_sends_what_is_due_and_finds_room(ticks: list[Tick], before: i
 
 
 def check_rows(retired: list[Block], expected: Expected, sent: list[tuple[int, int]], made: Sender) -> None:
-    """Every planned message is in one row of one block."""
+    """Assert that every planned message is in one row of one block."""
     rows = {
         name: np.concatenate([getattr(block, name) for block in retired]).tolist()
         for name in ("stream", "seq", "intended", "blocked", "status", "key")
@@ -215,8 +215,8 @@ def check_rows(retired: list[Block], expected: Expected, sent: list[tuple[int, i
     assert rows["blocked"] == [expected.blocked.get(key, 0) for key in keys]
 
 
-def test_rows_count_on_from_phase_to_phase() -> None:
-    """A driver's answer names the row, whatever phase it is of: one to an earlier phase is nobody's."""
+def test_rows_continue_from_phase_to_phase() -> None:
+    """So an answer to a message of an earlier phase is recognized and ignored."""
     driver, retired = Rooms(), list[Block]()
     made = sender(driver, retired)
     driver.room = dict.fromkeys(MINE, 10_000)
@@ -238,15 +238,14 @@ def test_rows_count_on_from_phase_to_phase() -> None:
 
 
 class Resending(Rooms):
-    """Its client sent every message again before it was answered."""
+    """A driver whose client sent every message again before it was answered."""
 
     def acks(self) -> Acks | None:
         got = super().acks()
         return got and replace(got, resends=np.ones(len(got.row), np.uint8))
 
 
-def test_messages_that_the_client_sent_again_are_counted_until_the_phase_ends() -> None:
-    """The next phase begins at 0."""
+def test_resent_messages_are_counted_by_phase() -> None:
     driver = Resending()
     made = sender(driver, [])
     driver.room, driver.now = dict.fromkeys(MINE, 10_000), START + LENGTH
@@ -259,7 +258,7 @@ def test_messages_that_the_client_sent_again_are_counted_until_the_phase_ends() 
 
 
 class Slow(Rooms):
-    """Each call takes this long, after which the messages are sent."""
+    """A driver whose calls take this long, after which the messages are sent."""
 
     def __init__(self, takes: int) -> None:
         super().__init__()
@@ -270,8 +269,8 @@ class Slow(Rooms):
         return super().send(burst)
 
 
-def test_what_becomes_too_late_while_others_are_sent_is_dropped() -> None:
-    """Far behind, a worker has blocks of messages to send at once: what is too late when their turn comes is not sent."""
+def test_a_message_that_becomes_too_late_while_others_are_sent_is_dropped() -> None:
+    """Far behind, a worker has several blocks to send at once."""
     driver, retired = Slow(MAX_DELAY), list[Block]()
     driver.room = dict.fromkeys(MINE, 100_000)
     made = sender(driver, retired)
@@ -290,8 +289,8 @@ def test_what_becomes_too_late_while_others_are_sent_is_dropped() -> None:
 
 @settings(max_examples=60)
 @given(TICKS, st.sampled_from([MILLISECOND, MAX_DELAY // 3, MAX_DELAY, 2 * MAX_DELAY]))
-def test_calls_that_take_their_time_lose_no_message(ticks: list[Tick], takes: int) -> None:
-    """Whatever became too late meanwhile, each planned message is sent once, in the order of its stream, or dropped, or left over."""
+def test_slow_calls_lose_no_message(ticks: list[Tick], takes: int) -> None:
+    """Each planned message is sent once, in the order of its stream, or dropped, or left over."""
     driver, retired = Slow(takes), list[Block]()
     made = sender(driver, retired)
     made.begin(replace(phase(0), pacer=Pacer.of(PACER.highest * 20, ALL)), START)
@@ -317,7 +316,7 @@ def test_calls_that_take_their_time_lose_no_message(ticks: list[Tick], takes: in
 
 
 def test_a_waiting_stream_is_tried_once_for_its_answers() -> None:
-    """No more calls of the driver than there is to know: one for as many messages as there were answers."""
+    """One call offers as many messages as there were answers."""
     driver = Rooms()
     made = sender(driver, [])
     driver.room[1], driver.now = 5, START + 290 * MILLISECOND
@@ -327,8 +326,8 @@ def test_a_waiting_stream_is_tried_once_for_its_answers() -> None:
     assert (driver.calls, driver.room[1]) == (1, 0)
 
 
-def test_a_window_that_opens_without_an_answer_is_found_in_few_calls() -> None:
-    """Nobody knows how much room there is: twice as many each time."""
+def test_a_window_that_opens_without_an_answer_is_filled_in_few_calls() -> None:
+    """Its room is unknown, so each call offers twice as many."""
     driver = Rooms()
     made = sender(driver, [])
     driver.now = START + 290 * MILLISECOND
@@ -345,7 +344,7 @@ def test_a_window_that_opens_without_an_answer_is_found_in_few_calls() -> None:
 
 @pytest.mark.parametrize(("rate", "size"), [(1.0, 64), (127.9, 64), (128.0, 128), (1e4, 8192), (1e7, 8192)])
 def test_a_block_is_half_a_second_of_the_workers_own_rate(rate: float, size: int) -> None:
-    """Rounded up to a power of two; never below 64 rows nor above 8 192."""
+    """Rounded up to a power of two, from 64 to 8 192 rows."""
     made = sender(Rooms(), [])
     made.begin(replace(phase(0), pacer=Pacer.of(rate * 2, ALL)), START)
     assert made._ledger.block_size == size
@@ -364,7 +363,7 @@ CHANGES = st.builds(
 
 
 def changing(change: Change, told_at: int, step: int, in_bytes: bool) -> tuple[Sender, list[tuple[Any, ...]]]:
-    """All rows of a phase with a change that is told of at a time, ticked in steps."""
+    """Return all rows of a phase with a change announced at a time, after ticks in steps."""
     driver, retired = Rooms(), list[Block]()
     made = sender(driver, retired, 5, MIXED)
     size = MIXED.mean_size if in_bytes else 1
@@ -391,8 +390,8 @@ def changing(change: Change, told_at: int, step: int, in_bytes: bool) -> tuple[S
 
 @settings(max_examples=60)
 @given(change=CHANGES, ahead=st.integers(0, LENGTH), step=st.sampled_from([LENGTH // 40, LENGTH // 7]), in_bytes=st.booleans())
-def test_a_change_means_the_same_whenever_it_is_told_of(change: Change, ahead: int, step: int, in_bytes: bool) -> None:
-    """As long as it is before its instant: what is due before stays; rate, sizes and end are the new ones from there on."""
+def test_the_time_of_the_announcement_of_a_change_makes_no_difference(change: Change, ahead: int, step: int, in_bytes: bool) -> None:
+    """If it is before the change's instant."""
     known, expected = changing(change, 0, step, in_bytes)
     told_at = max(change.at - step - ahead, 0)
     made, rows = changing(change, told_at, step, in_bytes)
@@ -414,8 +413,8 @@ def test_a_change_means_the_same_whenever_it_is_told_of(change: Change, ahead: i
         assert [row[2] for row in rows] == [START + offset(pacer, row[0], row[1] - phase(5).first[row[0]]) for row in rows]
 
 
-def test_a_change_that_is_heard_of_too_late() -> None:
-    """What was sent cannot be planned again; the error says how many."""
+def test_a_change_announced_too_late_is_an_error() -> None:
+    """The error has the number of messages that were sent already."""
     driver = Rooms()
     made = sender(driver, [])
     driver.room, driver.now = dict.fromkeys(MINE, 100), START + 290 * MILLISECOND
@@ -425,20 +424,19 @@ def test_a_change_that_is_heard_of_too_late() -> None:
         made.change(Change(at=200 * MILLISECOND, rate=1.0), PACER.changed(200 * MILLISECOND, 1.0), None)
 
 
-def test_no_keys() -> None:
-    """There is no column then."""
+def test_without_keys_there_is_no_column() -> None:
     assert key_column("NO_KEY", 1, range(3))(np.zeros(2, np.int64), np.arange(2)) is None
 
 
-def test_round_robin_is_the_sequence() -> None:
-    """Whatever the stream: as OMB's distributor, which each of its producers has of its own."""
+def test_a_round_robin_key_is_the_sequence_modulo_the_keys() -> None:
+    """In every stream, as each producer of OMB has a distributor of its own."""
     keys = key_column("KEY_ROUND_ROBIN", 1, range(3))(np.array([0, 1, 2]), np.array([0, 9_999, 10_000]))
     assert keys is not None
     assert keys.tolist() == [0, 9_999, 0]
 
 
 def test_random_keys_are_pinned() -> None:
-    """They are part of what a seed means, and draws of their own: not those that choose payloads or fill them."""
+    """A seed means the same keys in every release; they are not the draws of payloads or bodies."""
     keys = key_column("RANDOM_NANO", 7, range(1, 5, 3))(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 10**9]))
     assert keys is not None
     assert keys.tolist() == [3774, 1115, 6048, 5803]
@@ -446,7 +444,6 @@ def test_random_keys_are_pinned() -> None:
 
 @given(seed=st.integers(0, 2**64 - 1), workers=st.integers(1, 5), streams=st.integers(1, 20))
 def test_random_keys_do_not_depend_on_workers(seed: int, workers: int, streams: int) -> None:
-    """A message has the same key however many workers share the streams."""
     whole = key_column("RANDOM_NANO", seed, range(streams))
     for rank in range(min(workers, streams)):
         mine = range(rank, streams, workers)
@@ -458,7 +455,7 @@ def test_random_keys_do_not_depend_on_workers(seed: int, workers: int, streams: 
 
 
 def test_random_keys_are_even() -> None:
-    """Each of the keys as often as any other, give or take chance, and no stream like another."""
+    """Each key is as frequent as any other, within chance, and streams differ."""
     index, seq = np.repeat(np.arange(2), 1_000_000), np.tile(np.arange(1_000_000), 2)
     keys = key_column("RANDOM_NANO", 7, range(2))(index, seq)
     assert keys is not None

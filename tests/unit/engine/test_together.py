@@ -20,7 +20,7 @@ from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 
 class Polled(NullDriver):
-    """Remembers when it was polled: what keeps a driver's connections alive."""
+    """A driver that notes when it is polled, which keeps its connections alive."""
 
     def __init__(self, context: DriverContext) -> None:
         super().__init__(context)
@@ -32,7 +32,7 @@ class Polled(NullDriver):
 
 
 def engine_on(clock: FakeClock) -> tuple[Engine, Polled]:
-    """Connected and ready."""
+    """Return an engine, connected and ready, and its driver."""
     pool, topology = make_pool(), Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1)
     driver = Polled(
         DriverContext(
@@ -49,7 +49,7 @@ def engine_on(clock: FakeClock) -> tuple[Engine, Polled]:
 
 
 def test_connections_are_served_while_another_workload_has_a_phase() -> None:
-    """That has none now, and one whose phase ended sooner: a broker hangs up on a client that is silent for its keep-alive."""
+    """Those of a workload without a phase, and of one whose phase has ended: a broker disconnects silent clients."""
     clock = FakeClock()
     (short, first), (long, second), (_, idle) = (engine_on(clock) for _ in range(3))
     for engine, seconds in ((short, 1), (long, 90)):
