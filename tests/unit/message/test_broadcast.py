@@ -1,4 +1,4 @@
-"""Broadcast rows say what received rows say, of any copies that may come."""
+"""Broadcast rows contain the same as received rows, for any copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = 10 * 2**31
 
 
 def received(rows: list[tuple[int, ...]]) -> dict[str, NDArray[Any]]:
-    """:param rows: as ``COLUMNS``."""
+    """Return columns. :param rows: in the order of ``COLUMNS``."""
     return {
         column.name: np.array([row[i] for row in rows], column.type).reshape(-1) for i, column in enumerate(COLUMNS)
     }  # fmt: skip
@@ -39,8 +39,8 @@ COPIES = st.lists(
 
 
 @given(COPIES)
-def test_nothing_is_lost(rows: list[tuple[int, ...]]) -> None:
-    """Every copy comes back as it was, whatever came twice, late, damaged or long after the others."""
+def test_every_copy_survives_the_conversion(rows: list[tuple[int, ...]]) -> None:
+    """Second, late, damaged and very late copies too."""
     copies = received(rows)
     packed = pack_copies(copies)
     assert set(packed) == {column.name for column in BROADCAST}
@@ -50,8 +50,8 @@ def test_nothing_is_lost(rows: list[tuple[int, ...]]) -> None:
         assert own.min() == 0 and own.max() == last - first
 
 
-def test_a_broadcast_is_a_row_for_64() -> None:
-    """A million copies of one message in any order are 15 625 rows, the last one of the sign bit too."""
+def test_64_copies_of_a_message_are_one_row() -> None:
+    """A million copies in any order are 15 625 rows; the mask uses the sign bit too."""
     n = 1_000_000
     order = np.random.default_rng(3).permutation(n)
     copies = {column.name: np.zeros(n, column.type) for column in COLUMNS}
@@ -63,8 +63,7 @@ def test_a_broadcast_is_a_row_for_64() -> None:
     assert len(packed["after"]) == n
 
 
-def test_keys_beyond_one_integer() -> None:
-    """Sequences and streams so far apart that a row's place does not fit 64 bits."""
+def test_keys_that_do_not_fit_one_integer_are_sorted_too() -> None:
     rows = [
         (i % 70, stream, 0, 0, 64, 0, seq, 0, START + i) for i in range(200) for stream, seq in ((0, i % 3), (2**31 - 1, 2**62 + i % 3))
     ]

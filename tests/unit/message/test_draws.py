@@ -1,4 +1,4 @@
-"""Random draws: the same everywhere, independent of how they are cut, in exact proportion."""
+"""Random draws: the same everywhere, for any split into bursts, in exact proportion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WEIGHTS = st.lists(st.integers(0, 10**6), min_size=1, max_size=40).filter(any)
 
 
 def test_draws_are_pinned() -> None:
-    """Draws are part of what a seed means: they must not change with versions of this package or of numpy."""
+    """A seed means the same draws with every version of this package and of numpy."""
     # key 0: the numbers that splitmix64 is known by
     assert draw_range(0, 0, 3).tolist() == [16294208416658607535, 7960286522194355700, 487617019471545679]
     assert draw_range(-1, 5, 1).tolist() == draw_range(2**64 - 1, 5, 1).tolist() == [subkey(-1, 5)]
@@ -24,14 +24,13 @@ def test_draws_are_pinned() -> None:
 
 @given(key=st.integers(0, 2**64 - 1), first=st.integers(0, 2**40), cut=st.integers(0, 50))
 def test_draws_do_not_depend_on_cuts(key: int, first: int, cut: int) -> None:
-    """A run of draws is the same in one piece and in two."""
     pieces = [*draw_range(key, first, cut), *draw_range(key, first + cut, 50 - cut)]
     assert pieces == [*draw_range(key, first, 50)]
 
 
 @given(keys=st.lists(st.integers(0, 2**64 - 1), max_size=20), first=st.integers(0, 2**40))
 def test_draws_of_many_keys_are_those_of_each(keys: list[int], first: int) -> None:
-    """In one go, and so are the keys of many indexes."""
+    """So are the subkeys of many indexes."""
     numbers = np.arange(first, first + len(keys)) * 3
     found = draw_each(np.array(keys, np.uint64), numbers)
     assert found.tolist() == [int(draw_range(key, number, 1)[0]) for key, number in zip(keys, numbers.tolist(), strict=True)]
@@ -41,7 +40,7 @@ def test_draws_of_many_keys_are_those_of_each(keys: list[int], first: int) -> No
 
 @given(weights=WEIGHTS, drawn=st.lists(st.integers(0, 2**64 - 1), min_size=1))
 def test_a_draw_is_its_slots_own_choice_below_the_split(weights: list[int], drawn: list[int]) -> None:
-    """And the alias from there on."""
+    """From the split on it is the alias."""
     table = weighted_choice(weights)
     edges = table.split.tolist()
     everything = [*drawn, *edges, *(max(edge - 1, 0) for edge in edges)]
@@ -53,7 +52,7 @@ def test_a_draw_is_its_slots_own_choice_below_the_split(weights: list[int], draw
 
 @given(weights=WEIGHTS, drawn=st.lists(st.integers(0, 2**64 - 1), min_size=1))
 def test_choices_of_weight_zero_change_no_other(weights: list[int], drawn: list[int]) -> None:
-    """Wherever they stand."""
+    """At any position."""
     above = [place for place, weight in enumerate(weights) if weight]
     column = np.array(drawn, np.uint64)
     dense = weighted_choice([weights[place] for place in above]).choose(column)
@@ -62,7 +61,7 @@ def test_choices_of_weight_zero_change_no_other(weights: list[int], drawn: list[
 
 @given(weights=WEIGHTS)
 def test_shares_are_exact(weights: list[int]) -> None:
-    """Of all 2**64 draws each choice owns its share to within rounding, and a zero weight owns none."""
+    """Each choice has its share of all 2**64 draws, within rounding; a zero weight has none."""
     table = weighted_choice(weights)
     width = 1 << int(table.shift)
     owned = [0] * len(table.own)
@@ -77,7 +76,7 @@ def test_shares_are_exact(weights: list[int]) -> None:
 
 @given(weights=WEIGHTS, drawn=st.lists(st.integers(0, 2**64 - 1), min_size=1))
 def test_a_zero_weight_is_never_chosen(weights: list[int], drawn: list[int]) -> None:
-    """No draw at all, at any edge, picks a choice of weight zero."""
+    """By no draw at the edges of slots."""
     table = weighted_choice(weights)
     edges = [*table.split.tolist(), *(split - 1 for split in table.split.tolist() if split), 0, 2**64 - 1]
     chosen = table.choose(np.array([*drawn, *edges], np.uint64))
@@ -85,7 +84,6 @@ def test_a_zero_weight_is_never_chosen(weights: list[int], drawn: list[int]) -> 
 
 
 @pytest.mark.parametrize("weights", [[], [0, 0], [1, -1], [1] * 65537])
-def test_impossible_weights(weights: list[float]) -> None:
-    """Nothing to choose from is an error that says what is needed."""
+def test_weights_without_a_choice_are_an_error(weights: list[float]) -> None:
     with pytest.raises(ValueError, match="1 to 65536"):
         weighted_choice(weights)

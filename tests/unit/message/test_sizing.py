@@ -1,4 +1,4 @@
-"""Which sizes stand for a range, and which ranges stand for many: against every other way there is."""
+"""The sizes that represent a range, and the joining of ranges, compared to all alternatives."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from pytest_loadtest.message.sizing import (
 
 
 @given(low=st.integers(0, 10**7), width=st.integers(1, 10**7), count=st.integers(1, 50))
-def test_representatives_of_a_range(low: int, width: int, count: int) -> None:
-    """The middle, the last size inside, or the middles of equal parts: of 16 where no number is asked for."""
+def test_a_range_is_represented_by_its_middle_its_last_size_or_equal_parts(low: int, width: int, count: int) -> None:
+    """16 parts by default."""
     high = low + width
     assert representatives(low, high, "midpoint", count) == [(low + high) // 2] * count
     assert representatives(low, high, "max", count) == [high - 1] * count
@@ -34,8 +34,7 @@ def test_representatives_of_a_range(low: int, width: int, count: int) -> None:
 
 
 @given(buckets=st.integers(1, 6), per_bucket=st.integers(1, 40), first=st.integers(1, 200), most=st.integers(6, 100))
-def test_the_remedy_for_too_many_payloads_is_the_largest_number_that_will_do(buckets: int, per_bucket: int, first: int, most: int) -> None:
-    """What the error tells to write is accepted, one more is not."""
+def test_the_remedy_for_too_many_payloads_is_the_largest_valid_number(buckets: int, per_bucket: int, first: int, most: int) -> None:
     payloads = [max(first, per_bucket), *[per_bucket] * (buckets - 1)]
     if sum(payloads) <= most:
         check_payload_count(payloads, per_bucket, most)
@@ -57,7 +56,7 @@ def test_the_remedy_for_too_many_payloads_is_the_largest_number_that_will_do(buc
     low=st.integers(0, 60), width=st.integers(1, 60), size=st.integers(0, 120), tail=st.sampled_from([0, 4]), limit=st.none() | st.integers(0, 100)
 )  # fmt: skip
 def test_a_size_that_cannot_be_sent_becomes_the_nearest_that_can(low: int, width: int, size: int, tail: int, limit: int | None) -> None:
-    """Room for the head of 16 bytes, of 32 from there on, and for the checksum; inside the range and the target's limit."""
+    """With room for the head of 16 or 32 bytes and the checksum, inside the range and the target's limit."""
     limits = SizeLimits(tail, limit)
     possible = [
         one for one in range(low, low + width) if (16 + tail <= one < 32 or one >= 32 + tail) and (limit is None or one <= limit)
@@ -79,13 +78,12 @@ def test_a_size_that_cannot_be_sent_becomes_the_nearest_that_can(low: int, width
     (50, 4, "the envelope takes 16 bytes (32 in payloads of 32 bytes or more) and the checksum 4"),
     (51, 4, "the target takes at most 50 bytes"),
 ])  # fmt: skip
-def test_why_a_size_cannot_be_sent(low: int, tail: int, reason: str) -> None:
-    """The target's limit is the reason where the range lies above it."""
+def test_the_targets_limit_is_the_reason_if_the_range_is_above_it(low: int, tail: int, reason: str) -> None:
     assert SizeLimits(tail, 50)._reason(low) == reason
 
 
-def test_sizes_of_a_bucket() -> None:
-    """Several of one size only where bodies are random; each that was moved counts; a bucket of one size is called by it."""
+def test_a_bucket_has_several_payloads_of_one_size_only_with_random_bodies() -> None:
+    """Each moved size counts; the error for a bucket of one size names the size."""
     limits, bucket = SizeLimits(0, None), Bucket(name="8-12", low=8, high=24, weight=1)
     assert limits.sizes(bucket, "midpoint", 3, False) == [16]
     assert limits.sizes(bucket, "max", 3, True) == [23] * 3
@@ -100,7 +98,7 @@ def test_sizes_of_a_bucket() -> None:
 
 @st.composite
 def ascending(draw: st.DrawFn, most: int = 8) -> list[Range]:
-    """Ranges one after another, some with gaps between them."""
+    """Draw ascending ranges, some with gaps between them."""
     edges = sorted(draw(st.sets(st.integers(0, 60) | st.integers(0, 10**6), min_size=2, max_size=2 * most)))
     weights = st.integers(1, 1000)
     pairs = draw(st.sampled_from([list(pairwise(edges)), list(zip(edges[::2], edges[1::2], strict=False))]))
@@ -109,7 +107,7 @@ def ascending(draw: st.DrawFn, most: int = 8) -> list[Range]:
 
 @given(ascending())
 def test_ranges_below_the_smallest_message_are_joined(ranges: list[Range]) -> None:
-    """Into one that holds a size of 16 bytes; the others stay, and no weight is lost."""
+    """Into one that has the size of 16 bytes; the others stay, and no weight is lost."""
     joined = join_smallest(ranges)
     assert sum(one.weight for one in joined) == sum(one.weight for one in ranges)
     if ranges[0].high >= 17:
@@ -121,7 +119,7 @@ def test_ranges_below_the_smallest_message_are_joined(ranges: list[Range]) -> No
 
 
 def cost(parts: list[list[Range]], total: Fraction) -> Fraction:
-    """The largest product of weight and width of what is joined."""
+    """Return the largest product of weight and width of joined ranges."""
     return max(
         (sum(one.weight for one in part) * (part[-1].high - part[0].low) / total for part in parts if len(part) > 1), default=Fraction(0)
     )
@@ -129,7 +127,7 @@ def cost(parts: list[list[Range]], total: Fraction) -> Fraction:
 
 @given(ascending(), st.integers(1, 8))
 def test_joined_ranges_move_the_fewest_bytes(ranges: list[Range], most: int) -> None:
-    """Neighbours are joined until at most so many are left, and no other way of joining them has a smaller largest product."""
+    """No other way of joining neighbours has a smaller largest product."""
     joined = join_ranges(ranges, most)
     parts = [[one for one in ranges if part.low <= one.low < part.high] for part in joined]
     assert [one for part in parts for one in part] == ranges

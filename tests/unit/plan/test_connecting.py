@@ -1,4 +1,4 @@
-"""When connections are begun, and how many of them there are."""
+"""The times at which connections begin, and their number."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def only(producers: int = 10, subscriptions: int = 0, rate: float = 100.0) -> pr
     start=st.integers(0, 1 << 60),
 )  # fmt: skip
 def test_workers_interleave_to_exactly_the_rate(workers: int, producers: int, subscriptions: int, rate: float, start: int) -> None:
-    """All workers' connect_times together are one even train, the first at its start; each worker's are in order, so that none waits for another."""
+    """The connections of all workers begin at an even pace; those of each worker are in order, so that none waits for another."""
     plan = made(only(producers, subscriptions), workers=workers)
     for part, many in (("streams", plan.topology.streams), ("consumers", plan.topology.all_consumers)):
         shares = [connect_times(start, rate, np.array([*getattr(one, part)], np.int64)) for one in plan.assignments]
@@ -52,24 +52,23 @@ def test_workers_interleave_to_exactly_the_rate(workers: int, producers: int, su
 
 
 @pytest.mark.parametrize(("slow", "in_time"), [(0, 10), (1, 9), (5, 6), (10, 6)])
-def test_what_comes_up_in_time(slow: int, in_time: int) -> None:
-    """Each of ten took 20 ms, the last of them as much longer as they are many: a queue that grows is seen, an even delay is none."""
+def test_a_growing_delay_makes_connections_late_and_an_even_one_does_not(slow: int, in_time: int) -> None:
+    """Ten connections take 20 ms each, and the last ones longer."""
     begun = connect_times(SECOND, 100, np.arange(10))
     latency = 20_000_000 + np.maximum(np.arange(10) - (9 - slow), 0) * 100_000_000
     assert connected_in_time(SECOND, 100, np.arange(10), begun + latency, latency) == in_time
 
 
 @given(consumers=st.integers(1, 6), opened=st.integers(1, 6), subscriptions=st.integers(1, 20))
-def test_those_that_come_later_leave_no_gap(consumers: int, opened: int, subscriptions: int) -> None:
-    """Of each subscription the first ones connect before load: they are numbered without the others."""
+def test_consumers_that_connect_later_leave_no_gap_in_the_numbers(consumers: int, opened: int, subscriptions: int) -> None:
     opened = min(opened, consumers)
     index = np.arange(subscriptions * consumers)
     before = index[index % consumers < opened]
     assert connection_numbers(before, consumers, opened).tolist() == list(range(subscriptions * opened))
 
 
-def test_a_plan_tells_how_long_connecting_takes() -> None:
-    """Consumers that only a later stage has are not among those that connect before load."""
+def test_connecting_takes_the_clients_divided_by_the_rate() -> None:
+    """Consumers that only a later stage has do not count."""
     plan = made(only(300, 1, rate=200))
     assert (opened_clients(plan), connect_duration(plan)) == (602, 3_010_000_000)
     text = "name: a\nproducerRate: 10\nmessageSize: 100\nconsumerPerSubscription: 5\ndriver: {name: mqtt, connectRate: 3}\n"
@@ -78,8 +77,8 @@ def test_a_plan_tells_how_long_connecting_takes() -> None:
     assert connect_duration(made(profiles.loads(text.replace(", connectRate: 3", "") + "testDuration: 1s\n", "p.yaml"))) == 0
 
 
-def test_a_plan_without_messages() -> None:
-    """One phase that is as long as it was asked to be, in which nobody sends; its lines speak of connections."""
+def test_a_plan_without_messages_has_one_phase_that_sends_nothing() -> None:
+    """Its table is about connections."""
     profile = only(300, 1)
     plan = made(profile, workers=2)
     (phase,) = plan.phases
@@ -104,14 +103,16 @@ def test_a_plan_without_messages() -> None:
         (1, 10, 0, 2.0, (1, 20, 0)),
     ],
 )
-def test_scale_takes_connections(topics: int, producers: int, subscriptions: int, factor: float, expected: tuple[int, ...]) -> None:
-    """Of the topics where there are several, then of what each has; what there is none of stays none."""
+def test_a_scale_reduces_topics_first_and_then_clients(
+    topics: int, producers: int, subscriptions: int, factor: float, expected: tuple[int, ...]
+) -> None:
+    """A number that is 0 stays 0."""
     found = fewer_connections(Topology(topics=topics, partitions=1, producers=producers, subscriptions=subscriptions, consumers=1), factor)
     assert (found.topics, found.producers, found.subscriptions) == expected
 
 
-def test_a_scaled_plan_says_so() -> None:
-    """The rate of connections stays; the factor is what became of their number."""
+def test_a_scaled_plan_has_the_factor_on_its_connections() -> None:
+    """The rate of connections stays."""
     plan = made(only(1000, 0), scale=0.1)
     assert plan.scale is not None
     assert (plan.scale.changes, plan.scale.factor, plan.scale.rate) == ({"topics": "2 → 1", "producers": "1000 → 200"}, 0.1, 1.0)
@@ -120,7 +121,7 @@ def test_a_scaled_plan_says_so() -> None:
 
 @pytest.mark.parametrize(("here", "workers", "most"), [(True, 4, 900), (False, 4, 2000), (False, 2, 1800)])
 def test_auto_takes_what_files_and_ports_allow(here: bool, workers: int, most: int) -> None:
-    """A broker on this machine is one process; elsewhere each worker has files of its own, and all have one address."""
+    """A broker on this machine is one process; on another machine all workers share one source address."""
     machine = Machine(cores=2, memory=1 << 34, files=1000, ports=2000)
     wanted = Topology(topics=1, partitions=1, producers=10_000, subscriptions=0, consumers=1)
     assert largest_connectable(only(), wanted, workers, machine, broker_here=here).clients == most
@@ -130,6 +131,6 @@ def test_auto_takes_what_files_and_ports_allow(here: bool, workers: int, most: i
 
 @given(producers=st.integers(0, 3), subscriptions=st.integers(1, 2000), workers=st.integers(1, 4), files=st.integers(110, 3000))
 def test_auto_is_never_more_than_the_machine_has(producers: int, subscriptions: int, workers: int, files: int) -> None:
-    """The one producer that is left beside many subscribers is a connection too, and so is what rounding adds."""
+    """With the producer that always remains, and with rounding."""
     machine = Machine(cores=2, memory=1 << 34, files=files, ports=2000)
     assert overload_reasons([made(only(producers, subscriptions), scale="auto", machine=machine, workers=workers)], machine) == ()

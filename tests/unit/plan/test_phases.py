@@ -1,4 +1,4 @@
-"""Phases follow one another in every stream, whoever asks for however few of them."""
+"""Phases follow one another without a gap in any stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def made(streams: int, rate: float, duration: int = SECOND) -> Phase:
 
 @given(streams=st.integers(1, 50), rates=st.lists(st.floats(0.5, 5000), min_size=1, max_size=4))
 def test_each_phase_begins_where_the_one_before_ended(streams: int, rates: list[float]) -> None:
-    """In every stream, and over all of them together."""
+    """In every stream, and in the sum of all."""
     before, expected = StreamCounts(streams=streams), np.zeros(streams, np.int64)
     for rate in rates:
         phase = made(streams, rate).following(before)
@@ -40,7 +40,7 @@ def test_each_phase_begins_where_the_one_before_ended(streams: int, rates: list[
 
 
 def test_a_phase_of_paced_bytes_begins_where_workers_ended() -> None:
-    """Nobody else knows where; what it will come to itself is an estimate."""
+    """Only they know the messages of the phase before; its own number is an estimate."""
     ends = np.array([5, 9, 7])
     phase = replace(made(3, 1000.0), mean_size=100.0).following(StreamCounts(streams=3, counted=ends))
     assert phase.first.tolist() == [5, 9, 7]
@@ -48,8 +48,8 @@ def test_a_phase_of_paced_bytes_begins_where_workers_ended() -> None:
     assert (phase.total, phase.ends.column().tolist()) == (10, [9, 12, 10])
 
 
-def test_a_phase_is_small_on_its_way_to_a_worker() -> None:
-    """However many streams, and phases before it."""
+def test_a_pickled_phase_is_small() -> None:
+    """Whatever the number of streams and of phases before it."""
     phase = made(20_000_000, 1e6)
     for _ in range(10):
         phase = phase.following(phase.ends)
@@ -59,7 +59,7 @@ def test_a_phase_is_small_on_its_way_to_a_worker() -> None:
 
 
 def test_a_step_of_a_search_is_a_warm_up_and_a_hold() -> None:
-    """One follows the other; without a warm-up there is the hold alone."""
+    """Without a warm-up it is the hold alone."""
     warmup, hold = search_phases(100.0, in_bytes=None, warmup=SECOND, hold=2 * SECOND, number=3, streams=8)
     assert [(phase.name, phase.recorded, phase.total) for phase in (warmup, hold)] == [
         ("step 3 warm-up", False, 100),
@@ -70,21 +70,19 @@ def test_a_step_of_a_search_is_a_warm_up_and_a_hold() -> None:
     assert (only.name, only.before.total) == ("step 3", 0)
 
 
-def test_nobody_sends() -> None:
-    """A run of others' messages has no streams."""
+def test_a_phase_without_producers_has_no_streams() -> None:
     phase = Phase(name="measure", duration=SECOND, pacer=Pacer.through([(SECOND, 0.0)], 1), before=StreamCounts(streams=0), recorded=True)
     assert (phase.streams, phase.total, len(phase.first), phase.ends.total) == (0, 0, 0, 0)
 
 
 def traffic(factor: float = 1.0, cap: int | None = None, **keys: Any) -> PacedTraffic:
-    """Of a profile of 100 msg/s for ten seconds, 100 bytes each, where the keys say nothing else."""
+    """Return the traffic of a profile of 100 msg/s for ten seconds with 100 bytes each, unless ``keys`` change it."""
     keys = {"name": "a", "producerRate": 100, "messageSize": 100, "testDuration": "10s", "slo": {"loss": 0}} | keys
     profile = profiles.loads(json.dumps({key: value for key, value in keys.items() if value is not None}), "p.yaml")
     return paced_traffic(profile, profile_pool(profile), factor, cap)
 
 
-def test_a_rate_for_a_time() -> None:
-    """Scaled, and no longer than the cap."""
+def test_a_rate_is_scaled_and_its_duration_capped() -> None:
     assert traffic() == PacedTraffic(steps=((10 * SECOND, 100.0),), in_bytes=False, mean_size=100.0)
     assert traffic(0.5, 3 * SECOND).steps == ((3 * SECOND, 50.0),)
     assert traffic(1.0, 11 * SECOND).steps == ((10 * SECOND, 100.0),)
@@ -92,14 +90,13 @@ def test_a_rate_for_a_time() -> None:
 
 @pytest.mark.parametrize(("factor", "messages"), [(1.0, 30), (0.1, 3), (0.05, 2), (0.01, 1)])
 def test_a_number_of_messages_takes_the_time_until_the_last_is_due(factor: float, messages: int) -> None:
-    """Scaled like the rate, and one at least."""
+    """The number is scaled, and at least 1."""
     made = traffic(factor, messages=30, testDuration=None)
     assert Pacer.through(made.steps, 1).total(made.duration) == messages
     assert Pacer.through(made.steps, 1).time(messages - 1) == made.duration - 1
 
 
-def test_rates_in_bytes_are_told_in_messages() -> None:
-    """By the mean size of a message."""
+def test_rates_in_bytes_are_converted_to_messages_by_the_mean_size() -> None:
     made = traffic(producerRate="10000B/s")
     assert (made.in_bytes, made.rate, made.highest, made.mean_size) == (True, 100.0, 100.0, 100.0)
 
@@ -116,7 +113,7 @@ STAGES = st.lists(st.tuples(st.integers(500, 3000), RATES, st.booleans(), st.non
 @settings(max_examples=40)  # a profile is read twice in each
 @given(STAGES, st.sampled_from([0.25, 1.0, 2.0]), st.none() | st.integers(1000, 20_000), st.booleans())
 def test_stages_follow_one_another_without_a_gap(stages: list[tuple[Any, ...]], factor: float, cap: int | None, in_bytes: bool) -> None:
-    """Shrunk in proportion where they are longer than the cap; what differs from the stage before is a change at its first instant."""
+    """They shrink in proportion if longer than the cap; differences from the stage before are a change at its first instant."""
     entries = []
     for length, rate, large, consumers in stages:
         entry: dict[str, Any] = {"duration": f"{length}ms", "rate": rate}
@@ -160,7 +157,6 @@ def test_stages_follow_one_another_without_a_gap(stages: list[tuple[Any, ...]], 
 
 
 def test_a_stage_has_its_name_and_objectives() -> None:
-    """As the profile has them."""
     made = traffic(stages=[{"duration": "2s", "name": "calm"}, {"duration": "1s", "rate": 200, "slo": {"loss": "1%"}}], testDuration=None)
     assert made.stages == (
         StageSpan(name="calm", start=0, duration=2 * SECOND, rate=100.0, slo=made.stages[0].slo),
@@ -177,8 +173,8 @@ def staged_traffic() -> PacedTraffic:
     return PacedTraffic(steps=steps, in_bytes=False, mean_size=100.0, changes=changes, stages=stages)
 
 
-def test_a_warm_up_has_the_first_rate_that_is_one_and_the_first_consumers() -> None:
-    """It is neither recorded nor changed; the measured phase begins after its last sequence."""
+def test_a_warm_up_has_the_first_rate_above_0_and_the_first_consumers() -> None:
+    """It is not recorded and has no changes; the measured phase continues its sequences."""
     warmup, measure = warmup_and_measure(None, staged_traffic(), 4, SECOND)  # type: ignore[arg-type]
     assert (warmup.name, warmup.duration, warmup.recorded, warmup.total, warmup.changes, warmup.consumers) == (
         "warm-up", SECOND, False, 300, (), 2,
@@ -189,7 +185,7 @@ def test_a_warm_up_has_the_first_rate_that_is_one_and_the_first_consumers() -> N
 
 
 def test_without_a_warm_up_or_without_streams_there_is_the_measured_phase_alone() -> None:
-    """Where nobody sends nothing is due, for as long."""
+    """Without streams nothing is due in it."""
     (only,) = warmup_and_measure(None, staged_traffic(), 4, 0)  # type: ignore[arg-type]
     assert (only.name, only.before.total) == ("measure", 0)
     (listening,) = warmup_and_measure(None, staged_traffic(), 0, SECOND)  # type: ignore[arg-type]
@@ -197,13 +193,13 @@ def test_without_a_warm_up_or_without_streams_there_is_the_measured_phase_alone(
 
 
 def test_a_warm_up_of_a_phase_without_any_rate_sends_nothing() -> None:
-    """It is as long all the same."""
+    """Its duration is the same."""
     warmup, measure = warmup_and_measure(None, replace(staged_traffic(), steps=((SECOND, 0.0), (SECOND, 0.0))), 4, SECOND)  # type: ignore[arg-type]
     assert (warmup.total, warmup.duration, measure.total) == (0, SECOND, 0)
 
 
-def test_paced_bytes_know_the_mean_size() -> None:
-    """In both phases; and consumers are all there where no change at the start says otherwise."""
+def test_phases_of_paced_bytes_have_the_mean_size() -> None:
+    """All consumers take messages unless a change at the start has a number."""
     made = replace(staged_traffic(), in_bytes=True, changes=(Change(at=SECOND, consumers=3),))
     phases = warmup_and_measure(None, made, 4, SECOND)  # type: ignore[arg-type]
     assert [(phase.mean_size, phase.consumers) for phase in phases] == [(100.0, None)] * 2
@@ -213,8 +209,8 @@ def test_paced_bytes_know_the_mean_size() -> None:
 @pytest.mark.parametrize(
     ("rate", "ratio", "left"), [(100.0, 0.9, 100), (100.0, 0.99, 20), (5.0, 1.0, 1), (40.0, 1.0, 8), (100.0, 0.0, 1000)]
 )
-def test_a_backlog_is_drained_when_what_is_under_way_or_what_the_ratio_leaves_is_left(rate: float, ratio: float, left: int) -> None:
-    """Whichever is more: what is sent in 100 ms to two subscriptions, or the share of 1 000 messages."""
+def test_a_backlog_is_drained_at_the_larger_of_what_is_under_way_and_what_the_ratio_leaves(rate: float, ratio: float, left: int) -> None:
+    """Messages of 100 ms to two subscriptions, or a share of 1 000 messages."""
     plan = BacklogPlan(messages=1000, size=100_000, drain_ratio=ratio, drain_timeout=SECOND, after=2 * SECOND, subscriptions=2, rate=rate)
     assert plan.drained == left
     warmup, measure = plan.phases(warmup_and_measure(None, staged_traffic(), 4, SECOND))  # type: ignore[arg-type]

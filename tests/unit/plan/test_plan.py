@@ -32,8 +32,10 @@ numbers = st.integers(1, 7)
 
 
 @given(workers=st.integers(1, 40), topics=numbers, producers=numbers, subscriptions=st.integers(1, 3), consumers=numbers)
-def test_everything_has_one_place(workers: int, topics: int, producers: int, subscriptions: int, consumers: int) -> None:
-    """Each producer and each consumer is on exactly one worker; none has two more of either than another."""
+def test_every_producer_and_consumer_is_on_one_worker(
+    workers: int, topics: int, producers: int, subscriptions: int, consumers: int
+) -> None:
+    """No worker has two more of either than another."""
     plan = made(loopback(topics=topics, producers=producers, subscriptions=subscriptions, consumers=consumers), workers=workers)
     assert len(plan.assignments) == workers
     streams = sorted(stream for a in plan.assignments for stream in a.streams)
@@ -51,7 +53,7 @@ def test_everything_has_one_place(workers: int, topics: int, producers: int, sub
 
 @given(workers=st.integers(1, 40), rate=st.floats(0.5, 1e6), producers=st.integers(1, 50))
 def test_messages_add_up_and_do_not_depend_on_workers(workers: int, rate: float, producers: int) -> None:
-    """Each stream has the same sequences with one worker and with many, the phases follow one another, and the sums are exact."""
+    """Sequences are the same with any number of workers, and phases follow one another."""
     alone, shared = (made(loopback(rate=rate, producers=producers), workers=n) for n in (1, workers))
     assert (alone.phases, alone.topology, alone.rate) == (shared.phases, shared.topology, shared.rate)
     warmup, measure = shared.phases
@@ -65,7 +67,7 @@ def test_messages_add_up_and_do_not_depend_on_workers(workers: int, rate: float,
 
 
 def test_payloads_do_not_depend_on_workers() -> None:
-    """What a stream draws is seeded by the profile and the stream's number alone."""
+    """The seed is that of the profile and the number of the stream."""
     pool = profile_pool(profiles.load(PROFILES / "prod-2m.yaml"))
     seq = np.arange(1000)
     draws = [
@@ -75,8 +77,8 @@ def test_payloads_do_not_depend_on_workers() -> None:
     assert not np.array_equal(draws[0], draws[2])
 
 
-def test_the_plan_of_prod_2m() -> None:
-    """The exact mean of the histogram decides: 25 614 B mean, 64 GB/s, 512 Gbit/s, 230 TB per hour."""
+def test_prod_2m_needs_64_gb_a_second() -> None:
+    """By the exact mean of its histogram: 25 614 B, 512 Gbit/s, 230 TB per hour."""
     profile = profiles.load(PROFILES / "prod-2m.yaml")
     plan = made(profile, workers=16)
     text = "\n".join(plan_table(plan, planned_facts(profile), HERE))
@@ -92,8 +94,7 @@ def test_the_plan_of_prod_2m() -> None:
     assert plan.scale is None
 
 
-def test_a_machine_that_suffices_is_no_reason() -> None:
-    """The gate opens when cores, each worker's core and memory suffice; each that does not is one reason."""
+def test_cores_worker_and_memory_are_a_reason_each() -> None:
     plan = made(loopback(rate=1000))
     assert overload_reasons([plan], HERE) == ()
     heavy = made(loopback(rate=5_000_000), workers=1, machine=CLUSTER)
@@ -107,7 +108,7 @@ def test_a_machine_that_suffices_is_no_reason() -> None:
 
 @pytest.mark.parametrize("name", ["prod-2m", "soak-24h", "mqtt-telemetry", "mqtt-telemetry-qos0", "mqtt-telemetry-qos2", "smoke"])
 def test_auto_fits_this_machine(name: str) -> None:
-    """What auto chooses passes the gate, keeps the shape, and says what it changed."""
+    """The plan keeps its shape and has the changes."""
     profile = profiles.load(PROFILES / f"{name}.yaml")
     plan = made(profile, workers=2, scale="auto")
     assert overload_reasons([plan], HERE) == ()
@@ -122,7 +123,7 @@ def test_auto_fits_this_machine(name: str) -> None:
     factor=st.floats(0.001, 1.0, exclude_max=True), scalable=st.sets(st.sampled_from(["topics", "partitions", "producers", "consumers"]))
 )
 def test_scale_shrinks_only_what_is_scalable(factor: float, scalable: set[str]) -> None:
-    """The rate always; topics and clients where the profile names them, never below one."""
+    """The rate always; topics and clients only if the profile lists them, and never below one."""
     profile = loopback(topics=40, producers=30, consumers=20, scalable=f"[{', '.join(sorted(scalable))}]")
     plan = made(profile, scale=factor)
     assert plan.rate == pytest.approx(1000 * factor)
@@ -133,14 +134,14 @@ def test_scale_shrinks_only_what_is_scalable(factor: float, scalable: set[str]) 
 
 
 def test_auto_without_scalable_keeps_every_client() -> None:
-    """A profile that names nothing keeps its topology; only the rate shrinks."""
+    """Only the rate shrinks."""
     plan = made(loopback(topics=400, producers=30, rate=1e7), scale="auto")
     assert plan.topology == made(loopback(topics=400, producers=30)).topology
     assert plan.rate < 1e7
 
 
 def test_a_short_run_is_scaled_too() -> None:
-    """--load-duration caps the measured phase and halves into the warm-up; the plan says so, and a longer cap changes nothing."""
+    """``--load-duration`` caps the measured phase, and the warm-up at half of it; a longer cap changes nothing."""
     plan = made(loopback(), duration_cap=SECOND)
     assert [phase.duration for phase in plan.phases] == [SECOND // 2, SECOND]
     assert plan.scale is not None
@@ -148,22 +149,21 @@ def test_a_short_run_is_scaled_too() -> None:
     assert made(loopback(), duration_cap=HOUR).scale is None
 
 
-def test_compact_payloads_have_limits() -> None:
-    """An envelope of 16 bytes cannot number 2^32 messages of a stream: said before anything starts."""
+def test_more_messages_than_a_compact_envelope_can_number_are_an_error() -> None:
+    """Before anything is started."""
     with pytest.raises(UsageError, match="payloads below 32 B"):
         made(loopback(size=20, rate=1e6, duration="24h"))
 
 
 @pytest.mark.parametrize(("workers", "shown"), [(1, "1: 3p+2c"), (2, "2: 2p+1c, 1p+1c"), (20, "and 4 more")])
-def test_workers_line(workers: int, shown: str) -> None:
-    """Each worker's producers and consumers, the first sixteen of them."""
+def test_the_plan_shows_the_clients_of_the_first_sixteen_workers(workers: int, shown: str) -> None:
     profile = loopback(producers=3, consumers=2)
     text = "\n".join(plan_table(made(profile, workers=workers), planned_facts(profile), HERE))
     assert shown in text
 
 
 def test_sizes_that_cannot_be_sent_are_shown() -> None:
-    """The middle of 0-20 is smaller than any envelope: the plan says that another size is sent."""
+    """The middle of 0-20 is smaller than any envelope, so another size is sent."""
     text = "name: p\nproducerRate: 10\nmessageSizeDistribution: {'0-20': 1, '64-128': 1}\ntestDuration: 1s\ndriver: {name: loopback}\n"
     plan = made(profiles.loads(text, "p.yaml"))
     assert "1 of the payloads have the nearest size" in "\n".join(plan_table(plan, planned_facts(plan.profile), HERE))
@@ -177,8 +177,8 @@ LARGE = [
 
 
 @pytest.mark.parametrize("how", LARGE)
-def test_a_plan_does_not_grow_with_what_it_is_of(how: dict[str, int]) -> None:
-    """It is a few numbers, made and shown in a few MB, and a worker gets no more of it."""
+def test_the_size_of_a_plan_does_not_depend_on_its_clients(how: dict[str, int]) -> None:
+    """It is made and shown in a few MB, and a worker gets a few numbers."""
     profile = loopback(**how)
     small = made(loopback(), workers=16)
     tracemalloc.start()
@@ -193,15 +193,15 @@ def test_a_plan_does_not_grow_with_what_it_is_of(how: dict[str, int]) -> None:
     assert peak < 50 << 20
 
 
-def test_a_scale_that_goes_beyond_what_can_be() -> None:
-    """The profile itself is within the limit, so the option is to blame."""
+def test_a_scale_beyond_the_limits_is_an_error_about_the_option() -> None:
+    """The profile itself is within the limits."""
     with pytest.raises(UsageError, match=r"scaled to 40,000,000 streams, at most 20,000,000 are possible: use a smaller --load-scale"):
         made(loopback(topics=10_000_000, scalable="[topics]"), scale=4.0)
 
 
 @pytest.mark.parametrize("lines", ["testDuration: 2s", "stages: [{duration: 1s}, {duration: 1s, consumerPerSubscription: 1}]"])
 def test_a_run_that_only_consumes_has_a_plan(lines: str) -> None:
-    """With stages too: they change its consumers, though nothing is sent."""
+    """With stages, which change its consumers."""
     text = f"name: p\ntopic: t\nproducersPerTopic: 0\nconsumerPerSubscription: 2\ndriver: {{name: loopback}}\n{lines}\n"
     plan = made(profiles.loads(text, "p.yaml"), duration_cap=SECOND)
     assert (plan.rate, plan.measure.total, plan.measure.duration) == (0, 0, SECOND)
@@ -222,8 +222,10 @@ def test_a_run_that_only_consumes_has_a_plan(lines: str) -> None:
         ("search: {hold: 10s}\nslo: {endToEndLatency: {p50: 1s}}", 0.1, 5 * SECOND, 0.05),
     ],
 )
-def test_a_scaled_plan_knows_its_share_of_the_messages(text: str, scale: float | None, cap: int | None, share: float) -> None:
-    """The rate's share times the duration's: tolerances that are numbers of messages shrink with it."""
+def test_the_share_of_messages_is_that_of_the_rate_times_that_of_the_duration(
+    text: str, scale: float | None, cap: int | None, share: float
+) -> None:
+    """Bounds that are numbers of messages shrink by it."""
     plan = made(profiles.loads(f"name: p\nmessageSize: 64\ndriver: {{name: loopback}}\n{text}\n", "p.yaml"), scale=scale, duration_cap=cap)
     assert plan.scale is not None
     assert plan.scale.messages == pytest.approx(share, rel=2e-3)
@@ -236,8 +238,8 @@ scaled:
 """
 
 
-def test_a_scaled_run_is_bounded_by_what_stands_under_scaled() -> None:
-    """Only then, and the plan says which keys those are."""
+def test_only_a_scaled_run_has_the_bounds_under_scaled() -> None:
+    """The plan names these keys."""
     text = (
         f"name: p\nmessageSize: 64\ndriver: {{name: loopback}}\nproducerRate: 10\ntestDuration: 10s\nslo: {{sent: 90%, loss: 0}}\n{SCALED}"
     )
@@ -254,8 +256,8 @@ def test_a_scaled_run_is_bounded_by_what_stands_under_scaled() -> None:
 SEARCHED = "name: p\nproducerRate: 0\nmessageSize: 64\ndriver: {name: loopback}\nslo: {loss: 0}\nsearch: {hold: 30s, confirm: 10min, warmup: 1min}\n"
 
 
-def test_a_search_is_as_long_as_it_was_asked_to_be() -> None:
-    """Nothing but --load-duration makes a hold, a confirmation or a warm-up shorter."""
+def test_a_scale_does_not_shorten_a_search() -> None:
+    """Only ``--load-duration`` does."""
     plan = made(profiles.loads(SEARCHED, "p.yaml"))
     assert plan.search is not None
     assert (plan.search.hold, plan.search.confirm, plan.search.warmup) == (30 * SECOND, 10 * MINUTE, MINUTE)
@@ -272,8 +274,8 @@ def test_a_search_is_as_long_as_it_was_asked_to_be() -> None:
         (600, (30, 600, 60), ""),
     ],
 )
-def test_a_search_that_load_duration_cuts_says_so(cap: int, lengths: tuple[int, ...], said: str) -> None:
-    """A step gets no more, its confirmation twice as much, its warm-up half; the plan has before and after of each that is cut."""
+def test_load_duration_caps_a_step_its_confirmation_at_twice_and_its_warm_up_at_half(cap: int, lengths: tuple[int, ...], said: str) -> None:
+    """The plan has before and after of each that is shortened."""
     plan = made(profiles.loads(SEARCHED, "p.yaml"), duration_cap=cap * SECOND)
     assert plan.search is not None
     assert (plan.search.hold, plan.search.confirm, plan.search.warmup) == tuple(length * SECOND for length in lengths)
@@ -281,8 +283,7 @@ def test_a_search_that_load_duration_cuts_says_so(cap: int, lengths: tuple[int, 
     assert [line.partition(" ")[2].strip() for line in scaled] == ([f"{said}. It says nothing about the full load."] if said else [])
 
 
-def test_a_warm_up_that_load_duration_cuts_says_so() -> None:
-    """Also where the measured phase is short enough as it is."""
+def test_a_warm_up_is_capped_also_if_the_measured_phase_is_short_enough() -> None:
     plan = made(loopback(duration="1s"), duration_cap=SECOND)
     assert plan.phases[0].duration == SECOND // 2
     assert plan.scale is not None
@@ -293,8 +294,8 @@ def parsed(text: str) -> profiles.Profile:
     return profiles.loads(f"name: p\nmessageSize: 100\ndriver: {{name: loopback}}\n{text}\n", "p.yaml")
 
 
-def test_what_a_search_is_asked_for() -> None:
-    """Its rates are scaled, its percentiles need a lowest rate: in bytes per second where that is what is searched."""
+def test_the_rates_of_a_search_are_scaled_and_have_a_floor() -> None:
+    """Percentiles need a lowest rate, in the unit of the search."""
     asked = "search: {start: 1000, max: 5000, hold: 10s, confirm: 20s, warmup: 3s, precision: 5%, repeats: 1}"
     slo = "slo: {endToEndLatency: {p99: 1s}}"
     plan = made(parsed(f"producerRate: 0\n{asked}\n{slo}"), scale=0.5)
@@ -316,8 +317,8 @@ def test_a_run_that_only_consumes_may_have_sizes() -> None:
     assert profile_pool(profiles.loads(f"{text}messageSizeDistribution: {{64-65: 1, 100-101: 1}}\n", "p.yaml")).sizes.tolist() == [64, 100]
 
 
-def test_a_backlog_is_so_many_messages() -> None:
-    """Of the size asked for, scaled; the measured phase gets as long as building, draining, what follows and the changes between them may take."""
+def test_a_backlog_has_the_messages_of_its_scaled_size() -> None:
+    """The measured phase has the time for building, draining, the load after it, and the changes between them."""
     text = "producerRate: 1000\nwarmupDuration: 1s\ntestDuration: 7s\nsubscriptionsPerTopic: 2\nconsumerBacklogSizeGB: 1\nbacklogDrainTimeout: 60s\n"
     plan = made(parsed(text), scale=0.5)
     assert plan.backlog is not None
@@ -335,8 +336,7 @@ def test_a_backlog_is_so_many_messages() -> None:
     assert made(parsed("producerRate: 1000\ntestDuration: 7s")).backlog is None
 
 
-def test_what_a_plan_needs() -> None:
-    """Bytes, samples on disk, memory with every window full, cores by cost; connections as the driver has them."""
+def test_the_needs_of_a_plan_follow_from_profile_windows_and_costs() -> None:
     profile = loopback(rate=1000, topics=2, producers=3, subscriptions=2, consumers=2, size=1000, duration="3s")
     plan, cost = made(profile, workers=2), shipped_costs()["loopback"]
     needs, driver = plan.needs, profile.driver
@@ -357,7 +357,7 @@ def test_what_a_plan_needs() -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("client", ["native", "library"])
 def test_another_broker_has_a_cost_of_its_own(qos: int, client: str) -> None:
-    """Artemis's, not mosquitto's, whoever the client is; elsewhere neither counts."""
+    """Artemis's instead of mosquitto's, with either client; a broker elsewhere has no cost here."""
     text = "name: p\nproducerRate: 1000\nmessageSize: 64\ntestDuration: 1s\nslo: {loss: 0}\n"
     of = {
         broker: profiles.loads(f"{text}driver: {{name: mqtt, qos: {qos}, client: {client}, broker: {broker}}}\n", "p.yaml")
@@ -371,16 +371,16 @@ def test_another_broker_has_a_cost_of_its_own(qos: int, client: str) -> None:
     assert made(of["artemis"]).needs.busiest_worker == made(of["mosquitto"]).needs.busiest_worker
 
 
-def test_the_disk_that_a_broadcast_needs() -> None:
-    """Its copies, and a row for 64 of them; where more workers cut a row in two, more rows."""
+def test_a_broadcast_needs_disk_for_copies_and_rows() -> None:
+    """More workers cut more rows in two."""
     profile = loopback(rate=10, subscriptions=1000)
     message = needs_module.SAMPLE_BYTES + 1000 * needs_module.COPY_BYTES
     for workers, rows in ((1, 16), (4, 19)):
         assert made(profile, workers=workers).needs.disk == int(30 * (message + rows * needs_module.ROW_BYTES))
 
 
-def test_the_last_message_that_a_compact_envelope_can_number() -> None:
-    """Warm-up and measured phase together, of each stream."""
+def test_a_compact_envelope_numbers_the_messages_of_warm_up_and_measured_phase() -> None:
+    """Of each stream, exactly up to its limit."""
     rate = (1 << 32) // 4  # for four seconds
     with pytest.raises(UsageError, match=r"16,777,216 and 4,294,967,296 messages a stream; this has 1 streams of 4,294,967,296 messages"):
         made(loopback(size=20, rate=rate, duration="3s"))

@@ -1,4 +1,4 @@
-"""What a machine can carry, and what a plan says of how it differs from its profile."""
+"""Scaled plans: the load that a machine can carry, and the differences from the profile."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def traffic(rate: float) -> PacedTraffic:
 
 
 def alone(rate: float) -> float:
-    """No two messages share a batch."""
+    """Return the batch of messages that are alone in theirs."""
     return 1.0
 
 
 @given(rate=st.floats(1, 1e8), cores=st.integers(1, 64), workers=st.integers(1, 64), fan_out=st.integers(0, 5), here=st.booleans())
 def test_auto_loads_a_fifth_of_the_machine_and_of_each_worker(rate: float, cores: int, workers: int, fan_out: int, here: bool) -> None:
-    """At the busiest moment, to two digits; and never more than the profile asks for."""
+    """At the highest rate, to two digits, and never more than the profile has."""
     factor = auto_factor(fan_out, traffic(rate), COST, Machine(cores=cores, memory=1), workers, here, alone)
     machine = COST.cores(rate, fan_out, 1000, broker_here=here) / (AUTO_LOAD * cores)
     worker = COST.busiest_worker(rate, fan_out, 1000, workers) / AUTO_LOAD
@@ -41,14 +41,14 @@ def test_auto_loads_a_fifth_of_the_machine_and_of_each_worker(rate: float, cores
     assert factor <= 1.0
 
 
-def test_auto_asks_nothing_of_a_run_that_only_consumes() -> None:
+def test_auto_keeps_the_rate_of_a_run_that_only_consumes() -> None:
     """Others send, at their own rate."""
     assert auto_factor(1, traffic(0.0), COST, Machine(cores=1, memory=1), 1, True, alone) == 1.0
 
 
 @given(rate=st.floats(1, 1e9), cores=st.integers(1, 64), workers=st.integers(1, 64), each=st.floats(1, 1e7), most=st.floats(1, 1e4))
-def test_auto_with_batches_that_fill(rate: float, cores: int, workers: int, each: float, most: float) -> None:
-    """The chosen load is within a fifth, to two digits, at the batch that it has; some more would not be, or is not asked for.
+def test_auto_counts_the_batches_of_the_rate_that_it_chooses(rate: float, cores: int, workers: int, each: float, most: float) -> None:
+    """The load is within a fifth, to two digits, and a higher one would not be.
 
     :param each: msg/s from which on batches have more than a message.
     """
@@ -68,7 +68,7 @@ def test_auto_with_batches_that_fill(rate: float, cores: int, workers: int, each
 
 @given(handles=st.integers(1, 40), cores=st.integers(1, 4))
 def test_auto_opens_as_many_clients_as_the_machine_should_have(handles: int, cores: int) -> None:
-    """Shrunk by tenths until they fit, no further; nothing where the profile calls nothing scalable."""
+    """Topics shrink by tenths until the clients fit, and only if the profile calls them scalable."""
     profile = profiles.loads("name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\nscalable: [topics]\n", "p.yaml")
     wanted = Topology(topics=handles * 10, partitions=1, producers=1, subscriptions=1, consumers=1)
     machine, shares = Machine(cores=cores, memory=1), [0.9**step for step in range(60)]
@@ -79,8 +79,8 @@ def test_auto_opens_as_many_clients_as_the_machine_should_have(handles: int, cor
     assert auto_topology(fixed, wanted, machine) == wanted
 
 
-def test_what_cannot_shrink_enough_stays_as_small_as_it_gets() -> None:
-    """One of each is the least, and the search for it ends."""
+def test_a_topology_shrinks_to_one_of_each_at_least() -> None:
+    """And the search for a factor ends."""
     profile = profiles.loads("name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\nscalable: [producers]\n", "p.yaml")
     wanted = Topology(topics=1000, partitions=1, producers=50, subscriptions=0, consumers=1)
     assert auto_topology(profile, wanted, Machine(cores=1, memory=1)).producers == 1
@@ -96,8 +96,7 @@ def test_what_cannot_shrink_enough_stays_as_small_as_it_gets() -> None:
     ("producerRate: 10MB/s\ntestDuration: 1s", "10.0 MiB/s → 5.00 MiB/s"),
     ("producerRate: 0\nsearch: {start: 3000, hold: 10s}\nslo: {loss: 0}", "3 000 msg/s → 1 500 msg/s"),
 ])  # fmt: skip
-def test_the_rate_before_and_after(text: str, rate: str) -> None:
-    """The highest of the profile; of a search its first."""
+def test_the_changed_rate_is_the_highest_or_the_first_of_a_search(text: str, rate: str) -> None:
     plan = made(profiles.loads(f"name: p\nmessageSize: 64\ndriver: {{name: loopback}}\n{text}\n", "p.yaml"), scale=0.5, machine=CLUSTER)
     assert plan.scale is not None
     assert plan.scale.factor == 0.5
@@ -105,8 +104,7 @@ def test_the_rate_before_and_after(text: str, rate: str) -> None:
     assert plan.scale.messages == pytest.approx(0.5)
 
 
-def test_what_is_shorter_is_told_before_and_after() -> None:
-    """And of the messages that the profile plans, how many are left; nothing where all is as it was written."""
+def test_a_shortened_plan_has_durations_before_and_after_and_the_share_of_messages() -> None:
     plan = made(loopback(duration="4s", topics=4, scalable="[topics]"), scale=0.5, duration_cap=SECOND, machine=CLUSTER)
     assert plan.scale is not None
     assert plan.scale.changes == {
@@ -116,8 +114,8 @@ def test_what_is_shorter_is_told_before_and_after() -> None:
     assert made(loopback(duration="4s"), scale=1.0, duration_cap=4 * SECOND).scale is None
 
 
-def test_only_a_cap_makes_anything_shorter() -> None:
-    """Twice the cap for a confirmation, half of it for a warm-up, before as asked and after."""
+def test_only_a_cap_shortens_durations() -> None:
+    """A confirmation to twice the cap, a warm-up to half of it."""
     head = "name: p\nmessageSize: 64\ndriver: {name: loopback}\n"
     search = profiles.loads(f"{head}producerRate: 0\nsearch: {{hold: 10s, confirm: 50s, warmup: 8s}}\nslo: {{loss: 0}}\n", "p.yaml")
     plain = profiles.loads(f"{head}producerRate: 1\nwarmupDuration: 8s\ntestDuration: 10s\n", "p.yaml")
@@ -144,7 +142,7 @@ slo: {loss: 0}
 
 
 def test_a_broadcast_has_fewer_subscribers_at_the_same_rate() -> None:
-    """The load of a broadcast is its deliveries: rate, topics and publishers stay. The plan tells what the whole would need."""
+    """Its load is its deliveries: rate, topics and producers stay. The plan shows the needs of the whole."""
     plan, whole = (made(profiles.loads(CROWD, "p.yaml"), scale=scale, machine=CLUSTER) for scale in (0.1, None))
     assert plan.scale is not None
     assert (plan.scale.factor, plan.scale.changes) == (0.1, {"subscriptions": "4000 → 400"})
@@ -156,8 +154,7 @@ def test_a_broadcast_has_fewer_subscribers_at_the_same_rate() -> None:
 
 
 @pytest.mark.parametrize(("subscriptions", "consumers", "of_the_rate"), [(63, 1, True), (128, 1, False), (128, 2, True)])
-def test_what_a_broadcast_is(subscriptions: int, consumers: int, of_the_rate: bool) -> None:
-    """From 64 subscriptions of a topic on that have one consumer each."""
+def test_a_broadcast_has_at_least_64_subscriptions_of_one_consumer(subscriptions: int, consumers: int, of_the_rate: bool) -> None:
     text = CROWD.replace("4000", str(subscriptions)) + f"consumerPerSubscription: {consumers}\n"
     plan = made(profiles.loads(text, "p.yaml"), scale=0.5, machine=CLUSTER)
     assert plan.scale is not None
@@ -165,8 +162,8 @@ def test_what_a_broadcast_is(subscriptions: int, consumers: int, of_the_rate: bo
     assert ("subscriptions" in plan.scale.changes) != of_the_rate
 
 
-def test_a_broadcast_stays_one() -> None:
-    """However small the factor, each topic keeps 64 subscribers, so that what broadcasts alone have is measured; the rest is on the rate."""
+def test_a_scaled_broadcast_keeps_64_subscribers() -> None:
+    """Its own metrics stay defined; the rest of the factor is on the rate."""
     plan = made(profiles.loads(CROWD, "p.yaml"), scale=0.0016)
     assert (plan.topology.subscriptions, plan.topology.broadcasts) == (64, True)
     assert plan.rate == pytest.approx(1)
@@ -176,7 +173,7 @@ def test_a_broadcast_stays_one() -> None:
 
 @pytest.mark.parametrize("rate", [1, 100, 10_000])
 def test_auto_has_as_many_subscribers_as_the_machine_carries(rate: int) -> None:
-    """Within a fifth of the cores and the open files, and one more would not be; a search counts from its first rate."""
+    """Within a fifth of the cores and the open files, and one more would not be; of a search at its first rate."""
     texts = [CROWD.replace("producerRate: 10", f"producerRate: {rate}")]
     if rate < 10_000:  # of a search, the rate is its own
         texts.append(CROWD.replace("producerRate: 10", f"search: {{start: {rate}}}\nproducerRate: 0"))
@@ -194,7 +191,7 @@ def test_auto_has_as_many_subscribers_as_the_machine_carries(rate: int) -> None:
 
 @pytest.mark.parametrize(("workers", "subscriptions"), [(1, 19_898), (4, 28_230)])
 def test_auto_has_no_more_subscribers_than_one_address_has_ports(workers: int, subscriptions: int) -> None:
-    """To a broker elsewhere several workers have files enough, and all of them one address."""
+    """For a broker elsewhere all workers share one source address."""
     text = CROWD.replace("4000", "90000").replace("topics: 2", "topics: 1").replace("producerRate: 10", "producerRate: 0.01")
     machine = Machine(cores=64, memory=1 << 36, files=20_000, ports=28_232)
     plan = made(profiles.loads(text.replace("2s", "500s"), "p.yaml"), scale="auto", machine=machine, workers=workers, broker_here=False)
@@ -212,8 +209,8 @@ def test_auto_has_no_more_subscribers_than_one_address_has_ports(workers: int, s
         ),
     ],
 )
-def test_a_duration_that_has_no_room_for_a_window_is_refused(slo: str, message: str) -> None:
-    """What there is less of is said, and what to do; a window written for scaled runs will do."""
+def test_a_duration_without_room_for_a_window_is_an_error(slo: str, message: str) -> None:
+    """With a remedy; a shorter window for scaled runs avoids it."""
     text = f"name: p\nmessageSize: 64\nproducerRate: 1000\ntestDuration: 20s\ndriver: {{name: loopback}}\nslo: {slo}\n"
     made(profiles.loads(text, "p.yaml"))
     with pytest.raises(UsageError, match=re.escape(message)):

@@ -1,4 +1,4 @@
-"""The intended times are exact, even and independent of who asks."""
+"""The intended times are exact and even, whatever the number of streams and workers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ STREAMS = st.integers(1, 500)
 
 @given(rate=RATES, streams=STREAMS, total=st.integers(0, 10**12))
 def test_shares_add_up_to_the_whole(rate: float, streams: int, total: int) -> None:
-    """No message is lost or doubled by sharing the rate."""
     pacer = Pacer.of(rate, streams)
     assert sum(share(pacer, total, stream) for stream in range(streams)) == total
 
 
 @given(rate=RATES, streams=STREAMS, elapsed=st.integers(-5, 10 * NS), stream=st.integers(0, 499))
-def test_due_counts_exactly_the_offsets_that_have_passed(rate: float, streams: int, elapsed: int, stream: int) -> None:
-    """The last due message is not in the future and the next one is."""
+def test_the_last_due_message_is_not_in_the_future_and_the_next_one_is(rate: float, streams: int, elapsed: int, stream: int) -> None:
     stream %= streams
     pacer = Pacer.of(rate, streams)
     due = due_in_stream(pacer, elapsed, stream)
@@ -34,8 +32,7 @@ def test_due_counts_exactly_the_offsets_that_have_passed(rate: float, streams: i
 
 
 @given(rate=RATES, streams=STREAMS, stream=st.integers(0, 499), first=st.integers(0, 10**8), count=st.integers(0, 50))
-def test_vector_and_scalar_agree(rate: float, streams: int, stream: int, first: int, count: int) -> None:
-    """The columns that the engine uses are the arithmetic that the plan uses."""
+def test_columns_of_times_are_those_of_each_number(rate: float, streams: int, stream: int, first: int, count: int) -> None:
     pacer = Pacer.of(rate, streams)
     assume(offset(pacer, stream % streams, first + count) < 1 << 62)  # 146 years are enough
     expected = [offset(pacer, stream % streams, k) for k in range(first, first + count)]
@@ -60,8 +57,7 @@ def test_all_streams_together_are_one_even_train() -> None:
 
 
 @pytest.mark.parametrize("rate", [0, -1])
-def test_a_rate_that_is_not_above_zero_is_refused(rate: float) -> None:
-    """Nothing is due at no rate; that is the caller's mistake."""
+def test_a_rate_that_is_not_above_zero_is_an_error(rate: float) -> None:
     with pytest.raises(ValueError, match="not above 0"):
         Pacer.of(rate, 1)
 
@@ -71,7 +67,7 @@ STEPS = st.lists(st.tuples(st.integers(1, 3 * NS), st.one_of(st.just(0.0), st.fl
 
 @given(steps=STEPS, streams=STREAMS, stream=st.integers(0, 499), elapsed=st.integers(-5, 40 * NS))
 def test_due_and_times_agree_where_the_rate_changes(steps: list[tuple[int, float]], streams: int, stream: int, elapsed: int) -> None:
-    """The last due message is not in the future and the next one is, on every piece and at its edges."""
+    """The last due message is not in the future and the next one is, in every segment and at its edges."""
     stream %= streams
     pacer = Pacer.through([*steps, (NS, 1.0)], streams)
     for moment in (elapsed, *(segment.start + shift for segment in pacer.segments for shift in (-1, 0, 1))):
@@ -84,15 +80,15 @@ def test_due_and_times_agree_where_the_rate_changes(steps: list[tuple[int, float
 
 
 @given(steps=STEPS)
-def test_pieces_sum_up_to_the_area_under_the_rate(steps: list[tuple[int, float]]) -> None:
-    """Fractions of a message are carried over: many short pieces offer what their mean rate says."""
+def test_the_messages_of_all_segments_are_the_integral_of_the_rate(steps: list[tuple[int, float]]) -> None:
+    """Fractions of a message are carried over, so many short segments have the messages of their mean rate."""
     pacer, area = Pacer.through([*steps, (NS, 1.0)], 1), sum(length * round(rate * 1000) for length, rate in steps) / 1000 / NS
     assert abs(pacer.total(sum(length for length, _ in steps)) - area) <= 1 + 1e-6 * area
 
 
 @given(steps=STEPS, at=st.integers(0, 20 * NS), rate=st.floats(1, 1e6))
-def test_a_change_leaves_what_was_due_before_it(steps: list[tuple[int, float]], at: int, rate: float) -> None:
-    """Until the agreed instant nothing moves; from then on the train is the new rate's."""
+def test_a_change_keeps_the_times_of_messages_due_before_it(steps: list[tuple[int, float]], at: int, rate: float) -> None:
+    """From its instant on the rate is the new one."""
     pacer = Pacer.through([*steps, (NS, 1.0)], 1)
     changed = pacer.changed(at, rate)
     before = pacer.due(at - 1)
@@ -103,16 +99,15 @@ def test_a_change_leaves_what_was_due_before_it(steps: list[tuple[int, float]], 
 
 
 @given(steps=STEPS)
-def test_the_highest_rate(steps: list[tuple[int, float]]) -> None:
-    """Of all pieces."""
+def test_the_highest_rate_is_that_of_all_segments(steps: list[tuple[int, float]]) -> None:
     assert Pacer.through([*steps, (NS, 1.0)], 1).highest == pytest.approx(max(1.0, *(rate for _, rate in steps)), abs=1e-3)
 
 
 @pytest.mark.parametrize(
     ("rate", "kept"), [(0.001, 0.001), (8_999_999.9, 8_999_999.9), (9e6 + 0.4, 9e6), (8_999_999_999.0, 8_999_999_999.0)]
 )
-def test_the_finest_and_the_highest_rate(rate: float, kept: float) -> None:
-    """Fractions of a message are kept to a thousandth, below nine million; just below 9e9 ends what 64 bits hold of a day."""
+def test_rates_are_kept_to_a_thousandth_below_nine_million(rate: float, kept: float) -> None:
+    """Above they are whole; rates of 9e9 and more are errors, because 64 bits could not hold the times of a day."""
     for pacer in (Pacer.of(rate, 1), Pacer.through([(NS, rate), (NS, 0.0)], 1)):
         assert pacer.highest == pytest.approx(kept, rel=1e-12)
     with pytest.raises(ValueError, match="below 9e9"):
@@ -121,8 +116,8 @@ def test_the_finest_and_the_highest_rate(rate: float, kept: float) -> None:
         Pacer.through([(NS, -0.1), (NS, 0.0)], 1)
 
 
-def test_a_rate_that_has_ended_is_never_due() -> None:
-    """The last piece goes on for ever, at 0 too."""
+def test_nothing_is_due_once_the_rate_has_ended_at_0() -> None:
+    """The last segment never ends."""
     pacer = Pacer.through([(NS, 10.0), (NS, 0.0)], 1)
     assert (pacer.due(NS - 1), pacer.due(100 * NS), pacer.time(10)) == (10, 10, NEVER)
     assert offsets(pacer, 0, 9, 2).tolist() == [9 * NS // 10, NEVER]
@@ -132,8 +127,7 @@ TOTALS = st.lists(st.integers(0, 1000), max_size=6)
 
 
 @given(streams=st.integers(1, 40), totals=TOTALS, counted=st.booleans())
-def test_counts_are_what_was_dealt(streams: int, totals: list[int], counted: bool) -> None:
-    """Each phase's messages are dealt as the pacer deals them; what was counted before comes on top."""
+def test_counts_are_the_shares_of_all_phases_and_those_counted_before(streams: int, totals: list[int], counted: bool) -> None:
     before = np.arange(streams) * 7 % 11
     counts = StreamCounts(streams=streams, counted=before if counted else None)
     for total in totals:
@@ -146,8 +140,8 @@ def test_counts_are_what_was_dealt(streams: int, totals: list[int], counted: boo
 
 
 @given(streams=st.integers(1, 40), totals=TOTALS, workers=st.integers(1, 45), counted=st.booleans())
-def test_a_workers_share_is_a_part_of_the_column(streams: int, totals: list[int], workers: int, counted: bool) -> None:
-    """Also of streams in any order, some of them several times."""
+def test_the_counts_of_some_streams_are_those_of_the_column(streams: int, totals: list[int], workers: int, counted: bool) -> None:
+    """In any order, and with a stream several times."""
     counts = StreamCounts(streams=streams, counted=np.arange(streams) * 3 if counted else None)
     for total in totals:
         counts = counts.plus(total)
@@ -158,14 +152,13 @@ def test_a_workers_share_is_a_part_of_the_column(streams: int, totals: list[int]
     assert np.array_equal(counts.of(some), whole[some])
 
 
-def test_nobody_sends() -> None:
-    """A run without producers has no counts."""
+def test_a_run_without_producers_has_no_counts() -> None:
     counts = StreamCounts(streams=0).plus(0)
     assert (counts.total, len(counts.column()), len(counts.of(range(0)))) == (0, 0, 0)
 
 
-def test_dealt_counts_are_a_few_numbers() -> None:
-    """However many streams: they go to every worker."""
+def test_the_size_of_counts_does_not_depend_on_the_number_of_streams() -> None:
+    """They are sent to every worker."""
     counts = StreamCounts(streams=20_000_000).plus(30_000_001).plus(7)
     assert len(pickle.dumps(counts)) < 500
     assert counts.of(range(0, 20_000_000, 5_000_000)).tolist() == [3, 2, 2, 1]

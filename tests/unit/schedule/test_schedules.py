@@ -1,4 +1,4 @@
-"""The rows of a worker, whatever is paced: every message once, in the order in which it is intended to leave."""
+"""The rows of a worker: every message once, in intended order, with a rate in messages or in bytes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def in_bytes(sizes: list[int], rate: float, total: int, streams: range) -> ByteS
 
 @given(shares=SHARES, rate=st.integers(1, 10**6), elapsed=st.integers(0, 3 * NS))
 def test_workers_shares_add_up(shares: tuple[int, int], rate: int, elapsed: int) -> None:
-    """What is due is dealt over the workers, and over the streams of each, to the message."""
+    """Over the workers and over the streams of each."""
     total, workers = shares
     pacer = Pacer.of(rate, total)
     parts = [even(rate, total, range(rank, total, workers)) for rank in range(min(workers, total))]
@@ -59,8 +59,8 @@ def test_workers_shares_add_up(shares: tuple[int, int], rate: int, elapsed: int)
 
 
 @given(shares=SHARES, rate=st.integers(1, 10**6), first=st.integers(0, 10**6), count=st.integers(1, 50))
-def test_even_rows_are_the_pacers(shares: tuple[int, int], rate: int, first: int, count: int) -> None:
-    """A row's stream, number and time are those of one message of the run; it is found by them."""
+def test_a_row_of_a_rate_in_messages_is_a_message_of_the_run(shares: tuple[int, int], rate: int, first: int, count: int) -> None:
+    """Its stream, number and time are those of the pacer, and it is found by them."""
     total, workers = shares
     streams = range(workers - 1 if workers <= total else 0, total, workers)
     made, pacer = even(rate, total, streams), Pacer.of(rate, total)
@@ -71,8 +71,9 @@ def test_even_rows_are_the_pacers(shares: tuple[int, int], rate: int, first: int
 
 
 @given(sizes=SIZES, rate=st.integers(10_000, 10**9), streams=st.integers(1, 20), elapsed=st.integers(0, 3 * NS))
-def test_what_is_due_is_what_the_rate_says(sizes: list[int], rate: int, streams: int, elapsed: int) -> None:
-    """A message is due when its stream's share of the bytes has reached its beginning, and no other is."""
+def test_a_message_is_due_when_its_streams_share_of_the_bytes_reaches_its_beginning(
+    sizes: list[int], rate: int, streams: int, elapsed: int
+) -> None:
     elapsed = min(elapsed, 20_000 * min(sizes) * NS // rate)
     made = in_bytes(sizes, rate, streams, range(streams))
     mean = float(np.mean(sizes))
@@ -91,8 +92,8 @@ def test_what_is_due_is_what_the_rate_says(sizes: list[int], rate: int, streams:
 
 
 @given(sizes=SIZES, cuts=st.lists(st.integers(1, 9000), min_size=1, max_size=4), streams=st.integers(1, 40))
-def test_rows_do_not_depend_on_how_they_are_asked_for(sizes: list[int], cuts: list[int], streams: int) -> None:
-    """Blocks of any length, with what is behind them forgotten, are those of one long block; every message and its time is found."""
+def test_rows_do_not_depend_on_the_length_of_blocks(sizes: list[int], cuts: list[int], streams: int) -> None:
+    """Forgotten rows make no difference to later ones, and every message is found."""
     made, whole = in_bytes(sizes, 1e6, 50, range(3, 3 + streams)), in_bytes(sizes, 1e6, 50, range(3, 3 + streams))
     all_rows = whole.rows(0, sum(cuts))
     first = 0
@@ -111,8 +112,8 @@ def test_rows_do_not_depend_on_how_they_are_asked_for(sizes: list[int], cuts: li
 
 
 @given(streams=st.integers(1, 12), at=st.integers(0, 3 * NS), ahead=st.integers(0, 2000), later=st.integers(1, 500))
-def test_other_sizes_from_an_instant_on(streams: int, at: int, ahead: int, later: int) -> None:
-    """However far was drawn when a change is heard of: what is due before stays, what is due later has the new sizes, from where it began."""
+def test_a_change_of_sizes_keeps_what_is_due_before_it(streams: int, at: int, ahead: int, later: int) -> None:
+    """However far messages were drawn when it is announced."""
     pool = pool_of([100, 300], [700])
     made = ByteSchedule(Pacer.of(100_000, streams), drawing(pool, range(streams)), pool.table(0), 200.0)
     told = ByteSchedule(Pacer.of(100_000, streams), drawing(pool, range(streams)), pool.table(0), 200.0)
@@ -134,8 +135,8 @@ def test_other_sizes_from_an_instant_on(streams: int, at: int, ahead: int, later
 
 
 @given(at=st.integers(0, 3 * NS), streams=st.integers(1, 7), workers=st.integers(1, 3))
-def test_an_even_change_has_its_row(at: int, streams: int, workers: int) -> None:
-    """The first row that is due at the instant or later; payloads from there come from the new table."""
+def test_a_change_begins_with_the_first_row_due_at_its_instant_or_later(at: int, streams: int, workers: int) -> None:
+    """From there payloads come from the new table."""
     pool = pool_of([100, 300], [700])
     mine = range(0, streams, workers)
     made = EvenSchedule(Pacer.of(200.5, streams), drawing(pool, mine), pool.table(0))

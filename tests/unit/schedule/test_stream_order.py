@@ -1,4 +1,4 @@
-"""Whose turn a message is: exact shares, the same streams however many workers there are, and every row found again."""
+"""The order of streams: exact shares for any number of workers, and every row can be found again."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ CYCLES = st.builds(
 
 
 @given(weights=WEIGHTS, times=st.integers(1, 3))
-def test_a_round_has_each_streams_turns(weights: list[int], times: int) -> None:
-    """In proportion to its topic's weight, and to nothing else."""
+def test_a_stream_has_turns_in_proportion_to_its_topics_weight(weights: list[int], times: int) -> None:
     turns = Turns.weighted(weights, times=times)
     least = np.gcd.reduce(weights)
     assert turns.weights.tolist() == [weight // least for weight in weights] * times
@@ -28,8 +27,8 @@ def test_a_round_has_each_streams_turns(weights: list[int], times: int) -> None:
 
 
 @given(weights=WEIGHTS)
-def test_turns_are_spread(weights: list[int]) -> None:
-    """At no time in a round is a stream further from its share than half a turn, and half a turn for each that it may have to wait for."""
+def test_a_stream_is_never_far_from_its_share(weights: list[int]) -> None:
+    """At most half a turn, and half a turn for each stream that it may have to wait for."""
     turns = Turns.weighted(weights)
     length = len(turns.cycle)
     for total in range(length + 1):
@@ -37,22 +36,21 @@ def test_turns_are_spread(weights: list[int]) -> None:
         assert (np.abs(turns.counts(total) - share) <= (1 + len(weights)) / 2).all()
 
 
-def test_the_seeds_six_topics() -> None:
-    """At 350 messages a second, a tenth of the rates of PIP-169's first proposal."""
+def test_six_topics_are_spread_at_the_rates_of_pip_169() -> None:
+    """A tenth of the rates of its first proposal."""
     turns = Turns.weighted([1, 2, 3, 4, 5, 20])
     assert turns.weights.tolist() == [1, 2, 3, 4, 5, 20]
     assert turns.counts(350).tolist() == [10, 20, 30, 40, 50, 200]
 
 
-def test_a_swing_moves_on_by_one_topic() -> None:
-    """So many messages each time, and all have had every share in the end."""
+def test_a_swing_moves_each_weight_on_by_one_topic() -> None:
+    """After a full cycle every topic has had every weight."""
     turns = Turns.weighted([2, 1, 1], swing=8)
     assert [turns.counts(8 * n).tolist() for n in (1, 2, 3)] == [[4, 2, 2], [6, 6, 4], [8, 8, 8]]
 
 
 @given(turns=CYCLES, total=st.integers(0, 10**6))
-def test_counts_add_up(turns: Turns, total: int) -> None:
-    """To every message, and no stream loses any as there are more."""
+def test_counts_add_up_and_never_fall(turns: Turns, total: int) -> None:
     counts = turns.counts(total)
     assert counts.sum() == total
     more = turns.counts(total + 1) - counts
@@ -60,8 +58,8 @@ def test_counts_add_up(turns: Turns, total: int) -> None:
 
 
 @given(turns=CYCLES, workers=st.integers(1, 4), first=st.integers(0, 10**5), count=st.integers(1, 60))
-def test_rows_of_all_workers_are_the_run(turns: Turns, workers: int, first: int, count: int) -> None:
-    """Each message of the run is the row of one worker, with the stream and number that it has on a single one."""
+def test_each_message_of_the_run_is_a_row_of_one_worker(turns: Turns, workers: int, first: int, count: int) -> None:
+    """With the same stream and number as on a single worker."""
     whole = turns.order_of(range(turns.streams))
     index, number, place = whole.rows(np.arange(first, first + count))
     assert place.tolist() == list(range(first, first + count))
@@ -90,22 +88,19 @@ def _check(dealt: StreamOrder, streams: range, first: int, count: int) -> None:
 
 
 @given(turns=CYCLES, workers=st.integers(1, 4), first=st.integers(0, 10**5), count=st.integers(0, 60))
-def test_a_row_is_found_again(turns: Turns, workers: int, first: int, count: int) -> None:
-    """By its stream and number, by its place, and by how many lie before it."""
+def test_a_row_is_found_by_its_message_its_place_and_the_messages_before(turns: Turns, workers: int, first: int, count: int) -> None:
     streams = range(turns.streams - 1 if workers > turns.streams else 0, turns.streams, workers)
     _check(turns.order_of(streams), streams, first, count)
 
 
 @given(total=st.integers(1, 20), workers=st.integers(1, 4), first=st.integers(0, 10**5), count=st.integers(0, 60))
-def test_so_is_one_of_streams_in_turn(total: int, workers: int, first: int, count: int) -> None:
-    """The same promises without weights."""
+def test_a_row_of_round_robin_is_found_likewise(total: int, workers: int, first: int, count: int) -> None:
     streams = range(total - 1 if workers > total else 0, total, workers)
     _check(RoundRobin(total, streams), streams, first, count)
 
 
 @given(total=st.integers(1, 20), first=st.integers(0, 10**5), count=st.integers(0, 60))
-def test_equal_weights_are_turns_one_after_another(total: int, first: int, count: int) -> None:
-    """A skew that is none changes nothing."""
+def test_equal_weights_are_round_robin(total: int, first: int, count: int) -> None:
     rows = np.arange(first, first + count)
     assert [column.tolist() for column in Turns.weighted([7] * total).order_of(range(total)).rows(rows)] == [
         column.tolist() for column in RoundRobin(total, range(total)).rows(rows)
@@ -113,22 +108,20 @@ def test_equal_weights_are_turns_one_after_another(total: int, first: int, count
 
 
 def test_a_worker_without_streams_has_no_rows() -> None:
-    """Nothing is due there at any time."""
     part = Turns.weighted([1, 2]).order_of(range(2, 2))
     assert part.before(1000) == 0
     assert part.numbers(0).tolist() == []
 
 
 @pytest.mark.parametrize(("weights", "swing", "times"), [([MOST_TURNS, 1], 0, 1), ([3, 1], 0, MOST_TURNS), ([3, 1], MOST_TURNS, 1)])
-def test_a_round_has_an_end(weights: list[int], swing: int, times: int) -> None:
-    """More turns than memory should hold are refused before they are made."""
+def test_a_cycle_longer_than_memory_should_hold_is_an_error(weights: list[int], swing: int, times: int) -> None:
     with pytest.raises(ValueError, match=r"turns until all streams have had their shares, at most 1,000,000 are possible"):
         Turns.weighted(weights, swing=swing, times=times)
 
 
 @given(turns=CYCLES, totals=st.lists(st.integers(0, 10**6), min_size=1, max_size=4))
-def test_phases_follow_each_other(turns: Turns, totals: list[int]) -> None:
-    """What each stream has sent after several phases, each of which begins its round anew."""
+def test_counts_of_several_phases_add_up(turns: Turns, totals: list[int]) -> None:
+    """Each phase begins its round anew."""
     counts = StreamCounts(streams=turns.streams)
     for total in totals:
         counts = counts.plus(total, turns)
@@ -138,8 +131,7 @@ def test_phases_follow_each_other(turns: Turns, totals: list[int]) -> None:
 
 
 @given(turns=CYCLES, rate=st.integers(1, 10**6), elapsed=st.integers(0, NS))
-def test_the_train_stays_even(turns: Turns, rate: int, elapsed: int) -> None:
-    """A skew says who sends, never when: what is due is due as without one."""
+def test_a_skew_changes_no_due_time(turns: Turns, rate: int, elapsed: int) -> None:
     pool = build_pool(
         buckets=None, message_size=100, randomized=False, random_ratio=0.0, file_content=None, seed=1, checksum=False, max_size=None
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Who belongs to what: every number of streams and consumers, in integers and in columns."""
+"""The relations of streams, consumers, subscriptions and topics, as numbers and as columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEW = st.integers(1, 5)
 def test_streams_take_turns_and_consumers_are_neighbours(
     topics: int, partitions: int, producers: int, subscriptions: int, consumers: int
 ) -> None:
-    """Each topic has its producers, each of its subscriptions its consumers; a column gives what each number gives."""
+    """A column gives the same as each of its numbers."""
     made = Topology(topics=topics, partitions=partitions, producers=producers, subscriptions=subscriptions, consumers=consumers)
     assert [made.topic_of_stream(stream) for stream in range(made.streams)] == list(range(topics)) * producers
     places = [(topic, subscription) for topic, subscription, _ in product(range(topics), range(subscriptions), range(consumers))]
@@ -36,12 +36,12 @@ def broadcast(subscriptions: int, topics: int = 1) -> Topology:
 
 
 def dealt(topology: Topology, workers: int) -> list[list[int]]:
-    """What each worker has."""
+    """Return the consumers of each worker."""
     return [list(share.consumers) for share in assign(topology, workers)]
 
 
 def rows(topology: Topology, shares: list[list[int]]) -> list[int]:
-    """Rows of a message to each topic: each worker writes its own."""
+    """Return the rows of a message to each topic, which each worker writes for itself."""
     found = {
         (topology.topic_of_consumer(one), topology.subscription_of_consumer(one) // WIDTH, rank)
         for rank, share in enumerate(shares)
@@ -51,8 +51,8 @@ def rows(topology: Topology, shares: list[list[int]]) -> list[int]:
 
 
 @given(subscriptions=st.integers(WIDTH, 700), topics=st.integers(1, 9), workers=st.integers(1, 40))
-def test_a_broadcast_is_dealt_by_the_row(subscriptions: int, topics: int, workers: int) -> None:
-    """Every consumer once, in order; none has two more than another; no more rows than each cut between two workers makes."""
+def test_the_consumers_of_a_broadcast_are_assigned_by_rows(subscriptions: int, topics: int, workers: int) -> None:
+    """Every consumer once, in order; workers differ by one at most; each cut between two workers adds one row at most."""
     topology = broadcast(subscriptions, topics)
     shares = dealt(topology, workers)
     assert sorted(one for share in shares for one in share) == list(range(topics * subscriptions))
@@ -63,8 +63,8 @@ def test_a_broadcast_is_dealt_by_the_row(subscriptions: int, topics: int, worker
 
 
 @given(rounds=st.integers(1, 4), topics=st.integers(1, 5), workers=st.integers(1, 20))
-def test_each_topic_is_spread(rounds: int, topics: int, workers: int) -> None:
-    """Where a topic has rows for all workers, none of which is cut: a message to it keeps no worker busier than another."""
+def test_a_message_keeps_no_worker_busier_than_another(rounds: int, topics: int, workers: int) -> None:
+    """If its topic has whole rows for all workers."""
     topology = broadcast(WIDTH * rounds * workers, topics)
     shares = dealt(topology, workers)
     assert {type(one) for share in shares for one in share} == {int}
@@ -75,7 +75,7 @@ def test_each_topic_is_spread(rounds: int, topics: int, workers: int) -> None:
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, 16), (2, 17), (4, 19), (16, 31)])
 def test_rows_of_a_thousand_subscriptions(workers: int, expected: int) -> None:
-    """In turn they would be 16 for each worker."""
+    """With consumers in round robin they would be 16 for each worker."""
     topology = broadcast(1000)
     assert rows(topology, dealt(topology, workers)) == [expected] == [rows_of_broadcast(topology, workers)]
 
@@ -84,8 +84,8 @@ def test_rows_of_a_thousand_subscriptions(workers: int, expected: int) -> None:
     "topology",
     [broadcast(WIDTH - 1), Topology(topics=3, partitions=1, producers=1, subscriptions=WIDTH, consumers=2), broadcast(1, topics=1000)],
 )
-def test_what_has_no_broadcast_rows_is_dealt_in_turn(topology: Topology) -> None:
-    """Neighbours, which share a subscription or a topic, land on different workers."""
+def test_other_consumers_are_assigned_in_round_robin(topology: Topology) -> None:
+    """So neighbours, which share a subscription or a topic, are on different workers."""
     shares = assign(topology, 3)
     assert not any(isinstance(share.consumers, BroadcastShare) for share in shares)
     assert [share.consumers for share in shares] == [range(place, topology.all_consumers, 3) for place in (2, 1, 0)]

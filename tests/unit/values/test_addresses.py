@@ -1,4 +1,4 @@
-"""Addresses as texts."""
+"""Addresses as texts: masked credentials and loopback."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ from pytest_loadtest.values.addresses import check_address, is_loopback, masked
         ("[::1]:6650", "[::1]:6650"),
     ],
 )
-def test_masked(address: str, shown: str) -> None:
-    """Host and port stay, the scheme too."""
+def test_a_masked_address_keeps_scheme_host_and_port(address: str, shown: str) -> None:
     assert masked(address) == shown
 
 
 @given(st.text().filter(lambda text: "@" not in text), st.text())
-def test_whatever_the_password_it_is_not_shown(host: str, secret: str) -> None:
-    """Also one that is no part of a proper address, or goes over several lines."""
+def test_no_password_is_shown(host: str, secret: str) -> None:
+    """Also in an address that is not valid, or has several lines."""
     assert masked(f"mqtt://{secret}@{host}") == f"mqtt://***@{host}"
 
 
-def test_an_address_that_says_who_somebody_is() -> None:
-    """It is refused, masked, with where it was given and what to write; any other, and none, is let by."""
+def test_an_address_with_credentials_is_an_error() -> None:
+    """The error has the masked address, its place, and the remedy."""
     check_address(None, "--load-target")
     check_address("mqtt://host", "--load-target")
     with pytest.raises(UsageError, match=r"^--load-target mqtt://\*\*\*@host: an address has no user and no password: write driver\."):
@@ -53,5 +52,5 @@ def test_an_address_that_says_who_somebody_is() -> None:
     ],
 )
 def test_loopback_is_localhost_and_every_address_of_its_network(host: str, ours: bool) -> None:
-    """A name of another host may begin like such an address."""
+    """A host's name may begin like such an address."""
     assert is_loopback(host) is ours

@@ -1,4 +1,4 @@
-"""Durations and rates that a test compares."""
+"""Durations and rates that the body of a test compares."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_durations_order_as_their_nanoseconds(left: int, right: int, compare: ob
     assert compare(Duration(left, label="p99", samples=5), Duration(right)) == compare(left, right)
 
 
-def test_a_bare_number_has_no_unit() -> None:
-    """Comparing with one is an error that says what to write."""
+def test_comparing_a_duration_with_a_number_is_an_error() -> None:
+    """It has the remedy."""
     with pytest.raises(TypeError, match=r"ms\(100\)"):
         assert ms(83) <= 100  # type: ignore[operator]
 
@@ -36,7 +36,7 @@ def test_arithmetic_keeps_the_unit() -> None:
 
 
 def test_a_failed_comparison_is_explained() -> None:
-    """Both sides, how far over or short, of how many samples."""
+    """With both sides, the distance, and the numbers of samples."""
     p99 = Duration(83_000_000, label="end-to-end p99", samples=100_000)
     assert compare_lines("<=", p99, ms(50)) == ["end-to-end p99 83.0 ms <= 50.0 ms: over by 66 %", "end-to-end p99: 100 000 samples"]
     assert compare_lines(">=", ms(50), p99) == ["50.0 ms >= end-to-end p99 83.0 ms: over by 66 %", "end-to-end p99: 100 000 samples"]
@@ -45,13 +45,13 @@ def test_a_failed_comparison_is_explained() -> None:
 
 
 @pytest.mark.parametrize(("op", "left", "right"), [("<=", 1, 2), ("in", ms(1), ms(2)), ("<=", ms(1), 2), ("==", "a", Rate(1))])
-def test_what_is_not_ours_is_left_to_pytest(op: str, left: object, right: object) -> None:
+def test_other_comparisons_are_left_to_pytest(op: str, left: object, right: object) -> None:
     """No explanation is better than a wrong one."""
     assert compare_lines(op, left, right) is None
 
 
-def test_they_survive_pickling() -> None:
-    """Labels too."""
+def test_durations_and_rates_survive_pickling() -> None:
+    """With their labels."""
     p99 = Duration(83_000_000, label="end-to-end p99", samples=100_000)
     copy = pickle.loads(pickle.dumps(p99))
     assert (copy, copy.label, copy.samples) == (p99, p99.label, p99.samples)

@@ -1,4 +1,4 @@
-"""Values in words."""
+"""Values as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_loadtest.values.wording import distance, exact, format_value, pair, 
 
 @given(st.sampled_from(["ns", "ratio", "msg/s"]), st.integers(1, 10**9), st.integers(-50, 50))
 def test_a_pair_never_shows_different_values_alike(unit: str, bound: int, off: int) -> None:
-    """However near they are: 50.0 ms > 50.0 ms explains nothing."""
+    """50.0 ms > 50.0 ms would explain nothing."""
     value, limit = (float(bound + off), float(bound)) if unit != "ratio" else ((bound + off) / 10**9, bound / 10**9)
     shown = pair(value, limit, unit)
     assert (shown[0] == shown[1]) == (value == limit)
@@ -29,8 +29,7 @@ def test_a_pair_never_shows_different_values_alike(unit: str, bound: int, off: i
         (5000, "msg/s", "5 000 msg/s"),
     ],
 )
-def test_values_read_as_their_unit(value: float, unit: str, text: str) -> None:
-    """A share is a percentage, a count exact."""
+def test_a_share_is_a_percentage_and_a_count_exact(value: float, unit: str, text: str) -> None:
     assert format_value(value, unit) == text
 
 
@@ -45,23 +44,22 @@ def test_values_read_as_their_unit(value: float, unit: str, text: str) -> None:
         (3, 5, "messages", "2 too few"),
     ],
 )
-def test_the_distance_from_a_bound(value: float, bound: float, unit: str, text: str) -> None:
-    """As a person would say it."""
+def test_the_distance_from_a_bound_is_a_percentage_a_multiple_or_a_number(value: float, bound: float, unit: str, text: str) -> None:
     assert distance(value, bound, unit) == text
 
 
 @given(st.integers(0, 10**15))
 def test_counts_are_exact(count: int) -> None:
-    """Grouped, never rounded."""
+    """They have groups of digits, and no rounding."""
     assert Decimal(exact(count).replace(" ", "")) == count
 
 
 def test_a_run_that_is_only_shorter_is_not_called_scaled() -> None:
-    """×1 would say that nothing is less."""
+    """×1 would mean that nothing is less."""
     assert [scale_word(factor) for factor in (0.01, 1.0, 2)] == ["scaled ×0.01", "shortened", "scaled ×2"]
 
 
-def test_a_version_that_is_not_known_is_said_to_be_not_reported() -> None:
-    """ "MQTT broker unknown" reads as if the broker were."""
+def test_an_unknown_version_is_shown_as_not_reported() -> None:
+    """ "MQTT broker unknown" would read as if the broker were unknown."""
     assert with_version("MQTT broker", "unknown") == "MQTT broker (version not reported)"
     assert with_version("Pulsar", "4.2.4") == "Pulsar 4.2.4"
