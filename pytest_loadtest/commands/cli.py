@@ -110,8 +110,8 @@ def _add_learn(parser: argparse.ArgumentParser) -> None:
 
 
 def _row(text: str) -> str:
-    if text not in (known := shipped_costs()):
-        raise argparse.ArgumentTypeError(f"invalid choice: {text!r} (choose from {', '.join(known)})")
+    if text not in (rows := shipped_costs()):
+        raise argparse.ArgumentTypeError(f"invalid choice: {text!r} (choose from {', '.join(rows)})")
     return text
 
 
@@ -245,7 +245,7 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
 
 
 def _report(options: argparse.Namespace) -> int:
-    _print_line(report.write_report(options.folders, options.output, options.history))
+    _print_line(report.rebuild_report(options.folders, options.output, options.history))
     return OK
 
 

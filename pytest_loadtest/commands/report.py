@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="FILE", type=Path, help="write the report there (default: report.html in the only folder)")
 
 
-def write_report(folders: Sequence[Path], output: Path | None, past: Path | None = None) -> str:
-    """Write the report. :returns: its path and size as text.
+def rebuild_report(folders: Sequence[Path], output: Path | None, past: Path | None = None) -> str:
+    """Write the report again from the stored results. :returns: its path and size as text.
 
     :raises UsageError: a folder has no results, there are several folders and no ``output``, or the file cannot be written.
     """

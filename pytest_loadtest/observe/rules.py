@@ -57,7 +57,7 @@ def _describe_cpu(sampled: Sampled, mask: Mask) -> str:
     if sampled.mean("broker.busiestWanted", mask) >= SATURATED:
         return sampled.thread("broker", sampled.broker, mask)
     used, wanted = sampled.mean("broker.cpu", mask), sampled.mean("broker.wanted", mask)
-    return f"{sampled.broker}'s threads used {used:.2f} cores and wanted {wanted:.2f} of this machine's {sampled.cores}"
+    return f"{sampled.broker}'s threads used {used:.2f} cores and needed {wanted:.2f} of this machine's {sampled.cores}"
 
 
 def _on_disk(sampled: Sampled) -> Mask:
@@ -84,8 +84,8 @@ def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
     if not (sampled.has_value("broker.unread", "broker.stopped") & mask).any():
         return f"{unsent} waited in our sockets because the other side's window was closed; the reason was not sampled"
     stopped = (sampled["broker.stopped"][mask] > 0).any()
-    known = sampled.has_value("broker.cpu") & mask
-    used = f", which used {sampled.mean('broker.cpu', known):.2f} cores" if known.any() else ""
+    with_value = sampled.has_value("broker.cpu") & mask
+    used = f", which used {sampled.mean('broker.cpu', with_value):.2f} cores" if with_value.any() else ""
     did = ", which was stopped by a signal" if stopped else used
     return f"{sampled.most('broker.unread', mask)} were unread at {sampled.broker}{did}; {unsent} more waited in our sockets"
 

@@ -62,7 +62,7 @@ class Telemetry:
         column = self.columns.get(name)
         return np.full(len(self.time), np.nan) if column is None else column
 
-    def knows(self, name: str) -> bool:
+    def has_values(self, name: str) -> bool:
         """Return True if any sample has a number for this column."""
         return bool(np.isfinite(self.column(name)).any())
 

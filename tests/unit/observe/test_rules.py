@@ -38,7 +38,7 @@ def judged(telemetry: Telemetry, **more: Any) -> Bottleneck:
         ),
         (
             {"broker__wanted": 1.8, "broker__cpu": 1.2}, {"broker__wanted": 1.79},
-            "broker CPU", "mosquitto's threads used 1.20 cores and wanted 1.80 of this machine's 2, in 10 of 10 samples",
+            "broker CPU", "mosquitto's threads used 1.20 cores and needed 1.80 of this machine's 2, in 10 of 10 samples",
         ),
         (
             {"broker__unread": QUEUE + 1, "workers__unsent": 2**20}, {"broker__unread": QUEUE},
@@ -147,7 +147,7 @@ def test_all_threads_are_the_evidence_if_the_busiest_is_unknown() -> None:
     found = judged(made_telemetry(broker__busiestWanted=np.nan, broker__wanted=2.0, broker__cpu=1.5))
     assert (found.conclusion, found.evidence) == (
         "broker CPU",
-        "mosquitto's threads used 1.50 cores and wanted 2.00 of this machine's 2, in 10 of 10 samples",
+        "mosquitto's threads used 1.50 cores and needed 2.00 of this machine's 2, in 10 of 10 samples",
     )
 
 
