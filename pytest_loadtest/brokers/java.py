@@ -206,15 +206,15 @@ FIX: Final = "python -m pytest_loadtest doctor --fix"
 class MachineNeed:
     """One thing that brokers of a kind need.
 
-    :param found: the version or path that is present, as text; None: nothing. :param well: it is sufficient.
+    :param value: the version or path that is present, as text; None: nothing. :param ok: it is sufficient.
     :param cost: what does not work without it. :param remedy: the line that helps.
     :param package: the Debian package that has it. :param fetch: gets it; called with a function that takes lines of progress.
     :param jars_of: for jars that Maven fetches, the program that they are for: ``Artemis``.
     """
 
     name: str
-    found: str | None
-    well: bool
+    value: str | None
+    ok: bool
     cost: str
     remedy: str
     package: str = ""
@@ -225,6 +225,6 @@ class MachineNeed:
 def needed_jars(jars: Jars, cached: Sequence[str], cost: str, what: str) -> MachineNeed:
     """Return the need for jars from Maven. :param cached: versions in the cache. :param what: the program that runs from them."""
     return MachineNeed(
-        name=f"{jars.name} jars", found=", ".join(cached) or None, well=jars.version in cached, cost=cost, remedy=FIX,
+        name=f"{jars.name} jars", value=", ".join(cached) or None, ok=jars.version in cached, cost=cost, remedy=FIX,
         fetch=lambda tell: jars.resolve(jars.version, tell), jars_of=what,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.brokers import docker_engine, java
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.brokers.container import recipe_of
-from pytest_loadtest.brokers.java import FIX
+from pytest_loadtest.brokers.java import FIX, MachineNeed
 from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.registry import able, kinds, load_reference
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
-
-    from pytest_loadtest.brokers.java import MachineNeed
 
 
 PACKAGES = {"java": "openjdk-17-jre-headless", "maven": "maven"}
@@ -68,17 +66,6 @@ class Inventory:
     def runs_java(self) -> bool:
         """True if the machine's Java is new enough."""
         return self.java is not None and self.java.major >= java.OLDEST
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inspected:
-    """One row of the table. ``cost``: what does not work without the thing; ``remedy``: how to get it; both empty if nothing is missing."""
-
-    name: str
-    found: str
-    well: bool
-    cost: str = ""
-    remedy: str = ""
 
 
 def take_inventory() -> Inventory:
@@ -135,14 +122,14 @@ def _existing(path: Path) -> Path:
     return path if path.exists() else _existing(path.parent)
 
 
-def inspect(machine: Inventory) -> tuple[Inspected, ...]:
+def inspect(machine: Inventory) -> tuple[MachineNeed, ...]:
     """Return the rows of the table."""
     return (*_broker_rows(machine), *_limit_rows(machine))
 
 
-def _broker_rows(machine: Inventory) -> tuple[Inspected, ...]:
+def _broker_rows(machine: Inventory) -> tuple[MachineNeed, ...]:
     in_java = [need for need in machine.needs if need.jars_of]
-    maven_well = machine.maven is not None or all(need.well for need in in_java)
+    maven_ok = machine.maven is not None or all(need.ok for need in in_java)
     java_costs = ", ".join(f"no {need.jars_of}" for need in in_java) + " and no Spark"
     version = f"{machine.java.major} ({machine.java.path})" if machine.java else None
     docker = machine.docker or machine.docker_missing
@@ -150,21 +137,21 @@ def _broker_rows(machine: Inventory) -> tuple[Inspected, ...]:
     slow_start = "Spark starts in some 20 s instead of 10, in every session"
     return (
         _row("Java", version, machine.runs_java, java_costs, _install("java")),
-        _row("Maven", machine.maven, maven_well, "jars of brokers cannot be fetched", _install("maven")),
-        *(_row(need.name, need.found, need.well, need.cost, need.remedy) for need in machine.needs),
+        _row("Maven", machine.maven, maven_ok, "jars of brokers cannot be fetched", _install("maven")),
+        *machine.needs,
         _row("Spark archive", archive, bool(machine.archive), slow_start, FIX),
         _row("Docker", docker, machine.docker is not None, "no brokers in containers; processes work too", docker_engine.ENGINE_REMEDY),
         *(_image_rows(machine) if machine.docker else ()),
     )
 
 
-def _image_rows(machine: Inventory) -> Iterator[Inspected]:
+def _image_rows(machine: Inventory) -> Iterator[MachineNeed]:
     absent = [image for image in own_images() if image not in machine.images]
     remedy = f"docker pull {' '.join(absent[:1])}, or an image of your own registry: --load-image, target.image"
     yield _row("images", ", ".join(machine.images) or None, not absent, f"the first run pulls {' and '.join(absent)}", remedy)
 
 
-def _limit_rows(machine: Inventory) -> tuple[Inspected, ...]:
+def _limit_rows(machine: Inventory) -> tuple[MachineNeed, ...]:
     memory, disk, files, ports = machine.memory, machine.disk, machine.files, machine.ports
     cache = java.cache_root()
     elsewhere = "a broker elsewhere (--load-target URL)"
@@ -188,19 +175,17 @@ def _install(key: str) -> str:
     return f"apt-get install {PACKAGES[key]}"
 
 
-def _row(name: str, found: str | None, well: bool, cost: str, remedy: str) -> Inspected:
-    shown = found or "not found"
-    return Inspected(name=name, found=shown, well=True) if well else Inspected(name=name, found=shown, well=False, cost=cost, remedy=remedy)
+def _row(name: str, value: str | None, ok: bool, cost: str, remedy: str) -> MachineNeed:
+    return MachineNeed(name=name, value=value, ok=ok, cost=cost, remedy=remedy)
 
 
-def render(rows: tuple[Inspected, ...]) -> str:
+def render(rows: tuple[MachineNeed, ...]) -> str:
     """Return the table as text: mark, thing, value; for a missing thing also its cost and remedy."""
     width = max(len(row.name) for row in rows)
     lines = []
     for row in rows:
-        lines.append(f"{'ok' if row.well else '--'}  {row.name:<{width}}  {row.found}")
-        lines += [f"{'':{width + 6}}costs: {row.cost}"] if row.cost else []
-        lines += [f"{'':{width + 6}}remedy: {row.remedy}"] if row.remedy else []
+        lines.append(f"{'ok' if row.ok else '--'}  {row.name:<{width}}  {row.value or 'not found'}")
+        lines += [] if row.ok else [f"{'':{width + 6}}costs: {row.cost}", f"{'':{width + 6}}remedy: {row.remedy}"]
     return "\n".join(lines)
 
 
@@ -208,7 +193,7 @@ def missing_packages(machine: Inventory) -> tuple[str, ...]:
     """Return the Debian packages that are missing, in the order of the table."""
     installed = {"java": machine.runs_java, "maven": machine.maven is not None}
     missing = [package for key, package in PACKAGES.items() if not installed[key]]
-    return (*missing, *(need.package for need in machine.needs if need.package and not need.well))
+    return (*missing, *(need.package for need in machine.needs if need.package and not need.ok))
 
 
 def fix(machine: Inventory, tell: Callable[[str], None]) -> bool:

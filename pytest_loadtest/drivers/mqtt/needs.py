@@ -26,7 +26,7 @@ def broker_needs(version: str | None, cached: Sequence[str]) -> tuple[MachineNee
     return (
         needed_jars(artemis.JARS, cached, "the first run on driver.broker: artemis fetches 16 MB", "Artemis"),
         MachineNeed(
-            name="mosquitto", found=version, well=version is not None, cost="no MQTT broker as a process",
+            name="mosquitto", value=version, ok=version is not None, cost="no MQTT broker as a process",
             remedy=f"apt-get install {package}", package=package,
         ),
     )  # fmt: skip

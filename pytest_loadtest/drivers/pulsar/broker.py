@@ -254,7 +254,7 @@ def judge_machine(cached: Sequence[str], *, lite: bool) -> tuple[MachineNeed, ..
     cost = "no stand-in for smoke runs without Java"
     return (
         needed_jars(PULSAR, cached, "the first run on Pulsar fetches 240 MB, about a minute", "real Pulsar"),
-        MachineNeed(name="pulsar-lite", found="installed" if lite else None, well=lite, cost=cost, remedy=embedded.REMEDY),
+        MachineNeed(name="pulsar-lite", value="installed" if lite else None, ok=lite, cost=cost, remedy=embedded.REMEDY),
     )
 
 

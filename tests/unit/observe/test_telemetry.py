@@ -25,7 +25,7 @@ def test_an_unknown_value_is_nan() -> None:
     assert len(telemetry) == 3
     np.testing.assert_array_equal(telemetry.column("broker.memory"), [math.nan, 8_478_720, math.nan])
     assert np.isnan(telemetry.column("broker.unread")).all()
-    assert (telemetry.has_values("broker.memory"), telemetry.knows("broker.unread")) == (True, False)
+    assert (telemetry.has_values("broker.memory"), telemetry.has_values("broker.unread")) == (True, False)
 
 
 def test_json_keeps_unknown_values_as_null() -> None:
