@@ -1,1 +1,1 @@
-"""What was observed, and the definitions by which it is counted."""
+"""Measurements of a run, and the definitions by which they are counted."""

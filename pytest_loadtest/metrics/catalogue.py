@@ -1,8 +1,9 @@
-"""The catalogue of metrics: one row for each thing that a run is measured, judged and reported by.
+"""The catalogue of metrics: one row for each quantity by which a run is measured, judged and reported.
 
 Everything that lists metrics iterates over these rows: the grammar of ``slo``, observations, windows, stages, drift and regression, the
-documents and reports of a run, the schemas and the reference tables. A new metric is a row here, its definition in numpy
-(:mod:`pytest_loadtest.metrics.stats`), its definition for Spark's workers (:mod:`pytest_loadtest.pipeline.kernel`), and its test.
+documents and reports of a run, the schemas and the reference tables. A new latency is a row here, its definition in numpy
+(:mod:`pytest_loadtest.metrics.stats`), its definition for Spark's workers (:mod:`pytest_loadtest.pipeline.kernel`), its property in
+:mod:`pytest_loadtest.results.latencies`, and its test.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from enum import Enum
 from typing import Final, Literal
 
 Form = Literal["latency", "rate", "share", "count", "duration", "bytes"]
-"""How a metric is bounded: a latency by its statistics (p99, max, mean, min), anything else by one number.
+"""The way in which a metric is bounded: a latency by its statistics (p99, max, mean, min), any other by one number.
 
 Units: latency and duration ns; rate msg/s, or a share of the rate offered; share 0 to 1; count messages, or a share; bytes B.
 """
 NeverCame = Literal["", "deliveries", "acknowledgements", "sends", "completions"]
-"""What else was due and has no latency, so that percentiles rank over it: missing deliveries, messages without an acknowledgement, dropped
-messages, messages that not every subscription received. Empty: nothing was due beyond what was measured."""
+"""Messages or deliveries that were due and have no latency; percentiles rank over them too (decision 013): missing deliveries, messages
+without an acknowledgement, dropped messages, messages that not every subscription received. Empty: everything due was measured."""
 
 
 class Need(Enum):
-    """What a run must have for a metric to apply to it. The value completes "a run without …"."""
+    """Properties that a run must have for a metric to apply to it. The value completes "a run without …"."""
 
     CONSUMERS = "consumers"
     ACKNOWLEDGEMENTS = "acknowledgements"
@@ -38,21 +39,21 @@ class Need(Enum):
 class Metric:
     """One row of the catalogue.
 
-    :param name: the key in ``slo``; empty for a figure that no objective bounds.
+    :param name: the key in ``slo``; empty if no objective can bound it.
     :param attribute: key of ``Measurements.latencies`` for latencies, field of
         :class:`~pytest_loadtest.metrics.measurements.Counts` for counts; also the name of the fixture's property.
     :param key: in ``results.json``, below ``latencies`` or ``counts``.
     :param label: in sentences and reports: ``end-to-end``. :param row: in a table of latencies, where it differs from the label.
-    :param form: how it is bounded. :param floor: a bound without ``min`` or ``max`` is a lower one.
+    :param floor: a bound without ``min`` or ``max`` is a lower one.
     :param meaning: one sentence for the reference and the schema of profiles.
-    :param needs: without one of these the metric does not apply.
-    :param absent: why a latency has no values, where it has none.
-    :param never_came: what percentiles rank over in addition to the values measured.
-    :param always: reports show it for every run; otherwise only where it was measured. :param exported: continuous integration gets it.
-    :param per_stage: a stage of a run has it. :param per_bucket: a size bucket has it. :param per_topic: a topic has it (latencies).
-    :param per_window: a window has it. :param per_interval: each ten seconds of a run have it, for reports (latencies).
+    :param needs: the metric does not apply to a run without one of these.
+    :param absent: the reason, for messages, why a latency can have no values.
+    :param never_came: the messages or deliveries over which percentiles rank in addition to the values measured.
+    :param always: reports show it for every run; otherwise only if it was measured. :param exported: continuous integration gets it.
+    :param per_stage: it is measured for each stage; likewise ``per_bucket``, and for latencies ``per_topic``.
+    :param per_window: it is measured for each window. :param per_interval: reports show it for each ten seconds (latencies).
     :param drifts: the last tenth can be compared with the first. :param compared: runs are compared by it, with its noise.
-    :param omb: prefix of its fields in OpenMessaging Benchmark's TestResult; empty where there are none.
+    :param omb: prefix of its fields in OpenMessaging Benchmark's TestResult; empty without any.
     """
 
     name: str
@@ -205,8 +206,8 @@ class CountRow:
     """A field of :class:`~pytest_loadtest.metrics.measurements.Counts`.
 
     :param key: in ``results.json`` below ``counts``. :param label: in sentences and reports. :param meaning: for the reference.
-    :param inbound: it counts deliveries, which need a consumer; otherwise messages on their way out. :param part: of the row above it.
-    :param optional: None where it does not apply, or is unknown. :param live: workers report it while load runs.
+    :param inbound: it counts deliveries, which need a consumer; otherwise sent messages. :param part: it is part of the row above.
+    :param optional: it can be None: not applicable, or unknown. :param live: workers report it while load runs.
     :param exported: continuous integration gets it: JUnit, GitLab.
     """
 
@@ -285,10 +286,10 @@ COUNTED: Final = {metric.attribute: metric for metric in CATALOGUE if metric.for
 
 
 def named(**properties: object) -> tuple[str, ...]:
-    """The ``slo`` keys of the metrics with all of these properties: ``named(form="count")``."""
+    """Return the ``slo`` keys of the metrics with all of these properties: ``named(form="count")``."""
     return tuple(name for name, metric in OBJECTIVES.items() if all(getattr(metric, key) == value for key, value in properties.items()))
 
 
 def needing(need: Need) -> tuple[str, ...]:
-    """The ``slo`` keys of the metrics that need this of a run."""
+    """Return the ``slo`` keys of the metrics that need this property of a run."""
     return tuple(name for name, metric in OBJECTIVES.items() if need in metric.needs)

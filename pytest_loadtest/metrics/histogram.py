@@ -1,6 +1,7 @@
-"""Counts per HDR bucket: the index of a value in an HdrHistogram with lowest value 1 ns and three significant digits.
+"""Histograms of latencies: counts per HDR bucket.
 
-The index is ``(shift << 10) + (v >> shift)``, ``shift = max(floor(log2 v) - 10, 0)``.
+The bucket of ``v`` is ``(shift << b) + (v >> shift)`` with ``shift = max(floor(log2 v) - b, 0)``. With ``b`` = 10 that is the counts index
+of an HdrHistogram (hdrhistogram.org) with lowest value 1 ns and three significant digits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Histogram:
     :param index: int64 ``(k,)``, HDR bucket indexes, ascending.
     :param count: int64 ``(k,)``, messages per bucket.
     :param minimum: ns, exact. :param maximum: ns, exact. :param total: sum in ns, exact.
-    :param negative: how many values were below zero (counted as 0 in the buckets: a clock error).
+    :param negative: number of values below zero: clock errors, counted as 0 in the buckets.
     """
 
     index: NDArray[np.int64]
@@ -48,28 +49,28 @@ class Histogram:
         return self.total / self.n
 
     def percentile(self, p: float) -> int:
-        """Nearest rank: the smallest bucket with at least ``ceil(p/100 · n)`` values at or below it, as its midpoint in ns.
+        """Return the nearest rank: the midpoint, ns, of the smallest bucket with at least ``ceil(p/100 · n)`` values at or below it.
 
-        At most 0.05 % from the exact value (half a bucket); never outside [minimum, maximum].
+        It is at most 0.05 % from the exact value (half a bucket) and never outside [minimum, maximum].
         """
         return self.at(rank(p, self.n))
 
     def percentile_of_due(self, p: float, never_came: int) -> float:
-        """The same rank over all that was due: these values, and ``never_came`` that are later than any; inf where it lies among those."""
+        """Return the nearest rank over these values and ``never_came`` later ones; inf if it is one of the latter."""
         at = rank(p, self.n + never_came)
         return self.at(at) if at <= self.n else math.inf
 
     def at(self, at: int) -> int:
-        """The value at this rank, counted from 1, ns."""
+        """Return the value at a rank, counted from 1, ns."""
         index = int(self.index[int(np.searchsorted(np.cumsum(self.count), at))])
         return min(max(_middle(index), self.minimum), self.maximum)
 
     def above(self, bound: float) -> int:
-        """How many values are larger, by the middle of their bucket."""
+        """Return the number of values above the bound, by the midpoint of their bucket."""
         return int(self.count[[_middle(index) > bound for index in self.index.tolist()]].sum())
 
     def without_largest(self, many: int) -> Histogram | None:
-        """What is left without that many of the largest values, each taken for the middle of its bucket; None when nothing is."""
+        """Return the histogram without that many of the largest values, each counted as the midpoint of its bucket; None if none remain."""
         if many >= self.n:
             return None
         left = self.count - np.diff(np.minimum(np.cumsum(self.count[::-1]), many), prepend=0)[::-1]
@@ -81,7 +82,8 @@ class Histogram:
 
 
 def rank(p: float, n: int) -> int:
-    """Which of ``n`` values in order, counted from 1, the percentile is: ⌈p·n⌉."""
+    """Return the rank of a percentile among ``n`` values, counted from 1: ⌈p·n⌉."""
+    # Float error must not lift a product that is whole in decimals to the next rank: 99.9 % of 1000 is 999.
     return max(1, math.ceil(p / 100 * n - 1e-9))
 
 
@@ -91,46 +93,43 @@ def _middle(index: int) -> int:
 
 
 def bucket_bounds(index: int, sub_bits: int = SUB_BITS) -> tuple[int, int]:
-    """Lowest value and width of an HDR bucket, ns."""
+    """Return the lowest value and the width of an HDR bucket, ns."""
     shift = max((index >> sub_bits) - 1, 0)
     return (index - (shift << sub_bits)) << shift, 1 << shift
 
 
-# HDR buckets with numpy: the bucket of a value, histograms by counting, and their sum.
-#
-# The bucket of ``v`` is ``(shift << b) + (v >> shift)`` with ``shift = max(floor(log2 v) - b, 0)``. With ``b`` = 10 that is the counts
-# index of an HdrHistogram (hdrhistogram.org) with lowest value 1 and three significant digits. Counting indexes is two hundred times as
-# fast as recording values one by one, and drops no value that is out of range.
+# Counting indexes with numpy is two hundred times as fast as recording values one by one in an HdrHistogram, and drops no value that is out
+# of its range.
 
-HALF = 20  # where sums are split in two, so that no 64-bit sum of nanoseconds overflows
+# The bit at which sums are split in two, so that no 64-bit sum of nanoseconds overflows.
+HALF = 20
 
 
 def hdr_index(values: NDArray[np.int64], sub_bits: int = SUB_BITS) -> NDArray[np.int64]:
-    """The HDR bucket of each value (int64 in, int64 out); values below zero fall into bucket 0.
-
-    A value that float64 rounds up to a power of two lies in the last bucket below it, and both shifts give that bucket the same index.
-    """
+    """Return the HDR bucket of each value (int64 in, int64 out); values below zero fall into bucket 0."""
     floored = np.maximum(values, 0)
-    exponent = (floored.astype(np.float64).view(np.int64) >> 52) - 1023  # of a float64; far below zero for 0
+    # The exponent bits of a float64 are floor(log2), far below zero for 0. A value that float64 rounds up to a power of two lies in the
+    # last bucket below it; the shifts on both sides give that bucket the same index, so rounding is harmless.
+    exponent = (floored.astype(np.float64).view(np.int64) >> 52) - 1023
     shift = np.maximum(exponent - sub_bits, 0)
     index: NDArray[np.int64] = (shift << sub_bits) + (floored >> shift)
     return index
 
 
 def midpoint(index: NDArray[np.int64], sub_bits: int = SUB_BITS) -> NDArray[np.int64]:
-    """The value that stands for each bucket: its middle, rounded down."""
+    """Return the middle of each bucket, rounded down."""
     shift = np.maximum((index >> sub_bits) - 1, 0)
     middle: NDArray[np.int64] = ((index - (shift << sub_bits)) << shift) + ((1 << shift) >> 1)
     return middle
 
 
 def exact_total(values: NDArray[np.int64]) -> int:
-    """The sum as a Python integer, exact where an int64 sum would wrap around."""
+    """Return the sum as a Python integer: exact even if an int64 sum would overflow."""
     return join_total(int((values >> HALF).sum()), int((values & ((1 << HALF) - 1)).sum()))
 
 
 def join_total(high: int, low: int) -> int:
-    """The sum of values from the sums of their two halves, ``v >> HALF`` and the bits below."""
+    """Return the sum of values from the sums of their two halves, ``v >> HALF`` and the bits below."""
     return (high << HALF) + low
 
 
@@ -151,14 +150,14 @@ def histogram(values: NDArray[np.int64]) -> Histogram | None:
 
 
 def document(histogram: Histogram) -> dict[str, Any]:
-    """As JSON has it; :func:`of_document` reads it."""
+    """Return the histogram as JSON values, which :func:`of_document` reads."""
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(histogram).items()}
 
 
 def of_document(document: Mapping[str, Any]) -> Histogram:
-    """What :func:`document` made of it.
+    """Return the histogram from the values of :func:`document`.
 
-    :raises KeyError, TypeError, ValueError: it is something else.
+    :raises KeyError, TypeError, ValueError: they are not a histogram's.
     """
     index, count = (np.array(document[name], np.int64) for name in ("index", "count"))
     minimum, maximum, total, negative = (int(document[name]) for name in ("minimum", "maximum", "total", "negative"))
@@ -166,7 +165,7 @@ def of_document(document: Mapping[str, Any]) -> Histogram:
 
 
 def merge(histograms: Iterable[Histogram | None]) -> Histogram | None:
-    """The histogram of all the values together; None when no part has any."""
+    """Return the histogram of all values together; None if no part has any."""
     parts = [part for part in histograms if part is not None]
     if not parts:
         return None

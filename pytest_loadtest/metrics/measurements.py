@@ -1,4 +1,4 @@
-"""What was observed in one run, with counts, or an explicit nothing.
+"""The measurements of one run.
 
 None always means "not measured" or "not applicable", never zero.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 CustomValue = Duration | Rate | float | None
-"""None: there is nothing to tell."""
+"""The value of a user's own metric; None: no value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +34,11 @@ class Counts:
     """Messages of the measured phase. Deliveries (received, lost, duplicates, out of order) are summed over subscriptions.
 
     offered = sent + dropped; sent = acked + failed + unknown; expected deliveries = acked × subscriptions = received_acked + lost.
-    ``sent_in_time`` were handed over before the measured phase ended. ``received`` counts first copies. The client sent ``resent`` messages
-    again after a lost connection; of the duplicates, ``duplicates_of_resent`` are copies of those messages.
-    ``out_of_order`` is None where order is not applicable, ``foreign`` where nobody knows when such messages came: in a stage.
-    ``corrupt_heads`` of the corrupt ones had a damaged head, so when they came is not known: at any time of the run, the warm-up included.
-    ``out_of_due_order`` counts first copies before which their consumer had one that is due more than a tick later; None where none is
-    delayed.
+    ``sent_in_time`` messages were sent before the measured phase ended. ``received`` counts first copies. The client sent ``resent``
+    messages again after a lost connection; ``duplicates_of_resent`` duplicates are copies of those messages.
+    ``out_of_order`` is None if order is not applicable; ``foreign`` is None in a stage, because the time of foreign messages is unknown.
+    ``corrupt_heads`` of the corrupt messages had a damaged head, so their time is unknown too: any time of the run, warm-up included.
+    ``out_of_due_order`` counts first copies that came after one due more than a tick later at the same consumer; None without delays.
     """
 
     offered: int
@@ -82,12 +81,11 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Per second of the measured phase (and its drain), one entry a second; times in ns, NaN where nothing was measured.
+    """Columns with one entry for each second of the measured phase and its drain; times in ns, NaN if nothing was measured.
 
-    ``missing`` is what subscriptions should have of the messages intended in that second, acked × subscriptions, less the copies that came:
-    above zero something is lost, below zero something came twice, or came and was never acked. None where nothing subscribes, or
-    others send. ``blocked`` is ns before the target's full window, summed over the messages handed over in that second; None where
-    nobody sends.
+    ``missing`` is acked × subscriptions less all copies, of the messages intended in that second. Above zero, deliveries are lost; below
+    zero, messages came twice, or came without being acknowledged. None without subscriptions, or if others send. ``blocked`` is the time
+    before the target's full window, summed over the messages sent in that second; None if the run sends nothing.
     """
 
     offered: NDArray[np.int64]
@@ -109,11 +107,11 @@ class Series:
         latency: NDArray[np.float64],
         subscriptions: int,
     ) -> Series:
-        """Bring the columns to one length: the planned seconds, or as long as anything happened.
+        """Pad all columns to one length: the planned seconds, or more if there are later counts.
 
-        :param planned: number of seconds. :param counted: offered, sent, acked, received; ns blocked; acked and copies by the second of
-            their intended time: each by second from 0.
-        :param seconds: ``(k,)``, seconds that have latencies. :param latency: ``(k, 3)``, their p50, p99 and maximum in ns.
+        :param planned: number of seconds. :param counted: columns by second from 0: offered, sent, acked, received; ns blocked; acked and
+            copies by the second of their intended time.
+        :param seconds: ``(k,)``, seconds with latencies. :param latency: ``(k, 3)``, their p50, p99 and maximum in ns.
         """
         length = max(planned, int(seconds.max(initial=-1)) + 1, *map(len, counted))
         offered, sent, acked, received, blocked, kept, came = (np.pad(column, (0, length - len(column))) for column in counted)
@@ -128,20 +126,20 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """A backlog built while consumers stood still, then read while producers went on, as the workers' reports showed it twice a second.
+    """A backlog that was built while consumers were paused and then read while producers continued, by the workers' reports twice a second.
 
-    :param size_messages: deliveries that were waiting when consumers resumed, summed over subscriptions. :param size_bytes: the same in
-        payload bytes. :param build: ns from the pause until the size was reached.
-    :param drain: ns from the resumption until the backlog was down to what ``backlogDrainRatio`` leaves, or until
-        ``backlogDrainTimeout``. :param drained: it came down that far in time. Both are None if second copies leave open when it did.
-    :param left: deliveries that still waited then; None if there were second copies.
-    :param allowed: that may be left of a backlog that counts as drained.
-    :param drain_rate: deliveries per second during the drain; None if there were second copies.
-    :param publish_during_drain: acked − intended of the messages due meanwhile; None where acknowledgement is not applicable, nothing was
-        acked, or it is open when the drain ended.
-    :param between: where that is open: ns from the resumption until it may have ended first, and until it had ended for certain, None if
-        that was not seen while load went on. :param uncounted: copies that leave it open: second ones, damaged ones, those of another
-        topic, and those of messages without acknowledgement.
+    :param size_messages: deliveries waiting when consumers resumed, summed over subscriptions. :param size_bytes: their payload bytes.
+    :param build: ns from the pause until the size was reached.
+    :param drain: ns from the resumption until only the share ``backlogDrainRatio`` was left, or until ``backlogDrainTimeout``.
+    :param drained: that share was reached in time. Both are None if second copies make the end of the drain uncertain.
+    :param left: deliveries still waiting then; None with second copies.
+    :param allowed: deliveries that may be left of a backlog that counts as drained.
+    :param drain_rate: deliveries per second during the drain; None with second copies.
+    :param publish_during_drain: acked − intended of the messages due during the drain; None if acknowledgement is not applicable, nothing
+        was acked, or the end of the drain is uncertain.
+    :param between: the earliest and the latest possible end of an uncertain drain, ns from the resumption; the latter is None if it was not
+        seen during the load. :param uncounted: copies that make it uncertain: second ones, damaged ones, those of another topic, and those
+        of messages without acknowledgement.
     """
 
     size_messages: int
@@ -159,7 +157,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """A range of messages that a subscription should have got and did not: ``first..last`` inclusive."""
+    """A range of lost messages, ``first`` to ``last`` inclusive, of a stream to a subscription."""
 
     topic: int
     subscription: int
@@ -170,25 +168,25 @@ class Lost:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """Everything observed in one measured phase.
+    """All measurements of one measured phase.
 
-    :param duration: ns, the measured phase as planned. :param rate: offered msg/s. :param subscriptions: per topic.
+    :param duration: of the measured phase as planned, ns. :param rate: offered msg/s. :param subscriptions: per topic.
     :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``, ``end_to_end``, ``send_delay`` …;
         :mod:`pytest_loadtest.metrics.stats` defines each. A kind without values, or that does not apply to the run, is missing.
     :param blocked: ns, summed over messages. :param intervals: the latencies of each ten seconds, where there is more than one.
-    :param over_time: end-to-end latencies by the second; None when nothing was received.
-    :param windows: in which objectives must hold; None where none are asked for, or the phase is shorter than one. :param tenths: the first
-        and the last of the phase; None where no drift is asked for, or the phase is shorter than ten seconds.
-    :param custom: what users' own ``pytest_loadtest_aggregate`` returned, by name.
+    :param over_time: end-to-end latencies by second; None if nothing was received.
+    :param windows: the windows for objectives; None without such objectives, or if the phase is shorter than one. :param tenths: the first
+        and the last tenth; None without objectives on drift, or if the phase is shorter than ten seconds.
+    :param custom: the metrics that users' own ``pytest_loadtest_aggregate`` returned, by name.
     :param broadcasts: each message went to 64 subscriptions or more, of one consumer each.
     :param clocks: the error of each other host's times; empty if all workers ran on the controller's host.
-    :param opening: how connections came up that were paced, or are all that there is; None of others.
-    :param delayed_index: what the broker says of its index of delayed messages; None where nobody asked it.
-    :param forgotten: connections of MQTT producers that came up again at a broker which had forgotten their session; None: unknown.
-    :param silent: topics and streams of which nothing arrived; None where that is unknown or not applicable.
-    :param lost: ranges, at most 10 000 of them; ``counts.lost`` is exact.
-    :param checksum: payloads ended in one, so that damage anywhere shows; without it only heads and sizes tell.
-    :param backlog: None where none was built and its drain seen.
+    :param opening: the opening of connections, if it was paced or the run has nothing else.
+    :param delayed_index: size of the broker's index of delayed messages; None if the broker was not asked.
+    :param forgotten: reconnections of MQTT producers to a broker that had forgotten their session; None: unknown.
+    :param silent: topics and streams of which nothing arrived; None if unknown or not applicable.
+    :param lost: ranges of lost messages, at most 10 000; ``counts.lost`` is exact.
+    :param checksum: payloads ended in a checksum, so that any damage is detected; otherwise only damage of heads and sizes is.
+    :param backlog: None unless a backlog was built and its drain seen.
     """
 
     duration: int
@@ -227,13 +225,13 @@ class Measurements:
 
     @property
     def throughput(self) -> float:
-        """Delivered msg/s, per subscription: deliveries with a copy within the measured phase, moved by the median latency."""
+        """Delivered msg/s, per subscription: deliveries with a copy within the measured phase, shifted by the median latency."""
         deliveries = self.counts.received_in_time / max(self.subscriptions, 1)
         return deliveries / (self.duration / 1e9)
 
     @property
     def publish_rate(self) -> float:
-        """Messages handed over in time, per second."""
+        """Messages sent in time, per second."""
         return self.counts.sent_in_time / (self.duration / 1e9)
 
     def never_came(self, kind: str, part: Breakdown | None = None) -> int:
@@ -256,14 +254,11 @@ class Measurements:
         return 0
 
 
-# What a broker says of the memory that its index of delayed messages takes.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedIndex:
-    """The look at which most messages were delayed, over all topics and subscriptions of the run.
+    """The broker's index of delayed messages when it was largest, over all topics and subscriptions of the run.
 
-    :param bytes: of the index, as the broker counts them. :param messages: in it; a message counts once for each subscription.
+    :param bytes: its size, as the broker counts it. :param messages: its entries; a message counts once for each subscription.
     """
 
     bytes: int
@@ -271,5 +266,5 @@ class DelayedIndex:
 
     @property
     def bytes_per_message(self) -> float:
-        """Of one message and subscription."""
+        """Bytes for one message and subscription."""
         return self.bytes / self.messages

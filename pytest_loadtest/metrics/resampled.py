@@ -1,13 +1,13 @@
-"""How far a figure of one run can be trusted: its standard error, from the run's own course.
+"""The standard error of a figure of one run, estimated from the run itself.
 
-Messages of one moment fare alike (they stand in one queue), so not messages but blocks of time are drawn: the run is cut into blocks of a
-tenth of it, of 2 s to 5 s, and the bootstrap (``scipy.stats.bootstrap``) draws as many of them as there are, with repetition, again and
-again. How much the logarithm of the figure varies over these draws is its standard error; of few blocks it is too small by √(1 − 1/n),
-which is put right.
+Messages close in time have similar latencies, because they wait in the same queue. So blocks of time are resampled, not messages: the run
+is cut into blocks of a tenth of it, of 2 s to 5 s, and the bootstrap (``scipy.stats.bootstrap``) repeatedly draws as many of them as there
+are, with replacement. The standard error is the deviation of the logarithm of the figure over these draws; for few blocks it is too small
+by √(1 − 1/n), which is corrected.
 
-Two runs are compared by the ratio of their figures. Its interval is Welch's, of the two logarithms: Student's t with the degrees of freedom
-that so many blocks have. It covers what changes *within* a run. What differs from run to run and stays for all of it (where the system
-placed a process, what a neighbour does) is in no single run, and in no interval here.
+Two runs are compared by the ratio of their figures. Its interval is Welch's for the two logarithms: Student's t with the degrees of freedom
+of so many blocks. It covers variation *within* a run. A difference between runs that lasts for a whole run (the placement of a process,
+another tenant of the host) is not visible in a single run, and not part of any interval here.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
     Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
+# Blocks are longer than the queues and stalls that make neighbouring seconds alike; benchmarks/regression_power.py compares other lengths.
 SHORTEST, LONGEST = 2 * SECOND, 5 * SECOND
-"""Blocks are longer than the queues and stalls that make neighbouring seconds alike; ``benchmarks/regression_power.py`` tries others."""
+# The fewest blocks for an estimate, which are 20 s.
 FEWEST: Final = 10
-"""Blocks of a run from which anything is told: 20 s."""
+# The most blocks of a long run; more would cost time and add nothing.
 MOST: Final = 200
-"""Blocks of a long run; its seconds are put together to so many."""
 RESAMPLES: Final = 1000
+# The confidence level of all intervals.
 LEVEL: Final = 0.95
-"""Of all intervals."""
-NONE: Final = 1e-20
-"""A variance of logarithms that is rounding alone."""
+# A smaller variance of logarithms is rounding alone.
+NEGLIGIBLE: Final = 1e-20
 
 
 class Estimate(NamedTuple):
-    """A figure, above 0. :param error: standard error of its natural logarithm. :param blocks: it rests on so many."""
+    """A figure above 0. :param error: standard error of its natural logarithm. :param blocks: the number of blocks it is estimated from."""
 
     value: float
     error: float
@@ -59,28 +59,28 @@ class RelativeChange(NamedTuple):
 
 
 def latency_errors(
-    blocks: Sequence[Mapping[int, int] | None], block: int, wanted: Sequence[float], never_came: int = 0
+    blocks: Sequence[Mapping[int, int] | None], block: int, percentiles: Sequence[float], never_came: int = 0
 ) -> tuple[list[float | None], int]:
-    """Standard errors of the logarithms of percentiles, and on how many blocks they rest; None where one is not known.
+    """Return the standard errors of the logarithms of percentiles (None if unknown), and the number of blocks they are estimated from.
 
-    :param blocks: counts by HDR bucket of seven bits, of the messages intended in each; None where there are none. :param block: ns.
+    :param blocks: counts by HDR bucket of seven bits, of the messages intended in each; None without any. :param block: its length, ns.
     :param never_came: messages later than any, see :meth:`~pytest_loadtest.metrics.histogram.Histogram.percentile_of_due`.
     """
     size = _size(len(blocks), block)
     whole = len(blocks) // size
     index = np.array(sorted({at for counts in blocks for at in counts or ()}), np.int64)
     if whole < FEWEST or not len(index):
-        return [None] * len(wanted), whole
+        return [None] * len(percentiles), whole
     table, place = np.zeros((whole, len(index))), {at: i for i, at in enumerate(index.tolist())}
     for number, counts in enumerate(blocks[: whole * size]):
         for at, count in (counts or {}).items():
             table[number // size, place[at]] += count
     middles = np.log(np.maximum(midpoint(index, SERIES_BITS), 1))
-    return _errors(partial(_percentiles, table, middles, wanted, never_came), whole), whole
+    return _errors(partial(_percentiles, table, middles, percentiles, never_came), whole), whole
 
 
 def rate_error(per_second: Sequence[int]) -> tuple[float | None, int]:
-    """Standard error of the logarithm of a rate, from what came in each second, and on how many blocks it rests."""
+    """Return the standard error of the logarithm of a rate, and the number of blocks it is estimated from. :param per_second: counts."""
     size = _size(len(per_second), SECOND)
     whole = len(per_second) // size
     if whole < FEWEST:
@@ -90,13 +90,13 @@ def rate_error(per_second: Sequence[int]) -> tuple[float | None, int]:
 
 
 def between(baseline: Estimate, now: Estimate) -> RelativeChange:
-    """The relative change of a figure from one run to another."""
+    """Return the relative change of a figure from one run to another."""
     from scipy import stats
 
     change = math.log(now.value / baseline.value)
     own, other = (one.error**2 * one.blocks / (one.blocks - 1) for one in (baseline, now))
     variance = own + other
-    if variance < NONE:
+    if variance < NEGLIGIBLE:
         return RelativeChange(math.expm1(change), math.expm1(change), math.expm1(change))
     freedom = variance**2 / (own**2 / (baseline.blocks - 1) + other**2 / (now.blocks - 1))
     half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(variance)
@@ -104,21 +104,24 @@ def between(baseline: Estimate, now: Estimate) -> RelativeChange:
 
 
 def _grown(logarithm: float) -> float:
-    return math.expm1(min(logarithm, 700.0))  # what is beyond is no number, and no answer either
+    return math.expm1(min(logarithm, 700.0))  # beyond, a float overflows
 
 
 def length(duration: int) -> int:
-    """Of the blocks that are drawn of a run, ns: whole seconds. :param duration: of its measured phase, ns."""
+    """Return the length of the blocks of a run, ns, whole seconds. :param duration: of its measured phase, ns."""
     return min(max(duration // FEWEST // SECOND * SECOND, SHORTEST), LONGEST)
 
 
 def _size(many: int, block: int) -> int:
-    """How many of the given blocks make one that is drawn."""
+    """Return the number of the given blocks that form one block for resampling."""
     return max(-(-length(many * block) // block), -(-many // MOST))
 
 
 def _errors(statistic: Statistic, blocks: int) -> list[float | None]:
-    """:param statistic: of how often each block was drawn, ``(draws, blocks)``; its logarithms are ``(figures, draws)``."""
+    """Return the standard error of each figure.
+
+    :param statistic: returns logarithms ``(figures, draws)`` for the number of times that each block was drawn, ``(draws, blocks)``.
+    """
     from scipy import stats
 
     def of(drawn: NDArray[np.int64], axis: int = -1) -> NDArray[np.float64]:
@@ -126,25 +129,25 @@ def _errors(statistic: Statistic, blocks: int) -> list[float | None]:
         return statistic(np.array([np.bincount(row, minlength=blocks) for row in rows], np.float64))
 
     with np.errstate(invalid="ignore"):
-        found = stats.bootstrap(
+        drawn = stats.bootstrap(
             (np.arange(blocks),), of, vectorized=True, axis=-1, n_resamples=RESAMPLES, batch=RESAMPLES // 4, method="percentile",
             rng=np.random.default_rng(0),
         )  # fmt: skip
-    return [float(error) if math.isfinite(error) else None for error in np.atleast_1d(found.standard_error)]
+    return [float(error) if math.isfinite(error) else None for error in np.atleast_1d(drawn.standard_error)]
 
 
 def _percentiles(
-    table: NDArray[np.float64], middles: NDArray[np.float64], wanted: Sequence[float], never_came: int, drawn: NDArray[np.float64]
+    table: NDArray[np.float64], middles: NDArray[np.float64], percentiles: Sequence[float], never_came: int, drawn: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Nearest ranks over what was drawn and what never came; inf where a rank lies among the latter."""
+    """Return nearest ranks over the drawn latencies and those that never came; inf if a rank is one of the latter."""
     below = np.cumsum(drawn @ table, axis=1)
-    found = np.full((len(wanted), len(drawn)), np.inf)
-    for row, percentile in zip(found, wanted, strict=True):
+    figures = np.full((len(percentiles), len(drawn)), np.inf)
+    for row, percentile in zip(figures, percentiles, strict=True):
         rank = np.maximum(np.ceil(percentile / 100 * (below[:, -1] + never_came) - 1e-9), 1)
         reached = below >= rank[:, None]
         at, known = reached.argmax(axis=1), reached[:, -1]
         row[known] = middles[at[known]]
-    return found
+    return figures
 
 
 def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,10 +1,10 @@
-"""What happened by the second, and the latencies of the messages that were due in each.
+"""Series by second: messages offered, sent, acknowledged and received, and latencies.
 
-Seconds are whole ones since the start; what has an earlier time counts in second 0. A message is offered in the second of its intended
-time; sent, acked and received (every copy) in the seconds in which that happened; the end-to-end latency of a first copy belongs to the
-second of its *intended* time, so that a stall shows where it began. What is missing goes by the intended time too, of both sides:
-acknowledged messages, once for each subscription, less copies, all of them. The two percentiles of a
-second come from HDR buckets with seven bits (at most 0.4 % off), nearest rank, within that second's exact minimum and maximum.
+Seconds are whole seconds since the start; earlier times count in second 0. A message is offered in the second of its intended time; sent,
+acknowledged and received (every copy) in the seconds in which that happened. The end-to-end latency of a first copy belongs to the second
+of its *intended* time, so that a stall is visible where it began. Missing deliveries are counted by intended time too: acknowledged
+messages times subscriptions, less all copies. The two percentiles of a second come from HDR buckets of seven bits (at most 0.4 % off), as
+nearest ranks within that second's exact minimum and maximum.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ SERIES_PERCENTILES: Final = (50, 99)
 
 
 def by_second(sent: Columns, out: Columns, acked: Columns, received: tuple[Columns, Columns], run: Expected) -> Series:
-    """The series of a run, of one value a message or copy.
+    """Return the series of a run. All columns are int64, times in ns.
 
-    :param sent: those that were due (int64 ``intended``, ns, as all times here). :param out: those handed over (``sent``, ``blocked``).
-    :param acked: those acknowledged (``intended``, ``acked``). :param received: all copies, and the first one of each delivery (both
-        ``intended``, ``received``).
+    :param sent: messages due (``intended``). :param out: messages sent (``sent``, ``blocked``). :param acked: messages acknowledged
+        (``intended``, ``acked``). :param received: all copies, and the first one of each delivery (both ``intended``, ``received``).
     """
     copies, first = received
     second = run.seconds(first["intended"])
@@ -56,7 +55,7 @@ def by_second(sent: Columns, out: Columns, acked: Columns, received: tuple[Colum
 
 
 def by_second_and_bucket(first: Columns, run: Expected) -> OverTime | None:
-    """Their end-to-end latencies. :param first: the first copy of each delivery (``intended``, ``received``)."""
+    """Return end-to-end latencies by second. :param first: the first copy of each delivery (``intended``, ``received``)."""
     return over_time(run.seconds(first["intended"]), hdr_index(first["received"] - first["intended"], SERIES_BITS))
 
 
@@ -67,19 +66,17 @@ def _one_second(latency: NDArray[np.int64]) -> list[float]:
     return [*np.clip(middles, latency.min(), latency.max()).tolist(), float(latency.max())]
 
 
-# How a load comes through something that was done to its target: how long nobody could publish, and when all was as before.
-
+# After this time without a slow message, ns, a stream has recovered: a later slow message has another cause.
 QUIET: Final = SECOND
-"""ns without a slow message, after which a stream is as before: what is slow later has another reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Times in ns.
+    """The recovery of a load after a disturbance of its target; times in ns.
 
-    :param pause: the longest that a stream went without an answer, from the disturbance on; None where none was answered after it.
-    :param recovered: from the disturbance until, of the stream that took longest, the last message arrived that was slower than all before
-        it; 0 where none was. None where nothing had arrived before, so that nobody knows what is usual.
+    :param pause: the longest time of a stream without an answer, from the disturbance on; None if no message was answered after it.
+    :param recovered: the time from the disturbance until the arrival of the last message that was slower than all before it, in the stream
+        that took longest; 0 without such a message. None if nothing had arrived before, so that the usual latency is unknown.
     """
 
     pause: int | None
@@ -87,9 +84,9 @@ class Recovery:
 
 
 def recovery(at: int, answered: tuple[Column, Column], arrived: tuple[Column, Column, Column]) -> Recovery:
-    """What came of a disturbance.
+    """Return the recovery after a disturbance.
 
-    :param at: ns, its instant. :param answered: stream and ``acked`` of every answer.
+    :param at: its instant, ns. :param answered: stream and ``acked`` of every answer.
     :param arrived: stream, ``intended`` and ``received`` of the first copy of each delivery.
     """
     stream, intended, received = arrived
@@ -102,24 +99,24 @@ def recovery(at: int, answered: tuple[Column, Column], arrived: tuple[Column, Co
 
 
 def is_first(subscription: NDArray[np.integer[Any]], stream: NDArray[np.integer[Any]], seq: Column, received: Column) -> NDArray[np.bool_]:
-    """Which copies are the first of their delivery: what came again after a restart says nothing of how slow messages are."""
+    """Return a mask of the copies that are the first of their delivery: copies sent again after a restart are not slow messages."""
     order = np.lexsort((received, seq, stream, subscription))
     again = np.ones(max(len(order) - 1, 0), np.bool_)
     for column in (subscription, stream, seq):
         ordered = column[order]
         again &= ordered[1:] == ordered[:-1]
-    found = np.ones(len(order), np.bool_)
-    found[order[1:][again]] = False
-    return found
+    mask = np.ones(len(order), np.bool_)
+    mask[order[1:][again]] = False
+    return mask
 
 
 def _end(times: Column) -> int:
-    """Of the first stretch of slow messages."""
+    """Return the end of the first group of slow messages."""
     return int(times[np.append(np.diff(times) > QUIET, True).argmax()])
 
 
 def _pause(at: int, stream: Column, acked: Column) -> int | None:
-    """The longest time between two answers of a stream of which the second came after ``at``."""
+    """Return the longest time between two answers of a stream, the second of which came after ``at``."""
     order = np.lexsort((acked, stream))
     times, same = acked[order], np.diff(stream[order]) == 0
     gaps = np.diff(times)[same & (times[1:] >= at)]

@@ -1,4 +1,4 @@
-"""Times that may lie on both sides of an instant: how late, and how early. Two histograms, so that each side keeps its three digits."""
+"""Times on both sides of an instant: late or early. There is a histogram for each side, so that each keeps its three digits."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ SIDES: Final = ("lateness", "earliness")
 
 @dataclass(frozen=True, kw_only=True)
 class Lateness:
-    """received − due of each delivery's first copy; below zero where it came early.
+    """received − due of each delivery's first copy; below zero if it came early.
 
-    :param early: due − received of those that came before. :param late: received − due of the others. None where there are none.
+    :param early: due − received of the early ones. :param late: received − due of the others. None without any.
     """
 
     early: Histogram | None
     late: Histogram | None
 
-    negative = 0  # early is no error of a clock
+    # Histogram.negative counts clock errors; an early delivery is none.
+    negative = 0
 
     @property
     def n(self) -> int:
@@ -55,22 +56,22 @@ class Lateness:
         return self.total / self.n
 
     def percentile(self, p: float) -> int:
-        """As :meth:`Histogram.percentile`."""
+        """Return the nearest rank, see :meth:`Histogram.percentile`."""
         return self._at(rank(p, self.n))
 
     def percentile_of_due(self, p: float, never_came: int) -> float:
-        """As :meth:`Histogram.percentile_of_due`."""
+        """Return the nearest rank over all due, see :meth:`Histogram.percentile_of_due`."""
         at = rank(p, self.n + never_came)
         return self._at(at) if at <= self.n else math.inf
 
     def _at(self, at: int) -> int:
-        """The earliest first."""
+        # Ranks begin with the earliest value, which is the largest one of its side.
         early = _count(self.early)
         return -_some(self.early).at(early + 1 - at) if at <= early else _some(self.late).at(at - early)
 
     @property
     def earliness(self) -> Histogram:
-        """How early each first copy came; zero of those that came in time or later."""
+        """due − received of each first copy, 0 if it was not early."""
         late, early = _count(self.late), self.early
         if early is None:
             return Histogram(index=np.zeros(1, np.int64), count=np.array([late]), minimum=0, maximum=0, total=0)

@@ -1,6 +1,6 @@
-"""Silence: subscriptions that got nothing of a topic, and streams of which nothing arrived, though messages were due.
+"""Silent subscriptions of topics, and silent streams: messages were due and none arrived.
 
-A dead topic of many is a small share of all messages, so no bound on a share shows it.
+One dead topic among many is a small share of all messages, so no bound on a share detects it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.metrics.expected import Expected
 
+# Silent pairs, and silent streams, that are listed; their counts are exact.
 NAMED: Final = 10
-"""Silent pairs, and silent streams, that are listed; their counts are exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silent:
-    """Pairs of a topic and a subscription, and streams, that had messages due in the measured phase and of which none was delivered.
+    """Pairs of a topic and a subscription, and streams, with messages due in the measured phase of which none was delivered.
 
-    Due is what was offered, whether or not it was sent. Where nothing subscribes there are no pairs, and a stream is silent when none of
-    its messages was acknowledged.
+    Offered messages are due, sent or not. Without subscriptions there are no pairs, and a stream is silent if none of its messages was
+    acknowledged.
 
-    :param pairs: silent ones. :param pairs_due: all that had messages due. :param streams: and :param streams_due: the same of streams.
-    :param first_pairs: topic and subscription of the first silent pairs, in this order. :param first_streams: stream and topic of the
-        first silent streams. Each has :data:`NAMED` at most.
+    :param pairs: number of silent pairs. :param pairs_due: of pairs with messages due. :param streams: and :param streams_due: likewise.
+    :param first_pairs: topic and subscription of the first silent pairs, at most :data:`NAMED`. :param first_streams: stream and topic of
+        the first silent streams, likewise.
     """
 
     pairs: int
@@ -50,10 +50,10 @@ class Silent:
 
 
 def silence(run: Expected, heard: NDArray[np.bool_], arrived: NDArray[np.bool_]) -> Silent | None:
-    """Count what was silent in a run; None where nothing could tell: nothing subscribes, and acknowledgement is not applicable.
+    """Count silent pairs and streams; None if nothing subscribes and acknowledgement is not applicable.
 
-    :param heard: ``(subscriptions, topics)``, where a subscription got a message of a topic. :param arrived: ``(P,)``, streams of which
-        a message was delivered or, where nothing subscribes, acknowledged.
+    :param heard: ``(subscriptions, topics)``, the subscription received a message of the topic. :param arrived: ``(P,)``, a message of the
+        stream was delivered or, without subscriptions, acknowledged.
     """
     if not run.subscriptions and not run.publish_acks:
         return None
@@ -68,20 +68,20 @@ def silence(run: Expected, heard: NDArray[np.bool_], arrived: NDArray[np.bool_])
         pairs_due=int(np.count_nonzero(due)) * run.subscriptions,
         streams=len(streams),
         streams_due=int(np.count_nonzero(offered)),
-        first_pairs=tuple((one // run.subscriptions, one % run.subscriptions) for one in first.tolist()),
+        first_pairs=tuple(divmod(pair, run.subscriptions) for pair in first.tolist()),
         first_streams=tuple((stream, int(run.stream_topics[stream])) for stream in streams[:NAMED].tolist()),
     )
 
 
 def heard_of(run: Expected, subscription: NDArray[np.int64], topic: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mark each pair that is named at least once. :returns: ``(subscriptions, topics)``."""
+    """Return a mask ``(subscriptions, topics)`` of the given pairs."""
     heard = np.zeros((run.subscriptions, run.topics), np.bool_)
     heard[subscription, topic] = True
     return heard
 
 
 def marked(run: Expected, stream: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mark each stream that is named at least once. :returns: ``(P,)``."""
-    found = np.zeros(len(run.first), np.bool_)
-    found[stream] = True
-    return found
+    """Return a mask ``(P,)`` of the given streams."""
+    mask = np.zeros(len(run.first), np.bool_)
+    mask[stream] = True
+    return mask

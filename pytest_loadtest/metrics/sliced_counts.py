@@ -1,4 +1,4 @@
-"""From latencies by piece of the measured phase, and counts, to its intervals, windows and tenths: one way for all who measure."""
+"""Intervals, windows and tenths from counts by piece of the measured phase; the definitions and Spark share this code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 ByPiece = Mapping[str, Histograms]
-"""By kind, as measurements call it; pieces are those of ``Expected.cut``."""
+"""Latencies by kind; the pieces are those of ``Expected.cut``."""
 
 
 def intervals(run: Expected, latencies: ByPiece) -> tuple[Mapping[str, Histogram], ...]:
@@ -38,10 +38,10 @@ def intervals(run: Expected, latencies: ByPiece) -> tuple[Mapping[str, Histogram
 def sliced_stats(
     run: Expected, name: str, latencies: ByPiece, offered: NDArray[np.int64], counted: Mapping[str, NDArray[np.int64]]
 ) -> SlicedStats | None:
-    """``windows`` or ``tenths`` of a run; None where nobody asked for them, or there is no room for one.
+    """Return the ``windows`` or ``tenths`` of a run; None if they are not measured, or the phase is too short.
 
     :param offered: int64, messages by the second of their intended time. :param counted: int64, by piece of ``run.slice_cut``: deliveries
-        ``received``, and those in time, by ``name``.
+        ``received``, and those in time under ``name``.
     """
     spans = run.spans.get(name)
     if spans is None or run.cut is None or run.slice_cut is None:
@@ -55,18 +55,16 @@ def sliced_stats(
 
 
 def _by_second(counts: NDArray[np.int64], spans: Spans, duration: int) -> NDArray[np.int64]:
-    """The sum over the seconds of each; what came after the phase's end belongs to its last second."""
+    """Return the sums over the seconds of each; counts after the phase's end belong to its last second."""
     below = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     ends = np.where(spans.end == duration, len(counts), np.minimum(spans.end // SECOND, len(counts)))
     total: NDArray[np.int64] = below[ends] - below[np.minimum(spans.start // SECOND, len(counts))]
     return total
 
 
-# The definitions for pieces of the measured phase, in plain numpy: each has what was intended in it.
-
 Columns = Mapping[str, "NDArray[np.int64]"]
 Rows = tuple[Columns, "NDArray[np.int64]"]
-"""Rows with ``intended``, and a time of each."""
+"""Rows with ``intended``, and a latency of each."""
 
 
 def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
@@ -84,7 +82,7 @@ def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
 
 
 def before_ends(copies: Columns, came: NDArray[np.int64], run: Expected) -> dict[str, NDArray[np.bool_]]:
-    """Of each copy, whether it came before the end of its window, or tenth. :param came: when, less the median."""
+    """Return masks of the copies that came before the end of their window, or tenth. :param came: arrivals less the median, ns."""
     if run.slice_cut is None:
         return {}
     piece = run.slice_cut.of(run.seconds(copies["intended"]))

@@ -1,36 +1,39 @@
-"""The definitions: what is counted, and how. Plain numpy over all rows at once; whatever else measures a run must agree to the bit.
+"""The definitions of all measurements, in plain numpy over all rows at once. Spark's counting must agree with them to the bit.
 
-A row is *measured* when its sequence lies in its stream's ``[first, end)``; all other rows are ignored. A *delivery* is one message to one
-subscription of its stream's topic. Of the measured received rows
+**Rows.** A row is *measured* if its sequence lies in its stream's ``[first, end)``; other rows are ignored. A *delivery* is one message to
+one subscription of its stream's topic. Each measured received row is one of
 
-- *misplaced* ones, which a subscription got that does not subscribe to the message's topic, count as foreign;
-- *corrupt* ones (``Flag.CORRUPT``) count as corrupt, together with the damaged heads that the manifests count, and as nothing else;
-- the others are *copies*. A delivery is received when it has a copy, whatever became of the send; further copies are duplicates, told
-  apart by whether the message was *resent*: the client sent it again after a lost connection (``resends`` above 0).
+- *misplaced*: the subscription does not belong to the message's topic. It counts as foreign, as do messages of other runs.
+- *corrupt*: it has ``Flag.CORRUPT``. It counts as corrupt, as do damaged heads, which the manifests count, and as nothing else.
+- a *copy* of its delivery. Without subscriptions there are no deliveries, and every received row is misplaced.
 
-A delivery is *lost* when the message was acked and has no copy, *out of order* when all its copies are ``Flag.LATE``, *in time* when a copy
-came within the measured phase, moved as a whole by the median end-to-end latency. Of delayed messages in time counts from when each is due:
-the delay that was asked for is taken off its arrival, and the phase is moved by the median lateness.
+**Counts.** A delivery is *received* if it has a copy, whether or not its message was acknowledged; further copies are *duplicates*, those
+of messages that the client sent again after a lost connection (``resends`` above 0) also *duplicates of resent*. A delivery is *lost* if
+its message was acknowledged and it has no copy, and *out of order* if all its copies have ``Flag.LATE``. It is *in time* if a copy arrived
+within the measured phase, shifted as a whole by the median end-to-end latency (decision 004). The delay of a delayed message is first
+subtracted from its arrival, and the phase is shifted by the median lateness instead. A message is *out of due order* if the first copy of
+a delivery of it has ``Flag.UNDUE``.
 
-Latencies are those of *first copies*: of each delivery the copy that was received first, wherever it was recorded, and of several at that
-instant one that is not ``Flag.UNDUE``. This holds for the whole run, topics, buckets, seconds, intervals, windows, tenths and stages, for
-lateness, and for the median above. Messages out of due order are those whose first copy is ``Flag.UNDUE``. The latencies of all other
-copies are a figure of their own, ``later_copies``. What arrived by the second counts every copy.
+**Latencies** belong to *first copies* (decision 024): for each delivery the copy that was received first, wherever it was recorded; among
+copies of one instant, one without ``Flag.UNDUE``. The kinds are, with the rows that have one:
 
-Topic and size bucket of a message are the same in its sent row and in all its copies; by them, deliveries are broken down.
+- ``publish``: acknowledged − intended, of acknowledged messages, if acknowledgement is applicable.
+- ``end_to_end``: received − intended, of first copies. ``later_copies``: the same of all other copies.
+- ``send_delay``: sent − intended, of sent messages. ``own_send_delay``: the same less the time blocked by the target's full window, at
+  least 0.
+- ``lateness``: received − due, of first copies of delayed messages; below zero if early. ``earliness``: due − received, 0 if not early.
+- ``completion``: last first copy received − intended, and ``spread``: last first copy − earliest first copy, of each broadcast message that
+  every subscription received.
+- ``connect`` and ``subscribe``: recorded by the workers, not counted from rows.
 
-A *stage* is measured like a run: the same samples, its own start, duration, rate, ``[first, end)`` of each stream, and its seconds of what
-the workers say of themselves. When they counted foreign messages and damaged heads is not known: a stage's foreign ones are None, its
-corrupt ones those with a good head. Without
-subscriptions there are no deliveries, and whatever is received is foreign.
+**Parts.** A message's topic and size bucket are the same in its sent row and in all its copies; counts and latencies are broken down by
+them. *Windows* and *tenths* have the messages intended in them, with their latencies and deliveries; such a delivery is in time if a copy
+arrived before the end of its window, shifted by the median of the whole run (decision 021). A *stage* is measured like a run: the same
+samples, its own start, duration, rate, ``[first, end)`` of each stream, and its seconds of the workers' evidence. Foreign messages and
+damaged heads are not recorded by time, so a stage's foreign messages are None, and its corrupt ones have a good head.
 
-Of a run that *broadcasts*, each message that every subscription got has a *completion*, from its intended time until the last
-subscription got its first copy, and a *spread*, from the earliest of these first copies to that one.
-
-Of the *windows* of a run, and its first and last *tenth*, each has the messages that were intended in it, their latencies, and their
-deliveries; such a delivery is in time when a copy came before the window's end, which is moved by the median latency of the whole.
-
-Series are defined in :mod:`pytest_loadtest.metrics.series`.
+Series by second are defined in :mod:`pytest_loadtest.metrics.series`, silent subscriptions and streams in
+:mod:`pytest_loadtest.metrics.silent`.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.sliced_counts import Rows
 
+# Ranges of lost messages that are listed; Counts.lost has the exact number.
 LOST_RANGES: Final = 10_000
 
 Columns = Mapping[str, "NDArray[np.int64]"]
@@ -65,8 +69,11 @@ Columns = Mapping[str, "NDArray[np.int64]"]
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """One entry per planned delivery, ``subscription × offered + number of the message``: its copies, and copies with a property; whether
-    it is lost, and whether its message was resent."""
+    """Columns with one entry per planned delivery, at ``subscription × offered + number of the message``.
+
+    :param copies: their number. :param punctual: copies without ``Flag.LATE``. :param in_time: copies within the shifted phase.
+    :param resent: its message was sent again. :param before_end: copies before the end of the window, or tenth, by its name.
+    """
 
     copies: NDArray[np.int64]
     punctual: NDArray[np.int64]
@@ -77,7 +84,7 @@ class Deliveries:
 
 
 def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded) -> Measurements:
-    """Measure a run whose every planned message has exactly one sent row.
+    """Measure a run in which every planned message has exactly one sent row.
 
     :param sent: the columns of ``samples.SENT``. :param received: the columns of ``samples.RECEIVED``.
     """
@@ -112,8 +119,8 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         over_time=by_second_and_bucket(first, run),
         windows=sliced_stats(run, "windows", sliced, series.offered, counted),
         tenths=sliced_stats(run, "tenths", sliced, series.offered, counted),
-        topics=_breakdown("topic", run.topic_names(), sent, acked, first, kinds, deliveries, run),
-        buckets=_breakdown("bucket", run.buckets, sent, acked, first, kinds, deliveries, run),
+        topics=_breakdown("topic", run.topic_names(), (sent, acked, first), kinds, deliveries, run),
+        buckets=_breakdown("bucket", run.buckets, (sent, acked, first), kinds, deliveries, run),
         workers=recorded.workers,
         lost=_lost(deliveries.lost, run),
         broadcasts=run.broadcasts,
@@ -162,23 +169,23 @@ def _measured(rows: Columns, run: Expected) -> Columns:
 
 
 def _numbers(rows: Columns, run: Expected) -> NDArray[np.int64]:
-    """Number of each row's message, from 0 over all streams."""
+    """Return the number of each row's message, from 0 over all streams."""
     before: NDArray[np.int64] = np.cumsum(run.end - run.first) - (run.end - run.first)
     numbers: NDArray[np.int64] = before[rows["stream"]] + rows["seq"] - run.first[rows["stream"]]
     return numbers
 
 
 def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
-    """Which copies are the first of their delivery."""
+    """Return a mask of the copies that are the first of their delivery."""
     delivery = copies["subscription"] * int((run.end - run.first).sum()) + _numbers(copies, run)
     order = np.lexsort((copies["flags"] & Flag.UNDUE, copies["received"], delivery))
-    found = np.zeros(len(delivery), np.bool_)
-    found[order[np.diff(delivery[order], prepend=-1) != 0]] = True
-    return found
+    mask = np.zeros(len(delivery), np.bool_)
+    mask[order[np.diff(delivery[order], prepend=-1) != 0]] = True
+    return mask
 
 
 def median_shift(latencies: Mapping[str, Histogram | Lateness]) -> int:
-    """Return the delay, ns, by which the span is moved in which a copy must come to be in time."""
+    """Return the median by which the measured phase is shifted to decide which copies are in time, ns."""
     middle = latencies.get("lateness") or latencies.get("end_to_end")
     return middle.percentile(50) if middle else 0
 
@@ -187,18 +194,19 @@ def _out_of_due_order(first: Columns, run: Expected) -> int | None:
     return None if run.delays is None else int((first["flags"] & Flag.UNDUE != 0).sum())
 
 
-def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, moved: int) -> Deliveries:
+def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, shift: int) -> Deliveries:
     offered = int((run.end - run.first).sum())
 
     def each_of(rows: Columns) -> NDArray[np.bool_]:
-        """The deliveries of these messages."""
-        found = np.zeros(offered, np.bool_)
-        found[_numbers(rows, run)] = True
-        return np.tile(found, run.subscriptions)
+        """Return a mask of the deliveries of these messages."""
+        mask = np.zeros(offered, np.bool_)
+        mask[_numbers(rows, run)] = True
+        return np.tile(mask, run.subscriptions)
 
     place = copies["subscription"] * offered + _numbers(copies, run)
     size = run.subscriptions * offered
-    begin, came = run.start + moved, copies["intended"] + run.lateness(copies)  # less the delay that was asked for
+    # The delay of a delayed message is subtracted: intended + (received − due).
+    begin, came = run.start + shift, copies["intended"] + run.lateness(copies)
     in_time = (came >= begin) & (came < begin + run.duration)
     count = np.bincount(place, minlength=size)
     return Deliveries(
@@ -207,26 +215,26 @@ def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, m
         in_time=np.bincount(place[in_time], minlength=size),
         lost=each_of(acked) & (count == 0),
         resent=each_of(_take(sent, sent["resends"] > 0)),
-        before_end={name: np.bincount(place[early], minlength=size) for name, early in before_ends(copies, came - moved, run).items()},
+        before_end={name: np.bincount(place[early], minlength=size) for name, early in before_ends(copies, came - shift, run).items()},
     )
 
 
 def _deliveries_by_piece(sent: Columns, copies: Columns, deliveries: Deliveries, run: Expected) -> dict[str, NDArray[np.int64]]:
-    """Deliveries received, and in time of their window or tenth, by the pieces that objectives ask for."""
+    """Return deliveries received, and in time of their window or tenth, by piece of ``run.slice_cut``."""
     if run.slice_cut is None:
         return {}
     piece_of = np.zeros(int((run.end - run.first).sum()), np.int64)
     piece_of[_numbers(sent, run)] = run.slice_cut.of(run.seconds(sent["intended"]))
     pieces = np.tile(piece_of, run.subscriptions)
-    found = {"received": deliveries.copies, **deliveries.before_end}
-    return {name: np.bincount(pieces[count > 0], minlength=len(run.slice_cut.starts)) for name, count in found.items()}
+    copies = {"received": deliveries.copies, **deliveries.before_end}
+    return {name: np.bincount(pieces[count > 0], minlength=len(run.slice_cut.starts)) for name, count in copies.items()}
 
 
 def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict[str, Rows]:
-    """How long messages took to reach all subscriptions: completion and spread. :param copies: the first of each delivery."""
+    """Return completion and spread of the messages that every subscription received. :param copies: the first of each delivery."""
     offered, number = int((run.end - run.first).sum()), _numbers(copies, run)
-    least = np.iinfo(np.int64)
-    first, last, due = np.full(offered, least.max), np.full(offered, least.min), np.zeros(offered, np.int64)
+    int64 = np.iinfo(np.int64)
+    first, last, due = np.full(offered, int64.max), np.full(offered, int64.min), np.zeros(offered, np.int64)
     np.minimum.at(first, number, copies["received"])
     np.maximum.at(last, number, copies["received"])
     due[number] = copies["intended"]
@@ -267,21 +275,20 @@ def _silent(acked: Columns, copies: Columns, run: Expected) -> Silent | None:
 def _breakdown(
     key: str,
     names: tuple[str, ...],
-    sent: Columns,
-    acked: Columns,
-    first: Columns,
+    rows: tuple[Columns, Columns, Columns],
     kinds: Mapping[str, Rows],
     deliveries: Deliveries,
     run: Expected,
 ) -> tuple[Breakdown, ...]:
-    offered = int((run.end - run.first).sum())
+    """Return the parts of a run. :param key: ``topic`` or ``bucket``. :param rows: sent, acknowledged, and first copies."""
+    offered, sent = int((run.end - run.first).sum()), rows[0]
     key_of = np.zeros(offered, np.int64)
     key_of[_numbers(sent, run)] = sent[key]
     keys = np.tile(key_of, run.subscriptions)
     lost, in_time = keys[deliveries.lost], keys[deliveries.in_time > 0]
     parts = []
     for i, name in enumerate(names):
-        part_sent, part_acked, part_first = (_take(rows, rows[key] == i) for rows in (sent, acked, first))
+        part_sent, part_acked, part_first = (_take(some, some[key] == i) for some in rows)
         out = part_sent["status"] != Status.DROPPED
         parts.append(
             Breakdown(
@@ -295,8 +302,8 @@ def _breakdown(
                 bytes_sent=int(part_sent["size"][out].sum()),
                 latencies={
                     kind: found
-                    for kind, (rows, values) in kinds.items()
-                    if getattr(LATENCIES[kind], f"per_{key}") and (found := histogram(values[rows[key] == i])) is not None
+                    for kind, (timed, values) in kinds.items()
+                    if getattr(LATENCIES[kind], f"per_{key}") and (found := histogram(values[timed[key] == i])) is not None
                 },
             )
         )
@@ -304,7 +311,7 @@ def _breakdown(
 
 
 def _lost(lost: NDArray[np.bool_], run: Expected) -> tuple[Lost, ...]:
-    """The ranges of lost messages by topic, subscription, stream and sequence; the first 10 000 of them."""
+    """Return the first :data:`LOST_RANGES` ranges of lost messages, by topic, subscription, stream and sequence."""
     ranges = []
     after = np.cumsum(run.end - run.first)
     by_subscription = lost.reshape(run.subscriptions, int((run.end - run.first).sum()))
