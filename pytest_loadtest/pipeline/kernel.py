@@ -1,6 +1,8 @@
-"""What an executor makes of a block of rows: small tables of counts. numpy only; no Spark, no files.
+"""Reduce a block of rows to small tables of counts. numpy only; no Spark, no files.
 
-Each row is read a few times while it is in the cache, and costs some hundred nanoseconds in all.
+This is the fast twin of the definitions in :mod:`pytest_loadtest.metrics.stats` for counts and latencies; deliveries are counted with
+bitmaps (:mod:`pytest_loadtest.pipeline.bitmaps`). Each row is read a few times while it is in the cache, and costs some hundred nanoseconds
+in all.
 """
 
 from __future__ import annotations
@@ -46,12 +48,13 @@ if TYPE_CHECKING:
 SENT_COLUMNS = ("stream", "topic", "bucket", "size", "status", "seq", "intended", "sent", "acked", "blocked")
 RECEIVED_COLUMNS = ("subscription", "stream", "topic", "bucket", "flags", "seq", "intended", "received")
 FIRST_COPY_KINDS: Final = ("end_to_end", "lateness", "earliness")
-"""The kinds of latencies in :func:`first_copy_tables`, which are counted anew where some deliveries came more than once."""
+# first_copy_tables counts these kinds. They are replaced by the third scan if deliveries came more than once (decision 024), so a kind that
+# is missing here would be counted twice.
 MANY = np.iinfo(np.int64).max
 
 
 def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    """The tables of a block of sent rows, by name. :param rows: ``SENT_COLUMNS``."""
+    """Yield the tables of a block of sent rows, by name. :param rows: ``SENT_COLUMNS``."""
     rows = measured(rows, run)
     if not len(rows["seq"]):
         return
@@ -66,6 +69,7 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     yield from _happened(ACKED, acked["acked"], run)
     yield from _happened(KEPT, acked["intended"], run)
     yield from _blocked(take(went, went["blocked"] > 0), run)
+    # Most blocks have no blocked message: then both delays are one array, whose buckets are computed once.
     delay = went["sent"] - went["intended"]
     own = np.maximum(delay - went["blocked"], 0)
     yield from latency_tables({"send_delay": delay, "own_send_delay": delay if (own == delay).all() else own}, went, run)
@@ -74,7 +78,7 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
 
 
 def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    """The tables of a block of received rows, by name; latencies as if each copy were the first of its delivery.
+    """Yield the tables of a block of received rows, by name. Each copy is counted as the first of its delivery.
 
     :param rows: ``RECEIVED_COLUMNS``.
     """
@@ -90,7 +94,7 @@ def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
 
 
 def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    """The tables of latencies. :param copies: measured ones, each the first of its delivery; ``RECEIVED_COLUMNS`` but ``subscription``."""
+    """Yield the tables of latencies. :param copies: each the first of its delivery; ``RECEIVED_COLUMNS`` without ``subscription``."""
     if not len(copies["seq"]):
         return
     latency, second = copies["received"] - copies["intended"], run.seconds(copies["intended"])
@@ -108,26 +112,27 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
 
 
 def later_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    """The tables of copies that are not the first of their delivery."""
+    """Yield the tables of copies that are not the first of their delivery."""
     yield from _happened(AGAIN, copies["intended"], run)
     yield from latency_tables({"later_copies": copies["received"] - copies["intended"]}, copies, run)
 
 
 def _coarser(index: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The bucket of ``SERIES_BITS`` that each HDR bucket lies in, looked up: there are fewer buckets than rows."""
+    """Return the bucket of ``SERIES_BITS`` that contains each HDR bucket."""
+    # A lookup table: there are fewer buckets than rows.
     coarser: NDArray[np.int64] = hdr_index(midpoint(np.arange(index.max() + 1)), SERIES_BITS)[index]
     return coarser
 
 
 def measured(rows: Rows, run: Expected) -> Rows:
-    """The rows whose sequence belongs to the run, or stage."""
+    """Return the rows whose sequence belongs to the run, or stage."""
     stream, seq = rows["stream"], rows["seq"]
-    if (
-        not len(seq) or seq.min() >= run.end.max(initial=0) or seq.max() < run.first.min(initial=MANY)
-    ):  # none is in it: a stage at another time
+    # Fast path: no row belongs to a stage that lies at another time.
+    if not len(seq) or seq.min() >= run.end.max(initial=0) or seq.max() < run.first.min(initial=MANY):
         return {name: column[:0] for name, column in rows.items()}
-    known = stream.min() >= 0 and stream.max() < len(run.first)
-    if known and seq.min() >= run.first.max() and seq.max() < run.end.min():  # all are in it, as in most blocks
+    valid = stream.min() >= 0 and stream.max() < len(run.first)
+    # Fast path: every row of most blocks belongs to the run, so nothing is looked up or copied.
+    if valid and seq.min() >= run.first.max() and seq.max() < run.end.min():
         return rows
     rows = take(rows, (stream >= 0) & (stream < len(run.first)))
     stream, seq = rows["stream"], rows["seq"]
@@ -135,13 +140,13 @@ def measured(rows: Rows, run: Expected) -> Rows:
 
 
 def copies_of(rows: Rows, run: Expected) -> Rows:
-    """The measured received rows that are whole and where they belong."""
+    """Return the measured received rows that are neither corrupt nor misplaced."""
     rows = measured(rows, run)
     return take(rows, fates(rows, run) == COPY)
 
 
 def fates(rows: Rows, run: Expected) -> NDArray[np.int64]:
-    """What each measured received row counts as."""
+    """Return the fate of each measured received row: ``COPY``, ``CORRUPT`` or ``MISPLACED``."""
     subscription = rows["subscription"]
     placed = (rows["topic"] == run.stream_topics[rows["stream"]]) & (subscription >= 0) & (subscription < run.subscriptions)
     corrupt = rows["flags"] & int(Flag.CORRUPT) != 0
@@ -154,23 +159,24 @@ def _happened(what: int, times: NDArray[np.int64], run: Expected) -> Iterator[tu
         yield "seconds", {"what": np.full(len(groups.n), what), **groups.keys, "n": groups.n}
 
 
-def _blocked(held: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    """:param held: those that waited before the target's full window."""
-    if len(held["sent"]):
-        groups = Groups({"second": run.seconds(held["sent"])})
-        yield "seconds", {"what": np.full(len(groups.n), BLOCKED), **groups.keys, "n": groups.sum(held["blocked"])}
+def _blocked(waited: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
+    """:param waited: sent rows that waited for the target's full window."""
+    if len(waited["sent"]):
+        groups = Groups({"second": run.seconds(waited["sent"])})
+        yield "seconds", {"what": np.full(len(groups.n), BLOCKED), **groups.keys, "n": groups.sum(waited["blocked"])}
 
 
 def latency_tables(
     kinds: Mapping[str, NDArray[np.int64]], rows: Rows, run: Expected, index: NDArray[np.int64] | None = None
 ) -> Iterator[tuple[str, Table]]:
-    """Yield the histograms of latencies, for each breakdown that the catalogue of metrics has of a kind.
+    """Yield the histograms of latencies, with every breakdown that the catalogue of metrics demands for a kind.
 
-    :param kinds: by kind, a latency of each row. :param rows: ``intended``, and ``topic`` and ``bucket`` where a kind is broken down by
-        them. :param index: the HDR buckets of the first kind's values, where the caller has them.
+    :param kinds: by kind, a latency of each row. :param rows: ``intended``, and ``topic`` and ``bucket`` if a kind is broken down by them.
+    :param index: the HDR buckets of the first kind's values, if the caller has computed them.
     """
     piece: NDArray[np.int64] | None = None
-    counted: NDArray[np.int64] | None = None  # the values that ``index`` belongs to: kinds that share an array share their buckets too
+    # The values that ``index`` belongs to. Computing buckets costs more than counting them, so kinds that share an array share its buckets.
+    counted: NDArray[np.int64] | None = None
     for kind, values in kinds.items():
         if index is None or (counted is not None and counted is not values):
             index = hdr_index(values)
@@ -187,7 +193,8 @@ def _times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: M
     """Yield histograms of values by each of the keys. :param index: the HDR buckets of the values."""
     if not len(values):
         return
-    whole: Groups | None = None  # the counts of all rows, shared by the keys that have one value in all of them
+    # Many blocks have one topic, one size bucket or one piece of the phase: such keys share one count over all rows.
+    whole: Groups | None = None
     for kind, group in by.items():
         name, groups = "counts", Groups({"group": group})
         if len(groups.n) == 1:
@@ -208,8 +215,9 @@ def _times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: M
 
 
 def _halves(groups: Groups, values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The sum in each group as ``(high << HALF) + low``, in one step where it cannot overflow."""
+    """Return the sum in each group as ``(high << HALF) + low``."""
     lowest = (1 << HALF) - 1
+    # Fast path: a sum that cannot overflow takes one pass instead of two. The results are the same sum, split in another place.
     if len(values) * max(abs(int(values.min())), abs(int(values.max()))) < 1 << 63:
         total = groups.sum(values)
         return total >> HALF, total & lowest

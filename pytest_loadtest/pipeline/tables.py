@@ -1,6 +1,6 @@
-"""Small tables of counts that merge: rows with equal keys become one. numpy only; executors and controller both work with them.
+"""Small tables of counts that can be merged: rows with equal keys become one. numpy only; used by Spark's workers and the controller.
 
-A table is a mapping of int64 columns of one length. What its columns are, and how they merge, is in ``TABLES`` by its name.
+A table is a mapping of int64 columns of one length. ``TABLES`` has the columns of each table and how they are merged.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 Table = Mapping[str, "NDArray[np.int64]"]
 Column = Literal["key", "sum", "minimum", "maximum", "union"]
 
-COPY, CORRUPT, MISPLACED = 0, 1, 2  # the fate of a received row
+# The fate of a received row.
+COPY, CORRUPT, MISPLACED = 0, 1, 2
+# Numbers of the kinds of latencies in the column ``what``. ``lateness`` and ``earliness`` are counted on their side of due only, see
+# metrics.signed.with_lateness.
 KINDS: Final = {kind: number for number, kind in enumerate(LATENCIES)}
-"""The numbers of the kinds of latencies in ``what``. ``lateness`` and ``earliness`` are counted on their side of due only, see
-:func:`~pytest_loadtest.metrics.signed.with_lateness`."""
-WHOLE, TOPIC, BUCKET, SPAN = 0, 1, 2, 3  # what a histogram is of
-# what happened in a second; blocked: ns, in the place of messages; by the second of the intended time kept: acked, undue: first copies out
-# of due order, again: copies but the first
+# The column ``by``: a histogram is of the whole run, or of one topic, size bucket or piece of the phase.
+WHOLE, TOPIC, BUCKET, SPAN = 0, 1, 2, 3
+# The column ``what`` of counts by second. BLOCKED counts ns instead of messages. KEPT (acknowledged messages), UNDUE (first copies out of
+# due order) and AGAIN (later copies) are counted by the second of the intended time.
 OFFERED, SENT, ACKED, RECEIVED, BLOCKED, KEPT, UNDUE, AGAIN = range(8)
 
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
@@ -53,25 +55,27 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "pieces": {"piece": "key", "received": "sum", "windows": "sum", "tenths": "sum"},
 }  # fmt: skip
 """``sent``: measured sent rows. ``received``: measured received rows.
-``histograms``: what a histogram has beside its ``counts``, with the sum in two halves. ``counts``: values per HDR bucket.
-``spans``: the same of pieces of the measured phase (:mod:`pytest_loadtest.metrics.time_slices`), whose histograms are of ``by`` ``SPAN``.
+``histograms``: extremes and sums of histograms, in two halves. ``counts``: their values per HDR bucket.
+``spans``: values per HDR bucket of pieces of the measured phase (:mod:`pytest_loadtest.metrics.time_slices`); their ``by`` is ``SPAN``.
 ``seconds``: messages by second. ``due``: latencies of first copies by the second of their intended time and HDR bucket of seven bits.
 ``extremes``: the same seconds' least and greatest latency.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
-``reached``: of a broadcast, by topic and ``group`` of 64 subscriptions, which of them got a message of the topic.
+``reached``: the subscriptions that received a message of the topic, by topic and ``group`` of 64 subscriptions (broadcasts only).
 ``pieces``: deliveries by the piece in which their message was intended, and those before the end of their window, or tenth.
 The tables of :func:`lost_edges`, which :func:`first_edges` merges, and of :func:`ranges_of`, without equal rows, are not among them."""
 
 EDGES = ("topic", "subscription", "stream", "word", "first", "last")
-_LOW = np.iinfo(np.int64).max  # bits 0 to 62; bit 63 is an int64's sign
+# Bits 0 to 62; bit 63 is the sign of an int64.
+_LOW = np.iinfo(np.int64).max
 
-# Rows are grouped by counting, with one counter for every possible key; or by sorting, where that would take too many counters:
-SPARSE = 4  # more than this many for each row,
-FEW = 1 << 16  # and more than this many in all.
+# Rows are grouped by counting, with one counter for every possible key. If that would take more than SPARSE counters for each row, and more
+# than FEW in all, they are grouped by sorting.
+SPARSE = 4
+FEW = 1 << 16
 
 
 class Groups:
-    """Rows by equal keys. The groups are in the order of the keys, the first one most significant.
+    """Groups of rows with equal keys, in the order of the keys; the first key is most significant.
 
     :param keys: integer columns of one length, at least one row.
     """
@@ -90,7 +94,7 @@ class Groups:
         self.keys = dict(zip(keys, _unpack(self._found, lows, widths), strict=True))
 
     def _of_rows(self) -> NDArray[np.int64]:
-        """The number of each row's group."""
+        """Return the number of each row's group."""
         if self._ids is None:
             place = np.zeros(int(self._found[-1]) + 1, np.int64)
             place[self._found] = np.arange(len(self._found))
@@ -98,22 +102,23 @@ class Groups:
         return self._ids
 
     def sum(self, values: NDArray[np.generic]) -> NDArray[np.int64]:
-        """The sum in each group; the caller sees to it that none overflows."""
+        """Return the sum in each group; the caller ensures that none overflows."""
         least = int(values.min())
-        if least == values.max():  # all are equal, most often 0: in a good run nothing is lost, late or blocked
+        # Fast path: equal values, most often 0, because in a good run nothing is lost, late or blocked.
+        if least == values.max():
             return self.n * least
         return self._reduce(np.add, 0, values.astype(np.int64, copy=False))
 
     def minimum(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The least value in each group."""
+        """Return the least value in each group."""
         return self._reduce(np.minimum, np.iinfo(np.int64).max, values)
 
     def maximum(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The greatest value in each group."""
+        """Return the greatest value in each group."""
         return self._reduce(np.maximum, np.iinfo(np.int64).min, values)
 
     def union(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The bits that are set in any row of each group."""
+        """Return the bits that are set in any row of each group."""
         return self._reduce(np.bitwise_or, 0, values)
 
     def _reduce(self, how: np.ufunc, first: int, values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -126,14 +131,14 @@ class Groups:
 
 
 def _pack(columns: list[NDArray[np.integer]]) -> tuple[NDArray[np.int64], list[int], list[int]]:
-    """One integer for all keys of a row; and of each key its lowest value and how many values it may have."""
+    """Return one integer for all keys of a row; and for each key its lowest value and its range."""
     lows = [int(column.min()) for column in columns]
     widths = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
     packed = columns[0].astype(np.int64)
     if lows[0]:
         packed -= lows[0]
     for column, low, width in zip(columns[1:], lows[1:], widths[1:], strict=True):
-        if width == 1:  # equal in all rows, as the status is in a good run: tells none apart
+        if width == 1:  # equal in all rows, as the status of a good run: it distinguishes nothing
             continue
         packed *= width
         packed += column
@@ -151,7 +156,7 @@ def _unpack(packed: NDArray[np.int64], lows: list[int], widths: list[int]) -> li
 
 
 def merged(name: str, parts: Iterable[Table]) -> Table:
-    """One table out of many of the same name, in the order of its keys."""
+    """Merge tables of one name into one, in the order of its keys."""
     shape = TABLES[name]
     parts = list(parts)
     rows = {column: np.concatenate([part[column] for part in parts]) if parts else np.zeros(0, np.int64) for column in shape}
@@ -163,17 +168,17 @@ def merged(name: str, parts: Iterable[Table]) -> Table:
 
 
 def joined(parts: Sequence[Table]) -> Table:
-    """One below the other; no key is in two of them."""
+    """Concatenate tables of which no two have a common key."""
     return parts[0] if len(parts) == 1 else {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 
 
 def take(table: Mapping[str, NDArray[Any]], pick: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
-    """The rows that are picked."""
+    """Return the rows of a mask."""
     return dict(table) if pick.all() else {name: column[pick] for name, column in table.items()}
 
 
 def delivery_totals(words: Table) -> Table:
-    """Per subscription and stream: messages with each property. :param words: of one slot, named."""
+    """Count messages with each property, by subscription and stream. :param words: the words of one slot, named."""
     groups = Groups({name: words[name] for name in ("subscription", "stream")})
     masks = {
         "distinct": words["offered"], "received": words["got"], "received_in_time": words["in_time"], "lost": _missing(words),
@@ -186,7 +191,7 @@ def delivery_totals(words: Table) -> Table:
 
 
 def bucket_totals(words: Table, buckets: int) -> Table:
-    """Per size bucket: deliveries received, in time too, and lost. :param words: of one slot, named."""
+    """Count deliveries received, received in time, and lost, by size bucket. :param words: the words of one slot, named."""
     planes = [words[name] for name in words if name.startswith("plane_")]
     masks = {"received": words["got"], "received_in_time": words["in_time"], "lost": _missing(words)}
     found = {name: np.zeros(buckets, np.int64) for name in masks}
@@ -200,24 +205,24 @@ def bucket_totals(words: Table, buckets: int) -> Table:
 
 
 def piece_totals(words: Table) -> Table:
-    """Per piece: deliveries received, and those before the end of their window, or tenth. :param words: of one slot, named."""
+    """Count deliveries received, and those before the end of their window or tenth, by piece. :param words: of one slot, named."""
     groups = Groups({"piece": words["piece"]})
     masks = {"received": words["got"], **{name: words.get(name, np.zeros_like(words["got"])) for name in ("windows", "tenths")}}
     return groups.keys | {name: groups.sum(count_bits(mask)) for name, mask in masks.items()}
 
 
 def _missing(words: Table) -> NDArray[np.int64]:
-    """Messages that were acked and not received. Where nothing subscribes, none was expected."""
+    """Return masks of the messages that were acked and not received. Without subscriptions none was expected."""
     return words["expected"] & ~words["got"]
 
 
 def count_bits(masks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many bits of each mask are set, the sign bit included."""
+    """Return the number of set bits of each mask, including the sign bit."""
     return np.bitwise_count(masks.view(np.uint64)).astype(np.int64)
 
 
 def ranges_of(numbers: NDArray[np.int64], most: int) -> Table:
-    """Ranges ``low`` to ``high``, both included, that have all of these numbers: one range where there would be more than ``most``.
+    """Return ranges ``low`` to ``high``, inclusive, of these numbers; one range over all if there would be more than ``most``.
 
     :param numbers: ascending.
     """
@@ -229,7 +234,7 @@ def ranges_of(numbers: NDArray[np.int64], most: int) -> Table:
 
 
 def within(numbers: NDArray[np.int64], ranges: Table) -> NDArray[np.bool_]:
-    """Which numbers lie in one of the ranges. :param ranges: in order, as of :func:`ranges_of`."""
+    """Return a mask of the numbers in any of the ranges. :param ranges: in order, from :func:`ranges_of`."""
     if not len(ranges["low"]):
         return np.zeros(len(numbers), np.bool_)
     at = np.searchsorted(ranges["low"], numbers, side="right") - 1
@@ -238,7 +243,7 @@ def within(numbers: NDArray[np.int64], ranges: Table) -> NDArray[np.bool_]:
 
 
 def lost_edges(words: Table, stream_topics: NDArray[np.int64], ranges: int) -> Table:
-    """Where ranges of missing messages begin and end, as bits of their words. :param words: of one slot, named."""
+    """Return the beginnings and ends of ranges of lost messages, as bits of their words. :param words: the words of one slot, named."""
     mask = _missing(words)
     edges = {name: words[name] for name in ("subscription", "stream", "word")}
     edges |= {"topic": stream_topics[words["stream"]], "first": mask & ~(mask << 1), "last": mask & ~(mask >> 1 & _LOW)}
@@ -246,10 +251,10 @@ def lost_edges(words: Table, stream_topics: NDArray[np.int64], ranges: int) -> T
 
 
 def first_edges(parts: Iterable[Table], ranges: int) -> Table:
-    """The edges of the first ranges out of those of many slots, in the order of topic, subscription, stream, word.
+    """Return the edges of the first ranges of many slots, in the order of topic, subscription, stream, word.
 
-    A range that ends with its word and another that begins with the next one are one. Every row holds an edge, and beginnings and ends
-    alternate, so twice ``ranges`` rows hold the first ``ranges`` ranges.
+    A range that ends with its word and one that begins with the next word are joined. Every row has an edge, and beginnings and ends
+    alternate, so twice ``ranges`` rows contain the first ``ranges`` ranges.
     """
     parts = list(parts)
     edges = {name: np.concatenate([part[name] for part in parts]) for name in EDGES}
