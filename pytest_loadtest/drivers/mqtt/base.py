@@ -85,51 +85,54 @@ class MqttDriverBase(ABC, Generic[C]):
 
     def facts(self) -> DriverFacts:
         """Return the settings applied and not applied, with the connections lost during the run as ``connectionsLost``."""
-        settings, options, clients, topology = self._context.settings, self._options, self._clients, self._context.topology
-        applied = {
+        (name, version), counts = self._client, self._clients.counts
+        return DriverFacts(
+            client=name, version=version, applied=self._applied(), not_applied=self._not_applied(), losses=counts.losses,
+            forgotten=counts.forgotten,
+        )  # fmt: skip
+
+    def _applied(self) -> dict[str, str]:
+        settings, clients, topic = self._context.settings, self._clients, self._context.topology.name
+        facts = {
             "protocolVersion": settings.protocol_version,
             "qos": str(settings.qos),
-            "sharedSubscription": _yaml_bool(options.shared),
+            "sharedSubscription": _yaml_bool(self._options.shared),
             "cleanStart": _yaml_bool(settings.clean_start),
             **({"connectRate": f"{settings.connect_rate:g}/s"} if settings.connect_rate else {}),
             "keepAlive": format_duration(settings.keep_alive),
             "retain": _yaml_bool(settings.retain),
             "tcpNoDelay": "true",
             "ioThreads": "none: one epoll loop in the worker",
-            **({"topicPrefix": settings.topic_prefix} if topology.name is None else {"topic": topology.name}),
+            **({"topicPrefix": settings.topic_prefix} if topic is None else {"topic": topic}),
         }
-        not_applied = {}
-        if settings.topic_alias_maximum and clients.topic_aliases == 0:
-            not_applied["topicAliasMaximum"] = "the broker allows a producer no alias"
-        if topology.name is not None and "topic_prefix" in settings.model_fields_set:
-            not_applied["topicPrefix"] = "the topic exists already"
         if clients.counts.losses:
-            applied["connectionsLost"] = f"{clients.counts.losses} during the run, dialled again"
+            facts["connectionsLost"] = f"{clients.counts.losses} during the run, dialled again"
         if clients.counts.repeated:
-            applied["subscriptionsRepeated"] = f"{clients.counts.repeated}: the broker had closed the connection instead of answering"
+            facts["subscriptionsRepeated"] = f"{clients.counts.repeated}: the broker had closed the connection instead of answering"
         if settings.qos:
             window = str(settings.max_inflight_messages)
             limited = clients.allowed < settings.max_inflight_messages
-            applied["maxInflightMessages"] = f"{clients.allowed} (the broker's Receive Maximum; requested {window})" if limited else window
-        elif "max_inflight_messages" in settings.model_fields_set:
-            not_applied["maxInflightMessages"] = "QoS 0 has no acknowledgements; the window is what the system takes"
+            facts["maxInflightMessages"] = f"{clients.allowed} (the broker's Receive Maximum; requested {window})" if limited else window
         if settings.username is not None:
-            applied["username"] = settings.username
+            facts["username"] = settings.username
         if settings.tls is not None:
-            applied["tls"] = "certificate's host name not checked" if settings.tls.insecure else "certificate and host name checked"
+            facts["tls"] = "certificate's host name not checked" if settings.tls.insecure else "certificate and host name checked"
         if clients.agreed:
-            applied["tlsNegotiated"] = clients.agreed
-        if options.v5:
-            applied |= self._mqtt5_facts()
-        else:
-            not_applied |= dict.fromkeys(self._mqtt5_facts(), "MQTT 3.1.1 does not have it")
+            facts["tlsNegotiated"] = clients.agreed
+        return facts | (self._mqtt5_facts() if self._options.v5 else {})
+
+    def _not_applied(self) -> dict[str, str]:
+        settings, topology = self._context.settings, self._context.topology
+        facts = {} if self._options.v5 else dict.fromkeys(self._mqtt5_facts(), "MQTT 3.1.1 does not have it")
+        if settings.topic_alias_maximum and self._clients.topic_aliases == 0:
+            facts["topicAliasMaximum"] = "the broker allows a producer no alias"
+        if topology.name is not None and "topic_prefix" in settings.model_fields_set:
+            facts["topicPrefix"] = "the topic exists already"
+        if not settings.qos and "max_inflight_messages" in settings.model_fields_set:
+            facts["maxInflightMessages"] = "QoS 0 has no acknowledgements; the window is what the system takes"
         if topology.partitions > 1:
-            not_applied["partitionsPerTopic"] = "MQTT topics have no partitions; each counts as one topic"
-        name, version = self._client
-        return DriverFacts(
-            client=name, version=version, applied=applied, not_applied=not_applied, losses=clients.counts.losses,
-            forgotten=clients.counts.forgotten,
-        )  # fmt: skip
+            facts["partitionsPerTopic"] = "MQTT topics have no partitions; each counts as one topic"
+        return facts
 
     def _mqtt5_facts(self) -> dict[str, str]:
         """Return the requested settings that only MQTT 5 has, except aliases that the broker does not allow."""
