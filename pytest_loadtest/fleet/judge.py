@@ -106,10 +106,10 @@ def conclude_run(
     assert run.started is not None, "samples are of a load that has begun"
     hdr.write_log(folder / "latency.hlog", measurements, run.started)
     finished = partial(Load, profile_name=profile.name, scale=run.scale, tolerances=allowed)
-    parts = tuple(finished(name=name, measurements=m, verdict=v) for name, m, v in shown)
+    parts = tuple(finished(name=name, observed=m, verdict=v) for name, m, v in shown)
     parts += tuple(without_measurements(profile.name, name, verdict, run.scale) for name, verdict in not_begun)
     load = finished(
-        measurements=measurements, verdict=verdict, name=run.workload or "", stages=parts, peak=peak, backlog=built,
+        observed=measurements, verdict=verdict, name=run.workload or "", stages=parts, peak=peak, backlog=built,
         files=samples.files, aborted=None if run.aborted is None else run.aborted.reason,
     )  # fmt: skip
     return RunResult(load=load, properties=tuple(junit.junit_properties(results))), results

@@ -20,7 +20,7 @@ OnLink = Callable[[Link], None] | None
 def result(p99: str) -> Load:
     """Return the result of a run with an end-to-end p99 of 20 ms, under this objective on it."""
     run = made()
-    return Load(profile_name="smoke", measurements=run, verdict=evaluate(parse_slo({"endToEndLatency": {"p99": p99}}), run, Limits()))
+    return Load(profile_name="smoke", observed=run, verdict=evaluate(parse_slo({"endToEndLatency": {"p99": p99}}), run, Limits()))
 
 
 class Assigned:

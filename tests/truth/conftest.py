@@ -97,7 +97,7 @@ class NumpyRunController(RunController):
         folder = run.state.workloads[0].folder
         profile, measurements = profiles.from_document(RunFile.read(folder).profile), measured(folder)[0]
         verdict = slo.evaluate(profile.objectives, measurements, profile.generator)
-        load = Load(profile_name=profile.name, measurements=measurements, verdict=verdict)
+        load = Load(profile_name=profile.name, observed=measurements, verdict=verdict)
         return RunResult(load=load, properties=(("folder", str(folder)),))
 
 

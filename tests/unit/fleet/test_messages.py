@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def messages(folder: Path) -> list[Any]:
     profile = loopback(topics=3)
     plan, part = planned(profile, workers=2), Part(profile=profile, payload_file=b"payload")
-    load = Load(profile_name="p", measurements=made(), verdict=Verdict(outcome=Outcome.MET, findings=()))
+    load = Load(profile_name="p", observed=made(), verdict=Verdict(outcome=Outcome.MET, findings=()))
     return [
         Request(nodeid="t", attempt=1, profile=profile, parts=(part,), source="p.yaml"),
         WorkloadAssignment(

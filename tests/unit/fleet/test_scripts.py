@@ -58,7 +58,7 @@ class Target:
         measurements, verdict = made(), Verdict(outcome=outcome, findings=(), reasons=("why",))
         folder = Path(f"{self._rate:g}-{self.said[self._rate]}-{outcome.value}")
         samples = MeasuredRun(folder=folder, run={}, measurements=measurements, stages=())
-        return samples, Load(profile_name="p", measurements=measurements, verdict=verdict)
+        return samples, Load(profile_name="p", observed=measurements, verdict=verdict)
 
     def search(self) -> Peak:
         """Every step to the end."""

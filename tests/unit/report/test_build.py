@@ -177,7 +177,7 @@ def test_one_line_says_it_everywhere() -> None:
     properties = dict(junit.junit_properties(found))
     assert properties["load.objective.endToEndLatency.p99"].endswith(text)
     try:
-        Load(profile_name="made", measurements=made(), verdict=verdict([20, 500, 20])).assert_slo()
+        Load(profile_name="made", observed=made(), verdict=verdict([20, 500, 20])).assert_slo()
     except SloMissed as missed:
         assert f"in each 10.0 s: {text}" in str(missed)
     else:

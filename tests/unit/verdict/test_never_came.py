@@ -61,14 +61,14 @@ def test_a_bucket_of_which_nothing_came_is_missed() -> None:
 def test_the_fixture_ranks_in_the_same_way() -> None:
     """``load.end_to_end.p999`` is later than any bound too, and says why."""
     run = made(counts=ABSENT, end_to_end=spread(1, 3, 99_110))
-    load = Load(profile_name="p", measurements=run, verdict=evaluate(parse_slo({}), run, Limits()))
+    load = Load(profile_name="p", observed=run, verdict=evaluate(parse_slo({}), run, Limits()))
     assert load.end_to_end.p99 <= ms(100)
     assert not load.end_to_end.p999 <= ms(1e9)
     assert repr(load.end_to_end.p999) == "never"
     assert load.end_to_end.never_came == 890
     with pytest.raises(AssertionError):
         assert load.publish.p999 < ms(1e9)
-    assert replace(load, measurements=made(counts=ABSENT, publish=None)).publish.never_came == 0  # nothing says that answers were due
+    assert replace(load, observed=made(counts=ABSENT, publish=None)).publish.never_came == 0  # nothing says that answers were due
 
 
 def test_where_nothing_was_due_nothing_is_missing() -> None:
@@ -78,7 +78,7 @@ def test_where_nothing_was_due_nothing_is_missing() -> None:
     assert latencies(objective, run).statistic(objective) is None
     assert observe_metric(objective, run).value is None
     assert "never came" not in observe_metric(objective, run).basis
-    load = Load(profile_name="p", measurements=run, verdict=evaluate(parse_slo({}), run, Limits()))
+    load = Load(profile_name="p", observed=run, verdict=evaluate(parse_slo({}), run, Limits()))
     assert load.end_to_end.never_came == 0
 
 
