@@ -43,7 +43,7 @@ ATTEMPTS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A run that came to a verdict, and where it left its samples."""
+    """A run with a verdict, and the folder of its samples."""
 
     load: Load
     folder: Path
@@ -57,11 +57,11 @@ class Judged:
         return self.load.verdict.outcome
 
     def missed(self) -> dict[str, str]:
-        """Name and text of every objective that did not hold."""
+        """Return name and text of every objective that was missed."""
         return {finding.objective.name: finding.text for finding in self.load.verdict.having(slo.Outcome.MISSED)}
 
     def lost(self) -> list[tuple[int, int]]:
-        """Stream and sequence of every lost message, from the ranges of the measurements."""
+        """Return stream and sequence of every lost message, from the ranges of the measurements."""
         return sorted((lost.stream, seq) for lost in self.measurements.lost for seq in range(lost.first, lost.last + 1))
 
     def samples(self, kind: str) -> Mapping[str, NDArray[np.int64]]:
@@ -69,12 +69,12 @@ class Judged:
 
     @property
     def longest_stall(self) -> int:
-        """ns by which the generator's loop once woke up late: what the machine did, not the target."""
+        """Longest delay of a wake-up of the generator's loop, ns: caused by the machine, not by the target."""
         return max(worker.longest_stall for worker in self.measurements.workers)
 
 
 class Watcher:
-    """Stands where the live line would: lets a test act on the progress of a run."""
+    """Takes the place of the live line, so that a test can act on the progress of a run."""
 
     act: Act | None = None
 
@@ -115,10 +115,10 @@ class Bench:
         self._runs = 0
 
     def run(self, text: str, *, target: str | None = None, act: Act | None = None) -> Judged:
-        """Drive one profile, judge it.
+        """Drive one profile and judge it.
 
         :param target: URL of a running broker; without it the run starts its own.
-        :param act: called with every progress of the only worker, by the thread that drives load.
+        :param act: called with each progress of the only worker, in the thread that drives load.
         """
         profile = profiles.loads(text, "truth.yaml")
         self._runs += 1
@@ -139,7 +139,7 @@ class Bench:
         return Judged(load=outcome.load, folder=Path(dict(outcome.properties)["folder"]))
 
     def quiet(self, drive: Callable[[], Judged], stall: int, report: Callable[[str, object], None]) -> Judged:
-        """A run in which the machine held the generator up by at most ``stall`` ns; repeated, and that reported, when it did so for longer."""
+        """Return a run in which the longest stall of the generator was at most ``stall`` ns, or the last attempt; each attempt is reported."""
         for attempt in range(1, ATTEMPTS + 1):
             judged = drive()
             report(f"attempt {attempt}: longest stall of the generator", f"{judged.longest_stall / 1e6:.0f} ms")
@@ -154,7 +154,7 @@ class Bench:
 
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """One for the session: each relay is started once. With ``--load-force``, as what was calibrated on this machine must not decide here."""
+    """One for the session: each relay is started once. With ``--load-force``, as the machine's calibration must not matter here."""
     made = Bench(tmp_path_factory.mktemp("truth"))
     yield made
     made.close()
@@ -170,7 +170,7 @@ def gated_bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture
 def mosquitto_process(tmp_path: Path) -> Iterator[Broker]:
-    """A mosquitto of the test's own."""
+    """Return a mosquitto for this test alone."""
     if mosquitto.find_mosquitto() is None:
         pytest.skip("no mosquitto here: apt-get install mosquitto")
     broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"), lambda _: None)
@@ -180,7 +180,7 @@ def mosquitto_process(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture
 def report(record_property: Callable[[str, object], None]) -> Callable[[str, object], None]:
-    """Notes a figure of a run: shown with ``-rP`` and kept in JUnit."""
+    """Return a function that notes a figure of a run: shown with ``-rP`` and kept in JUnit."""
 
     def note(name: str, value: object) -> None:
         print(f"{name}: {value}")

@@ -1,4 +1,4 @@
-"""Runs that say nothing about the target, as a user meets them: ``pytest -n 2``, Spark, JUnit, exit status."""
+"""Runs that say nothing about the target, as a user sees them: ``pytest -n 2``, Spark, JUnit, exit status."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class Session:
-    """One ``pytest -n 2`` from outside. ``results``: by test, ``failure`` or ``error`` with its text, or ``passed``."""
+    """A session of ``pytest -n 2``. ``results``: by test, ``failure`` or ``error`` with its text, or ``passed``."""
 
     status: int
     output: str
@@ -127,7 +127,7 @@ class Project:
     def pytest(self, saboteurs: Mapping[str, Callable[[dict[str, object]], None]]) -> Session:
         """Run it with two workers.
 
-        :param saboteurs: by test, what to do half a second into its measured phase; gets the run's ``run.json``.
+        :param saboteurs: by test, a function called half a second into its measured phase with the run's ``run.json``.
         """
         command = [sys.executable, "-m", "pytest", "-n", "2", "--junitxml", "junit.xml"]
         output = self.folder / "output.txt"
@@ -194,7 +194,7 @@ def _whole(path: Path) -> dict[str, object] | None:
 
 @pytest.fixture(scope="module")
 def with_pulsar(request: pytest.FixtureRequest) -> str:
-    """Why there is no run on Pulsar in the session; empty where there is one."""
+    """Return why the session has no run on Pulsar; empty if it has one."""
     if not any(item.path == request.path and item.get_closest_marker("pulsar") for item in request.session.items):
         return "not to be run"
     try:
@@ -207,21 +207,21 @@ def with_pulsar(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory, with_pulsar: str) -> Session:
-    """All the broken runs, in one session: they share its Spark, and what broke one must not break the next."""
+    """Return the session of all broken runs: they share its Spark, and one broken run must not break the next."""
     project = Project(tmp_path_factory.mktemp("broken"), LOOPBACK_TESTS if with_pulsar else LOOPBACK_TESTS + PULSAR_TEST)
     killed = {"test_member_killed": project.kill_worker(-1), "test_lead_killed": project.kill_worker(0)}
     return project.pytest(killed if with_pulsar else {**killed, "test_pulsar_killed": project.kill_pulsar})
 
 
 def broken(session: Session, test: str) -> str:
-    """The text of a run that pytest must call an error, never failed or passed."""
+    """Return the text of a run that pytest reports as an error, not as failed or passed."""
     kind, text = session.results.get(test, ("absent", session.output[-3000:]))
     assert kind == "error", text
     return text
 
 
-def test_the_exit_status_is_not_0(session: Session, with_pulsar: str) -> None:
-    """pytest's own for tests that did not pass; every one was reported once."""
+def test_the_exit_status_is_that_of_failed_tests(session: Session, with_pulsar: str) -> None:
+    """Every test is reported once."""
     many = 6 if with_pulsar else 7
     assert session.status == 1
     assert len(session.results) == many
@@ -229,8 +229,8 @@ def test_the_exit_status_is_not_0(session: Session, with_pulsar: str) -> None:
     assert "failed" not in session.output.splitlines()[-1]
 
 
-def test_10_million_a_second_are_refused_with_numbers_and_remedy(session: Session) -> None:
-    """Generator-limited before any load."""
+def test_10_million_a_second_are_generator_limited_before_any_load(session: Session) -> None:
+    """With numbers and remedy."""
     text = broken(session, "test_beyond_this_machine")
     assert "generator-limited before any load" in text
     assert "cores" in text
@@ -238,21 +238,21 @@ def test_10_million_a_second_are_refused_with_numbers_and_remedy(session: Sessio
     assert "--load-force" in text
 
 
-def test_a_profile_without_objectives_has_nothing_to_assert(session: Session) -> None:
-    """A usage error that says what to write."""
+def test_a_profile_without_objectives_is_a_usage_error(session: Session) -> None:
+    """It has the remedy."""
     text = broken(session, "test_no_objectives")
     assert "profile tiny has no objectives" in text
     assert "slo:" in text
 
 
 def test_a_truncated_sample_file_is_no_data(session: Session) -> None:
-    """It is named, with its worker."""
+    """The error names the file and its worker."""
     text = broken(session, "test_truncated")
     assert "received/gw1-000001.parquet (worker gw1) is cut off or damaged" in text
 
 
 def test_a_manifest_that_disagrees_with_its_rows_is_no_data(session: Session) -> None:
-    """The file is named, with both numbers."""
+    """The error names the file and both numbers."""
     text = broken(session, "test_manifest")
     found = re.search(r"received/gw1-000001.parquet \(worker gw1\) has (\d+) rows, its manifest says (\d+)", text)
     assert found, text
@@ -260,20 +260,20 @@ def test_a_manifest_that_disagrees_with_its_rows_is_no_data(session: Session) ->
 
 
 def test_a_killed_worker_is_no_data(session: Session) -> None:
-    """It is named; the lead reports it."""
+    """The lead reports it by name."""
     text = broken(session, "test_member_killed")
     assert "load worker gw1 went down" in text
 
 
 def test_a_killed_lead_is_no_data(session: Session) -> None:
-    """xdist reports it, as an error and by name."""
+    """xdist reports it as an error, by name."""
     text = broken(session, "test_lead_killed")
     assert "gw0" in text
 
 
 @pytest.mark.pulsar
 def test_a_killed_pulsar_is_no_data(session: Session, with_pulsar: str) -> None:
-    """SIGKILL in mid-run and no restart: an error that names the target and how it ended."""
+    """SIGKILL during the run, without a restart: the error names the target and how it ended."""
     if with_pulsar:
         pytest.skip(with_pulsar)
     text = broken(session, "test_pulsar_killed")

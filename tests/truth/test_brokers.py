@@ -1,4 +1,4 @@
-"""Real brokers that misbehave for real: what is seen must be what happened, to the message where it can be counted."""
+"""Real brokers with real faults: the measurements show what happened, to the message if it can be counted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ IN_FLIGHT, QUEUED = 20, 1000  # the subscriber's Receive Maximum; mosquitto's ma
 
 
 class Sleeper(PahoMqttDriver):
-    """Its consumers sleep from the start until they are woken."""
+    """A driver whose consumers sleep from the start until they are woken."""
 
     asleep: tuple[PahoMqttDriver, list[int]] | None = None
 
@@ -47,7 +47,7 @@ class Sleeper(PahoMqttDriver):
 def test_a_sleeping_subscriber_loses_what_mosquitto_drops(
     bench: Bench, mosquitto_process: Broker, monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
-    """5 000 QoS 1 messages past a subscriber that is asleep until all are acknowledged: lost is what was not delivered, and what mosquitto says it dropped."""
+    """5 000 QoS 1 messages pass a subscriber that sleeps until all are acknowledged: the lost ones are those that mosquitto counts as dropped."""
     monkeypatch.setattr(member, "driver_class", lambda name, client: Sleeper)
 
     def wake(progress: Progress) -> None:
@@ -86,7 +86,7 @@ generator: {{sendDelayP99: 30s, stalled: 1, cpu: 5}}
 
 
 def sys_dropped(url: str) -> int:
-    """The broker's own count; taken when two publications of it, a second apart, agree."""
+    """Return the broker's own count, once two of its publications, a second apart, agree."""
     seen: list[int] = []
     client = paho.Client(CallbackAPIVersion.VERSION2)
     client.on_message = lambda _client, _data, message: seen.append(int(message.payload))
@@ -102,8 +102,8 @@ def sys_dropped(url: str) -> int:
     return seen[-1]
 
 
-def test_a_broker_that_stands_still_is_seen_in_every_latency(bench: Bench, mosquitto_process: Broker, report: Report) -> None:
-    """SIGSTOP for 3 s: missed on latency, every message due meanwhile has waited for its end, nothing is lost, and it is not the generator's fault."""
+def test_a_stopped_broker_delays_every_message_due_meanwhile(bench: Bench, mosquitto_process: Broker, report: Report) -> None:
+    """SIGSTOP for 3 s: the latency is missed, nothing is lost, and the generator is not limited."""
     pid = mosquitto_process.facts.pid
     assert pid is not None
     text = """
@@ -143,7 +143,7 @@ generator: {sendDelayP99: 1s, stalled: 1, cpu: 5}
 
 
 class Freezer:
-    """Stops a process 2 s into the run, and lets it go on 3 s later; ``at``: when it did, by the monotonic clock."""
+    """Stops a process 2 s into the run, and continues it 3 s later; ``at``: when, by the monotonic clock."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -184,7 +184,7 @@ with rig(Subject(driver=PahoMqttDriver, target=TargetAddress(url=sys.argv[1]), s
 
 
 def test_messages_of_an_earlier_run_are_foreign(bench: Bench, mosquitto_process: Broker, report: Report) -> None:
-    """A run that died with messages in its durable session: the next run gets them first, counts them, and takes none for its own."""
+    """A run that died left messages in its durable session: the next run gets them first, and counts them as foreign."""
     url = mosquitto_process.facts.url
     died = subprocess.run([sys.executable, "-c", EARLIER_RUN, url], capture_output=True, text=True, timeout=60, check=False)
     assert died.returncode == 9, died.stderr

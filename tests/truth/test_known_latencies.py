@@ -1,4 +1,4 @@
-"""On a clock that stands still everything is known beforehand: what comes out must be that, to the bucket and to the message."""
+"""Latencies on a simulated clock are known: the measurements must have them, exact to the bucket and to the message."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ PERCENTILES = (1, 25, 50, 75, 90, 95, 99, 99.5, 99.9)
 
 
 def latency(seq: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Log-normal around 2 ms, a tail up to a second; the same for a message every time."""
+    """Return log-normal latencies around 2 ms with a tail up to a second; a message always has the same."""
     spread = np.random.default_rng(5).lognormal(0, 1.3, RATE * SECONDS)
     return np.minimum(spread[seq] * 2 * MILLISECOND, SECOND).astype(np.int64)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """One run for all."""
+    """Return the run that all tests share."""
     return drive(tmp_path_factory.mktemp("known"), rate=RATE, seconds=SECONDS, latency=latency)
 
 
 def measured(run: Finished) -> Measurements:
-    """Of the rig's two streams on one topic with one subscription."""
+    """Return the measurements of the rig's two streams on one topic with one subscription."""
     half = RATE * SECONDS // 2
     plan = Expected(
         start=int(run.sent["intended"].min()), duration=SECONDS * SECOND, rate=RATE, topics=1, subscriptions=1, ordered=True, publish_acks=True,
@@ -47,7 +47,7 @@ def measured(run: Finished) -> Measurements:
 
 
 def same_buckets(histogram: Histogram | None, exact: NDArray[np.int64]) -> None:
-    """Every percentile of the histogram is in the HDR bucket of the exact nearest rank."""
+    """Assert that every percentile of the histogram is in the HDR bucket of the exact nearest rank."""
     assert histogram is not None
     assert (histogram.n, histogram.minimum, histogram.maximum, histogram.total) == (len(exact), exact.min(), exact.max(), exact.sum())
     values = np.sort(exact)
@@ -57,7 +57,7 @@ def same_buckets(histogram: Histogram | None, exact: NDArray[np.int64]) -> None:
 
 
 def test_percentiles_throughput_and_counts_are_exact(run: Finished) -> None:
-    """Every percentile of end-to-end and publish latency to its bucket; what came in time and what came at all, to the message."""
+    """End-to-end and publish latency to their bucket; messages in time and messages received exactly."""
     sent, measurements = run.sent, measured(run)
     # what a message took: how long it waited for the loop's tick, which the clock makes known, and the target's latency
     exact = sent["sent"] - sent["intended"] + latency(sent["seq"])
@@ -76,8 +76,7 @@ def test_percentiles_throughput_and_counts_are_exact(run: Finished) -> None:
     assert measurements.throughput == in_time / SECONDS
 
 
-def test_what_was_overtaken_is_counted(run: Finished) -> None:
-    """A message is out of order when a later one of its stream came before it; nothing else is."""
+def test_exactly_the_overtaken_messages_are_out_of_order(run: Finished) -> None:
     late = 0
     for stream in range(2):
         mine = run.sent["stream"] == stream

@@ -1,8 +1,4 @@
-"""Faults on order: what a relay does wrong must be seen, exactly, and nothing else.
-
-``Bench`` says how these runs are measured. Limits of the generator are wide where a test is not about the generator: a busy machine must
-not make it one.
-"""
+"""Faults of the relay: the measurements show exactly these, and nothing else."""
 
 from __future__ import annotations
 
@@ -94,7 +90,7 @@ def test_a_stall_of_1_s_shows_in_every_message_due_in_it(bench: Bench, report: R
 
 
 class Stalled:
-    """A run of 5 s whose relay stood still from 2 s to 3 s after the first message that it saw."""
+    """A run of 5 s whose relay stalled from 2 s to 3 s after the first message that it got."""
 
     def __init__(self, judged: Judged) -> None:
         histogram = judged.measurements.latencies["end_to_end"]
@@ -116,13 +112,13 @@ class Stalled:
         return self.held_up <= 0.001 and self.woke_late <= 10 * MILLISECOND
 
     def hold_every_message_to_the_stall(self) -> None:
-        """True on any machine: what was due in the stall came after it."""
+        """Assert, on any machine, that every message due in the stall came after it."""
         assert self.histogram.n == 5000
         assert len(self._late) == self._due > 950 - 1000 * self._unsure / SECOND
         assert self.woke_late >= 0
 
     def analytic(self, p: float) -> float:
-        """ns."""
+        """Return the expected latency, ns."""
         return float(np.percentile(self._analytic, p, method="inverted_cdf"))
 
     def __repr__(self) -> str:
@@ -130,7 +126,7 @@ class Stalled:
 
 
 def test_every_fault_is_counted_to_the_message(bench: Bench, report: Report) -> None:
-    """Lost, doubled, swapped and damaged in head and body at once: counts and the sequences of the lost are those of the relay's rules."""
+    """Lost, doubled, swapped and damaged messages at once: counts and lost sequences follow from the relay's rules."""
     count = 10_000
     faults = "loseEvery: 1000, duplicateEvery: 500, swapEvery: 7, corruptHeaderEvery: 700, corruptBodyEvery: 900"
     text = profile(f"{faults}, maxPendingMessages: 10000", rate=2500, seconds=4, slo="{loss: 0, outOfOrder: 0}", more="checksum: true")
@@ -160,7 +156,7 @@ def test_every_fault_is_counted_to_the_message(bench: Bench, report: Report) -> 
 
 
 def test_a_full_window_is_the_targets_fault(bench: Bench, report: Report) -> None:
-    """A relay that carries half of what is asked: missed, with the blocked time shown, and not the generator's doing."""
+    """A relay with half the capacity: the rate is missed, the blocked time is shown, and the generator is not limited."""
     limits = "generator: {sendDelayP99: 1s, stalled: 1, cpu: 5}"
     text = profile("capacity: 5000, blockIfQueueFull: true", rate=10_000, seconds=3, slo="{throughput: 99%}", generator=limits)
     judged = bench.quiet(lambda: bench.run(text), SECOND // 2, report)
@@ -179,7 +175,7 @@ def test_a_full_window_is_the_targets_fault(bench: Bench, report: Report) -> Non
 
 
 def test_a_growing_backlog_is_not_throughput(bench: Bench, report: Report) -> None:
-    """A relay that carries 5 000 msg/s of 10 000 and has room for the rest: it is measured at what it carries, and misses what lies above."""
+    """A relay that carries 5 000 of 10 000 msg/s and has room for the rest: throughput is what it carries."""
     driver = "capacity: 5000, maxPendingMessages: 100000"
     judged = bench.run(
         profile(driver, rate=10_000, seconds=3, slo="{throughput: 6000/s, sent: 1%}").replace("drainTimeout: 1500ms", "drainTimeout: 30s")
@@ -191,7 +187,7 @@ def test_a_growing_backlog_is_not_throughput(bench: Bench, report: Report) -> No
 
 
 def test_half_the_rate_misses_an_objective_on_latency_alone(bench: Bench, report: Report) -> None:
-    """Nobody asked for throughput; a run that did not do what it was asked to do does not pass all the same."""
+    """A run that did not apply its load does not pass, even without an objective on throughput."""
     judged = bench.run(profile("capacity: 500, maxPendingMessages: 100", rate=1000, seconds=2))
     report("missed", judged.missed())
     assert judged.outcome is Outcome.MISSED
@@ -199,8 +195,8 @@ def test_half_the_rate_misses_an_objective_on_latency_alone(bench: Bench, report
     assert 0.4 < judged.measurements.counts.sent_in_time / judged.measurements.counts.offered < 0.75
 
 
-def test_half_the_rate_in_a_wide_window_misses_what_was_delivered(bench: Bench, report: Report) -> None:
-    """The client's window takes everything in time, so only what was delivered tells that the target did not keep up."""
+def test_half_the_rate_in_a_wide_window_misses_the_delivered_throughput(bench: Bench, report: Report) -> None:
+    """The client's window takes everything in time, so only deliveries show that the target did not keep up."""
     judged = bench.run(
         profile("capacity: 500, maxPendingMessages: 100000", rate=1000, seconds=2).replace("drainTimeout: 1500ms", "drainTimeout: 30s")
     )
@@ -210,7 +206,7 @@ def test_half_the_rate_in_a_wide_window_misses_what_was_delivered(bench: Bench, 
 
 
 def test_nothing_received_is_no_data(bench: Bench) -> None:
-    """All is acknowledged and all is lost on the way: that is not 100 % loss, and never 0."""
+    """All messages are acknowledged and then lost: this is neither 100 % loss nor 0."""
     assert_nothing_received(bench.run(profile("loseEvery: 1", rate=500, seconds=1, slo="{loss: 100%, throughput: 0.001%}")))
 
 
@@ -221,7 +217,7 @@ def test_a_consumer_that_never_starts_is_no_data(bench: Bench, monkeypatch: pyte
 
 
 class Deaf(LoopbackDriver):
-    """Its consumers never subscribe."""
+    """A driver whose consumers never subscribe."""
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
         return np.arange(len(consumers), dtype=np.int32)
@@ -236,7 +232,7 @@ def assert_nothing_received(judged: Judged) -> None:
 
 
 def test_100_million_a_second_end_before_any_load(gated_bench: Bench) -> None:
-    """The plan is beyond this machine, by its costs: evidence and remedy, and no relay is started for it."""
+    """The plan exceeds this machine, by its costs: the error has evidence and remedy, and no relay is started."""
     with pytest.raises(GeneratorLimited) as caught:
         gated_bench.run(hundred_million())
     text = str(caught.value)
@@ -246,8 +242,8 @@ def test_100_million_a_second_end_before_any_load(gated_bench: Bench) -> None:
     assert "--load-force" in text
 
 
-def test_100_million_a_second_by_force_are_the_generators_fault(bench: Bench, report: Report) -> None:
-    """Driven all the same, the verdict is generator-limited with evidence and remedy: the target carried all that it got."""
+def test_100_million_a_second_by_force_are_generator_limited(bench: Bench, report: Report) -> None:
+    """With evidence and remedy: the target carried all that it got."""
     judged = bench.run(hundred_million())
     counts, verdict = judged.measurements.counts, judged.load.verdict
     report("counts", counts)
@@ -271,8 +267,8 @@ def hundred_million() -> str:
     return text.replace("maxSendDelay: 60s", "maxSendDelay: 150ms").replace("drainTimeout: 1500ms", "drainTimeout: 10s")
 
 
-def test_what_never_came_is_later_than_any_bound(bench: Bench, report: Report) -> None:
-    """One of 110 never delivered, which the bound on loss allows: p99 has room for it, p99.9 has not, whatever came."""
+def test_a_lost_message_is_later_than_any_bound(bench: Bench, report: Report) -> None:
+    """One of 110 is lost, which the bound on loss allows: p99 holds, p99.9 does not."""
     slo = "{loss: 1%, throughput: 90%, endToEndLatency: {p99: 30s, p99.9: 30s}}"
     judged = bench.run(profile("loseEvery: 110", rate=2_500, seconds=4.4, slo=slo))
     report("missed", judged.missed())
@@ -281,8 +277,8 @@ def test_what_never_came_is_later_than_any_bound(bench: Bench, report: Report) -
     assert "10 900 samples, 100 never came" in judged.missed()["endToEndLatency.p99.9"]
 
 
-def test_our_own_pause_is_not_the_targets(bench: Bench, report: Report) -> None:
-    """The loop stands still once for half a second: the largest latency is ours, whatever the limits on p99 and stalls say."""
+def test_a_pause_of_the_generator_is_not_the_targets_latency(bench: Bench, report: Report) -> None:
+    """The loop stops once for half a second: the largest latency is the generator's, even within its limits on p99 and stalls."""
     paused: list[int] = []
 
     def pause(progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""Hundreds of streams on one worker: faults of known size in each of them are found to the message, also before full windows."""
+"""Hundreds of streams on one worker: known faults of each are found to the message, also with full windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOPICS, EACH = 500, 20
 
 @pytest.mark.parametrize("window", [1000, 1])
 def test_each_stream_has_its_own_faults(bench: Bench, window: int) -> None:
-    """Of every stream, each tenth message is lost and each seventh comes twice, whatever the others do."""
+    """Of every stream each tenth message is lost and each seventh comes twice."""
     judged = bench.run(f"""
 name: many streams
 topics: {TOPICS}

@@ -1,4 +1,4 @@
-"""A stall of known length makes exactly the windows miss that it lies in."""
+"""A stall of known length makes exactly those windows miss that it is in."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ generator: {sendDelayP99: 5s, stalled: 1, cpu: 5}
 
 
 def missed(judged: Judged, name: str) -> list[int]:
-    """The windows that missed an objective, by their number."""
+    """Return the numbers of the windows that missed an objective."""
     (finding,) = (one for one in judged.load.verdict.findings if one.objective.name == name)
     assert [window.end - window.start for window in finding.windows] == [SECOND] * 10
     assert {window.outcome for window in finding.windows} <= {Outcome.MET, Outcome.MISSED}
@@ -57,7 +57,7 @@ def test_the_windows_of_a_stall_miss_and_no_others(bench: Bench, report: Callabl
 
 
 def test_an_error_budget_forgives_as_many_windows_as_it_has(bench: Bench, report: Callable[[str, object], None]) -> None:
-    """Two of ten windows miss the latency and four the throughput, where two may."""
+    """Two of ten windows miss the latency and four the throughput, and two are allowed."""
     judged = bench.quiet(lambda: bench.run(PROFILE.replace("VIOLATIONS", "20%")), SECOND // 4, report)
     assert (missed(judged, "endToEndLatency.p50"), missed(judged, "throughput")) == ([3, 4], [3, 4, 5, 6])
     assert judged.missed().keys() == {"throughput"}
