@@ -12,8 +12,8 @@ from pytest_loadtest.drivers.pulsar.settings import Authentication, Persistence,
 from pytest_loadtest.errors import TargetError
 
 
-def test_namespace_gets_its_policies() -> None:
-    """Unlimited backlog always; storage and deduplication when asked for; the token on each request."""
+def test_a_namespace_gets_its_policies() -> None:
+    """The backlog is always unlimited; storage and deduplication are set if given; each request has the token."""
     settings = PulsarSettings(authentication=Authentication(plugin="token", token="t0"))
     with rest({}) as (url, asked):
         admin = Admin(url, settings)
@@ -31,8 +31,8 @@ def test_namespace_gets_its_policies() -> None:
     assert json.loads(asked[3][2]) is True
 
 
-def test_request_follows_to_the_owner_of_a_topic() -> None:
-    """A broker that does not own the topic answers 307: the same method, body and token go there."""
+def test_a_request_follows_a_redirect_with_method_body_and_token() -> None:
+    """A broker that does not own the topic answers 307."""
     settings = PulsarSettings(authentication=Authentication(plugin="token", token="t0"))
     path = "/admin/v2/persistent/public/x/b/partitions"
     with rest({}) as (owner, asked), rest({f"PUT {path}": (307, f"{owner}{path}")}) as (url, _):
@@ -40,8 +40,8 @@ def test_request_follows_to_the_owner_of_a_topic() -> None:
     assert asked == [(f"PUT {path}", "Bearer t0", b"3")]
 
 
-def test_topics_are_made_by_kind() -> None:
-    """Partitioned ones with their number, plain ones as they are; one that is not persistent is made by use."""
+def test_only_persistent_topics_are_created() -> None:
+    """A non-persistent topic is created by its first client."""
     with rest({}) as (url, asked):
         admin = Admin(url, PulsarSettings())
         admin.create_topic("persistent://public/x/a", 3)
@@ -53,8 +53,8 @@ def test_topics_are_made_by_kind() -> None:
     ]
 
 
-def test_forbidden_force_goes_topic_by_topic() -> None:
-    """Brokers refuse the forced way by default: each topic once, partitions with their topic, then the namespace."""
+def test_a_namespace_is_deleted_topic_by_topic_if_force_is_forbidden() -> None:
+    """Brokers forbid it by default. Each topic is deleted once, partitions with their topic, then the namespace."""
     space = "/admin/v2/namespaces/public/x"
     names = ["persistent://public/x/a-partition-0", "persistent://public/x/b"]
     answers = {
@@ -73,8 +73,8 @@ def test_forbidden_force_goes_topic_by_topic() -> None:
     ]  # fmt: skip
 
 
-def test_namespace_gone_already_is_well_and_other_refusals_are_not() -> None:
-    """404 is what was wanted; 500 is an error that names the request."""
+def test_deleting_a_missing_namespace_is_no_error() -> None:
+    """Any other failure is an error that names the request."""
     request = "DELETE /admin/v2/namespaces/public/x?force=true"
     with rest({request: (404, {"reason": "no"})}) as (url, _):
         Admin(url, PulsarSettings()).delete_namespace("public/x")
@@ -82,7 +82,7 @@ def test_namespace_gone_already_is_well_and_other_refusals_are_not() -> None:
         Admin(url, PulsarSettings()).delete_namespace("public/x")
 
 
-def test_unreachable_admin_is_named() -> None:
-    """Nobody listens there: request and remedy are in the error."""
+def test_an_unreachable_admin_rest_is_named() -> None:
+    """The error has the request and a remedy."""
     with pytest.raises(TargetError, match=r"PUT http://127\.0\.0\.1:1/admin/v2/namespaces/public/x: .*is the URL right"):
         Admin("http://127.0.0.1:1", PulsarSettings()).create_namespace("public/x")

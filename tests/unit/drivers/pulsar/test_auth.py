@@ -36,16 +36,16 @@ def given(auth: Authentication | None) -> tuple[str, bytes]:
     return method, data()
 
 
-def test_what_connect_says() -> None:
-    """Method and data of each plugin that needs no file; under TLS the certificate says it all."""
+def test_connect_has_method_and_data_of_each_plugin() -> None:
+    """Under TLS the certificate alone identifies the client."""
     assert given(None) == ("none", b"")
     assert given(Authentication(plugin="token", token="t0")) == ("token", b"t0")
     assert given(Authentication(plugin="basic", user_id="me", password="a:b é")) == ("basic", "me:a:b é".encode())
     assert given(Authentication(plugin="tls", cert_file="c", key_file="k")) == ("tls", b"")
 
 
-def test_what_the_admin_is_told() -> None:
-    """A bearer token, or user and password (RFC 7617); nothing under TLS or without a plugin."""
+def test_the_admin_rest_gets_an_authorization_header() -> None:
+    """It is a bearer token, or user and password (RFC 7617); there is none under TLS or without a plugin."""
 
     def told(auth: Authentication | None) -> dict[str, str]:
         return admin_headers(PulsarSettings(authentication=auth))
@@ -58,7 +58,7 @@ def test_what_the_admin_is_told() -> None:
 
 
 def test_files_are_read_for_each_connection(tmp_path: Path) -> None:
-    """A token or password that somebody renews is used from the next connection on; what ends the line is none of it."""
+    """A renewed token or password is used from the next connection on, without the end of line in its file."""
     file = tmp_path / "secret"
     for auth, wanted in (
         (Authentication(plugin="token", token_file=str(file)), b"%s"),
@@ -86,14 +86,14 @@ def test_files_are_read_for_each_connection(tmp_path: Path) -> None:
     ],
 )
 def test_incomplete_credentials_are_a_usage_error(auth: Authentication, missing: str) -> None:
-    """Said at once, not at the first connection; the key or file is named."""
+    """The error is raised at once, not at the first connection, and names the key or file."""
     with pytest.raises(UsageError, match=missing):
         credentials(auth, PulsarSettings())
 
 
 @contextmanager
 def issuer(answers: list[dict[str, object] | int]) -> Iterator[str]:
-    """Answers one request for a token after the other; a number is an HTTP status."""
+    """An issuer that gives these answers to requests for a token, one by one; a number is an HTTP status."""
 
     class Answering(BaseHTTPRequestHandler):
         def answer(self, status: int, body: object) -> None:
@@ -123,15 +123,15 @@ def issuer(answers: list[dict[str, object] | int]) -> Iterator[str]:
         thread.join()
 
 
-def test_oauth2_tokens_are_kept_as_long_as_they_hold() -> None:
-    """One whose issuer does not say how long it holds, or that it holds for no time, is fetched anew for each connection."""
+def test_an_oauth2_token_is_used_as_long_as_it_is_valid() -> None:
+    """A token of unknown or no lifetime is fetched for each connection."""
     with issuer([{"access_token": "a"}, {"access_token": "b", "expires_in": 0}, {"access_token": "c", "expires_in": 3600}]) as url:
         method, data = credentials(Authentication(plugin="oauth2", issuer_url=url, private_key=KEY), PulsarSettings())
         assert (method, [data() for _ in range(5)]) == ("token", [b"a", b"b", b"c", b"c", b"c"])
 
 
-def test_an_issuer_that_refuses_is_quoted() -> None:
-    """Its own words (RFC 6749, 5.2), with the address; the secret is not shown."""
+def test_the_error_quotes_the_issuer() -> None:
+    """The answer (RFC 6749, 5.2) and the address are in the error, the secret is not."""
     with issuer([401]) as url:
         _, data = credentials(Authentication(plugin="oauth2", issuer_url=url, private_key=KEY), PulsarSettings())
         with pytest.raises(TargetError, match=rf"POST {url}/token: 401 invalid_client: who\?$"):
@@ -141,7 +141,7 @@ def test_an_issuer_that_refuses_is_quoted() -> None:
 
 
 def test_tls_follows_the_profile() -> None:
-    """TLS 1.2 at least; chain and host's name are checked unless the profile says otherwise."""
+    """TLS is 1.2 at least; chain and host name are checked unless the profile says otherwise."""
     plain = tls_context(PulsarSettings())
     assert (plain.minimum_version, plain.verify_mode, plain.check_hostname) == (ssl.TLSVersion.TLSv1_2, ssl.CERT_REQUIRED, True)
     assert not tls_context(PulsarSettings(tls_enable_hostname_verification=False)).check_hostname
@@ -157,21 +157,21 @@ def test_tls_follows_the_profile() -> None:
     ],
 )
 def test_tls_files_that_cannot_be_read_are_a_usage_error(settings: PulsarSettings, files: str) -> None:
-    """Said before a connection fails for it, with the name of the file, which OpenSSL keeps to itself; the client's own words say no more."""
+    """The error names the file, before a connection fails. OpenSSL and pulsar-client do not name it."""
     with pytest.raises(UsageError, match=f"TLS cannot use {files}: No such file"):
         tls_context(settings)
     with pytest.raises(UsageError, match=f"TLS cannot use {files}: No such file"):
         make_client("pulsar+ssl://127.0.0.1:1", settings)
 
 
-def test_nothing_of_it_imports_the_client_library() -> None:
-    """Whoever speaks the binary protocol himself takes credentials and TLS from here, with or without pulsar-client."""
+def test_credentials_do_not_need_the_client_library() -> None:
+    """The native client uses this module without pulsar-client."""
     code = "import sys, pytest_loadtest.drivers.pulsar.auth; sys.exit('pulsar' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
 
 
-def test_oauth2_fetches_its_token_from_the_issuer(tmp_path: Path) -> None:
-    """Client credentials go to the endpoint of the discovery document; path, file URL and data URL hold them alike."""
+def test_an_oauth2_token_comes_from_the_issuer(tmp_path: Path) -> None:
+    """The request goes to the endpoint of the discovery document; the key may be a path, a file URL or a data URL."""
     credentials = json.dumps({"client_id": "me", "client_secret": "s"})
     (tmp_path / "key.json").write_text(credentials)
     answers: dict[str, tuple[int, object]] = {"POST /token": (200, {"access_token": "tt"})}
@@ -185,8 +185,8 @@ def test_oauth2_fetches_its_token_from_the_issuer(tmp_path: Path) -> None:
     assert asked[1][2] == b"grant_type=client_credentials&client_id=me&client_secret=s&audience=a"
 
 
-def test_issuer_without_a_token_is_named() -> None:
-    """An answer that is not what an issuer says is the target's fault; a key file that is none is the user's."""
+def test_an_issuer_without_a_token_is_named() -> None:
+    """An answer without a token is an error of the target, an invalid key file one of the user."""
     inline = "data:application/json;base64," + base64.b64encode(b'{"client_id": "me", "client_secret": "s"}').decode()
     with rest({"GET /.well-known/openid-configuration": (200, {})}) as (issuer, _):
         with pytest.raises(TargetError, match=f"{issuer} answered without a token"):

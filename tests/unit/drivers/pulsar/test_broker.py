@@ -17,8 +17,8 @@ def conf(secured: Secured = pulsar.OPEN, **settings: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
-def test_base() -> None:
-    """Own ports on loopback, quorums of one, and the frame follows the largest message."""
+def test_the_base_configuration_is_one_bookie_on_loopback() -> None:
+    """The largest frame depends on the largest message."""
     told = conf()
     assert (told["brokerServicePort"], told["webServicePort"], told["bindAddress"]) == ("1", "2", "127.0.0.1")
     assert told["listeningInterface"] == "lo"
@@ -26,8 +26,8 @@ def test_base() -> None:
     assert int(told["nettyMaxFrameSizeBytes"]) == int(told["maxMessageSize"]) + pulsar.FRAME_OVERHEAD
 
 
-def test_the_profile_wins_over_the_base() -> None:
-    """Settings replace and add; the frame follows."""
+def test_settings_of_the_profile_replace_the_base() -> None:
+    """The largest frame follows a changed maxMessageSize."""
     told = conf(maxMessageSize="1000", journalSyncData="true", anything="x=y")
     assert (told["journalSyncData"], told["anything"], told["nettyMaxFrameSizeBytes"]) == ("true", "x=y", "11240")
 
@@ -35,35 +35,35 @@ def test_the_profile_wins_over_the_base() -> None:
 @pytest.mark.parametrize(
     "settings", [{"webServicePort": "8080"}, {"listeningInterface": "eth0"}, {"maxMessageSize": "5MB"}, {"a": "1\nb=2"}]
 )
-def test_wrong_settings(settings: dict[str, str]) -> None:
-    """What is chosen per run, what is not a number, what is not one line."""
+def test_settings_that_the_run_chooses_or_that_are_malformed_are_an_error(settings: dict[str, str]) -> None:
+    """A size must be a number, a value one line."""
     with pytest.raises(UsageError, match=r"broker\.settings"):
         conf(**settings)
 
 
-def test_characters_beyond_latin() -> None:
-    """Java's properties have them by escapes: a folder of keys may be below a home of any name."""
+def test_other_characters_than_latin_are_escaped() -> None:
+    """Java's properties need escapes, and the path of a key may have any characters."""
     assert conf(secured=Secured(lines={"tlsKeyFilePath": "/home/José 語😀/k"}))["tlsKeyFilePath"] == r"/home/Jos\u00e9 \u8a9e\ud83d\ude00/k"
 
 
-def test_tls_leaves_no_plain_port() -> None:
-    """TLS ports in place of the others, which Pulsar would open by default; without TLS it is the other way round."""
+def test_under_tls_there_is_no_plain_port() -> None:
+    """Pulsar would open plain ports by default; without TLS there is no TLS port."""
     told = conf(secured=Secured(tls=True, lines={"tlsKeyFilePath": "/k"}))
     assert (told["brokerServicePortTls"], told["webServicePortTls"], told["tlsKeyFilePath"]) == ("1", "2", "/k")
     assert (told["brokerServicePort"], told["webServicePort"]) == ("", "")
     assert "brokerServicePortTls" not in conf()
 
 
-def test_what_security_sets_is_chosen_per_run() -> None:
-    """The same key in broker.settings is refused beside target.security, and the user's own business without."""
+def test_settings_for_security_are_chosen_by_the_run() -> None:
+    """A key that target.security sets is an error in broker.settings, and the user's choice without target.security."""
     assert conf(authenticationEnabled="true")["authenticationEnabled"] == "true"
     with pytest.raises(UsageError, match=r"broker\.settings: authenticationEnabled .* chosen per run"):
         conf(authenticationEnabled="true", secured=Secured(lines={"authenticationEnabled": "true"}))
 
 
 @pytest.mark.parametrize(("major", "flag"), [(17, False), (25, True)])
-def test_command(major: int, flag: bool, tmp_path: Path) -> None:
-    """Everything the JVM writes stays in the data folder; newer Javas need leave for unsafe memory."""
+def test_the_java_command_writes_only_into_the_data_folder(major: int, flag: bool, tmp_path: Path) -> None:
+    """Newer Javas need a permission for unsafe memory access."""
     line = pulsar.command(Java("java", major), Path("/jars"), tmp_path, 7003)
     assert line[:3] == ["java", "-cp", "/jars/*"]
     assert ("--sun-misc-unsafe-memory-access=allow" in line) is flag

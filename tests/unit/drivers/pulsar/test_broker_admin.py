@@ -5,8 +5,7 @@ from __future__ import annotations
 from pytest_loadtest.drivers.pulsar import broker_admin as pulsar_admin
 
 
-def test_an_admin_that_is_not_there_knows_nothing() -> None:
-    """Unknown is said as unknown."""
+def test_without_an_answer_version_and_settings_are_unknown() -> None:
     assert not pulsar_admin.broker_ready("http://127.0.0.1:1")
     assert pulsar_admin.broker_version("http://127.0.0.1:1") == "unknown"
     assert pulsar_admin.decisive_settings("http://127.0.0.1:1") == {}

@@ -27,8 +27,7 @@ def topology(**more: object) -> Topology:
     return Topology(**{"topics": 2, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | more)  # type: ignore[arg-type]
 
 
-def test_the_runs_own_namespace() -> None:
-    """That which the driver makes."""
+def test_bundles_are_those_of_the_runs_namespace() -> None:
     bundles = Bundles.of_run(HERE, PulsarSettings(namespace_prefix="acme/load"), topology(), "r-1")
     assert bundles.namespace == "acme/load-r-1"
 
@@ -45,8 +44,9 @@ def test_the_runs_own_namespace() -> None:
     ],
     ids=["mqtt", "no admin URL", "somebody else's topic"],
 )  # fmt: skip
-def test_no_bundles_to_look_at(target: TargetAddress, settings: object, more: dict[str, object], said: str) -> None:
-    """With what is missing."""
+def test_a_run_without_bundles_is_an_error_with_its_reason(
+    target: TargetAddress, settings: object, more: dict[str, object], said: str
+) -> None:
     with pytest.raises(UsageError) as error:
         Bundles.of_run(target, settings, topology(**more), "r")
     assert str(error.value) == said
@@ -54,7 +54,7 @@ def test_no_bundles_to_look_at(target: TargetAddress, settings: object, more: di
 
 @contextmanager
 def refusing(*reasons: str) -> Iterator[Bundles]:
-    """The bundles of a broker that refuses the first splits with these, and makes the next, in the middle."""
+    """The bundles of a broker that answers the first splits with these errors, and makes the next split in the middle."""
     left, boundaries = list(reasons), ["0x00000000", "0xffffffff"]
 
     class Handler(BaseHTTPRequestHandler):
@@ -88,15 +88,15 @@ def refusing(*reasons: str) -> Iterator[Bundles]:
             thread.join()
 
 
-def test_a_bundle_that_is_still_on_its_way() -> None:
-    """A broker answers a split before the bundles that come of it are unloaded, and refuses the next split of them for so long."""
+def test_a_split_waits_for_the_unload_of_its_bundle() -> None:
+    """A broker answers a split before its new bundles are unloaded, and rejects the next split of them until then."""
     on_its_way = "Namespace bundle public/x/0x00000000_0xffffffff is being unloaded"
     with refusing(on_its_way, on_its_way) as bundles:
         assert bundles.split(Bundle(0, LAST)) == (0x7FFFFFFF,)
 
 
 @pytest.mark.parametrize("reason", ["Namespace bundle public/x/0x00000000_0x00000010 is being unloaded", "no"])
-def test_another_refusal_of_a_split_is_final(reason: str) -> None:
-    """What stands of another bundle may have come after the split was made."""
+def test_any_other_error_of_a_split_is_final(reason: str) -> None:
+    """An error about another bundle may come after the split was made."""
     with refusing(reason) as bundles, pytest.raises(RefusedError, match=reason):
         bundles.split(Bundle(0, LAST))

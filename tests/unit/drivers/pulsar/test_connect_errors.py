@@ -26,7 +26,7 @@ REMEDY = (
 
 
 class Server:
-    """Shakes hands with every client, and hangs up."""
+    """A server that does the TLS handshake with each client, and closes the connection."""
 
     def __init__(self, folder: Path, hosts: list[str], addresses: list[str]) -> None:
         authority = Authority("somebody")
@@ -56,28 +56,27 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """One whose certificate has two names that are not 127.0.0.1."""
+    """A server whose certificate has two names, neither of which is 127.0.0.1."""
     made = Server(tmp_path, ["broker.example", "other.example"], [])
     yield made
     made.close()
 
 
-def test_a_certificate_of_other_names_is_refused_and_they_are_named(server: Server) -> None:
-    """By default, and with three ways out."""
+def test_the_names_of_a_rejected_certificate_are_in_the_error(server: Server) -> None:
+    """There are three remedies."""
     said = explain_connect_error(f"pulsar+ssl://127.0.0.1:{server.port}", server.settings)
     assert said == (
         "IP address mismatch, certificate is not valid for '127.0.0.1', its names are broker.example, other.example: " + REMEDY
     )  # fmt: skip
 
 
-def test_the_admin_rest_says_the_same(server: Server) -> None:
-    """It is another connection, perhaps of another host."""
+def test_the_admin_rest_has_the_same_error(server: Server) -> None:
     with pytest.raises(TargetError) as raised:
         Admin(f"https://127.0.0.1:{server.port}", server.settings).partitions("persistent://a/b/c")
     assert f"certificate is not valid for '127.0.0.1', its names are broker.example, other.example: {REMEDY}" in str(raised.value)
 
 
-def test_names_are_not_checked_where_the_profile_says_so(server: Server) -> None:
-    """The handshake is done, and the server hangs up; nothing is said of certificates."""
+def test_names_are_not_checked_if_the_profile_says_so(server: Server) -> None:
+    """The handshake succeeds, and the error has nothing about certificates."""
     lax = server.settings.model_copy(update={"tls_enable_hostname_verification": False})
     assert "certificate" not in str(explain_connect_error(f"pulsar+ssl://127.0.0.1:{server.port}", lax))

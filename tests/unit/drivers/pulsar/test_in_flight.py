@@ -21,7 +21,7 @@ MEMORY = st.one_of(st.none(), st.integers(1, 400))
 
 @dataclass
 class Naive:
-    """The same, one message at a time."""
+    """The same accounting, one message at a time."""
 
     window: int | None
     memory: int | None
@@ -29,7 +29,7 @@ class Naive:
     answered: dict[int, int] = field(default_factory=dict)
 
     def beyond(self, burst: list[tuple[int, int, int]]) -> list[int]:
-        """First by window, then by memory over what the windows let through."""
+        """Apply the windows first, then memory to the messages within them."""
         count = Counter(place for place, _ in self.here)
         used = sum(size for _, size in self.here)
         stopped: set[int] = set()
@@ -62,8 +62,10 @@ def arrays(burst: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, n
 
 
 @given(steps=STEPS, window=WINDOWS, memory=MEMORY)
-def test_as_counted_one_by_one(steps: list[tuple[list[tuple[int, int, int]], list[int]]], window: int | None, memory: int | None) -> None:
-    """Bursts come, some of what is in flight is answered, and so on: refused, idle and busy places are what a list of messages says."""
+def test_the_result_is_that_of_counting_one_by_one(
+    steps: list[tuple[list[tuple[int, int, int]], list[int]]], window: int | None, memory: int | None
+) -> None:
+    """In bursts and answers of any sequence: refused positions, idle times and busy places."""
     real, naive, now = InFlight(STREAMS, PARTITIONS, window, memory), Naive(window, memory), 0
     for burst, answers in steps:
         refused = real.beyond(*arrays(burst)).tolist()
@@ -84,7 +86,7 @@ def test_as_counted_one_by_one(steps: list[tuple[list[tuple[int, int, int]], lis
 
 
 @given(burst=BURST, before=BURST, window=WINDOWS, memory=MEMORY)
-def test_what_is_refused_is_a_suffix_of_each_stream(
+def test_refused_messages_are_a_suffix_of_each_stream(
     burst: list[tuple[int, int, int]], before: list[tuple[int, int, int]], window: int | None, memory: int | None
 ) -> None:
     """No message overtakes one of its own stream, at another partition either; positions ascend."""
@@ -100,16 +102,15 @@ def test_what_is_refused_is_a_suffix_of_each_stream(
 
 
 @pytest.mark.parametrize("size", [1, 100, 10**6])
-def test_memory_lets_a_message_begin_while_there_is_any(size: int) -> None:
-    """One larger than all of it goes too, alone: otherwise it could never go (PIP-74)."""
+def test_a_message_is_sent_while_there_is_any_memory(size: int) -> None:
+    """One larger than the whole limit is sent alone: otherwise it could never be sent (PIP-74)."""
     real = InFlight(1, 1, None, 100)
     zeros = np.zeros(3, np.int64)
     taken = max(-(-100 // size), 1)
     assert real.beyond(zeros, zeros, np.full(3, size, np.int32)).tolist() == list(range(min(taken, 3), 3))
 
 
-def test_an_entry_is_answered_as_one() -> None:
-    """A batch of three gives back three messages' room, and its bytes."""
+def test_a_batch_gives_back_the_room_of_all_its_messages() -> None:
     real = InFlight(1, 1, 3, 30)
     zeros, size = np.zeros(3, np.int64), np.full(3, 10, np.int32)
     real.add(zeros, zeros, 30)
@@ -120,7 +121,7 @@ def test_an_entry_is_answered_as_one() -> None:
 
 
 def test_answers_of_single_messages_may_come_in_any_order() -> None:
-    """Each gives back its place in the window; the latest time is when the stream was idle."""
+    """Each gives back its place in the window; the stream is idle since the latest of them."""
     flight = InFlight(streams=1, partitions=2, window=1, memory=100)
     stream, place = np.zeros(2, np.int64), np.array([0, 1])
     flight.add(stream, place, 80)

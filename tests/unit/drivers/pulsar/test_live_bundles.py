@@ -20,30 +20,29 @@ def made(**more: object) -> Split:
     return Split(**whole | more)  # type: ignore[arg-type]
 
 
-def test_half_of_what_there_is() -> None:
-    """In whole numbers, as the broker has them, and never none."""
+def test_default_limits_are_half_of_the_load_in_whole_numbers() -> None:
+    """They are 1 at least."""
     assert half_of(SEEN) == SplitLimits(rate=50, megabytes=2)
     assert half_of({}) == SplitLimits(rate=1, megabytes=1)
 
 
-def test_a_topic_is_looked_for_where_it_falls() -> None:
-    """By its own name, whether the broker has it loaded or not."""
+def test_the_expected_bundle_of_a_topic_is_that_of_its_position() -> None:
+    """It does not matter whether the topic is loaded."""
     cut = position("a")
     split = made(ring=Ring((0, cut, LAST)), topics={})
     assert split.looked_for == {"a": Bundle(cut, LAST)}
     assert split.looked_for != split.found
 
 
-def test_blind_is_who_sees_nothing_before_and_after() -> None:
-    """A topic that is not loaded is not seen either."""
+def test_a_split_is_blind_if_no_topic_had_traffic_before_and_after() -> None:
+    """A topic that is not loaded has no traffic either."""
     idle = {"idle": SEEN["idle"]}
     assert made(topics=idle, after={}).blind
     assert not made(topics=idle).blind
     assert not made(after=idle).blind
 
 
-def test_balances_of_every_algorithm() -> None:
-    """On the load that the broker saw."""
+def test_every_algorithm_has_a_balance_on_the_same_load() -> None:
     assert {name: one.splits for name, one in made().balances().items()} == {
         "flow_or_qps_equally_divide": 1, "topic_count_equally_divide": 1 + (SEEN["idle"].position < min(position("a"), position("b"))), "range_equally_divide": 1,
     }  # fmt: skip
@@ -72,15 +71,15 @@ TOPICS = st.lists(
         ("range_equally_divide", 29, 400 * 30 / 700),
     ],
 )
-def test_the_proposals_point(algorithm: str, splits: int, uneven: float) -> None:
-    """Neighbouring hashes: one split by flow does what takes 29 by range."""
+def test_one_split_by_flow_does_what_takes_29_by_range(algorithm: str, splits: int, uneven: float) -> None:
+    """The hot topics have neighbouring hashes: this is the argument of the proposal."""
     found = balance(algorithm, TENTH, HALF)
     assert (found.splits, found.imbalance) == (splits, pytest.approx(uneven))
 
 
 @given(algorithm=st.sampled_from(sorted(ALGORITHMS)), topics=TOPICS, limit=st.integers(1, 2000))
 def test_every_bundle_is_within_the_limits_or_one_topic(algorithm: str, topics: list[TopicRate], limit: int) -> None:
-    """Or beyond them by less than the threshold, which flow or QPS leaves whole. No load is lost on the way."""
+    """Or above them by less than the threshold, which flow or QPS does not split. The sum of the load is kept."""
     limits = SplitLimits(rate=limit)
     found = balance(algorithm, topics, limits)
     assert sum(found.rates) == sum(topic.rate for topic in topics)
@@ -89,7 +88,6 @@ def test_every_bundle_is_within_the_limits_or_one_topic(algorithm: str, topics: 
         assert alone or rate <= limit * 1.1
 
 
-def test_no_load_has_no_imbalance() -> None:
-    """Unknown is not even."""
+def test_without_load_the_imbalance_is_unknown() -> None:
     assert imbalance(Ring(), []) is None
     assert bundle_rates(Ring(), []) == (0,)

@@ -53,28 +53,28 @@ def test_the_topics_of_the_run_are_summed_over_their_subscriptions() -> None:
 
 
 def test_the_index_of_a_topic_is_not_counted_again_for_its_subscriptions() -> None:
-    """Pulsar 4.0 tells both by one name."""
+    """Pulsar 4.0 reports both under one name."""
     name, topic = "pulsar_delayed_message_index_size_bytes", f"{NAMESPACE}topic-0"
     both = (line(name, topic, 480), line(name, topic, 240, "subscription-0"), line(name, topic, 240, "subscription-1"))
     assert columns(None, reader().read(answer(1, more=both)), 1.0) == {"sys.delayedIndex": 480}
 
 
-def test_what_consumers_got_is_not_counted_again() -> None:
-    """With ``exposeConsumerLevelMetricsInPrometheus`` a subscription's counter stands beside those of its consumers, by the same name."""
+def test_series_of_consumers_are_not_counted_again() -> None:
+    """With ``exposeConsumerLevelMetricsInPrometheus`` they have the same name as the counter of their subscription."""
     whole = line("pulsar_out_messages_total", f"{NAMESPACE}topic-0", 7, "subscription-0")
     parts = tuple(whole.replace("} 7", f',consumer_name="c",consumer_id="{number}"}} {got}') for number, got in enumerate((4, 3)))
     found = reader().read(answer(0, more=(whole, *parts)))
     assert found.topics["pulsar_out_messages_total"] == {f"{NAMESPACE}topic-0": 7}
 
 
-def test_an_existing_topic_is_itself_or_its_partitions() -> None:
+def test_series_of_an_existing_topic_are_its_own_or_those_of_its_partitions() -> None:
     names = ("orders", "orders-partition-0", "orders-partition-12", "orders-2", "orders-partition-x", "my-orders")
     text = "\n".join(line("pulsar_in_messages_total", f"persistent://a/b/{name}", 1) for name in names)
     found = reader("persistent://a/b/orders", exact=True).read(text)
     assert found.loaded == {f"persistent://a/b/{name}" for name in names[:3]}
 
 
-def test_of_the_broker_its_heap_alone_is_summed_over_collectors() -> None:
+def test_of_the_areas_of_memory_only_the_heap_is_read() -> None:
     text = (
         'jvm_memory_bytes_used{cluster="c",area="heap"} 7.0E7\njvm_memory_bytes_used{cluster="c",area="nonheap"} 1.0E8\n'
         'jvm_gc_collection_seconds_sum{gc="G1 Young Generation"} 0.5\njvm_gc_collection_seconds_sum{gc="G1 Old Generation"} 0.25\n'
@@ -86,7 +86,7 @@ def test_of_the_broker_its_heap_alone_is_summed_over_collectors() -> None:
 
 
 @pytest.mark.parametrize("text", ["process_cpu_seconds_total a\n", 'process_cpu_seconds_total{cluster="c} 1\n'])
-def test_another_format_is_an_error(text: str) -> None:
+def test_a_line_in_another_format_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         reader().read(text)
 
@@ -107,8 +107,8 @@ def test_rates_come_from_counters_and_latencies_from_sums() -> None:
     }  # fmt: skip
 
 
-def test_unknown_is_left_out() -> None:
-    """The first answer has no rates, nor has a counter that began anew."""
+def test_unknown_rates_are_left_out() -> None:
+    """The first answer has no rates, nor has a counter that was reset."""
     first, later = (reader().read(answer(taken)) for taken in (300, 100))
     assert columns(None, first, 1.0) == {}
     assert columns(first, later, 1.0) == {}
@@ -116,7 +116,7 @@ def test_unknown_is_left_out() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=5))
-def test_counters_grow_together_or_nobody_knows(counts: list[tuple[int, int]]) -> None:
+def test_growth_is_unknown_if_one_counter_was_reset(counts: list[tuple[int, int]]) -> None:
     before, now = (Scraped({}, {"m": {str(i): float(pair[side]) for i, pair in enumerate(counts)}}) for side in (0, 1))
     fell = any(after < earlier for earlier, after in counts)
     assert counter_growth(before, now, "m") == (None if fell else sum(after - earlier for earlier, after in counts))
@@ -125,8 +125,8 @@ def test_counters_grow_together_or_nobody_knows(counts: list[tuple[int, int]]) -
     assert counter_growth(before, Scraped({}, {}), "m") is None
 
 
-def test_a_counter_that_the_broker_sets_to_zero() -> None:
-    """It grew by what it shows at least: a limit that held somebody back is not forgotten."""
+def test_a_counter_that_the_broker_resets_grew_by_its_value_at_least() -> None:
+    """Throttling before the reset is not lost."""
     metric = "pulsar_publish_rate_limit_times"
     before, now = (Scraped({}, {metric: {"a": of_a, "b": of_b}}) for of_a, of_b in ((60.0, 1.0), (20.0, 5.0)))
     assert columns(before, now, 2.0) == {"sys.throttled": 12.0}
@@ -136,7 +136,7 @@ def consumer(permits: int, *, blocked: bool = False) -> dict[str, Any]:
     return {"availablePermits": permits, "blockedConsumerOnUnackedMsgs": blocked}
 
 
-def test_consumers_that_take_nothing_more_and_chunks() -> None:
+def test_starved_consumers_and_chunks_are_counted() -> None:
     topics = [
         {
             "topicCreationTimeStamp": 5, "publishers": [{"chunkedMessageRate": 1.5}, {"chunkedMessageRate": 1.0}],

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def test_existing_topic_is_asked_for_once() -> None:
-    """Its partitions hold for the whole run, one where it has none; after an error the next driver call asks again."""
+def test_the_partitions_of_an_existing_topic_are_requested_once() -> None:
+    """They are valid for the whole run, and 1 for an unpartitioned topic; after an error the next call asks again."""
     name, asked = "persistent://public/default/orders", []
     names = RunNames(context(name=name, partitions=1))
     answers: list[int | TargetError] = [TargetError("no answer"), 3, 5]
@@ -42,8 +42,8 @@ def test_existing_topic_is_asked_for_once() -> None:
     assert plain.partitions == 1
 
 
-def test_existing_topic_that_is_known_to_be_missing() -> None:
-    """The error says what to do; a run with topics of its own asks for none."""
+def test_a_missing_topic_is_an_error_with_a_remedy() -> None:
+    """A run with topics of its own does not ask."""
     with pytest.raises(TargetError, match="orders does not exist at .*: create it first"):
         RunNames(context(name="persistent://public/default/orders")).look_up_partitions(lambda _: None)
     own = RunNames(context(partitions=4))
@@ -51,8 +51,8 @@ def test_existing_topic_that_is_known_to_be_missing() -> None:
     assert own.partitions == 4
 
 
-def test_subscriptions_are_deleted_by_the_client_where_there_is_no_admin_rest() -> None:
-    """Those of the run, once, and none before the run could have made any."""
+def test_the_client_deletes_subscriptions_if_there_is_no_admin_rest() -> None:
+    """It deletes those of the run, once, and none before the run could have created any."""
     name, deleted = "persistent://public/default/orders", []
     names = RunNames(context(name=name))
 
@@ -67,8 +67,8 @@ def test_subscriptions_are_deleted_by_the_client_where_there_is_no_admin_rest() 
     assert deleted == [(name, ["loadtest-r-00000007-0", "loadtest-r-00000007-1"])]
 
 
-def test_missing_tenant_is_made_and_taken_away() -> None:
-    """OMB's namespacePrefix names a tenant that it makes: so do we, for all clusters, and only what we made goes."""
+def test_a_missing_tenant_is_created_and_deleted() -> None:
+    """As OMB does for its namespacePrefix: for all clusters, and only a tenant that the run created is deleted."""
     space, tenant = "/admin/v2/namespaces/bench/ns-r", "/admin/v2/tenants/bench"
     answers: dict[str, tuple[int, object]] = {
         f"PUT {space}": (404, {"reason": "Tenant does not exist"}),
@@ -92,8 +92,8 @@ ORDERS = "/admin/v2/persistent/public/default/orders"
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
-def test_run_on_an_existing_topic_deletes_its_own_subscriptions_alone(partitions: int) -> None:
-    """It makes nothing, and of the subscriptions there it deletes those with its run and nonce: not others', not another run's."""
+def test_a_run_on_an_existing_topic_deletes_only_its_own_subscriptions(partitions: int) -> None:
+    """Those with its run and nonce; not those of others or of another run. It creates nothing."""
     mine = ["loadtest-r-00000007-0", "loadtest-r-00000007-1"]
     others = ["theirs", "loadtest-r-00000008-0", "loadtest-rr-00000007-0", "loadtest-r-00000007"]
     answers = {f"GET {ORDERS}/partitions": (200, {"partitions": partitions}), f"GET {ORDERS}/subscriptions": (200, others + mine)}
@@ -108,8 +108,8 @@ def test_run_on_an_existing_topic_deletes_its_own_subscriptions_alone(partitions
 
 
 @pytest.mark.parametrize("where", ["partitions", "stats"])
-def test_missing_topic_is_named_and_nothing_is_made_or_deleted(where: str) -> None:
-    """Newer brokers say so when asked for partitions, older ones when asked for the topic."""
+def test_a_missing_topic_is_named_and_nothing_is_created_or_deleted(where: str) -> None:
+    """Newer brokers report it for the request for partitions, older ones for that of the statistics."""
     answers: dict[str, tuple[int, object]] = {f"GET {ORDERS}/partitions": (200, {"partitions": 0})}
     answers[f"GET {ORDERS}/{where}"] = (404, {"reason": "Topic not found"})
     with rest(answers) as (url, asked):
@@ -120,16 +120,16 @@ def test_missing_topic_is_named_and_nothing_is_made_or_deleted(where: str) -> No
     assert {what.partition(" ")[0] for what, _, _ in asked} == {"GET"}
 
 
-def test_run_that_made_nothing_deletes_nothing() -> None:
-    """cleanup() without prepare(), which is another worker's."""
+def test_a_worker_that_created_nothing_deletes_nothing() -> None:
+    """It calls cleanup() without prepare()."""
     with rest({}) as (url, asked):
         PulsarDriver(context(admin=url)).cleanup()
         PulsarDriver(context(admin=url, name=EXISTING)).cleanup()
     assert asked == []
 
 
-def test_namespace_whose_policies_failed_is_deleted() -> None:
-    """It was made, so it goes, although prepare() did not come to its end."""
+def test_a_namespace_whose_policies_failed_is_deleted() -> None:
+    """It was created, although prepare() raised."""
     space = "/admin/v2/namespaces/public/loadtest-r"
     with rest({f"POST {space}/backlogQuota?backlogQuotaType=destination_storage": (403, {"reason": "no"})}) as (url, asked):
         driver = PulsarDriver(context(admin=url))
@@ -139,7 +139,7 @@ def test_namespace_whose_policies_failed_is_deleted() -> None:
     assert asked[-1][0] == f"DELETE {space}?force=true"
 
 
-def test_namespace_of_another_is_left_alone() -> None:
+def test_a_namespace_of_others_is_never_deleted() -> None:
     """A namespace that exists already is an error with the broker's reason, and cleanup does not delete it."""
     with rest({"PUT /admin/v2/namespaces/public/loadtest-r": (409, {"reason": "Namespace already exists"})}) as (url, asked):
         driver = PulsarDriver(context(admin=url))
@@ -153,8 +153,8 @@ def topology(**more: object) -> Topology:
     return Topology(**{"topics": 2, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | more)  # type: ignore[arg-type]
 
 
-def test_topics_have_names_for_their_places() -> None:
-    """Twelve digits more; without places nothing is different."""
+def test_names_of_topics_have_the_requested_positions() -> None:
+    """By twelve more digits; without ``hashes`` the names are unchanged."""
     settings = PulsarSettings(topic_type="non-persistent")
     names = [own_topic(settings, "r", topology(hashes=(7, LAST - 1)), index) for index in (0, 1)]
     assert [position(name) for name in names] == [7, LAST - 1]

@@ -33,8 +33,8 @@ def test_without_an_admin_url_no_topic_is_watched() -> None:
         observe_topics("pulsar://127.0.0.1:1", ["orders"], PulsarSettings(), None)
 
 
-def test_a_missing_topic_is_named_and_not_made() -> None:
-    """A reader would make it, so the admin REST is asked before one is opened."""
+def test_a_missing_topic_is_named_and_not_created() -> None:
+    """A reader would create it, so the admin REST is asked before one is opened."""
     path = "/admin/v2/persistent/public/default/orders/partitions"
     missing = {f"GET {path}": (404, {"reason": "Topic not found"})}
     with rest(missing) as (url, asked), pytest.raises(UsageError, match=rf"persistent://public/default/orders does not exist at {url}"):

@@ -19,9 +19,8 @@ from pytest_loadtest.values.quantities import SECOND
 
 
 class Broker(ThreadingHTTPServer):
-    """Counts of its topics are a test's to change.
-
-    :ivar counted: by topic, messages in. :ivar loaded: when its topics were loaded. :ivar refuses: it answers nothing but this status.
+    """A broker whose counts a test changes. :ivar counted: topic → messages in. :ivar loaded: load times of its topics. :ivar refuses: a
+    status for all answers.
     """
 
     def __init__(self) -> None:
@@ -77,7 +76,7 @@ def broker() -> Iterator[Broker]:
 def scrape(
     broker: Broker | None, *, fresh: bool = True, kept: dict[str, Any] | None = None, settings: PulsarSettings | None = None, **shape: Any
 ) -> Scrape:
-    """:param kept: of the phase before."""
+    """A source. :param kept: values from the phase before."""
     topology = Topology(**{"topics": 1, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | shape)
     target = TargetAddress(url="pulsar://127.0.0.1:1", admin_url=broker.url if broker else None)
     return Scrape(
@@ -89,7 +88,7 @@ def scrape(
 
 
 def turn(number: int) -> int:
-    """ns of a question that is far enough from the one before it."""
+    """A time in ns that is far enough from that of the request before."""
     return number * 600 * SECOND
 
 
@@ -97,8 +96,8 @@ def count(broker: Broker, number: float, topic: str = "topic-0") -> None:
     broker.counted[f"persistent://public/loadtest-r/{topic}"] = number
 
 
-def test_what_the_broker_counted_since_the_phase_began(broker: Broker) -> None:
-    """From zero where nothing was sent before, then from what was counted when the phase before had ended."""
+def test_counts_begin_with_the_phase(broker: Broker) -> None:
+    """From zero if nothing was sent before, otherwise from the counts at the end of the phase before."""
     kept: dict[str, Any] = {}
     source = scrape(broker, kept=kept)
     count(broker, 10)
@@ -116,8 +115,8 @@ def test_what_the_broker_counted_since_the_phase_began(broker: Broker) -> None:
     assert "sys.totalIn" not in source.close()
 
 
-def test_counters_are_known_to_go_on_where_the_broker_says_when_it_loaded_each_topic(broker: Broker) -> None:
-    """From before the first message until the last question; the next phase goes on from there."""
+def test_counters_are_continuous_if_load_times_are_known(broker: Broker) -> None:
+    """From before the first message until the last request; the next phase continues from there."""
     kept: dict[str, Any] = {}
     source = scrape(broker, kept=kept)
     assert source.read(turn(1))["sys.continuous"] == 1
@@ -131,8 +130,8 @@ def test_counters_are_known_to_go_on_where_the_broker_says_when_it_loaded_each_t
 
 
 @pytest.mark.parametrize("why", ["not told", "too many", "counted already"])
-def test_counters_may_have_begun_anew_unnoticed(broker: Broker, why: str) -> None:
-    """Pulsar 4.0 does not tell when it loaded a topic; more than four are not asked for; a first question may come too late."""
+def test_without_load_times_a_reset_may_be_unnoticed(broker: Broker, why: str) -> None:
+    """Pulsar 4.0 does not report them, more than four topics are not requested, and the first request may be too late."""
     for number in range(5 if why == "too many" else 1):
         count(broker, float(why == "counted already"), f"topic-{number}")
     broker.loaded = None if why == "not told" else 5
@@ -143,7 +142,7 @@ def test_counters_may_have_begun_anew_unnoticed(broker: Broker, why: str) -> Non
     assert "sys.totalIn" in found
 
 
-def test_what_was_counted_before_the_phase_is_not_known_where_nobody_asked(broker: Broker) -> None:
+def test_counts_of_a_phase_are_unknown_without_those_at_its_start(broker: Broker) -> None:
     source, kept = scrape(broker, fresh=False), dict[str, Any]()
     count(broker, 10)
     source.read(turn(1))
@@ -155,8 +154,8 @@ def test_what_was_counted_before_the_phase_is_not_known_where_nobody_asked(broke
 
 
 @pytest.mark.parametrize("anew", ["fell", "started", "loaded", "went"])
-def test_a_counter_that_begins_anew_is_compared_with_nothing(broker: Broker, anew: str) -> None:
-    """Also where it has outrun since what it was."""
+def test_a_counter_that_was_reset_is_not_compared(broker: Broker, anew: str) -> None:
+    """Also if it is larger than before by now."""
     source = scrape(broker)
     count(broker, 10)
     source.read(turn(1))
@@ -171,7 +170,7 @@ def test_a_counter_that_begins_anew_is_compared_with_nothing(broker: Broker, ane
 
 
 @pytest.mark.parametrize("how", ["away", "elsewhere", "not kept", "another's"])
-def test_what_cannot_be_compared(broker: Broker, how: str) -> None:
+def test_answers_without_all_topics_or_with_errors_give_no_counts(broker: Broker, how: str) -> None:
     count(broker, 10)
     kinds: dict[str, Any] = {"not kept": {"settings": PulsarSettings(topic_type="non-persistent")}, "elsewhere": {"topics": 2}}
     if how == "another's":
@@ -190,7 +189,7 @@ def test_what_cannot_be_compared(broker: Broker, how: str) -> None:
         assert said.startswith(f"broker's own counters: 1 of 3 requests had no answer: GET {broker.url}/metrics/: 503")
 
 
-def test_an_existing_topic_has_the_partitions_that_its_broker_says(broker: Broker) -> None:
+def test_an_existing_topic_has_the_partitions_that_the_broker_reports(broker: Broker) -> None:
     broker.partitions = 2
     broker.counted = {f"persistent://a/b/orders-partition-{i}": 1.0 for i in range(2)}
     source = scrape(broker, name="persistent://a/b/orders")
@@ -200,7 +199,7 @@ def test_an_existing_topic_has_the_partitions_that_its_broker_says(broker: Broke
 
 
 def test_a_broker_that_does_not_answer_is_asked_again(broker: Broker) -> None:
-    """It may be restarted. What it counts after that is nothing to compare with."""
+    """It may have been restarted, so later counts are not compared with earlier ones."""
     source = scrape(broker)
     broker.refuses["metrics"] = 401
     assert source.read(turn(1)) == {}
@@ -214,7 +213,7 @@ def test_a_broker_that_does_not_answer_is_asked_again(broker: Broker) -> None:
     assert "sys.totalIn" not in source.close()
 
 
-def test_one_who_may_not_ask_for_statistics_has_the_metrics(broker: Broker) -> None:
+def test_metrics_are_read_even_if_statistics_are_forbidden(broker: Broker) -> None:
     broker.refuses["admin"] = 403
     source = scrape(broker)
     source.read(turn(1))
@@ -222,34 +221,34 @@ def test_one_who_may_not_ask_for_statistics_has_the_metrics(broker: Broker) -> N
     assert source.missing[0].startswith("broker's own counters: 2 of 4 requests had no answer")
 
 
-def test_it_is_asked_no_more_often_than_the_broker_can_well_afford(broker: Broker) -> None:
-    """Two questions of 17 ms at 5 % of a core are 0.68 s."""
+def test_requests_take_at_most_5_percent_of_a_core_of_the_broker(broker: Broker) -> None:
+    """Two requests of 17 ms at 5 % of a core are 0.68 s."""
     source = scrape(broker)
     assert source.read(SECOND)
     assert source.read(SECOND + SECOND // 10) == {}
     assert source.read(2 * SECOND)
 
 
-def test_many_topics_are_not_looked_at(broker: Broker) -> None:
+def test_series_of_many_topics_are_not_read(broker: Broker) -> None:
     source = scrape(broker, topics=MOST_TOPICS + 1)
     assert source.read(turn(1)) == {"sys.bundles": 4}
     assert "sys.totalIn" not in source.close()
     assert source.missing == ["broker's counters of topics: the run has 201 (with partitions), at most 200 are read"]
 
 
-def test_it_says_who_it_is(broker: Broker) -> None:
+def test_requests_have_the_credentials(broker: Broker) -> None:
     settings = PulsarSettings(authentication={"plugin": "token", "token": "secret"})
     scrape(broker, settings=settings).read(turn(1))
     assert broker.tokens == {"Bearer secret"}
 
 
-def test_another_text_is_an_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_is_no_metrics_is_an_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker, "answer", lambda _path: "process_cpu_seconds_total a\n")
     source = scrape(broker)
     assert source.read(turn(1)) == {}
     assert "the answer is not in Prometheus' text format" in source.missing[0]
 
 
-def test_without_an_admin_rest_there_is_nobody_to_ask() -> None:
+def test_telemetry_needs_the_admin_rest() -> None:
     with pytest.raises(TargetError, match=r"give target\.adminUrl"):
         scrape(None)

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
         ({"max_pending_messages": 10, "block_if_queue_full": False}, 4, (None, 10, 50_000)),
     ],
 )
-def test_window_is_ours_and_never_blocks_the_client(given: dict[str, Any], partitions: int, expected: tuple[int | None, int, int]) -> None:
-    """With blockIfQueueFull each partition's queue holds our whole window; without, the client's own limits stand."""
+def test_the_client_never_blocks_as_the_driver_keeps_the_window(
+    given: dict[str, Any], partitions: int, expected: tuple[int | None, int, int]
+) -> None:
+    """With blockIfQueueFull each partition's queue can hold the whole window; without it, the client's own limits apply."""
     settings = PulsarSettings(**given)
     made = options.producer_options(settings, partitions)
     found = (
@@ -41,7 +43,7 @@ def test_window_is_ours_and_never_blocks_the_client(given: dict[str, Any], parti
 
 
 def test_producer_options_follow_the_profile() -> None:
-    """Batching on with its limits; a send timeout of 0 stays 0, a short one does not become 0."""
+    """Batching with its limits; a send timeout of 0 stays 0, a short one does not become 0."""
     made = options.producer_options(PulsarSettings(batching_max_bytes=64, batching_max_messages=7, batching_max_publish_delay_ms=3), 1)
     keys = ("enabled", "max_messages", "max_allowed_size_in_bytes", "max_publish_delay_ms")
     assert [made[f"batching_{key}"] for key in keys] == [True, 7, 64, 3]
@@ -50,15 +52,15 @@ def test_producer_options_follow_the_profile() -> None:
     assert options.producer_options(PulsarSettings(send_timeout=1), 1)["send_timeout_millis"] == 1
 
 
-def test_batches_of_one_are_no_batches() -> None:
-    """The client refuses batching_max_messages=1, so batching is off there, and reported so."""
+def test_a_limit_of_one_message_switches_batching_off() -> None:
+    """The client rejects batching_max_messages=1."""
     settings = PulsarSettings(batching_max_messages=1)
     assert options.producer_options(settings, 1)["batching_enabled"] is False
     assert options.library_applied_keys(settings, {}, 1)["batchingEnabled"] == "false"
 
 
-def test_no_limits_as_in_omb() -> None:
-    """0 pending messages and 0 messages a batch are no limit; memory bounds what is in flight, by OMB's default if none is given."""
+def test_zero_is_no_limit_as_in_omb() -> None:
+    """For pending messages and for messages in a batch; memory is the limit, with OMB's default."""
     unlimited = PulsarSettings().model_copy(update={"max_pending_messages": 0, "batching_max_messages": 0})
     made = options.producer_options(unlimited, 16)
     assert (settings_facts.stream_window(unlimited, 16), made["max_pending_messages"]) == (None, 0)
@@ -72,7 +74,7 @@ def test_no_limits_as_in_omb() -> None:
 
 
 def test_consumers_of_an_existing_topic_begin_at_its_end() -> None:
-    """What it holds is not the run's."""
+    """Its messages are not those of the run."""
     assert options.consumer_options(PulsarSettings(), existing=True)["initial_position"] == pulsar.InitialPosition.Latest
 
 
@@ -81,8 +83,7 @@ def test_batches_under_key_shared_hold_one_key() -> None:
     assert options.producer_options(PulsarSettings(subscription_type="Key_Shared"), 1)["batching_type"] == pulsar.BatchingType.KeyBased
 
 
-def test_every_word_of_the_profile_has_its_constant() -> None:
-    """Every compression and subscription type that a profile may name exists in the client."""
+def test_every_compression_and_subscription_type_exists_in_the_client() -> None:
     fields = PulsarSettings.model_fields
     for word in get_args(fields["compression"].annotation):
         assert isinstance(options.producer_options(PulsarSettings(compression=word), 1)["compression_type"], pulsar.CompressionType)
@@ -92,8 +93,8 @@ def test_every_word_of_the_profile_has_its_constant() -> None:
         assert made["initial_position"] == pulsar.InitialPosition.Earliest
 
 
-def test_chunks_take_no_place_of_our_window() -> None:
-    """It bounds messages, so the client's queue, in which each chunk has a place, has no limit; where the client refuses, it has its own."""
+def test_the_clients_queue_has_no_limit_with_chunks() -> None:
+    """Each chunk takes a place in it, and the driver's window counts messages. Without blockIfQueueFull the client's limit applies."""
     settings = {"chunking_enabled": True, "batching_enabled": False, "max_pending_messages": 5}
     made = options.producer_options(PulsarSettings(**settings), 2)
     assert (made["max_pending_messages"], made["max_pending_messages_across_partitions"]) == (0, 0)
@@ -101,8 +102,7 @@ def test_chunks_take_no_place_of_our_window() -> None:
     assert made["max_pending_messages"] == 5
 
 
-def test_options_of_incomplete_messages() -> None:
-    """The library has three of the four keys; of the fourth it says that it is not applied, where it would be another."""
+def test_incomplete_messages_have_three_options_and_one_unapplied_key() -> None:
     made = options.consumer_options(PulsarSettings())
     assert (made["max_pending_chunked_message"], made["auto_ack_oldest_chunked_message_on_queue_full"]) == (10, False)
     assert made["unacked_messages_timeout_ms"] is None
@@ -126,8 +126,8 @@ def test_options_of_incomplete_messages() -> None:
     assert applied["expireTimeOfIncompleteChunkedMessage"] == "1min"
 
 
-def test_client_takes_every_option(tmp_path: Path) -> None:
-    """A client is made from all keys at once, TLS and lookups too, without connecting."""
+def test_the_client_accepts_all_options_together(tmp_path: Path) -> None:
+    """TLS and lookups too, without connecting."""
     trusted = str(Authority("somebody").write(tmp_path / "ca.pem"))
     settings = PulsarSettings(
         io_threads=2,
@@ -154,7 +154,7 @@ def test_client_takes_every_option(tmp_path: Path) -> None:
     ],
 )
 def test_incomplete_authentication_is_a_usage_error(auth: Authentication, missing: str) -> None:
-    """The key or file that is missing is named."""
+    """The missing key or file is named."""
     with pytest.raises(UsageError, match=missing):
         options.client_authentication(auth)
 
@@ -167,6 +167,5 @@ def test_incomplete_authentication_is_a_usage_error(auth: Authentication, missin
         Authentication(plugin="oauth2", issuer_url="https://issuer", private_key="/k", audience="a", scope="s"),
     ],
 )
-def test_client_takes_the_other_plugins(auth: Authentication) -> None:
-    """TLS, basic and OAuth2 make the client's own authentication objects."""
+def test_tls_basic_and_oauth2_make_the_clients_authentication(auth: Authentication) -> None:
     assert isinstance(options.client_authentication(auth), pulsar.Authentication)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def received_by(consumer: PulsarConsumer) -> Any:
-    """What comes until the client is closed under it."""
+    """Receive until the client is closed."""
     copies: deque[Any] = deque()
     consumer.run(4, copies)
     return received_columns(copies)
 
 
-def test_consumer_stamps_acknowledges_and_pads() -> None:
-    """Arrivals become columns: place, heads padded to 32 bytes, real size, time, flags; a timeout in between does not matter."""
+def test_messages_become_columns_and_are_acknowledged() -> None:
+    """Place, heads padded to 32 bytes, real size, time, flags; a timeout in between does not matter."""
     client, clock, gone = NullConsumer(message_of(b"\x01" * 40), None, message_of(b"\x02" * 5)), FakeClock(9), []
     got = received_by(PulsarConsumer(client, "consumer 0", context(clock=clock), None, gone.append))
     assert [bytes(row) for row in got.heads] == [b"\x01" * 32, b"\x02" * 5 + b"\0" * 27]
@@ -42,8 +42,8 @@ def test_consumer_stamps_acknowledges_and_pads() -> None:
     assert len(client.acknowledged) == 2
 
 
-def test_damaged_body_is_flagged_only_under_checksum() -> None:
-    """One bit behind the head: CORRUPT when the profile wants it verified, nothing otherwise."""
+def test_a_damaged_body_is_flagged_only_with_checksums() -> None:
+    """One bit after the head is changed."""
     pool = pool_of(64, checksum=True)
     whole = payloads.whole_payloads(pool, np.zeros((1, 32), np.uint8), np.zeros(1, np.uint16))[0]
     damaged = whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]
@@ -53,16 +53,15 @@ def test_damaged_body_is_flagged_only_under_checksum() -> None:
         assert got.flags.tolist() == expected
 
 
-def test_key_is_a_number() -> None:
-    """Ours is the number itself, anything else a hash of 31 bits, and the same one each time."""
+def test_a_key_becomes_its_number_or_a_hash() -> None:
+    """Our keys contain a number; other keys have a hash of 31 bits, always the same."""
     assert key_of(message_of(b"", "key-0")) == 0
     assert key_of(message_of(b"", "key-9999")) == 9999
     assert 0 <= key_of(message_of(b"", "other")) == key_of(message_of(b"", "other")) < 2**31
     assert 0 <= key_of(message_of(b"", "")) < 2**31
 
 
-def test_consumer_that_ends_is_told_unless_closing() -> None:
-    """A consumer closed under us is reported by name; one that we close is not."""
+def test_a_consumer_that_was_closed_is_reported_unless_the_driver_closes_it() -> None:
     for closing, expected in ((False, 1), (True, 0)):
         gone: list[str] = []
         consumer = PulsarConsumer(NullConsumer(), "consumer 4", context(), None, gone.append)
@@ -74,7 +73,7 @@ def test_consumer_that_ends_is_told_unless_closing() -> None:
 
 
 class Waiting:
-    """pulsar-client's consumer whose messages come when told; the end of them is a time-out for ever."""
+    """A stand-in for the client's consumer: its messages come when a test puts them; without one, receive() times out."""
 
     def __init__(self) -> None:
         self.messages, self.acknowledged, self.closed = Queue(), [], False
@@ -93,7 +92,7 @@ class Waiting:
 
 
 class Batched:
-    """A message with its place in a batch: -1 is in none."""
+    """A message with its index in a batch; -1: it is in no batch."""
 
     def __init__(self, data: bytes, batch_index: int = -1, partition: int = -1) -> None:
         self._data, self._where = data, SimpleNamespace(batch_index=lambda: batch_index, partition=lambda: partition)
@@ -109,7 +108,7 @@ class Batched:
 
 
 def running(*clients: Waiting, partitions: int = 1) -> PulsarConsumers:
-    """One consumer for each client, in the places 0, 1, …"""
+    """Consumers in the places 0, 1, …, one for each client."""
     queue = deque(clients)
 
     def opening(consumers: Sequence[int]) -> list[PulsarConsumer]:
@@ -122,7 +121,7 @@ def running(*clients: Waiting, partitions: int = 1) -> PulsarConsumers:
 
 
 def stamps(consumers: PulsarConsumers, count: int) -> list[int]:
-    """Stamps of so many messages."""
+    """Wait for so many messages and return their times."""
     times: list[int] = []
     end = time.monotonic() + 10
     while len(times) < count and time.monotonic() < end:
@@ -132,13 +131,13 @@ def stamps(consumers: PulsarConsumers, count: int) -> list[int]:
 
 
 def ended(consumers: PulsarConsumers) -> None:
-    """Wait for all threads."""
+    """Wait for the end of all threads."""
     consumers.join_threads(time.monotonic() + 10)
     assert not [thread for thread in threading.enumerate() if thread.name in ("c", "pulsar-attach", "pulsar-detach")]
 
 
-def test_paused_consumer_acknowledges_nothing_and_stamps_after_resume() -> None:
-    """At most one message is taken from the client and not acknowledged; the others stay there, within its own bound."""
+def test_a_paused_consumer_acknowledges_nothing_until_it_resumes() -> None:
+    """At most one message is taken from the client; the others stay there. Their times are from after the resume."""
     client = Waiting()
     consumers = running(client)
     consumers.pause([0])
@@ -157,7 +156,7 @@ def test_paused_consumer_acknowledges_nothing_and_stamps_after_resume() -> None:
 
 
 def test_closing_wakes_a_paused_consumer_without_acknowledging() -> None:
-    """What it has in hand is left to the broker."""
+    """The message that it has taken stays unacknowledged."""
     client = Waiting()
     consumers = running(client)
     consumers.pause([0])
@@ -167,8 +166,8 @@ def test_closing_wakes_a_paused_consumer_without_acknowledging() -> None:
     assert (client.acknowledged, consumers.take()) == ([], None)
 
 
-def test_leaving_takes_begun_batches_to_their_end_and_nothing_more() -> None:
-    """In each partition up to the next entry: half an acknowledged batch would come again as a whole."""
+def test_a_leaving_consumer_takes_its_batches_to_their_end() -> None:
+    """In each partition up to the next entry: a batch that is acknowledged in part would be delivered again as a whole."""
     client = Waiting()
     consumers = running(client, partitions=2)
     client.messages.put(Batched(b"p0 b0", 0, 0))
@@ -185,8 +184,8 @@ def test_leaving_takes_begun_batches_to_their_end_and_nothing_more() -> None:
     assert got is not None and (got.consumer.tolist(), got.size.tolist()) == ([0, 0], [5, 5]), "a detached place delivers what it had"
 
 
-def test_leaving_ends_without_messages() -> None:
-    """Nothing comes any more, or only in another partition: the wait for the end of batches is bounded."""
+def test_leaving_ends_even_without_further_messages() -> None:
+    """The wait for the end of batches is bounded."""
     client = Waiting()
     consumers = running(client, partitions=2)
     consumers.detach([0])
@@ -195,8 +194,8 @@ def test_leaving_ends_without_messages() -> None:
     assert (client.acknowledged, client.closed) == ([], True)
 
 
-def test_close_is_no_failure_of_who_is_leaving() -> None:
-    """The driver closes its clients while a consumer still waits for the end of its batch."""
+def test_closing_is_no_failure_of_a_leaving_consumer() -> None:
+    """The driver closes its clients while the consumer waits for the end of its batch."""
 
     class ClosedUnderway(Waiting):
         def receive(self, timeout: int) -> Any:
@@ -213,8 +212,8 @@ def test_close_is_no_failure_of_who_is_leaving() -> None:
     assert gone == []
 
 
-def test_places_are_told_before_anything_comes_from_them() -> None:
-    """A newcomer may receive before the engine has heard of it: that waits. Places go on, also for a consumer that comes again."""
+def test_messages_wait_until_the_place_of_their_consumer_is_reported() -> None:
+    """A consumer that leaves and returns gets a new place."""
     clients = [Waiting(), Waiting(), Waiting()]
     consumers = running(*clients[:1])
     consumers._opening = lambda numbers: [
@@ -239,8 +238,8 @@ def test_places_are_told_before_anything_comes_from_them() -> None:
     assert all(client.closed for client in clients)
 
 
-def test_refused_attach_is_raised_by_attached() -> None:
-    """On the engine's thread, and the others go on."""
+def test_attached_raises_the_error_of_an_attach() -> None:
+    """On the engine's thread; the other consumers continue."""
     consumers = running(Waiting())
 
     def refuse(numbers: Sequence[int]) -> list[PulsarConsumer]:

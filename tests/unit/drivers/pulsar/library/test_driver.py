@@ -16,8 +16,8 @@ from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 
-def test_what_cannot_be_set_is_listed_with_its_reason() -> None:
-    """What needs the admin REST only without it, and only when asked for."""
+def test_unapplied_keys_are_listed_with_their_reason() -> None:
+    """Keys that need the admin REST are listed only without it, and only if the profile has them."""
     settings = PulsarSettings(client_memory_limit_mb=256, persistence=Persistence(), namespace_prefix="public/mine")
     assert set(PulsarDriver(context(settings)).facts().not_applied) == {"persistence", "namespacePrefix"}
     facts = PulsarDriver(context(settings, admin="http://127.0.0.1:1")).facts()
@@ -26,14 +26,13 @@ def test_what_cannot_be_set_is_listed_with_its_reason() -> None:
     assert PulsarDriver(context()).facts().not_applied == {}
 
 
-def test_strict_tuning_names_the_keys() -> None:
-    """Under strictTuning a key that cannot be applied is a usage error at once."""
+def test_under_strict_tuning_an_unapplied_key_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match=r"persistence: needs target\.adminUrl"):
         PulsarDriver(context(PulsarSettings(persistence=Persistence(), strict_tuning=True)))
 
 
-def test_facts_say_what_the_client_was_told() -> None:
-    """Namespace, clients for connections, window over partitions, and no secret."""
+def test_facts_have_the_applied_settings_and_no_secret() -> None:
+    """Namespace, number of clients, window over partitions."""
     auth = Authentication(plugin="token", token="secret")
     settings = PulsarSettings(connections_per_broker=3, authentication=auth)
     facts = PulsarDriver(context(settings, admin="http://127.0.0.1:1", partitions=10)).facts()
@@ -53,14 +52,14 @@ def test_facts_say_what_the_client_was_told() -> None:
         ("Failover", True, 3, partition_of), ("Shared", False, 1, None), ("Key_Shared", True, 1, key_of),
     ],
 )  # fmt: skip
-def test_partitions_are_told_apart_where_order_is_not_judged(kind: Any, ordered: bool, partitions: int, order: object) -> None:
-    """Else what comes interleaved from several partitions looks like second copies, and every drain waits seconds for more of them."""
+def test_partitions_are_distinguished_even_if_order_is_not_judged(kind: Any, ordered: bool, partitions: int, order: object) -> None:
+    """Otherwise messages from several partitions look like second copies, and every drain waits for more of them."""
     driver = PulsarDriver(context(PulsarSettings(subscription_type=kind), ordered=ordered))
     assert driver._order(partitions) is order
 
 
-def test_existing_topic_has_facts_of_its_own() -> None:
-    """The topic in place of a namespace, with what is not known of it; what would be set on a namespace of ours is not applied."""
+def test_facts_name_an_existing_topic_in_place_of_a_namespace() -> None:
+    """Settings for a namespace are not applied."""
     name = "persistent://public/default/orders"
     settings = PulsarSettings(namespace_prefix="public/mine", topic_type="persistent", persistence=Persistence())
     facts = PulsarDriver(context(settings, name=name)).facts()
@@ -76,13 +75,13 @@ def test_io_threads_are_those_of_all_clients_together() -> None:
 
 
 def test_partitions_need_the_admin_rest() -> None:
-    """Without it the run ends before it starts, and says what to give."""
+    """Without it the run ends before it starts, with a remedy."""
     with pytest.raises(TargetError, match=r"4 partitions.*adminUrl"):
         PulsarDriver(context(partitions=4)).prepare()
 
 
-def test_unreachable_target_is_named() -> None:
-    """Nobody listens: the address is in the error, also after waiting; close and cleanup stay quiet."""
+def test_an_unreachable_target_is_named() -> None:
+    """Also after retries; close and cleanup raise nothing."""
     driver = PulsarDriver(context(PulsarSettings(operation_timeout=SECOND), clock=time.monotonic_ns))
     try:
         with pytest.raises(TargetError, match=r"stream 0 cannot connect to pulsar://127\.0\.0\.1:1"):
@@ -92,16 +91,16 @@ def test_unreachable_target_is_named() -> None:
         driver.cleanup()
 
 
-def test_poll_waits_at_most_as_told() -> None:
-    """Nothing is wrong with a driver that was not opened."""
+def test_poll_returns_after_its_timeout() -> None:
+    """Also for a driver that was not opened."""
     driver = PulsarDriver(context())
     driver.poll(MILLISECOND)
     assert driver.disconnected() is None
     driver.close()
 
 
-def test_poll_ends_when_a_full_window_may_have_room() -> None:
-    """After a refusal it looks for answers all the time, also for those that acks() has taken meanwhile."""
+def test_poll_returns_when_a_full_window_may_have_room() -> None:
+    """Also for answers that acks() has taken in the meantime."""
     client, driver = NullProducer(), PulsarDriver(context(clock=time.monotonic_ns))
     driver._producers = producer_on(client, 1)
     for look in (driver.acks, lambda: None):

@@ -19,8 +19,8 @@ from pytest_loadtest.message.samples import Status
 from pytest_loadtest.testing.rig import FakeClock
 
 
-def test_window_takes_a_prefix_and_empties_with_the_answers() -> None:
-    """Three of five go, none while full, the rest after the answers; the last answer's instant is when the window was idle."""
+def test_a_full_window_refuses_messages_until_answers_arrive() -> None:
+    """Three of five are sent, none while it is full, the rest after the answers; it is idle since the last answer."""
     client, clock = NullProducer(), FakeClock(10)
     producers = producer_on(client, 3, clock=clock)
     first = burst(5)
@@ -38,8 +38,8 @@ def test_window_takes_a_prefix_and_empties_with_the_answers() -> None:
     assert (producers.acks(), producers.send(second), second.idle.tolist()) == (None, None, [20, 0])
 
 
-def test_full_stream_holds_up_no_other() -> None:
-    """Of each stream a suffix is refused; each goes to the producer of its own, and idle is told of each by itself."""
+def test_a_full_stream_does_not_hold_up_others() -> None:
+    """A suffix of each stream is refused; each stream has its own producer and idle time."""
     clients, clock = {stream: NullProducer() for stream in (1, 3, 5)}, FakeClock(10)
     producers = PulsarProducers(list(clients.values()), list(clients), context(clock=clock), window=2, memory=None)
     refused = producers.send(burst(7, streams=(5, 1)))
@@ -56,8 +56,8 @@ def test_full_stream_holds_up_no_other() -> None:
     assert (acks.row - ROW).tolist() == [0, 1, 3]
 
 
-def test_idle_is_the_latest_instant_whoever_said_it_first() -> None:
-    """Threads of several partitions may leave their answers in another order than that of their instants."""
+def test_a_stream_is_idle_since_its_latest_answer() -> None:
+    """Threads of several partitions may append their answers in another order than that of their times."""
     client, clock = NullProducer(), FakeClock(10)
     producers = producer_on(client, 2, clock=clock)
     producers.send(burst(2))
@@ -70,7 +70,7 @@ def test_idle_is_the_latest_instant_whoever_said_it_first() -> None:
 
 
 def test_answers_belong_to_their_message_in_any_order() -> None:
-    """The client's answers carry no sequence of ours: each callback is bound to its own, 0 included."""
+    """The client's answers do not name the message: each callback belongs to one."""
     client = NullProducer()
     producers = producer_on(client, None)
     producers.send(burst(3))
@@ -81,8 +81,7 @@ def test_answers_belong_to_their_message_in_any_order() -> None:
     assert dict(zip((acks.row - ROW).tolist(), acks.status.tolist(), strict=True)) == {2: Status.FAILED, 0: Status.ACKED, 1: Status.ACKED}
 
 
-def test_messages_carry_envelope_and_key() -> None:
-    """What the client is given decodes to stream, sequence and intended time, with the key as text."""
+def test_messages_have_envelope_and_key() -> None:
     client = NullProducer()
     producer_on(client, None).send(burst(2, first=40, key=12))
     datas = [message.data() for message, _ in client.pending]
@@ -94,8 +93,8 @@ def test_messages_carry_envelope_and_key() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans()), max_size=30), st.integers(1, 8))
-def test_nothing_in_flight_is_lost_or_counted_twice(steps: list[tuple[int, int, bool]], window: int) -> None:
-    """However sends, answers and looks interleave, the room in the window is what is not handed over or was answered."""
+def test_every_message_in_flight_is_counted_once(steps: list[tuple[int, int, bool]], window: int) -> None:
+    """In any sequence of sends, answers and calls of acks()."""
     client = NullProducer()
     producers = producer_on(client, window)
     sent, seen = 0, []
@@ -118,8 +117,8 @@ SIZES = (20, 40, 150)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 8), st.integers(0, 8)), max_size=30))
-def test_memory_is_kept_and_given_back(steps: list[tuple[int, int, int, int]]) -> None:
-    """Two streams share 100 bytes: no message begins beyond them, and all is free again when all is answered."""
+def test_memory_is_limited_and_freed_with_the_answers(steps: list[tuple[int, int, int, int]]) -> None:
+    """Two streams share 100 bytes."""
     limit, clients = 100, (NullProducer(), NullProducer())
     buckets = [payloads.Bucket(name=str(size), low=size, high=size + 1, weight=1) for size in SIZES]
     pool = payloads.build_pool(
@@ -142,8 +141,8 @@ def test_memory_is_kept_and_given_back(steps: list[tuple[int, int, int, int]]) -
     assert taken(producers, burst(9, streams=(0,), payload=1)) == 3
 
 
-def test_memory_holds_back_or_refuses() -> None:
-    """Three of five messages of 64 bytes begin within 150: the others wait under blockIfQueueFull, and fail without it."""
+def test_messages_beyond_the_memory_wait_or_fail() -> None:
+    """They wait under blockIfQueueFull, and fail without it."""
     client = NullProducer()
     producers = producer_on(client, None, 150)
     assert [taken(producers, burst(5)), taken(producers, burst(2, 3))] == [3, 0]
@@ -161,8 +160,8 @@ def test_memory_holds_back_or_refuses() -> None:
     assert (producers.acks(), taken(producers, burst(3, 5)), len(client.pending)) == (None, 3, 3)
 
 
-def test_memory_of_each_message_is_free_with_its_answer() -> None:
-    """One answer of a burst is room for one message more, though the others of that burst are still in flight."""
+def test_each_answer_frees_the_memory_of_its_message() -> None:
+    """Though other messages of the burst are still in flight."""
     client = NullProducer()
     producers = producer_on(client, None, 150)
     assert taken(producers, burst(5)) == 3
@@ -170,8 +169,8 @@ def test_memory_of_each_message_is_free_with_its_answer() -> None:
     assert taken(producers, burst(2, 3)) == 1
 
 
-def test_closed_producer_is_named() -> None:
-    """The client raises instead of answering: the run ends, and says of which stream."""
+def test_a_closed_producer_is_named() -> None:
+    """The client raises instead of answering, and the run ends."""
 
     class Closed:
         def send_async(self, message: Any, callback: object) -> None:
