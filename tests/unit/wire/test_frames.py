@@ -32,7 +32,7 @@ U32 = st.integers(0, 2**32 - 1)
 
 
 class Written(NamedTuple):
-    """What a frame is to say."""
+    """The content of a frame."""
 
     kind: Kind
     n: int
@@ -49,7 +49,7 @@ class Written(NamedTuple):
 
 @st.composite
 def contents(draw: st.DrawFn) -> Written:
-    """A kind, the numbers of its head, columns as lists, and payloads where the kind has them."""
+    """A kind, the numbers of its head, columns as lists, and payloads if the kind has them."""
     kind = draw(st.sampled_from(Kind))
     n = draw(st.integers(1, 6))
     payloads = draw(st.lists(st.binary(max_size=40), min_size=n, max_size=n)) if "size" in COLUMNS[kind] else []
@@ -62,7 +62,7 @@ def contents(draw: st.DrawFn) -> Written:
 
 
 def fed(decoder: Decoder, data: bytes, cuts: Sequence[int] = ()) -> list[Frame]:
-    """Give ``data`` to the decoder in pieces that end at ``cuts``, and in smaller ones where its space is smaller; look at what comes."""
+    """Give ``data`` to the decoder in pieces that end at ``cuts`` or at the end of its memory; return the frames."""
     came = []
     for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
         piece = data[start:end]
@@ -77,8 +77,8 @@ def fed(decoder: Decoder, data: bytes, cuts: Sequence[int] = ()) -> list[Frame]:
 
 
 @given(st.lists(contents(), max_size=6), st.data(), st.integers(0, 300))
-def test_frames_survive_any_cutting(plan, data, piece):
-    """Whatever the pieces of the stream and the memory, the same frames come out, and stay as they were when more is read."""
+def test_frames_do_not_depend_on_the_pieces_of_the_stream(plan, data, piece):
+    """Nor on the memory; they do not change when more is read."""
     stream = b"".join(frame.bytes() for frame in plan)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     came = fed(Decoder(piece), stream, cuts)
@@ -91,8 +91,7 @@ def test_frames_survive_any_cutting(plan, data, piece):
 
 
 @given(st.lists(contents(), min_size=1, max_size=12))
-def test_frames_of_a_kind_are_joined(plan):
-    """Their rows and payloads stand one behind the other."""
+def test_joined_frames_have_all_rows_and_payloads_in_order(plan):
     same = [frame for frame in plan if frame.kind is plan[0].kind]
     joined = frames.join(fed(Decoder(), b"".join(frame.bytes() for frame in same)))
     columns = {name: [number for frame in same for number in frame.columns[name]] for name in COLUMNS[joined.kind]}
@@ -103,14 +102,14 @@ def test_frames_of_a_kind_are_joined(plan):
 
 @given(st.lists(contents(), min_size=1, max_size=6))
 def test_columns_are_aligned(plan):
-    """Every column of every frame lies where the processor reads it in one go, however long the frames before it are."""
+    """Whatever the lengths of the frames before."""
     for frame in fed(Decoder(), b"".join(frame.bytes() for frame in plan)):
         assert all(column.flags.aligned for column in frame.columns.values())
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_noise_is_refused_or_waited_for(noise, plausible):
-    """Bytes that are no frame raise FrameError at the latest, never anything else."""
+def test_invalid_bytes_raise_a_frame_error_or_wait(noise, plausible):
+    """Never any other error."""
     head = Written(Kind.ACK, 1, {}, {}).bytes()[:4] if plausible else b""
     try:
         came = fed(Decoder(), head + noise)
@@ -155,14 +154,13 @@ def damaged(position: int, layout: str, value: int) -> bytes:
         pytest.param(damaged(FIRST_SIZE, "<i", -1), id="negative size"),
     ],
 )
-def test_malformed_frames_are_refused(frame):
-    """A frame that contradicts itself is an error, with nothing handed out."""
+def test_a_contradictory_frame_is_an_error(frame):
     with pytest.raises(FrameError):
         fed(Decoder(), frame)
 
 
-def test_negative_sizes_that_add_up_are_refused():
-    """Sizes of 8 and -1 add up to 7 payload bytes and are still no sizes."""
+def test_negative_sizes_are_an_error_even_if_their_sum_is_right():
+    """8 and -1 add up to the 7 bytes of payload."""
     frame = bytearray(damaged(FIRST_SIZE, "<i", 8))
     struct.pack_into("<i", frame, FIRST_SIZE + 4, -1)
     with pytest.raises(FrameError, match="PRODUCE of 2 rows"):
@@ -170,8 +168,8 @@ def test_negative_sizes_that_add_up_are_refused():
 
 
 @given(st.integers(0, 2**32 - 1) | st.integers(0, 2 * LENGTH))
-def test_a_bad_length_is_refused_before_its_bytes_come(length):
-    """The head alone tells that a frame is impossible, and no memory is taken for it; any other length is waited for, or refused in the end."""
+def test_an_impossible_length_is_an_error_before_its_bytes_arrive(length):
+    """No memory is allocated for it."""
     decoder = Decoder()
     impossible = not HEAD + 2 * 16 <= length <= frames.LARGEST
     try:
@@ -182,7 +180,7 @@ def test_a_bad_length_is_refused_before_its_bytes_come(length):
         assert not came and not impossible
 
 
-def test_frames_are_views_into_what_was_read():
+def test_frames_are_views_of_the_memory():
     """A whole frame in one read is not copied."""
     decoder = Decoder()
     memory = np.asarray(decoder.space())
@@ -192,8 +190,8 @@ def test_frames_are_views_into_what_was_read():
 
 
 @given(st.lists(st.integers(0, 3 * frames.PORTION), max_size=12))
-def test_portions_are_all_messages_in_frames_of_bounded_size(sizes):
-    """Neighbours go together as long as they fit; one that is too large for a portion goes alone."""
+def test_portions_have_all_messages_in_bounded_frames(sizes):
+    """Consecutive messages are together as long as they fit; a larger one is alone."""
     size = np.array(sizes, np.int32)
     pieces = frames.portions(size)
     assert np.concatenate([np.arange(len(size))[piece] for piece in pieces]).tolist() == list(range(len(size)))

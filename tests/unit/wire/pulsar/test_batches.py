@@ -30,15 +30,14 @@ def read(reader: BatchReader, batch: bytes, count: int) -> tuple[list[bytes], li
 
 
 @given(st.binary(max_size=300), st.one_of(st.none(), st.text(max_size=10)))
-def test_a_prefix_is_what_protobuf_writes(payload: bytes, key: str | None) -> None:
-    """The size of the metadata, and the metadata."""
+def test_a_prefix_is_the_size_and_the_metadata_of_protobuf(payload: bytes, key: str | None) -> None:
     told = api.SingleMessageMetadata(payload_size=len(payload), partition_key=key).SerializeToString()
     assert prefix(len(payload), None if key is None else key.encode()) == struct.pack(">I", len(told)) + told
 
 
 @given(st.lists(MESSAGES, max_size=4))
-def test_messages(several: list[list[tuple[bytes, str | None]]]) -> None:
-    """Payloads and keys come out again, of one batch after the other; without any key there is no column of them."""
+def test_all_messages_of_a_batch_are_read(several: list[list[tuple[bytes, str | None]]]) -> None:
+    """Payloads and keys, of one batch after the other; without any key there is no column."""
     reader = BatchReader()
     for messages in several:
         payloads, keys = read(reader, batch_of(messages), len(messages))
@@ -47,8 +46,7 @@ def test_messages(several: list[list[tuple[bytes, str | None]]]) -> None:
 
 
 @given(st.lists(st.binary(max_size=8), min_size=1, max_size=8), st.booleans(), st.binary(max_size=3))
-def test_other_metadata(payloads: list[bytes], compacted: bool, value: bytes) -> None:
-    """Whatever other clients say of a message, known or not, is passed over."""
+def test_other_fields_of_the_metadata_are_skipped(payloads: list[bytes], compacted: bool, value: bytes) -> None:
     batch = b""
     for number, payload in enumerate(payloads):
         told = api.SingleMessageMetadata(
@@ -60,8 +58,8 @@ def test_other_metadata(payloads: list[bytes], compacted: bool, value: bytes) ->
 
 
 @given(st.integers(0, 300), st.integers(1, 20))
-def test_even_is_what_all_messages_say(size: int, count: int) -> None:
-    """Of messages of one length without keys it is where each payload begins, counted from where the message does."""
+def test_even_returns_the_start_of_each_payload(size: int, count: int) -> None:
+    """For messages of one length without keys, relative to each message."""
     batch = batch_of([(bytes([number]) * size, None) for number in range(count)])
     reader = BatchReader()
     start = reader.even(memoryview(batch), count)
@@ -72,8 +70,7 @@ def test_even_is_what_all_messages_say(size: int, count: int) -> None:
 
 
 @given(st.lists(MESSAGE, min_size=1, max_size=5))
-def test_even_of_uneven_ones(messages: list[tuple[bytes, str | None]]) -> None:
-    """None, unless the first message takes its very share of the batch and has no key."""
+def test_even_is_none_for_messages_of_several_lengths_or_with_keys(messages: list[tuple[bytes, str | None]]) -> None:
     batch, (payload, key) = batch_of(messages), messages[0]
     first = len(prefix(len(payload)))
     expected = first if key is None and (first + len(payload)) * len(messages) == len(batch) else None
@@ -81,14 +78,12 @@ def test_even_of_uneven_ones(messages: list[tuple[bytes, str | None]]) -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, 4, 7])
-def test_even_of_a_wrong_count(count: int) -> None:
-    """None where the batch cannot be cut into so many."""
+def test_even_is_none_if_the_length_is_no_multiple_of_the_count(count: int) -> None:
     assert BatchReader().even(memoryview(batch_of([(b"ab", None)] * 3)), count) is None
 
 
 @given(MESSAGES, st.integers(-3, 3))
-def test_another_count(messages: list[tuple[bytes, str | None]], more: int) -> None:
-    """More or fewer messages than the metadata says are an error."""
+def test_a_wrong_number_of_messages_is_an_error(messages: list[tuple[bytes, str | None]], more: int) -> None:
     count = len(messages) + more
     if more:
         with pytest.raises(ProtocolError):
@@ -96,23 +91,20 @@ def test_another_count(messages: list[tuple[bytes, str | None]], more: int) -> N
 
 
 @pytest.mark.parametrize("count", [-1, 2, 2**31 - 1])
-def test_a_count_that_a_batch_cannot_have(count: int) -> None:
-    """No memory is taken for so many."""
+def test_an_impossible_count_allocates_no_memory(count: int) -> None:
     with pytest.raises(ProtocolError, match=f"{count} messages in a batch of 9 bytes"):
         BatchReader().messages(memoryview(prefix(3) + b"abc"), count)
 
 
 @given(st.lists(MESSAGE, min_size=1, max_size=5), st.data())
-def test_truncated(messages: list[tuple[bytes, str | None]], data: st.DataObject) -> None:
-    """It is an error, wherever it ends."""
+def test_a_truncated_batch_is_an_error(messages: list[tuple[bytes, str | None]], data: st.DataObject) -> None:
     batch = batch_of(messages)
     with pytest.raises(ProtocolError):
         BatchReader().messages(memoryview(batch)[: data.draw(st.integers(0, len(batch) - 1))], len(messages))
 
 
 @given(st.binary(max_size=80), st.integers(-2, 20))
-def test_any_bytes(batch: bytes, count: int) -> None:
-    """Messages within the batch, or a protocol error."""
+def test_any_bytes_are_messages_or_a_protocol_error(batch: bytes, count: int) -> None:
     reader = BatchReader()
     try:
         found = reader.messages(memoryview(batch), count)
@@ -123,26 +115,24 @@ def test_any_bytes(batch: bytes, count: int) -> None:
 
 
 @pytest.mark.parametrize(("metadata", "said"), [(b"", "lacks the size"), (b"\x12\x01k", "lacks the size"), (b"\x18", "metadata")])
-def test_metadata_that_is_none(metadata: bytes, said: str) -> None:
-    """Without the payload's size, or no protobuf."""
+def test_metadata_without_a_size_are_an_error(metadata: bytes, said: str) -> None:
     with pytest.raises(ProtocolError, match=said):
         BatchReader().messages(memoryview(struct.pack(">I", len(metadata)) + metadata + b"xyz"), 1)
 
 
-def test_a_size_below_zero() -> None:
-    """It would read what was read before."""
+def test_a_negative_size_is_an_error() -> None:
     told = b"\x18" + b"\xff" * 9 + b"\x01"
     with pytest.raises(ProtocolError, match="a message of -1 bytes"):
         BatchReader().messages(memoryview(struct.pack(">I", len(told)) + told), 1)
 
 
-def test_a_key_that_is_no_text() -> None:
-    """It is one all the same; other clients take any bytes for a key."""
+def test_a_key_may_have_any_bytes() -> None:
+    """Other clients accept them."""
     assert read(BatchReader(), prefix(1, b"a\xffb") + b"x", 1) == ([b"x"], ["a\\xffb"])
 
 
-def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither many different keys nor long ones take memory for ever, and all of them are found."""
+def test_the_cache_of_metadata_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For many different keys and for long ones, and all are read."""
     monkeypatch.setattr(batches, "_REMEMBERED", 5)
     reader = BatchReader()
     messages: list[tuple[bytes, str | None]] = [(b"x", f"{number:0{width}}") for number in range(12) for width in (3, 400)]
@@ -156,8 +146,8 @@ def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.lists(st.booleans(), max_size=200))
-def test_ack_sets(still: list[bool]) -> None:
-    """A bit for each message that is still to be had, in 64-bit words as java.util.BitSet has them: the last is not 0."""
+def test_an_ack_set_has_a_bit_for_each_pending_message(still: list[bool]) -> None:
+    """In 64-bit words of java.util.BitSet, without zeros at the end."""
     told = np.array(still, np.bool_)
     words = ack_set_of(told)
     bits = sum(bit << number for number, bit in enumerate(still))
@@ -171,8 +161,7 @@ def java_words(bits: int) -> list[bytes]:
     return [(bits >> start & (1 << 64) - 1).to_bytes(8, "little") for start in range(0, bits.bit_length(), 64)]
 
 
-def test_no_ack_set() -> None:
-    """Nothing was acknowledged: all are to be had. To acknowledge all is to leave none."""
+def test_without_an_ack_set_all_messages_are_pending() -> None:
     assert pending_mask((), 3).tolist() == [True] * 3
     assert ack_set_of(np.zeros(100, np.bool_)) == []
 
@@ -180,6 +169,6 @@ def test_no_ack_set() -> None:
 @pytest.mark.parametrize(
     ("words", "count", "wanted"), [([0b101], 70, {0, 2}), ([-(2**63)], 64, {63}), ([0, 1], 65, {64}), ([15], 2, {0, 1})]
 )
-def test_ack_sets_by_hand(words: list[int], count: int, wanted: set[int]) -> None:
-    """A word that is missing is 0, the sign is a bit like the others, and bits beyond the batch are nothing."""
+def test_bits_outside_of_the_batch_are_ignored(words: list[int], count: int, wanted: set[int]) -> None:
+    """A missing word is 0, and the sign is a bit."""
     assert set(np.flatnonzero(pending_mask(words, count))) == wanted

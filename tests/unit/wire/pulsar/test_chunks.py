@@ -15,14 +15,14 @@ from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
 
 class Chunk(NamedTuple):
-    """One entry."""
+    """One entry of a message in chunks."""
 
     metadata: api.MessageMetadata
     payload: bytes
 
 
 def chunks(payload: bytes, most: int, uuid: str) -> list[Chunk]:
-    """As they come from a topic."""
+    """Return the chunks of a message, as a topic has them."""
     head = field(1, b"p") + b"\x10" + varint(1) + b"\x18" + varint(2)
     return [
         Chunk(api.MessageMetadata.FromString(head + more), bytes(piece))
@@ -35,8 +35,8 @@ def add(assembler: ChunkAssembler[int], chunk: Chunk, where: int) -> Assembled[i
 
 
 @given(st.binary(min_size=1, max_size=200), st.integers(1, 60), st.text(max_size=10))
-def test_split(payload: bytes, most: int, uuid: str) -> None:
-    """No chunk is longer than it may be, all but the last are as long, and each says which of how many it is."""
+def test_all_chunks_but_the_last_have_the_largest_size(payload: bytes, most: int, uuid: str) -> None:
+    """Each names its number and the number of all."""
     found = chunks(payload, most, uuid)
     assert b"".join(chunk.payload for chunk in found) == payload
     assert all(len(chunk.payload) == most for chunk in found[:-1]) and 0 < len(found[-1].payload) <= most
@@ -47,8 +47,8 @@ def test_split(payload: bytes, most: int, uuid: str) -> None:
 
 
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=60), st.integers(1, 20)), min_size=1, max_size=5), st.data())
-def test_mixed(messages: list[tuple[bytes, int]], data: st.DataObject) -> None:
-    """Chunks of several messages in any mixture give each message once, with the entries that it was in."""
+def test_mixed_chunks_give_each_message_once(messages: list[tuple[bytes, int]], data: st.DataObject) -> None:
+    """With the entries of its chunks."""
     waiting = [chunks(payload, most, str(number)) for number, (payload, most) in enumerate(messages)]
     entries: dict[int, list[int]] = {number: [] for number in range(len(messages))}
     assembler, found, where = ChunkAssembler[int](len(messages)), dict[int, Assembled[int]](), 0
@@ -65,7 +65,7 @@ def test_mixed(messages: list[tuple[bytes, int]], data: st.DataObject) -> None:
 
 
 def test_the_payload_is_copied() -> None:
-    """What was read into may be used again."""
+    """The memory of the entry may be reused."""
     assembler, pieces = ChunkAssembler[int](1), chunks(b"abcd", 2, "u")
     memory = bytearray(2)
     memory[:] = pieces[0].payload
@@ -76,7 +76,7 @@ def test_the_payload_is_copied() -> None:
 
 
 def dropped(assembler: ChunkAssembler[int]) -> str:
-    """Each place with a letter of its reason."""
+    """The dropped chunks, each with the letter of its reason."""
     return " ".join(f"{where}{'SORE'[[*GiveUpReason].index(why)]}" for why, where in assembler.given_up)
 
 
@@ -98,8 +98,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_does_not_fit(name: str) -> None:
-    """As Pulsar's clients do: what came twice is dropped, what lacks something takes its message with it; two may be incomplete."""
+def test_unexpected_chunks_are_given_up_as_in_pulsars_clients(name: str) -> None:
+    """A second copy is dropped, a gap ends its message; two messages may be incomplete."""
     told, whole, given_up = CASES[name]
     assembler, found = ChunkAssembler[int](2), list[list[int]]()
     for one in told:
@@ -112,8 +112,8 @@ def test_what_does_not_fit(name: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "at"), [(-1, 0), (3, 1), (7, 2), (9, 2)])
-def test_another_size_than_it_says(size: int, at: int) -> None:
-    """More or less than the whole message has is an error, as soon as it is known, and the message is given up."""
+def test_a_wrong_total_size_is_an_error(size: int, at: int) -> None:
+    """As soon as it is detected, and the message is given up."""
     assembler, pieces = ChunkAssembler[int](2), chunks(b"abcdefgh", 3, "u")
     for piece in pieces:
         piece.metadata.total_chunk_msg_size = size
@@ -128,8 +128,8 @@ def test_another_size_than_it_says(size: int, at: int) -> None:
         st.tuples(st.integers(-1, 4), st.integers(-1, 4), st.integers(-1, 9), st.sampled_from("ab"), st.binary(max_size=4)), max_size=20
     )
 )
-def test_any_metadata(told: list[tuple[int, int, int, str, bytes]]) -> None:
-    """Whatever chunks say of themselves: no entry is in two messages, none is lost sight of but those that wait."""
+def test_every_entry_is_in_one_message_given_up_or_waiting(told: list[tuple[int, int, int, str, bytes]]) -> None:
+    """For any metadata."""
     assembler, used = ChunkAssembler[int](2), list[int]()
     for where, (number, count, size, uuid, payload) in enumerate(told):
         metadata = api.MessageMetadata(
@@ -150,8 +150,8 @@ def test_any_metadata(told: list[tuple[int, int, int, str, bytes]]) -> None:
     assert sorted(used + [where for _, where in assembler.given_up] + waiting) == list(range(len(told)))
 
 
-def test_what_is_incomplete_for_too_long() -> None:
-    """Messages begun before an instant are given up, and their other chunks are then without a first."""
+def test_old_incomplete_messages_are_given_up() -> None:
+    """Their later chunks then have no first one."""
     assembler, a, b = ChunkAssembler[int](9), chunks(b"aaaa", 2, "a"), chunks(b"bbbb", 2, "b")
     assembler.add(a[0].metadata, memoryview(a[0].payload), 0, now=10)
     assembler.add(b[0].metadata, memoryview(b[0].payload), 1, now=20)

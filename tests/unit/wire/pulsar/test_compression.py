@@ -18,8 +18,8 @@ LZ4, ZLIB = NAMES.index("LZ4"), NAMES.index("ZLIB")
 
 @every
 @given(data=st.one_of(st.binary(max_size=500), st.builds(lambda text, times: text * times, st.binary(max_size=9), st.integers(0, 5000))))
-def test_round_trip(number: int, data: bytes) -> None:
-    """Of any bytes, none too; from a view as from bytes."""
+def test_compressed_bytes_come_back(number: int, data: bytes) -> None:
+    """From bytes and from views, also empty ones."""
     small = compress(number, data)
     assert small == compress(number, memoryview(data))
     assert bytes(decompress(number, memoryview(small), len(data))) == data
@@ -27,8 +27,8 @@ def test_round_trip(number: int, data: bytes) -> None:
 
 @every
 @given(st.binary(min_size=1, max_size=500), st.integers(-500, 500))
-def test_another_size(number: int, data: bytes, more: int) -> None:
-    """Less than there is, or more than there is (of LZ4, which does not tell its size, only less), is an error."""
+def test_another_size_is_an_error(number: int, data: bytes, more: int) -> None:
+    """Except for a larger one with LZ4, which has no size."""
     size = max(0, len(data) + more)
     if size == len(data) or (number == LZ4 and size > len(data)):
         return
@@ -38,8 +38,7 @@ def test_another_size(number: int, data: bytes, more: int) -> None:
 
 @every
 @given(st.binary(max_size=100), st.integers(0, 1000))
-def test_any_bytes(number: int, data: bytes, size: int) -> None:
-    """So many bytes, or an error."""
+def test_any_bytes_have_the_size_or_are_an_error(number: int, data: bytes, size: int) -> None:
     try:
         assert len(decompress(number, memoryview(data), size)) == size
     except ProtocolError as error:
@@ -48,22 +47,20 @@ def test_any_bytes(number: int, data: bytes, size: int) -> None:
 
 @every
 @given(st.binary(min_size=1, max_size=200), st.data())
-def test_cut_off(number: int, data: bytes, draw: st.DataObject) -> None:
-    """Half of it is an error."""
+def test_a_truncated_block_is_an_error(number: int, data: bytes, draw: st.DataObject) -> None:
     small = compress(number, data)
     with pytest.raises(ProtocolError, match=NAMES[number]):
         decompress(number, memoryview(small)[: draw.draw(st.integers(0, len(small) - 1))], len(data))
 
 
 @every
-def test_a_size_that_nobody_has(number: int) -> None:
-    """Memory is not taken for it."""
+def test_an_impossible_size_allocates_no_memory(number: int) -> None:
     with pytest.raises(ProtocolError, match=f"the entry says {LARGEST + 1} bytes"):
         decompress(number, memoryview(compress(number, b"small")), LARGEST + 1)
 
 
-def test_more_than_was_said_is_not_made() -> None:
-    """ZLIB makes a gigabyte of a megabyte: it ends one byte beyond what the entry says."""
+def test_zlib_stops_one_byte_after_the_size() -> None:
+    """A megabyte could become a gigabyte."""
     stream = zlib.compressobj()
     bomb = b"".join(stream.compress(bytes(1 << 20)) for _ in range(64)) + stream.flush()
     with pytest.raises(ProtocolError, match="ZLIB: 11 bytes or more, where the entry says 10"):
@@ -71,7 +68,6 @@ def test_more_than_was_said_is_not_made() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 0, 5, 1000])
-def test_unknown(number: int) -> None:
-    """The error names what is known."""
+def test_an_unknown_compression_is_an_error_with_the_known_ones(number: int) -> None:
     with pytest.raises(ProtocolError, match=rf"{number} is unknown: NONE, LZ4, ZLIB, ZSTD, SNAPPY are 0 to 4"):
         decompress(number, memoryview(b"abc"), 3)

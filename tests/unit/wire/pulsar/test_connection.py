@@ -30,7 +30,7 @@ def connection(method: str = "none", credentials: list[bytes] | None = None, pro
 
 
 def feed(conn: PulsarConnection, raw: bytes, sizes: list[int] | None = None) -> list[Any]:
-    """The events of ``raw`` in pieces of these sizes, over and over."""
+    """Return the events of ``raw`` in pieces of these sizes, repeatedly."""
     events, start, turn = list[Any](), 0, 0
     while start < len(raw):
         space = conn.space()
@@ -42,7 +42,7 @@ def feed(conn: PulsarConnection, raw: bytes, sizes: list[int] | None = None) -> 
 
 
 def drain(conn: PulsarConnection) -> bytes:
-    """What would go out."""
+    """Return the bytes to send."""
     told = b""
     while conn.waiting:
         part = b"".join(conn.next())
@@ -75,7 +75,7 @@ def delivery(body: bytes, **told: Any) -> bytes:
 
 
 def fill(message: Any, draw: st.DrawFn, depth: int = 0) -> None:
-    """Every field that must be, and some of the others."""
+    """Set every required field, and some of the others."""
     for one in message.DESCRIPTOR.fields:
         if not one.is_required and (depth > 2 or not draw(st.booleans())):
             continue
@@ -103,7 +103,7 @@ def commands(draw: st.DrawFn) -> api.Command:
 
 
 def events_of(command: api.Command) -> list[Any]:
-    """What is to come of it."""
+    """Return the expected events."""
     name = api.Command.Type.Name(command.type)
     if name == "SEND_RECEIPT":
         return [Receipt(command.send_receipt.producer_id, command.send_receipt.sequence_id)]
@@ -118,7 +118,7 @@ def events_of(command: api.Command) -> list[Any]:
 
 
 def test_every_command_has_a_part_of_its_name() -> None:
-    """And the part has the number that Pulsar's protocol gives it: that of the type, by the rule it has kept so far."""
+    """The number of the part is that of the type, as in PulsarApi.proto."""
     for name, number in api.Command.Type.items():
         part = api.Command.DESCRIPTOR.fields_by_name[name.lower()]
         assert part.message_type is not None
@@ -128,8 +128,7 @@ def test_every_command_has_a_part_of_its_name() -> None:
 @given(
     st.lists(commands().filter(lambda command: command.type != api.Command.CONNECTED), max_size=6), st.lists(st.integers(1, 60), min_size=1)
 )
-def test_however_they_come(several: list[api.Command], sizes: list[int]) -> None:
-    """Split or glued, the same commands are the same events, in their order, each with all that it says."""
+def test_events_do_not_depend_on_the_pieces_of_the_stream(several: list[api.Command], sizes: list[int]) -> None:
     raw = b"".join(map(encode_command, several))
     expected = [event for command in several for event in events_of(command)]
     challenges = sum(command.type == api.Command.AUTH_CHALLENGE for command in several)
@@ -140,16 +139,14 @@ def test_however_they_come(several: list[api.Command], sizes: list[int]) -> None
 
 
 @given(st.binary(max_size=60), st.integers(0, 2**32 - 1), st.lists(I64, max_size=3))
-def test_an_entry(body: bytes, redeliveries: int, ack_set: list[int]) -> None:
-    """It has what the command says, and the body as it is."""
+def test_an_entry_has_the_fields_of_the_command_and_the_body(body: bytes, redeliveries: int, ack_set: list[int]) -> None:
     (entry,) = feed(connection(), delivery(body, redelivery_count=redeliveries, ack_set=ack_set))
     assert entry[:6] == (5, 7, 8, 2, redeliveries, tuple(ack_set))
     assert bytes(entry.body) == body
 
 
 @given(U64, U64)
-def test_a_receipt(producer: int, sequence: int) -> None:
-    """It names whose and which."""
+def test_a_receipt_has_producer_and_sequence(producer: int, sequence: int) -> None:
     assert feed(connection(), receipt(producer, sequence)) == [Receipt(producer, sequence)]
 
 
@@ -157,8 +154,7 @@ def test_a_receipt(producer: int, sequence: int) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes(raw: bytes) -> None:
-    """Events or a protocol error."""
+def test_any_bytes_are_events_or_a_protocol_error(raw: bytes) -> None:
     conn = connection("token", [b"secret"] * 100)
     try:
         feed(conn, raw)
@@ -167,8 +163,8 @@ def test_any_bytes(raw: bytes) -> None:
 
 
 @given(st.binary(max_size=60), st.sampled_from(sorted(api.Command.Type.values())))
-def test_any_bytes_in_a_command(part: bytes, kind: int) -> None:
-    """As long as the frame and the command's type are whole; the part is anything."""
+def test_any_part_of_a_command_is_an_event_or_a_protocol_error(part: bytes, kind: int) -> None:
+    """Frame and type of the command are valid."""
     told = b"\x08" + varint(kind) + field(kind, part)
     raw = (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told
     conn = connection("token", [b"secret"])
@@ -181,8 +177,8 @@ def test_any_bytes_in_a_command(part: bytes, kind: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(api.Command.Type.keys()) - {"PING", "AUTH_CHALLENGE"}))
-def test_a_command_without_its_part(name: str) -> None:
-    """It is an error: a receipt that names nothing is none for message 0 of producer 0."""
+def test_a_command_without_its_part_is_an_error(name: str) -> None:
+    """A receipt without its part is not one for message 0 of producer 0."""
     with pytest.raises(ProtocolError, match=f"a command {name.lower()} without its part"):
         feed(connection(), encode_command(api.Command(type=api.Command.Type.Value(name))))
 
@@ -197,23 +193,21 @@ def test_a_command_without_its_part(name: str) -> None:
     ],
     ids=["receipt", "message", "message id", "success"],
 )
-def test_a_command_without_a_field(command: api.Command) -> None:
-    """One that must be there is not 0 when it is not."""
+def test_a_command_without_a_required_field_is_an_error(command: api.Command) -> None:
+    """The field is not 0."""
     told = command.SerializePartialToString()
     with pytest.raises(ProtocolError, match="without a required field"):
         feed(connection(), (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told)
 
 
 @given(st.integers(69, 2**31 - 1), st.binary(max_size=20))
-def test_unknown_commands(kind: int, part: bytes) -> None:
-    """Skipped, and what follows is read."""
+def test_unknown_commands_are_skipped(kind: int, part: bytes) -> None:
     told = b"\x08" + varint(kind) + field(min(kind, 2**28), part)
     raw = (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told
     assert feed(connection(), raw + receipt(1, 2)) == [Receipt(1, 2)]
 
 
-def test_unknown_fields() -> None:
-    """Skipped, and the rest of the command is read."""
+def test_unknown_fields_are_skipped() -> None:
     part = api.Success(request_id=9).SerializeToString() + field(900, b"new") + varint(901 << 3) + b"\x01"
     told = b"\x08" + varint(api.Command.SUCCESS) + field(api.Command.SUCCESS, part) + field(2000, b"newer")
     (event,) = feed(connection(), (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told)
@@ -224,8 +218,8 @@ def test_unknown_fields() -> None:
 
 
 @pytest.mark.parametrize(("method", "proxy_to"), [("none", None), ("token", "broker:6650"), ("token", None)])
-def test_hello(method: str, proxy_to: str | None) -> None:
-    """It says who we are, what we can, and with what we come; nothing of it where there is none."""
+def test_connect_has_client_features_and_credentials(method: str, proxy_to: str | None) -> None:
+    """Credentials and proxy only if given."""
     conn = connection(method, [b"secret"], proxy_to)
     conn.open()
     (command,) = outgoing(conn)
@@ -238,8 +232,7 @@ def test_hello(method: str, proxy_to: str | None) -> None:
     assert not conn.ready
 
 
-def test_accepted() -> None:
-    """The event is CONNECTED, which names the broker; the connection is ready."""
+def test_a_connection_is_ready_after_connected() -> None:
     conn = connection()
     (event,) = feed(conn, connected(feature_flags=api.FeatureFlags(supports_topic_watchers=True)))
     assert isinstance(event, api.Connected)
@@ -248,8 +241,8 @@ def test_accepted() -> None:
 
 
 @pytest.mark.parametrize("most", [1000, MAX_MESSAGE, 2 * MAX_MESSAGE])
-def test_the_largest_message(most: int) -> None:
-    """A frame may be as long as the broker's largest message and what goes with it, not longer."""
+def test_a_frame_may_be_as_long_as_the_largest_message_of_the_broker(most: int) -> None:
+    """With the overhead of a frame, not longer."""
     conn = connection()
     feed(conn, connected(max_message_size=most))
     assert conn.max_message == most
@@ -261,8 +254,8 @@ def test_the_largest_message(most: int) -> None:
         feed(conn, delivery(body + b"x"))
 
 
-def test_before_the_handshake() -> None:
-    """Nobody may send more than is usual, and memory is not taken for it."""
+def test_before_the_handshake_a_frame_has_the_default_limit() -> None:
+    """No memory is allocated for a longer one."""
     with pytest.raises(ProtocolError, match=f"where 4 to {MAX_MESSAGE + OVERHEAD}"):
         feed(connection(), b"\x7f\xff\xff\xff")
 
@@ -270,8 +263,8 @@ def test_before_the_handshake() -> None:
 # what it answers
 
 
-def test_pings() -> None:
-    """Each is answered, behind what was to go out before; it is no event."""
+def test_a_ping_is_answered_after_the_waiting_bytes() -> None:
+    """It is no event."""
     conn = connection()
     conn.ping()
     ping = encode_command(api.Command(type=api.Command.PING, ping=api.Ping()))
@@ -281,8 +274,7 @@ def test_pings() -> None:
     assert isinstance(event, api.Pong)
 
 
-def test_challenges() -> None:
-    """Each is answered with what the credentials are at that time, not with those of the start."""
+def test_a_challenge_is_answered_with_the_current_credentials() -> None:
     conn = connection("token", [b"first", b"second", b"third"])
     conn.open()
     challenge = api.AuthChallenge(challenge=api.AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh"))
@@ -300,8 +292,7 @@ def test_challenges() -> None:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=30), max_size=20), st.lists(st.integers(1, 40), min_size=1, max_size=4))
-def test_out_in_pieces(buffers: list[bytes], sizes: list[int]) -> None:
-    """All of it goes out, in its order, however much the socket takes at a time."""
+def test_all_bytes_are_sent_in_order_in_pieces_of_any_size(buffers: list[bytes], sizes: list[int]) -> None:
     conn = connection()
     conn.add(memoryview(one) for one in buffers)
     conn.send(api.Command(type=api.Command.FLOW, flow=api.Flow(consumer_id=1, message_permits=1000)))
@@ -315,16 +306,14 @@ def test_out_in_pieces(buffers: list[bytes], sizes: list[int]) -> None:
     assert conn.next() == []
 
 
-def test_out_is_no_more_than_the_system_takes() -> None:
-    """Of many buffers so many at a time."""
+def test_one_call_has_no_more_buffers_than_the_system_takes() -> None:
     conn = connection()
     conn.add([b"x"] * 2000)
     assert len(conn.next()) <= 1024
     assert drain(conn) == b"x" * 2000
 
 
-def test_an_entry_of_our_own() -> None:
-    """What is sealed goes out as one frame, between the commands before it and behind it."""
+def test_an_entry_is_one_frame_between_the_commands_around_it() -> None:
     conn = connection()
     conn.ping()
     conn.add([EntrySealer.of(3, "p").seal([b"ab"], sequence=4, count=1, published=publish_time(5), batched=False), b"ab"])

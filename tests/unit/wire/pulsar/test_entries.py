@@ -20,7 +20,7 @@ TEXT = st.text(max_size=20)
 
 
 def entry(metadata: api.MessageMetadata, payload: bytes, *, checked: bool = True, broker: bytes | None = None) -> bytes:
-    """As a broker sends one, put together without the code under test."""
+    """Return an entry as a broker sends it, built without the code under test."""
     told = metadata.SerializeToString()
     guarded = struct.pack(">I", len(told)) + told + payload
     found = struct.pack(">HI", 0x0E01, crc32c(guarded)) + guarded if checked else guarded
@@ -38,8 +38,7 @@ def metadatas(draw: st.DrawFn) -> api.MessageMetadata:
 
 
 @given(U64)
-def test_varint(number: int) -> None:
-    """It is protobuf's."""
+def test_a_varint_is_that_of_protobuf(number: int) -> None:
     assert b"\x08" + entries.varint(number) == api.Success(request_id=number).SerializeToString()
 
 
@@ -47,10 +46,10 @@ def test_varint(number: int) -> None:
     producer=U64, name=TEXT, sequence=U63, count=st.integers(1, 2**31 - 1), published=U64, batched=st.booleans(), chunk=st.booleans(),
     payload=PAYLOAD,
 )  # fmt: skip
-def test_sealed_is_read_by_protobuf(
+def test_protobuf_reads_a_sealed_entry(
     producer: int, name: str, sequence: int, count: int, published: int, batched: bool, chunk: bool, payload: list[bytes]
 ) -> None:
-    """Command and metadata say what they were told, the lengths and the CRC fit, and the payload may be in any number of parts."""
+    """With the given fields, right lengths and CRC, for a payload of any number of parts."""
     sealed = EntrySealer.of(producer, name).seal(
         payload, sequence=sequence, count=count, published=entries.publish_time(published), batched=batched, chunk=chunk
     )
@@ -72,8 +71,10 @@ def test_sealed_is_read_by_protobuf(
 
 
 @given(key=TEXT, number=st.integers(1, 4), size=st.integers(0, 2**32 - 1), due=U63, uuid=TEXT, chunks=st.tuples(U31, U31, U31))
-def test_further_fields(key: str, number: int, size: int, due: int, uuid: str, chunks: tuple[int, int, int]) -> None:
-    """Each is the field that it is said to be, in whatever order they stand."""
+def test_additional_fields_are_read_by_protobuf(
+    key: str, number: int, size: int, due: int, uuid: str, chunks: tuple[int, int, int]
+) -> None:
+    """In any order."""
     count, total, place = chunks
     expected = api.MessageMetadata(
         producer_name="p", sequence_id=1, publish_time=2, partition_key=key, compression=number, uncompressed_size=size,
@@ -91,15 +92,16 @@ def test_further_fields(key: str, number: int, size: int, due: int, uuid: str, c
 
 
 @given(metadatas(), st.binary(max_size=60), st.booleans(), st.one_of(st.none(), st.binary(max_size=20)))
-def test_opened(metadata: api.MessageMetadata, payload: bytes, checked: bool, broker: bytes | None) -> None:
-    """With the broker's own metadata or without it, with a CRC or without one."""
+def test_an_entry_is_opened_with_and_without_optional_parts(
+    metadata: api.MessageMetadata, payload: bytes, checked: bool, broker: bytes | None
+) -> None:
+    """The broker's own metadata and the CRC."""
     found, rest = open_entry(memoryview(entry(metadata, payload, checked=checked, broker=broker)))
     assert (found, bytes(rest)) == (metadata, payload)
 
 
 @given(metadatas(), st.binary(max_size=60), st.one_of(st.none(), st.binary(max_size=20)), st.data())
-def test_damage_behind_the_magic_number(metadata: api.MessageMetadata, payload: bytes, broker: bytes | None, data: st.DataObject) -> None:
-    """Any byte that changed is found by the CRC."""
+def test_the_crc_detects_any_changed_byte(metadata: api.MessageMetadata, payload: bytes, broker: bytes | None, data: st.DataObject) -> None:
     damaged = bytearray(entry(metadata, payload, broker=broker))
     place = data.draw(st.integers(2 + (0 if broker is None else 6 + len(broker)), len(damaged) - 1))
     damaged[place] ^= data.draw(st.integers(1, 255))
@@ -108,8 +110,7 @@ def test_damage_behind_the_magic_number(metadata: api.MessageMetadata, payload: 
 
 
 @given(metadatas(), st.binary(max_size=60), st.integers(0, 1), st.integers(1, 255))
-def test_damage_of_the_magic_number(metadata: api.MessageMetadata, payload: bytes, place: int, change: int) -> None:
-    """It is no entry any more."""
+def test_an_entry_with_a_damaged_magic_number_is_an_error(metadata: api.MessageMetadata, payload: bytes, place: int, change: int) -> None:
     damaged = bytearray(entry(metadata, payload))
     damaged[place] ^= change
     with pytest.raises(ProtocolError):
@@ -117,8 +118,8 @@ def test_damage_of_the_magic_number(metadata: api.MessageMetadata, payload: byte
 
 
 @given(metadatas(), st.binary(max_size=30), st.booleans(), st.data())
-def test_truncated(metadata: api.MessageMetadata, payload: bytes, checked: bool, data: st.DataObject) -> None:
-    """What ends too early is an error; only without a CRC a payload can be cut off unseen."""
+def test_a_truncated_entry_is_an_error(metadata: api.MessageMetadata, payload: bytes, checked: bool, data: st.DataObject) -> None:
+    """Only without a CRC a missing part of the payload is not detected."""
     whole = entry(metadata, payload, checked=checked, broker=b"b")
     most = len(whole) - 1 if checked else len(whole) - len(payload) - 1
     with pytest.raises(ProtocolError):
@@ -126,8 +127,7 @@ def test_truncated(metadata: api.MessageMetadata, payload: bytes, checked: bool,
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes(body: bytes) -> None:
-    """An entry or a protocol error."""
+def test_any_bytes_are_an_entry_or_a_protocol_error(body: bytes) -> None:
     for head in (b"", b"\x0e\x02\0\0\0\x01b"):
         try:
             metadata, rest = open_entry(memoryview(head + body))
@@ -137,8 +137,8 @@ def test_any_bytes(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("without", ["producer_name", "sequence_id", "publish_time"])
-def test_metadata_without_what_it_must_have(without: str) -> None:
-    """It is no entry, whatever its CRC says."""
+def test_metadata_without_a_required_field_are_an_error(without: str) -> None:
+    """Even with a right CRC."""
     metadata = api.MessageMetadata(producer_name="p", sequence_id=1, publish_time=2)
     metadata.ClearField(without)
     told = metadata.SerializePartialToString()

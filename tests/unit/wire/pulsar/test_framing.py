@@ -19,7 +19,7 @@ def framed(bodies: list[bytes]) -> bytes:
 
 
 def read(decoder: FrameDecoder, raw: bytes, sizes: list[int]) -> list[bytes]:
-    """All of ``raw`` in pieces of these sizes, over and over."""
+    """Read all of ``raw`` in pieces of these sizes, repeatedly."""
     found, start, turn = list[bytes](), 0, 0
     while start < len(raw):
         space = decoder.space()
@@ -31,14 +31,13 @@ def read(decoder: FrameDecoder, raw: bytes, sizes: list[int]) -> list[bytes]:
 
 
 @given(FRAMES, st.lists(st.integers(1, 100), min_size=1, max_size=5), st.integers(1, 80))
-def test_however_it_is_cut(bodies: list[bytes], sizes: list[int], piece: int) -> None:
-    """The same frames come of the same bytes, in whichever pieces they are read, into however little memory."""
+def test_frames_do_not_depend_on_the_pieces_of_the_stream(bodies: list[bytes], sizes: list[int], piece: int) -> None:
+    """Nor on the memory."""
     assert read(FrameDecoder(piece), framed(bodies), sizes) == bodies
 
 
 @given(FRAMES)
-def test_frames_stay_as_they_were(bodies: list[bytes]) -> None:
-    """A frame is a view of memory that nothing is read into again."""
+def test_the_memory_of_a_frame_is_not_read_into_again(bodies: list[bytes]) -> None:
     decoder, kept, raw = FrameDecoder(32), list[memoryview](), framed(bodies)
     while raw:
         space = decoder.space()
@@ -50,8 +49,8 @@ def test_frames_stay_as_they_were(bodies: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("total", [0, 3, 101, 2**31, 2**32 - 1])
-def test_impossible_lengths(total: int) -> None:
-    """They are told by the first four bytes, before memory is taken for them, and whenever one reads on."""
+def test_an_impossible_length_is_an_error_at_its_first_four_bytes(total: int) -> None:
+    """No memory is allocated for it, and the error is repeated."""
     decoder = FrameDecoder(16, most=100)
     decoder.space()[:4] = struct.pack(">I", total)
     for count in (4, 0):
@@ -61,14 +60,13 @@ def test_impossible_lengths(total: int) -> None:
 
 
 @pytest.mark.parametrize("total", [4, 100])
-def test_possible_lengths(total: int) -> None:
-    """The least and the most."""
+def test_the_least_and_the_largest_length_are_accepted(total: int) -> None:
     assert [len(frame) for frame in read(FrameDecoder(16, most=100), framed([bytes(total)]), [1])] == [total]
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(1, 50), min_size=1, max_size=3))
-def test_any_bytes(raw: bytes, sizes: list[int]) -> None:
-    """Frames, a protocol error, or waiting for more: nothing else, and never more memory than for a frame."""
+def test_any_bytes_are_frames_or_a_protocol_error_or_wait(raw: bytes, sizes: list[int]) -> None:
+    """With no more memory than for a frame."""
     decoder = FrameDecoder(16, most=64)
     try:
         found = read(decoder, raw, sizes)
@@ -79,8 +77,7 @@ def test_any_bytes(raw: bytes, sizes: list[int]) -> None:
 
 
 @given(st.integers(0, 2**64 - 1), st.binary(max_size=30))
-def test_a_command_and_what_follows_it(number: int, payload: bytes) -> None:
-    """What is encoded is cut off again, and the rest is the rest."""
+def test_a_frame_is_split_into_the_command_and_the_rest(number: int, payload: bytes) -> None:
     told = encode_command(api.Command(type=api.Command.SUCCESS, success=api.Success(request_id=number)))
     assert struct.unpack_from(">II", told) == (len(told) - 4, len(told) - 8)
     command, rest = split_frame(memoryview(told[4:] + payload))
@@ -89,8 +86,7 @@ def test_a_command_and_what_follows_it(number: int, payload: bytes) -> None:
 
 
 @given(st.binary(min_size=4, max_size=20))
-def test_cut_any_frame(frame: bytes) -> None:
-    """The command lies within the frame, or it is a protocol error."""
+def test_a_command_longer_than_its_frame_is_a_protocol_error(frame: bytes) -> None:
     size = int.from_bytes(frame[:4], "big")
     if size > len(frame) - 4:
         with pytest.raises(ProtocolError, match=f"a command of {size} bytes in a frame of {len(frame)}"):

@@ -23,7 +23,7 @@ KEYS = st.sampled_from([None, "key-7", "key-12", "theirs", ""])
 
 
 class Message(NamedTuple):
-    """One in a batch. ``event_time``: of a metadata that is not as ours; its length may be the same as ours."""
+    """A message in a batch. ``event_time``: in metadata that differs from ours, possibly with the same length."""
 
     payload: bytes
     key: str | None = None
@@ -53,7 +53,7 @@ def payload_of(draw: Any, size: int | None = None) -> bytes:
 
 @st.composite
 def arrivals(draw: Any) -> tuple[Arrival, list[Message] | None]:
-    """One, and the messages in it; None: it is damaged."""
+    """An arrival and its messages; None: it is damaged."""
     place, time, order, flags = (draw(st.integers(0, 3)) for _ in range(4))
     kind = draw(st.sampled_from(["single", "even", "uneven", "keyed", "other prefix", "chosen", "damaged"]))
     count = draw(st.integers(1, 5))
@@ -106,16 +106,15 @@ def reader(checksum: bool = False, keyed: bool = False) -> ArrivalReader:
 
 
 @given(came=st.lists(arrivals(), min_size=1, max_size=8), checksum=st.booleans(), keyed=st.booleans())
-def test_as_message_by_message(came: list[tuple[Arrival, list[Message] | None]], checksum: bool, keyed: bool) -> None:
-    """Whatever comes together: every message once, in order of arrival, with its entry's place, time, order and flags.
-
-    Of a batch whose subset is chosen, keys count where one of the whole batch has any; here none has.
-    """
+def test_the_columns_are_those_of_reading_message_by_message(
+    came: list[tuple[Arrival, list[Message] | None]], checksum: bool, keyed: bool
+) -> None:
+    """In any mixture: every message once, in order of arrival, with its entry's place, time, order and flags."""
     assert rows(reader(checksum, keyed).columns([arrival for arrival, _ in came])) == naive(came, checksum, keyed)
 
 
-def test_a_later_message_of_another_kind() -> None:
-    """Its metadata is as long as the first one's and says something else: a shorter payload behind a key, here."""
+def test_a_later_message_with_other_metadata_is_read_correctly() -> None:
+    """Its metadata has the length of the first one's, but another content: here a key and a shorter payload."""
     first, second = Message(b"x" * 40), Message(b"y" * 37, "k")
     assert len(batch(first)) == len(batch(second))
     data = batch(first, second)
@@ -126,16 +125,15 @@ def test_a_later_message_of_another_kind() -> None:
     ]  # fmt: skip
 
 
-def test_large_entries_are_not_joined_and_say_the_same() -> None:
-    """Beyond a size entries are read each where it lies."""
+def test_large_entries_are_read_without_joining_them() -> None:
     large = [Message(bytes([i]) * 70_000) for i in range(4)]
     came = [Arrival(i, i, 0, 0, 2, batch(*large[i : i + 2])) for i in (0, 2)]
     assert [(row[0], row[1][:1], row[2]) for row in rows(reader().columns(came))] == [(i // 2 * 2, bytes([i]), 70_000) for i in range(4)]
 
 
 @pytest.mark.parametrize("length", [0, 3, 15, 31, 32, 200])
-def test_what_is_damaged_is_known_as_such(length: int) -> None:
-    """Whatever size it has: its row has that of an envelope at least, as a shorter one is read as no message of ours."""
+def test_a_damaged_entry_counts_as_corrupt(length: int) -> None:
+    """Whatever its size: the row has the size of an envelope at least, as a shorter one would be foreign."""
     (row,) = rows(reader().columns([Arrival(1, 2, 3, 1, 3, b"\xff" * length)]))
     assert row == (1, DAMAGED, max(length, 32), 2, 3, 1)
 
@@ -149,13 +147,12 @@ def test_what_is_damaged_is_known_as_such(length: int) -> None:
         *((key, zlib.crc32(key.encode()) & 0x7FFF_FFFF) for key in ("user12", "key-", "key-x", "key-٣")),
     ],
 )
-def test_numbers_of_keys(key: str, number: int) -> None:
-    """Ours have the number in them; of any other, a hash."""
+def test_our_keys_have_their_number_and_others_a_hash(key: str, number: int) -> None:
     assert key_number(key) == number
 
 
-def test_a_key_of_many_digits() -> None:
-    """Somebody else's key, on a topic that is there before the run, breaks no column."""
+def test_a_foreign_key_of_many_digits_fits_into_the_column() -> None:
+    """It may be on an existing topic."""
     key = "key-" + "9" * 30
     found = reader(keyed=True).columns([Arrival(0, 1, 0, 0, 1, batch(Message(b"z" * 40, key)))])
     assert found.order.tolist() == [zlib.crc32(key.encode()) & 0x7FFF_FFFF]

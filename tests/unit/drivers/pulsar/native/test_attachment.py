@@ -22,8 +22,8 @@ def sequences(broker: FakeBroker) -> list[int]:
     return [sent.sequence_id for sent in broker.of("SEND")]
 
 
-def test_lost_again_while_it_comes_back(broker: FakeBroker) -> None:
-    """The connection ends before the producer is there: nothing is counted as sent again that was not written again."""
+def test_only_written_entries_count_as_sent_again(broker: FakeBroker) -> None:
+    """The connection is lost again before the producer is established."""
     broker.rules["SEND"] = nothing
     with faulty(broker, streams=1) as r:
         r.send(2)
@@ -37,8 +37,8 @@ def test_lost_again_while_it_comes_back(broker: FakeBroker) -> None:
         assert sequences(broker) == [0, 1, 0, 1]
 
 
-def test_later_attempts_wait_longer(broker: FakeBroker) -> None:
-    """100 ms, then twice as long each time, up to 10 s; and after it was there again, 100 ms."""
+def test_each_retry_waits_twice_as_long(broker: FakeBroker) -> None:
+    """From 100 ms up to 10 s; after a success from 100 ms again."""
     clock, times = MovedClock(), []
 
     def turned_away(seen: Seen) -> None:
@@ -57,8 +57,8 @@ def test_later_attempts_wait_longer(broker: FakeBroker) -> None:
             assert all(gap >= min(200 * MILLISECOND * 2**number, 10 * SECOND) for number, gap in enumerate(gaps))
 
 
-def test_closed_by_the_broker(broker: FakeBroker) -> None:
-    """It asks again where its topic is, comes again on the same connection, and sends what was not answered."""
+def test_a_producer_that_the_broker_closed_connects_again(broker: FakeBroker) -> None:
+    """It looks up its topic, uses the same connection, and sends the unanswered entries."""
     broker.once["SEND"] += [nothing]
     with faulty(broker, streams=2) as r:
         r.send(1)
@@ -70,8 +70,7 @@ def test_closed_by_the_broker(broker: FakeBroker) -> None:
         assert [(made.producer_id, made.epoch) for made in broker.of("PRODUCER")] == [(0, 0), (1, 0), (0, 1)]
 
 
-def test_closed_with_the_address_of_the_next_broker(broker: FakeBroker) -> None:
-    """It goes there without a question."""
+def test_a_producer_goes_to_the_broker_that_was_named_without_a_lookup(broker: FakeBroker) -> None:
     with FakeBroker() as other:
         broker.rules["SEND"] = nothing
         with faulty(broker, streams=1) as r:
@@ -88,8 +87,7 @@ def test_closed_with_the_address_of_the_next_broker(broker: FakeBroker) -> None:
             assert r.driver.disconnected() is None
 
 
-def test_the_next_broker_is_not_there(broker: FakeBroker) -> None:
-    """Then it asks as ever."""
+def test_a_lookup_follows_if_the_named_broker_is_unreachable(broker: FakeBroker) -> None:
     with FakeBroker() as other:
         gone = other.url
     with faulty(broker, streams=1) as r:
@@ -100,8 +98,8 @@ def test_the_next_broker_is_not_there(broker: FakeBroker) -> None:
         assert len(broker.of("LOOKUP")) == 2
 
 
-def test_closed_while_it_is_being_made(broker: FakeBroker) -> None:
-    """The answer counts; the loss of its connection is noticed as of any other."""
+def test_a_close_before_the_answer_is_ignored(broker: FakeBroker) -> None:
+    """The answer counts, and the loss of the connection is noticed."""
 
     def closed_before(seen: Seen) -> None:
         seen.peer.tell("CLOSE_PRODUCER", producer_id=seen.said.producer_id, request_id=1)
@@ -115,8 +113,7 @@ def test_closed_while_it_is_being_made(broker: FakeBroker) -> None:
         r.until(r.answers, "answered")
 
 
-def test_a_topic_that_was_terminated(broker: FakeBroker) -> None:
-    """Nobody can send to it any more: the run has an end that says so."""
+def test_a_terminated_topic_ends_the_run(broker: FakeBroker) -> None:
     broker.once["SEND"] += [
         lambda seen: seen.peer.tell("SEND_ERROR", producer_id=0, sequence_id=0, error=api.TopicTerminatedError, message="terminated")
     ]
@@ -127,8 +124,8 @@ def test_a_topic_that_was_terminated(broker: FakeBroker) -> None:
             r.until(r.answers, "answered", step=MILLISECOND)
 
 
-def test_a_topic_that_is_gone(broker: FakeBroker) -> None:
-    """At first it may be that it only moves; after operationTimeout it does not exist any more, and the error names it."""
+def test_a_topic_that_stays_missing_ends_the_run(broker: FakeBroker) -> None:
+    """At first it may only be moving; after operationTimeout it no longer exists, and the error names it."""
     with faulty(broker, streams=1, operation_timeout=5 * SECOND) as r:
         broker.rules["PRODUCER"] = refuse(api.TopicNotFound, "not found")
         broker.peers[0].drop()
@@ -142,8 +139,7 @@ def test_a_topic_that_is_gone(broker: FakeBroker) -> None:
 @pytest.mark.parametrize(
     ("error", "name"), [(api.AuthorizationError, "AuthorizationError"), (api.IncompatibleSchema, "IncompatibleSchema")]
 )
-def test_a_producer_that_is_refused(broker: FakeBroker, error: int, name: str) -> None:
-    """Where asking again is of no use, the first answer is the last."""
+def test_a_final_error_is_not_retried(broker: FakeBroker, error: int, name: str) -> None:
     broker.rules["PRODUCER"] = refuse(error, "not you")
     with (
         pytest.raises(TargetError, match=f"producer of stream 0 cannot connect to {broker.url}: {name}: not you"),
@@ -153,8 +149,7 @@ def test_a_producer_that_is_refused(broker: FakeBroker, error: int, name: str) -
     assert len(broker.of("PRODUCER")) == 1
 
 
-def test_a_producer_that_is_refused_at_first(broker: FakeBroker) -> None:
-    """A broker that is not ready is asked again."""
+def test_a_broker_that_is_not_ready_is_asked_again(broker: FakeBroker) -> None:
     broker.once["PRODUCER"] += [refuse(api.ServiceNotReady)]
     broker.once["LOOKUP"] += [
         lambda seen: seen.peer.tell(
@@ -167,8 +162,8 @@ def test_a_producer_that_is_refused_at_first(broker: FakeBroker) -> None:
         assert (len(broker.of("LOOKUP")), len(broker.of("PRODUCER"))) == (3, 2)
 
 
-def test_leaving_while_it_subscribes_again(broker: FakeBroker) -> None:
-    """The broker's answer comes when nobody wants it any more: the consumer that it made is closed, or messages would wait for it."""
+def test_a_consumer_that_left_before_its_answer_is_closed(broker: FakeBroker) -> None:
+    """Otherwise the broker would keep messages for it."""
     held: list[Seen] = []
     with faulty(broker, consumers=2) as r:
         broker.rules["SUBSCRIBE"] = held.append
@@ -182,8 +177,7 @@ def test_leaving_while_it_subscribes_again(broker: FakeBroker) -> None:
         assert [closed.consumer_id for closed in broker.of("CLOSE_CONSUMER")] == [0]
 
 
-def test_leaving_while_it_looks_for_its_broker(broker: FakeBroker) -> None:
-    """It subscribes no more."""
+def test_a_consumer_that_left_during_its_lookup_does_not_subscribe(broker: FakeBroker) -> None:
     held: list[Seen] = []
     with faulty(broker, consumers=2) as r:
         broker.rules["LOOKUP"] = held.append
@@ -195,8 +189,7 @@ def test_leaving_while_it_looks_for_its_broker(broker: FakeBroker) -> None:
         assert [subscribed.consumer_id for subscribed in broker.of("SUBSCRIBE")] == [0, 1, 1]
 
 
-def test_very_many_leave_while_none_can_come(broker: FakeBroker) -> None:
-    """Those that wait for their turn to come again, too."""
+def test_consumers_that_wait_for_their_turn_can_leave(broker: FakeBroker) -> None:
     with faulty(broker, consumers=1000, count=1000) as r:
         broker.rules["LOOKUP"], before = nothing, len(broker.of("LOOKUP"))
         broker.peers[0].drop()
@@ -208,8 +201,8 @@ def test_very_many_leave_while_none_can_come(broker: FakeBroker) -> None:
         r.turn()
 
 
-def test_a_subscription_that_is_busy_for_ever(broker: FakeBroker) -> None:
-    """Is asked for again until operationTimeout is over, with more and more time between."""
+def test_a_busy_subscription_is_retried_until_the_timeout(broker: FakeBroker) -> None:
+    """With growing delays, until operationTimeout."""
     times: list[int] = []
     with faulty(broker, consumers=1, operation_timeout=5 * SECOND) as r:
 

@@ -23,7 +23,7 @@ LIMITS = st.builds(BatchLimits, st.integers(0, 12), st.integers(1, 200), st.inte
 
 
 class Formed(NamedTuple):
-    """What is to go, batch by batch, and what waits on: positions."""
+    """Batches to send and messages that wait, as positions."""
 
     batches: list[list[int]]
     kept: list[int]
@@ -38,7 +38,7 @@ def formed(group: list[int], size: list[int], since: list[int], limits: BatchLim
 
 
 def columns(messages: list[tuple[int, int, int]]) -> tuple[list[int], list[int], list[int]]:
-    """Groups, sizes, and instants that ascend: as messages come."""
+    """Groups, sizes, and ascending times of arrival."""
     group, size, age = (list(column) for column in zip(*messages, strict=True))
     return group, size, sorted(NOW - each for each in age)
 
@@ -48,8 +48,8 @@ def full(batch: list[int], size: list[int], limits: BatchLimits) -> bool:
 
 
 @given(messages=MESSAGES, limits=LIMITS)
-def test_each_message_goes_once_or_waits(messages: list[tuple[int, int, int]], limits: BatchLimits) -> None:
-    """No message is lost or doubled; a batch is of one group and in order; bytes are told right; what waits is told ascending."""
+def test_each_message_is_in_one_batch_or_waits(messages: list[tuple[int, int, int]], limits: BatchLimits) -> None:
+    """A batch has one group, in order, and its size in bytes; waiting messages ascend."""
     group, size, since = columns(messages)
     found = formed(group, size, since, limits)
     assert sorted([i for batch in found.batches for i in batch] + found.kept) == list(range(len(group)))
@@ -66,7 +66,7 @@ def test_each_message_goes_once_or_waits(messages: list[tuple[int, int, int]], l
 
 @given(messages=MESSAGES, limits=LIMITS)
 def test_no_batch_is_beyond_the_limits(messages: list[tuple[int, int, int]], limits: BatchLimits) -> None:
-    """Neither in number nor in bytes, but for a single message that is larger by itself; none is empty."""
+    """Neither in number nor in bytes, unless a single message is larger; no batch is empty."""
     group, size, since = columns(messages)
     for batch in formed(group, size, since, limits).batches:
         assert 1 <= len(batch) <= (limits.messages or len(size))
@@ -74,8 +74,8 @@ def test_no_batch_is_beyond_the_limits(messages: list[tuple[int, int, int]], lim
 
 
 @given(messages=MESSAGES, limits=LIMITS)
-def test_full_or_due_batches_leave(messages: list[tuple[int, int, int]], limits: BatchLimits) -> None:
-    """Of a group whose oldest message has waited long enough nothing stays; of others what leaves could take no more, and what stays could."""
+def test_full_or_due_batches_are_sent(messages: list[tuple[int, int, int]], limits: BatchLimits) -> None:
+    """If the oldest message of a group is due, all of it is sent; otherwise only full batches are."""
     group, size, since = columns(messages)
     found = formed(group, size, since, limits)
     for number in set(group):
@@ -92,13 +92,13 @@ def test_full_or_due_batches_leave(messages: list[tuple[int, int, int]], limits:
 
 
 @pytest.mark.parametrize(("messages", "batches", "kept"), [(3, [[0, 1, 2]], []), (2, [[0, 1], [2]], []), (0, [[0, 1, 2]], [])])
-def test_one_group_that_is_due(messages: int, batches: list[list[int]], kept: list[int]) -> None:
-    """It goes whole, in as many batches as it takes; 0 is no limit."""
+def test_a_due_group_is_sent_in_as_many_batches_as_needed(messages: int, batches: list[list[int]], kept: list[int]) -> None:
+    """0 is no limit."""
     found = formed([7] * 3, [10] * 3, [0] * 3, BatchLimits(messages, 100, 1))
     assert (found.batches, found.kept) == (batches, kept)
 
 
-def test_groups_wait_each_for_itself() -> None:
+def test_groups_wait_independently() -> None:
     """Group 1 is full, group 2 is due, group 3 is neither."""
     found = formed([3, 1, 2, 1, 3], [1] * 5, [999, 999, 900, 999, 999], BatchLimits(2, 100, 50))
     assert (sorted(found.batches), found.kept) == ([[0, 4], [1, 3], [2]], [])
@@ -110,8 +110,8 @@ def test_groups_wait_each_for_itself() -> None:
     ("text", "value"),
     [("", 0), ("a", 97), ("Aa", 2112), ("BB", 2112), ("hello", 99162322), ("Hello, World!", 1498789909), ("polygenelubricants", 0)],
 )
-def test_java_hash(text: str, value: int) -> None:
-    """``s[0]*31^(n-1) + … + s[n-1]`` as java.lang.String documents it, in 32 bits; without its sign, as ``HashingScheme.JavaStringHash``."""
+def test_the_hash_of_a_key_is_that_of_java(text: str, value: int) -> None:
+    """``s[0]*31^(n-1) + … + s[n-1]`` in 32 bits, as java.lang.String documents it; without its sign, as ``HashingScheme.JavaStringHash``."""
     assert java_hash(text) == value
 
 
@@ -120,8 +120,8 @@ def turn(partitioner: Partitioner, stream: int, seq: int, intended: int) -> int:
 
 
 @given(partitions=st.integers(1, 9), keys=st.lists(st.integers(0, 300), min_size=1, max_size=30))
-def test_a_key_has_its_partition(partitions: int, keys: list[int]) -> None:
-    """That of the hash of its text, whatever stream, sequence and time are, and in whatever order keys are first seen."""
+def test_the_partition_of_a_key_depends_on_its_hash_alone(partitions: int, keys: list[int]) -> None:
+    """Not on stream, sequence, time, or the order in which keys appear."""
     made = Partitioner(partitions, BatchLimits(10, 100, 5))
     for start in range(0, len(keys), 7):
         key = np.array(keys[start : start + 7], np.int32)
@@ -133,8 +133,10 @@ def test_a_key_has_its_partition(partitions: int, keys: list[int]) -> None:
 @given(
     partitions=st.integers(2, 9), stream=st.integers(0, 1000), most=st.integers(1, 50), stay=st.integers(1, 100), batch=st.integers(0, 99)
 )
-def test_a_producer_stays_with_a_partition(partitions: int, stream: int, most: int, stay: int, batch: int) -> None:
-    """For as many messages as a batch may have, and for ten publish delays; then it is the next one's turn."""
+def test_a_producer_stays_with_a_partition_for_a_full_batch_and_ten_delays(
+    partitions: int, stream: int, most: int, stay: int, batch: int
+) -> None:
+    """Then the next partition follows."""
     by_count = Partitioner(partitions, BatchLimits(most, 100, 0))
     first = [turn(by_count, stream, batch * most + i, 0) for i in (0, most - 1, most)]
     assert first[0] == first[1] and first[2] == (first[0] + 1) % partitions
@@ -147,8 +149,8 @@ def test_a_producer_stays_with_a_partition(partitions: int, stream: int, most: i
     partitions=st.integers(1, 9),
     rows=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 10**6), st.integers(0, 10**15)), min_size=1, max_size=40),
 )
-def test_the_choice_depends_on_the_message_alone(partitions: int, rows: list[tuple[int, int, int]]) -> None:
-    """A tick's messages together are chosen for as each by itself, now and again later; every partition exists."""
+def test_the_partition_depends_on_the_message_alone(partitions: int, rows: list[tuple[int, int, int]]) -> None:
+    """Not on the other messages of the tick, or on earlier ones; every partition exists."""
     made = Partitioner(partitions, BatchLimits(100, 1000, 10**6))
     stream, seq, intended = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     chosen = made.choose(stream.astype(np.int32), seq, intended, None)
@@ -159,7 +161,7 @@ def test_the_choice_depends_on_the_message_alone(partitions: int, rows: list[tup
 
 
 def test_streams_begin_at_different_partitions() -> None:
-    """So that a topic's partitions get the same where many streams are slow."""
+    """So all partitions of a topic get the same load from many slow streams."""
     made = Partitioner(3, BatchLimits(10, 100, 1))
     stream = np.arange(6, dtype=np.int32)
     assert made.choose(stream, np.zeros(6, np.int64), np.zeros(6, np.int64), None).tolist() == [0, 1, 2, 0, 1, 2]
@@ -185,7 +187,7 @@ POOLS = {
 
 
 def naive(pool: PayloadPool, heads: np.ndarray, payload: np.ndarray, key: np.ndarray | None, batched: bool) -> list[bytes]:
-    """Of each message, what it is in an entry; its metadata by protobuf."""
+    """The bytes of each message in an entry, with metadata by protobuf."""
     found = []
     for number, message in enumerate(payloads.whole_payloads(pool, heads, payload)):
         if not batched:
@@ -204,8 +206,8 @@ def naive(pool: PayloadPool, heads: np.ndarray, payload: np.ndarray, key: np.nda
 @pytest.mark.parametrize("name", POOLS)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_as_message_by_message(name: str, keyed: bool, batched: bool, data: st.DataObject) -> None:
-    """The same bytes, wherever entries begin and end; a message that is no batch has its key in the entry's metadata, not here."""
+def test_payloads_are_those_of_packing_message_by_message(name: str, keyed: bool, batched: bool, data: st.DataObject) -> None:
+    """Whatever the borders of entries. A message that is not batched has its key in the entry's metadata, not here."""
     pool = POOLS[name]
     chosen = data.draw(st.lists(st.integers(0, len(pool.sizes) - 1), min_size=1, max_size=12))
     ends = sorted({*data.draw(st.lists(st.integers(1, len(chosen)), max_size=4)), len(chosen)}) if batched else range(1, len(chosen) + 1)
@@ -219,8 +221,8 @@ def test_as_message_by_message(name: str, keyed: bool, batched: bool, data: st.D
     assert all(len(part) for parts in packed for part in parts), "an empty buffer"
 
 
-def test_what_was_packed_stays_as_it_is() -> None:
-    """Entries wait to be sent again, while later ones are made from the same tables."""
+def test_packed_payloads_do_not_change() -> None:
+    """Entries may be sent again while later ones are packed from the same tables."""
     pool = POOLS["one size"]
     packer, zero = EntryPacker(pool, batched=True), np.zeros(1, np.int64)
     packed = []

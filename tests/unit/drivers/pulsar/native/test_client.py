@@ -67,7 +67,7 @@ def test_several_io_threads_are_not_applied_and_an_error_under_strict_tuning() -
 
 
 def test_a_topic_has_the_partitions_that_the_broker_reports(cluster: Cluster, broker: FakeBroker) -> None:
-    """And it is not made by the question."""
+    """The request does not create the topic."""
     broker.partitions = 3
     assert client.query_partitions(cluster, TOPIC) == 3
     (asked,) = broker.of("PARTITIONED_METADATA")

@@ -27,14 +27,14 @@ TOPIC = "persistent://a/b/c"
 
 @contextmanager
 def nobody() -> Iterator[str]:
-    """``host:port`` where nobody listens, and nobody else will."""
+    """``host:port`` on which no process listens, and none will."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 def found(url: str, **more: bool) -> Callable[[Seen], None]:
-    """The topic is there. :param more: ``authoritative``, ``proxy_through_service_url``."""
+    """Answer a lookup with this URL. :param more: ``authoritative``, ``proxy_through_service_url``."""
     return lambda seen: seen.peer.tell("LOOKUP_RESPONSE", request_id=seen.said.request_id, response=1, broker_service_url=url, **more)
 
 
@@ -44,8 +44,8 @@ def redirect(url: str) -> Callable[[Seen], None]:
     )
 
 
-def test_redirected(broker: FakeBroker) -> None:
-    """The next broker is told whether the one before was sure; producers of one topic ask together, and go where the last one says."""
+def test_a_lookup_follows_redirects(broker: FakeBroker) -> None:
+    """The next request repeats whether the answer was authoritative. Producers of one topic share the lookup."""
     with FakeBroker() as other, FakeBroker() as last:
         broker.rules["LOOKUP"], other.rules["LOOKUP"] = redirect(other.url), found(last.url)
         with faulty(broker, streams=3):
@@ -54,8 +54,7 @@ def test_redirected(broker: FakeBroker) -> None:
             assert [len(each.of("PRODUCER")) for each in (broker, other, last)] == [0, 0, 3]
 
 
-def test_redirected_without_end(broker: FakeBroker) -> None:
-    """It has an end."""
+def test_a_lookup_ends_after_20_redirects(broker: FakeBroker) -> None:
     clock = MovedClock()
 
     def onwards(seen: Seen) -> None:
@@ -68,8 +67,8 @@ def test_redirected_without_end(broker: FakeBroker) -> None:
     assert len(broker.of("LOOKUP")) == 21
 
 
-def test_through_a_proxy(broker: FakeBroker) -> None:
-    """It is told which broker is meant, on a connection of its own; so also after the broker says that the topic moved."""
+def test_a_proxy_gets_the_name_of_the_broker(broker: FakeBroker) -> None:
+    """On a connection for each broker, also after the topic has moved."""
     broker.rules["LOOKUP"] = found("pulsar://inner:6650", proxy_through_service_url=True)
     with faulty(broker, streams=1) as r, FakeBroker() as inner:
         assert [hello.proxy_to_broker_url for hello in broker.of("CONNECT")] == ["", "inner:6650"]
@@ -83,8 +82,8 @@ def test_through_a_proxy(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "http://127.0.0.1:80", "pulsar://", "pulsar://a..b:6650", "pulsar://127.0.0.1:99999", "pulsar://[::"])
-def test_an_address_that_is_none(broker: FakeBroker, url: str) -> None:
-    """A broker that answers nonsense is asked again; it ends no run by itself."""
+def test_an_invalid_address_from_a_broker_is_asked_again(broker: FakeBroker, url: str) -> None:
+    """It does not end the run."""
     broker.once["LOOKUP"] += [found(url), redirect(url)]
     with faulty(broker, streams=1) as r:
         broker.peers[0].tell("CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=url)
@@ -92,24 +91,23 @@ def test_an_address_that_is_none(broker: FakeBroker, url: str) -> None:
 
 
 @pytest.mark.parametrize("name", [None, TOPIC])
-def test_the_first_host_refuses(broker: FakeBroker, name: str | None) -> None:
-    """The next one that is named is asked, for an existing topic and for one of the run's own."""
+def test_the_next_host_is_used_if_the_first_refuses(broker: FakeBroker, name: str | None) -> None:
+    """For an existing topic and for one of the run's own."""
     with nobody() as first, faulty(f"pulsar://{first},{first},{broker.host}", streams=1, consumers=1, name=name) as r:
         r.send(1)
         r.until(r.answers, "answered")
 
 
 @pytest.mark.parametrize("name", [None, TOPIC])
-def test_all_hosts_refuse(name: str | None) -> None:
-    """Then the target is not there, which is said without waiting any longer."""
+def test_it_fails_at_once_if_all_hosts_refuse(name: str | None) -> None:
     with nobody() as first, nobody() as second:
         refused = pytest.raises(TargetError, match="Connection refused")
         with refused, faulty(f"pulsar://{first},{second}", streams=1, name=name):
             pass
 
 
-def test_a_host_is_lost_with_several_connections(broker: FakeBroker) -> None:
-    """The next one is asked once, not the lost one again."""
+def test_several_lost_connections_to_a_host_count_once(broker: FakeBroker) -> None:
+    """The next host is used, and not the lost one again."""
     with FakeBroker() as other, faulty(f"pulsar://{broker.host},{other.host}", streams=2, connections_per_broker=2) as r:
         assert len(broker.peers) == 2
         broker.close()
@@ -117,8 +115,8 @@ def test_a_host_is_lost_with_several_connections(broker: FakeBroker) -> None:
         assert len(other.of("LOOKUP")) >= 1
 
 
-def test_somebody_has_a_duplicate(broker: FakeBroker) -> None:
-    """As a process that was forked has: a lost connection is lost all the same, and its descriptor is not heard of again."""
+def test_a_lost_connection_with_a_duplicated_descriptor_is_noticed(broker: FakeBroker) -> None:
+    """A forked process has duplicates; events of the descriptor are not received any more."""
     with faulty(broker, streams=1, consumers=1) as r:
         (link,) = r.driver._cluster._by_descriptor.values()
         duplicate = os.dup(link.descriptor)
@@ -130,8 +128,8 @@ def test_somebody_has_a_duplicate(broker: FakeBroker) -> None:
             os.close(duplicate)
 
 
-def test_a_question_without_answer(broker: FakeBroker) -> None:
-    """After operationTimeout it is asked again."""
+def test_a_request_without_an_answer_is_repeated(broker: FakeBroker) -> None:
+    """After operationTimeout."""
     with faulty(broker, streams=1, operation_timeout=3 * SECOND) as r:
         broker.once["PRODUCER"] += [nothing]
         broker.peers[0].drop()
@@ -162,8 +160,7 @@ def error_of(producer: int) -> Callable[[Seen], None]:
     ids=["a long frame", "HTTP", "no protobuf", "a command longer than its frame", "receipt of another", "error of another"],
 )
 @pytest.mark.parametrize("consumers", [0, 1])
-def test_garbage(broker: FakeBroker, garbage: Callable[[Seen], None], consumers: int) -> None:
-    """Nothing after it can be understood: the connection is given up, and the run goes on with another."""
+def test_invalid_bytes_end_the_connection_but_not_the_run(broker: FakeBroker, garbage: Callable[[Seen], None], consumers: int) -> None:
     broker.once["SEND"] += [garbage]
     with faulty(broker, streams=1, consumers=consumers) as r:
         r.send(1)
@@ -173,15 +170,14 @@ def test_garbage(broker: FakeBroker, garbage: Callable[[Seen], None], consumers:
 
 
 @pytest.mark.parametrize("garbage", [receipt(0), error_of(0)], ids=["receipt", "error"])
-def test_answers_to_one_who_never_sent(broker: FakeBroker, garbage: Callable[[Seen], None]) -> None:
-    """A worker that has consumers alone is answered about messages."""
+def test_receipts_for_a_worker_without_producers_are_a_fault(broker: FakeBroker, garbage: Callable[[Seen], None]) -> None:
     broker.once["SUBSCRIBE"] += [lambda seen: (answer(seen), garbage(seen))]
     with faulty(broker, consumers=1) as r:
         r.until(lambda: len(broker.peers) == 2 and not r.driver.disconnected(), "there again", step=MILLISECOND)
 
 
-def test_what_is_not_known_is_skipped(broker: FakeBroker) -> None:
-    """Commands of later versions, and answers to questions that nobody asked."""
+def test_unknown_commands_and_answers_are_skipped(broker: FakeBroker) -> None:
+    """Commands of later versions, and answers that were not requested."""
     with faulty(broker, streams=1) as r:
         unknown = api.Command(type=199).SerializeToString()
         broker.peers[0].write((len(unknown) + 4).to_bytes(4, "big") + len(unknown).to_bytes(4, "big") + unknown)
@@ -193,8 +189,8 @@ def test_what_is_not_known_is_skipped(broker: FakeBroker) -> None:
         assert len(broker.peers) == 1
 
 
-def test_a_connection_is_lost_once(broker: FakeBroker) -> None:
-    """Told a second time, the next one lives on, though it has the same descriptor."""
+def test_losing_a_connection_twice_does_not_affect_the_next(broker: FakeBroker) -> None:
+    """Which may have the same descriptor."""
     cluster = Cluster(
         broker.url, client="c", method="none", credentials=bytes, tls=None, connections=1, timeout=60 * SECOND, clock=MovedClock()
     )
@@ -211,8 +207,8 @@ def test_a_connection_is_lost_once(broker: FakeBroker) -> None:
         cluster.close()
 
 
-def test_among_very_many_open_files(broker: FakeBroker) -> None:
-    """A worker that has a thousand connections of another kind already: ``select()`` takes no descriptor beyond 1023."""
+def test_a_worker_may_have_more_files_than_select_takes(broker: FakeBroker) -> None:
+    """``select()`` takes no descriptor beyond 1023."""
     with ExitStack() as open_files:
         while True:
             number = os.dup(0)

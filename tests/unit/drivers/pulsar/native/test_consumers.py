@@ -16,7 +16,7 @@ from pytest_loadtest.wire.pulsar import api_pb2 as api
 
 
 def entries(broker: FakeBroker, count: int, batch: int = 0, size: int = 64) -> list[bytes]:
-    """So many entries of one producer, each of one message or of a ``batch``, as the broker would store them."""
+    """Return entries of one producer, each of one message or of a ``batch``, as the broker would store them."""
     settings: dict[str, Any] = {"batching_enabled": batch > 0, "batching_max_messages": batch or 1000, "max_pending_messages": 10_000}
     before = len(broker.seen)
     with faulty(broker, streams=1, size=size, **settings) as r:
@@ -30,7 +30,7 @@ def asked(broker: FakeBroker) -> list[int]:
 
 
 def peer_of(broker: FakeBroker, consumer: int = 0) -> Peer:
-    """The connection on which this one subscribed last."""
+    """The connection on which this consumer subscribed last."""
     return [seen.peer for seen in broker.seen if seen.kind == "SUBSCRIBE" and seen.said.consumer_id == consumer][-1]
 
 
@@ -42,8 +42,8 @@ def acknowledged(broker: FakeBroker) -> list[int]:
     return [where.entry_id for ack in broker.of("ACK") for where in ack.message_id]
 
 
-def test_close_acknowledges_what_was_taken(broker: FakeBroker) -> None:
-    """So that nothing of it comes again to others."""
+def test_close_acknowledges_the_taken_messages(broker: FakeBroker) -> None:
+    """So that they are not delivered to others."""
     bodies = entries(broker, 1)
     with faulty(broker, consumers=1, subscription_type="Shared") as r:
         peer_of(broker).deliver(0, bodies[0], 7)
@@ -56,8 +56,8 @@ def test_close_acknowledges_what_was_taken(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("size", [64, 20])
-def test_a_wrong_crc(broker: FakeBroker, size: int) -> None:
-    """Such an entry counts once as corrupt and is acknowledged, so that it does not come again; others are as they were."""
+def test_an_entry_with_a_wrong_crc_counts_once_as_corrupt(broker: FakeBroker, size: int) -> None:
+    """It is acknowledged, so that it is not delivered again; other entries are unaffected."""
     bodies = entries(broker, 3, size=size)
     with faulty(broker, consumers=1, size=size, subscription_type="Shared") as r:
         for entry, body in enumerate([bodies[0], damaged(bodies[1]), bodies[2]]):
@@ -84,8 +84,8 @@ METADATA = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
     ],
     ids=str,
 )
-def test_an_entry_that_contradicts_itself(broker: FakeBroker, change: dict[str, int]) -> None:
-    """Its CRC fits and it cannot be read: it counts once as corrupt, whatever it says of itself; the next one comes."""
+def test_an_unreadable_entry_counts_once_as_corrupt(broker: FakeBroker, change: dict[str, int]) -> None:
+    """Its CRC matches, but its metadata are contradictory; the next entry is read."""
     bodies = entries(broker, 1)
     wrong = api.MessageMetadata()
     wrong.CopyFrom(METADATA)
@@ -99,7 +99,7 @@ def test_an_entry_that_contradicts_itself(broker: FakeBroker, change: dict[str, 
 
 
 def test_a_marker_is_no_message(broker: FakeBroker) -> None:
-    """What transactions and replication leave in a topic is acknowledged and not counted."""
+    """Transactions and replication leave markers in a topic; they are acknowledged and not counted."""
     marker = api.MessageMetadata()
     marker.CopyFrom(METADATA)
     marker.marker_type = 20
@@ -113,8 +113,8 @@ def test_a_marker_is_no_message(broker: FakeBroker) -> None:
         assert acknowledged(broker) == [0, 1]
 
 
-def test_an_entry_for_one_that_has_left(broker: FakeBroker) -> None:
-    """It was on its way when the consumer left; it goes to nobody here, and others get theirs."""
+def test_an_entry_for_a_consumer_that_left_is_ignored(broker: FakeBroker) -> None:
+    """It was sent before the broker knew."""
     bodies = entries(broker, 2)
     with faulty(broker, consumers=2) as r:
         r.driver.detach([0])
@@ -126,8 +126,8 @@ def test_an_entry_for_one_that_has_left(broker: FakeBroker) -> None:
         assert (r.column("consumer"), seqs(r)) == ([1], [1])
 
 
-def test_closed_by_the_broker(broker: FakeBroker) -> None:
-    """It asks where its topic is, subscribes again and lets messages come; without an address and with one."""
+def test_a_consumer_that_the_broker_closed_subscribes_again(broker: FakeBroker) -> None:
+    """With a lookup, or at the broker that was named."""
     with FakeBroker() as other, faulty(broker, consumers=1, receiver_queue_size=10) as r:
         r.until(lambda: broker.of("FLOW"), "permits")
         broker.peers[0].tell("CLOSE_CONSUMER", consumer_id=0, request_id=1)
@@ -139,8 +139,8 @@ def test_closed_by_the_broker(broker: FakeBroker) -> None:
         assert r.driver.disconnected() is None
 
 
-def test_paused_while_the_connection_is_lost(broker: FakeBroker) -> None:
-    """What waited comes again from the broker, and is counted once."""
+def test_waiting_messages_of_a_lost_connection_count_once(broker: FakeBroker) -> None:
+    """The broker delivers them again."""
     bodies = entries(broker, 2)
     with faulty(broker, consumers=1) as r:
         r.driver.pause([0])
@@ -159,8 +159,8 @@ def test_paused_while_the_connection_is_lost(broker: FakeBroker) -> None:
         assert seqs(r) == [0, 1]
 
 
-def test_one_partition_refuses() -> None:
-    """The consumer cannot come, and is at none of the others then: the broker would keep messages for it there."""
+def test_a_consumer_that_one_partition_rejects_leaves_the_others() -> None:
+    """Otherwise the broker would keep messages for it there."""
     with FakeBroker(partitions=3) as broker, faulty(broker, consumers=1, name="persistent://a/b/c", subscription_type="Failover") as r:
         broker.once["SUBSCRIBE"] += [answer, refuse(api.AuthorizationError, "not you"), answer]
         r.driver.attach([1])

@@ -40,7 +40,7 @@ def test_an_unreachable_target_is_named_with_a_remedy() -> None:
 
 
 def test_payloads_beyond_the_brokers_limit_are_an_error_before_load(broker: FakeBroker) -> None:
-    """Unless they are cut into chunks."""
+    """Unless they are split into chunks."""
     broker.max_message = 8192
     limit = "payloads of up to 8000 B: the broker takes messages of 8192 B"
     with pytest.raises(UsageError, match=limit), faulty(broker, streams=1, size=8000):

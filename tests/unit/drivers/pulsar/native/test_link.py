@@ -25,8 +25,8 @@ from pytest_loadtest.wire.pulsar.connection import PulsarConnection
 TOKEN = Authentication(plugin="token", token="t0")
 
 
-def test_challenged(broker: FakeBroker) -> None:
-    """In the midst of messages, as when a token is about to expire, and in the handshake: it says again who it is, and goes on."""
+def test_a_challenge_is_answered_with_the_credentials(broker: FakeBroker) -> None:
+    """In the handshake, and later when a token is about to expire."""
     challenge = {"server_version": "fake", "challenge": api.AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh")}
     broker.once["CONNECT"] += [lambda seen: seen.peer.tell("AUTH_CHALLENGE", **challenge)]
     broker.once["AUTH_RESPONSE"] += [lambda seen: seen.peer.tell("CONNECTED", server_version="fake", max_message_size=5 * 1024**2), nothing]
@@ -39,15 +39,13 @@ def test_challenged(broker: FakeBroker) -> None:
         assert len(broker.peers) == 1
 
 
-def test_not_let_in(broker: FakeBroker) -> None:
-    """The broker's own words are in the error."""
+def test_the_error_has_the_brokers_reason(broker: FakeBroker) -> None:
     broker.rules["CONNECT"] = refuse(api.AuthenticationError, "token expired")
     with pytest.raises(TargetError, match="token expired"), faulty(broker, streams=1):
         pass
 
 
-def test_not_let_in_again(broker: FakeBroker) -> None:
-    """After a lost connection, too: the run has an end that says so."""
+def test_a_rejection_after_a_lost_connection_ends_the_run(broker: FakeBroker) -> None:
     with faulty(broker, streams=1) as r:
         broker.rules["CONNECT"] = refuse(api.AuthenticationError, "token revoked")
         broker.peers[0].drop()
@@ -55,22 +53,20 @@ def test_not_let_in_again(broker: FakeBroker) -> None:
             r.until(lambda: False, "an end", step=MILLISECOND)
 
 
-def test_not_let_in_for_now(broker: FakeBroker) -> None:
-    """A broker that has only begun to come is tried again."""
+def test_a_broker_that_is_not_ready_is_tried_again(broker: FakeBroker) -> None:
     broker.once["CONNECT"] += [refuse(api.ServiceNotReady)] * 2
     with faulty(broker, streams=1):
         assert len(broker.of("CONNECT")) == 3
 
 
-def test_silent_from_the_beginning(broker: FakeBroker) -> None:
-    """A listener that never answers is no target, which is said after operationTimeout."""
+def test_a_listener_that_never_answers_is_no_target(broker: FakeBroker) -> None:
+    """The error comes after operationTimeout."""
     broker.rules["CONNECT"] = nothing
     with pytest.raises(TargetError, match="timed out"), faulty(broker, streams=1, operation_timeout=SECOND // 5):
         pass
 
 
-def test_silent_in_the_handshake(broker: FakeBroker) -> None:
-    """Where a broker was before, 10 s are waited for it, and then it is tried again."""
+def test_a_reconnect_without_an_answer_is_repeated_after_10_s(broker: FakeBroker) -> None:
     with faulty(broker, streams=1) as r:
         broker.once["CONNECT"] += [nothing]
         broker.peers[0].drop()
@@ -81,8 +77,8 @@ def test_silent_in_the_handshake(broker: FakeBroker) -> None:
         assert len(broker.of("CONNECT")) == 3
 
 
-def test_pings(broker: FakeBroker) -> None:
-    """Theirs are answered; after 30 s of silence ours goes, and while there is an answer nothing is given up."""
+def test_pings_are_answered_and_sent_after_30_s_of_silence(broker: FakeBroker) -> None:
+    """With answers no connection is given up."""
     with faulty(broker, streams=1) as r:
         broker.peers[0].tell("PING")
         r.until(lambda: broker.of("PONG"), "answered")
@@ -94,8 +90,8 @@ def test_pings(broker: FakeBroker) -> None:
         assert len(broker.peers) == 1 and r.driver.disconnected() is None
 
 
-def test_no_sign_of_life(broker: FakeBroker) -> None:
-    """After 60 s the connection is given up, and what was on it goes on another."""
+def test_a_connection_is_given_up_after_60_s_of_silence(broker: FakeBroker) -> None:
+    """Its entries are sent on another one."""
     broker.rules["PING"] = broker.rules["SEND"] = nothing
     with faulty(broker, streams=1) as r:
         r.send(1)
@@ -111,7 +107,7 @@ def test_no_sign_of_life(broker: FakeBroker) -> None:
 
 
 class _Reset(BrokerLink):
-    """Somebody refuses it before it has looked for the first time."""
+    """A connection that is reset before its first step."""
 
     def _begin(self) -> socket.socket:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -125,8 +121,8 @@ class _Reset(BrokerLink):
 
 
 @pytest.mark.parametrize("tls", [True, False])
-def test_refused_while_it_connects(tls: bool) -> None:
-    """It fails with its reason and is tried again later, with TLS too: a broker that is killed must not end the run."""
+def test_a_connection_that_is_reset_while_it_connects_fails_with_its_reason(tls: bool) -> None:
+    """With TLS too: a broker that is killed must not end the run."""
     connection = PulsarConnection("test", "", lambda: b"")
     link = _Reset(Address("localhost", 1, tls), connection, ssl.create_default_context() if tls else None, time.monotonic_ns)
     try:

@@ -15,7 +15,7 @@ from pytest_loadtest.wire.pulsar import api_pb2 as api
 
 
 def entries(broker: FakeBroker, count: int, batch: int = 0, size: int = 64) -> list[bytes]:
-    """So many entries of one producer, each of one message or of a ``batch``, as the broker would store them."""
+    """Return entries of one producer, each of one message or of a ``batch``, as the broker would store them."""
     settings: dict[str, Any] = {"batching_enabled": batch > 0, "batching_max_messages": batch or 1000, "max_pending_messages": 10_000}
     before = len(broker.seen)
     with faulty(broker, streams=1, size=size, **settings) as r:
@@ -29,7 +29,7 @@ def asked(broker: FakeBroker) -> list[int]:
 
 
 def peer_of(broker: FakeBroker, consumer: int = 0) -> Peer:
-    """The connection on which this one subscribed last."""
+    """The connection on which this consumer subscribed last."""
     return [seen.peer for seen in broker.seen if seen.kind == "SUBSCRIBE" and seen.said.consumer_id == consumer][-1]
 
 
@@ -41,8 +41,8 @@ def acknowledged(broker: FakeBroker) -> list[int]:
     return [where.entry_id for ack in broker.of("ACK") for where in ack.message_id]
 
 
-def test_never_more_on_the_way_than_the_queue_takes(broker: FakeBroker) -> None:
-    """The broker may send receiverQueueSize ahead; as messages come it may send as many more, and so on without end."""
+def test_permits_never_exceed_the_queue(broker: FakeBroker) -> None:
+    """The broker may send receiverQueueSize messages ahead, and one more for each that was taken."""
     bodies = entries(broker, 100)
     with faulty(broker, consumers=1, receiver_queue_size=10) as r:
         sent = 0
@@ -56,8 +56,8 @@ def test_never_more_on_the_way_than_the_queue_takes(broker: FakeBroker) -> None:
         assert asked(broker)[:3] == [10, 5, 5]
 
 
-def test_of_a_batch_that_was_partly_acknowledged(broker: FakeBroker) -> None:
-    """Its other messages come, and have taken permits: the broker charges for those alone (``Consumer.sendMessages`` of Pulsar 4)."""
+def test_only_pending_messages_of_a_batch_take_permits(broker: FakeBroker) -> None:
+    """The broker counts only these (``Consumer.sendMessages`` of Pulsar 4)."""
     bodies = entries(broker, 2, batch=10)
     with faulty(broker, consumers=1, receiver_queue_size=10) as r:
         r.until(lambda: asked(broker), "permits")
@@ -71,7 +71,7 @@ def test_of_a_batch_that_was_partly_acknowledged(broker: FakeBroker) -> None:
         assert acknowledged(broker) == [1]  # of the whole entry, and of all before it
 
 
-def test_a_consumer_of_many_partitions_shares_its_queue() -> None:
+def test_partitions_share_the_queue_of_their_consumer() -> None:
     """maxTotalReceiverQueueSizeAcrossPartitions, in equal parts."""
     settings = {"receiver_queue_size": 10, "max_total_receiver_queue_size_across_partitions": 12, "name": "persistent://a/b/c"}
     with FakeBroker(partitions=3) as broker, faulty(broker, consumers=1, **settings) as r:
@@ -80,8 +80,8 @@ def test_a_consumer_of_many_partitions_shares_its_queue() -> None:
 
 
 @pytest.mark.parametrize(("kind", "wanted"), [("Shared", [0, 1, 2, 3]), ("Failover", [3]), ("Exclusive", [3])])
-def test_what_is_acknowledged(broker: FakeBroker, kind: str, wanted: list[int]) -> None:
-    """Each entry by itself where several consumers share them; otherwise the last one for all."""
+def test_a_sole_consumer_acknowledges_cumulatively(broker: FakeBroker, kind: str, wanted: list[int]) -> None:
+    """On a shared subscription each entry is acknowledged."""
     bodies = entries(broker, 4)
     with faulty(broker, consumers=1, subscription_type=kind) as r:
         for entry, body in enumerate(bodies):
@@ -93,7 +93,7 @@ def test_what_is_acknowledged(broker: FakeBroker, kind: str, wanted: list[int]) 
 
 
 def test_a_lost_connection_loses_no_acknowledgement(broker: FakeBroker) -> None:
-    """What was taken before is acknowledged on the next connection before the broker may send anything: otherwise it would come twice."""
+    """They are sent on the next connection before the first permit: otherwise the messages would be delivered twice."""
     bodies = entries(broker, 2)
     with faulty(broker, consumers=1, subscription_type="Shared") as r:
         for entry, body in enumerate(bodies):
@@ -108,7 +108,7 @@ def test_a_lost_connection_loses_no_acknowledgement(broker: FakeBroker) -> None:
 
 
 def deliver(broker: FakeBroker, chunk: str, entry: int, **fields: Any) -> None:
-    """``a0``: the first of three chunks of 20 bytes of message a, which is nobody's of this run."""
+    """Deliver a chunk of 20 bytes: ``a0`` is the first of three of message a, a foreign one."""
     metadata = api.MessageMetadata(
         producer_name="p", sequence_id=1, publish_time=2**42, uuid=chunk[0], chunk_id=int(chunk[1]), num_chunks_from_msg=3,
         total_chunk_msg_size=60,
@@ -117,7 +117,7 @@ def deliver(broker: FakeBroker, chunk: str, entry: int, **fields: Any) -> None:
 
 
 def read(r: Faulty, broker: FakeBroker, permits: int) -> None:
-    """Until so many entries were taken, of a queue of 2."""
+    """Wait until so many entries were taken, with a queue of 2."""
     r.until(lambda: sum(flow.message_permits for flow in broker.of("FLOW")) == permits + 2, "read")
 
 
@@ -125,8 +125,8 @@ SETTINGS: dict[str, Any] = {"chunking_enabled": True, "max_pending_chunked_messa
 
 
 @pytest.mark.parametrize("kind", ["Shared", "Failover"])
-def test_a_whole_message_is_acknowledged_chunk_by_chunk(broker: FakeBroker, kind: str) -> None:
-    """When it is whole, and not before; every chunk gives its permit back."""
+def test_the_chunks_of_a_message_are_acknowledged_when_it_is_whole(broker: FakeBroker, kind: str) -> None:
+    """Every chunk gives its permit back at once."""
     with faulty(broker, consumers=1, subscription_type=kind, **SETTINGS) as r:
         for number in range(2):
             deliver(broker, f"a{number}", number)
@@ -142,8 +142,8 @@ def test_a_whole_message_is_acknowledged_chunk_by_chunk(broker: FakeBroker, kind
         assert r.column("size") == [60]
 
 
-def test_what_was_given_up_is_asked_for_by_itself(broker: FakeBroker) -> None:
-    """On a Shared subscription, after unackedMessagesTimeout."""
+def test_chunks_that_were_given_up_are_requested_again(broker: FakeBroker) -> None:
+    """On a Shared subscription only these, after unackedMessagesTimeout."""
     with faulty(broker, consumers=1, subscription_type="Shared", unacked_messages_timeout=SECOND, **SETTINGS) as r:
         deliver(broker, "a0", 5)
         deliver(broker, "b0", 6)
@@ -156,8 +156,8 @@ def test_what_was_given_up_is_asked_for_by_itself(broker: FakeBroker) -> None:
         assert not asked.HasField("consumer_epoch")
 
 
-def test_a_sole_consumer_is_sent_everything_again(broker: FakeBroker) -> None:
-    """What was on its way by then is known by an earlier epoch, and left: it comes once more. The next subscription has the epoch too."""
+def test_a_sole_consumer_requests_everything_again(broker: FakeBroker) -> None:
+    """Entries that were already sent have an earlier epoch and are ignored. The next subscription has the epoch too."""
     with faulty(broker, consumers=1, subscription_type="Failover", unacked_messages_timeout=SECOND, **SETTINGS) as r:
         deliver(broker, "a0", 5)
         deliver(broker, "b0", 6)
@@ -175,8 +175,8 @@ def test_a_sole_consumer_is_sent_everything_again(broker: FakeBroker) -> None:
         assert [one.consumer_epoch for one in broker.of("SUBSCRIBE")] == [0, 1]
 
 
-def test_what_nobody_completes_is_acknowledged(broker: FakeBroker) -> None:
-    """When it has expired, though nothing else comes."""
+def test_a_message_that_stays_incomplete_is_acknowledged(broker: FakeBroker) -> None:
+    """When it has expired, without any further entry."""
     with faulty(broker, consumers=1, expire_time_of_incomplete_chunked_message=5 * SECOND, **SETTINGS) as r:
         deliver(broker, "a0", 5)
         deliver(broker, "a1", 6)
@@ -190,7 +190,7 @@ WALL = 1_700_000_000 * SECOND
 
 
 class Held:
-    """Messages of three chunks each, of which two may be incomplete."""
+    """Messages of three chunks each, two of which may be incomplete."""
 
     def __init__(self, **settings: Any) -> None:
         self.chunks: ChunkedMessages[str] = ChunkedMessages(
@@ -198,7 +198,7 @@ class Held:
         )
 
     def add(self, *names: str, now: int = 0, published: int = WALL) -> list[str]:
-        """Chunks by message and number: ``a0``; those that became whole messages."""
+        """Add chunks by message and number (``a0``), and return those of whole messages."""
         whole: list[str] = []
         for name in names:
             metadata = api.MessageMetadata(
@@ -210,16 +210,16 @@ class Held:
         return whole
 
 
-def test_one_too_many_is_left() -> None:
-    """It is neither acknowledged nor asked for, and its other chunks neither; the others become whole."""
+def test_the_oldest_of_too_many_messages_stays_unacknowledged() -> None:
+    """None of its chunks is requested again; the others become whole."""
     held = Held()
     assert held.add("a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2", "c2") == ["b0", "b1", "b2", "c0", "c1", "c2"]
     assert held.chunks.look(9 * SECOND) == held.chunks.to_ack == []
     assert not held.chunks.waits
 
 
-def test_one_too_many_comes_again() -> None:
-    """After unackedMessagesTimeout, with the chunks that came after it; then it is whole."""
+def test_the_oldest_of_too_many_messages_is_requested_again() -> None:
+    """After unackedMessagesTimeout, with its later chunks; then it becomes whole."""
     held = Held(unacked_messages_timeout=SECOND)
     held.add("a0", "b0", "c0", "a1", now=5)
     assert held.chunks.look(SECOND + 4) == []
@@ -230,22 +230,20 @@ def test_one_too_many_comes_again() -> None:
     assert held.chunks.look(9 * SECOND) == held.chunks.to_ack == []
 
 
-def test_what_came_again_by_itself_is_not_asked_for() -> None:
-    """A chunk that is here again waits for nothing."""
+def test_a_chunk_that_was_delivered_again_is_not_requested() -> None:
     held = Held(unacked_messages_timeout=SECOND)
     held.add("a0", "b0", "c0", "c1", "c2", "a0", now=5)
     assert held.chunks.look(2 * SECOND) == []
 
 
-def test_one_too_many_is_acknowledged() -> None:
-    """With autoAckOldestChunkedMessageOnQueueFull: the chunks that came; those that come later have no first and are left."""
+def test_the_oldest_of_too_many_messages_may_be_acknowledged() -> None:
+    """With autoAckOldestChunkedMessageOnQueueFull; its later chunks have no first one and stay unacknowledged."""
     held = Held(auto_ack_oldest_chunked_message_on_queue_full=True)
     held.add("a0", "a1", "b0", "c0", "a2")
     assert held.chunks.to_ack == ["a0", "a1"]
 
 
-def test_a_message_that_nobody_completes() -> None:
-    """It is acknowledged when its time is over."""
+def test_an_expired_message_is_acknowledged() -> None:
     held = Held(expire_time_of_incomplete_chunked_message=SECOND)
     held.add("a0", "a1", now=5)
     held.chunks.look(SECOND + 5)
@@ -256,15 +254,15 @@ def test_a_message_that_nobody_completes() -> None:
 
 
 @pytest.mark.parametrize(("age", "acked"), [(MINUTE, []), (MINUTE + SECOND, ["a1"])])
-def test_a_late_chunk_without_those_before_it(age: int, acked: list[str]) -> None:
-    """Published longer ago than an incomplete message lives, it is acknowledged: what came before it has expired."""
+def test_an_old_chunk_without_those_before_it_is_acknowledged(age: int, acked: list[str]) -> None:
+    """If it was published longer ago than an incomplete message may live: those before it have expired."""
     held = Held()
     held.add("a1", published=WALL - age)
     assert held.chunks.to_ack == acked
 
 
-def test_published_twice() -> None:
-    """The chunks of the first time are acknowledged, for those of the second make the message."""
+def test_the_first_copy_of_a_message_published_twice_is_acknowledged() -> None:
+    """The chunks of the second copy make the message."""
     held = Held()
     held.add("a0", "a1")
     for name in ("A0", "A1"):

@@ -15,8 +15,8 @@ def sequences(broker: FakeBroker) -> list[int]:
     return [sent.sequence_id for sent in broker.of("SEND")]
 
 
-def test_what_was_not_answered_is_sent_again(broker: FakeBroker) -> None:
-    """In order, with its sequence ids, by a producer of the same name in its next epoch; the answers say that it was sent twice."""
+def test_unanswered_entries_are_sent_again(broker: FakeBroker) -> None:
+    """In order, with their sequence ids, by a producer of the same name in its next epoch; the answers count the resend."""
     broker.rules["SEND"] = nothing
     with faulty(broker, streams=1) as r:
         r.send(3)
@@ -32,8 +32,8 @@ def test_what_was_not_answered_is_sent_again(broker: FakeBroker) -> None:
         assert r.driver.disconnected() is None
 
 
-def test_what_was_answered_is_not_sent_again(broker: FakeBroker) -> None:
-    """The first of three was; the others alone go again, and what comes meanwhile goes behind them, for the first time."""
+def test_answered_entries_are_not_sent_again(broker: FakeBroker) -> None:
+    """The first of three was answered; only the others are sent again, and new ones after them."""
     broker.once["SEND"] += [answer, nothing, nothing]
     with faulty(broker, streams=1) as r:
         r.send(3)
@@ -47,8 +47,8 @@ def test_what_was_answered_is_not_sent_again(broker: FakeBroker) -> None:
         assert sequences(broker) == [0, 1, 2, 1, 2, 3, 4]
 
 
-def test_a_receipt_out_of_order(broker: FakeBroker) -> None:
-    """Something is wrong with the connection; what was not answered goes again on another."""
+def test_a_receipt_out_of_order_ends_the_connection(broker: FakeBroker) -> None:
+    """The unanswered entries are sent again on another one."""
     broker.once["SEND"] += [nothing, answer]
     with faulty(broker, streams=1) as r:
         r.send(2)
@@ -57,8 +57,7 @@ def test_a_receipt_out_of_order(broker: FakeBroker) -> None:
         assert sequences(broker) == [0, 1, 0, 1]
 
 
-def test_a_receipt_twice(broker: FakeBroker) -> None:
-    """It counts once, whether others wait or none."""
+def test_a_receipt_that_comes_twice_counts_once(broker: FakeBroker) -> None:
 
     def twice(seen: Seen) -> None:
         answer(seen)

@@ -14,8 +14,7 @@ ACKED, FAILED = Status.ACKED, Status.FAILED
 
 
 @pytest.mark.parametrize("error", [api.NotAllowedError, api.ChecksumError])
-def test_an_entry_that_is_not_wanted(broker: FakeBroker, error: int) -> None:
-    """It has failed, and it alone."""
+def test_a_final_error_fails_its_entry_alone(broker: FakeBroker, error: int) -> None:
     broker.once["SEND"] += [
         answer,
         lambda seen: seen.peer.tell("SEND_ERROR", producer_id=0, sequence_id=seen.said.sequence_id, error=error, message="no"),
@@ -28,8 +27,8 @@ def test_an_entry_that_is_not_wanted(broker: FakeBroker, error: int) -> None:
 
 
 @pytest.mark.parametrize("error", [api.PersistenceError, api.UnknownError, api.ProducerBlockedQuotaExceededError])
-def test_an_entry_that_cannot_be_taken_now(broker: FakeBroker, error: int) -> None:
-    """The connection is given up, and it is sent again on another, as the Java client does."""
+def test_any_other_error_ends_the_connection_and_the_entry_is_sent_again(broker: FakeBroker, error: int) -> None:
+    """As in the Java client."""
     broker.once["SEND"] += [
         lambda seen: seen.peer.tell("SEND_ERROR", producer_id=0, sequence_id=seen.said.sequence_id, error=error, message="disk"),
         nothing,
@@ -45,8 +44,8 @@ def sequences(broker: FakeBroker) -> list[int]:
     return [sent.sequence_id for sent in broker.of("SEND")]
 
 
-def test_send_timeout(broker: FakeBroker) -> None:
-    """What is not answered by then has failed: a late receipt is none, and it is not sent again."""
+def test_an_entry_without_an_answer_fails_after_the_send_timeout(broker: FakeBroker) -> None:
+    """A late receipt is ignored, and it is not sent again."""
     held: list[Seen] = []
     broker.rules["SEND"] = held.append
     with faulty(broker, streams=1, send_timeout=5 * SECOND) as r:
@@ -68,8 +67,7 @@ def test_send_timeout(broker: FakeBroker) -> None:
         assert sequences(broker) == [0, 1, 2, 2]
 
 
-def test_what_was_given_up_leaves_its_room(broker: FakeBroker) -> None:
-    """In the window; what the first message after it is told to be idle since is the instant of giving up."""
+def test_a_failed_entry_leaves_the_window(broker: FakeBroker) -> None:
     broker.rules["SEND"] = nothing
     with faulty(broker, streams=1, send_timeout=5 * SECOND, max_pending_messages=2) as r:
         assert r.send(3) == [2]
@@ -80,7 +78,7 @@ def test_what_was_given_up_leaves_its_room(broker: FakeBroker) -> None:
 
 @pytest.mark.parametrize("size", [20, 1000])
 def test_batches_stay_below_the_brokers_limit(size: int) -> None:
-    """A batchingMaxBytes above maxMessageSize makes no entry that the broker refuses, for which the connection would be lost for ever."""
+    """With a batchingMaxBytes above maxMessageSize: the broker would close the connection for each larger entry."""
     with FakeBroker(max_message=8192) as broker:
         settings = {"batching_enabled": True, "batching_max_bytes": 1 << 20, "batching_max_messages": 0, "max_pending_messages": 5000}
         with faulty(broker, streams=1, size=size, **settings) as r:
