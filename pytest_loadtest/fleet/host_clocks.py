@@ -1,7 +1,7 @@
-"""The controller's questions for the time of other hosts, and the relation between clocks that follows from the answers.
+"""The clocks of other hosts: exchanges of times with the controller, and the relation between the clocks computed from them.
 
-Questions go over the channel that each worker has anyway. One worker of each host answers for all of them, in the thread that receives the
-channel's messages, so that load does not stop for it. Workers on the controller's host share its clock and are never asked.
+Exchanges use the channel that each worker has anyway. One worker of each host answers for all of them, in the thread that receives the
+channel's messages, so that load does not stop for it. Workers on the controller's host share its clock and need no exchanges.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SMALL_BURST: Final = 3
 TIMEOUT: Final = 10
 """s until a host that does not answer counts as lost."""
 REMEMBERED: Final = 600_000_000_000
-"""ns: exchanges that are older say nothing about the drift of a clock that is disciplined, as NTP does it."""
+"""ns: older exchanges do not show the present drift of a clock that is disciplined, as NTP does."""
 
 
 class HostClock:
-    """The controller's clock as a worker on another host knows it. Call it for the time, ns.
+    """The controller's clock, estimated by a worker on another host. Call it for the time, ns.
 
     :ivar line: relation of this host's clock to the controller's; it changes between phases.
     """
@@ -70,7 +70,7 @@ class HostClocks:
         return self.hosts.pop(worker, None)
 
     def receive(self, worker: str, number: int, host_time: int) -> None:
-        """Take the answer of a worker; from the thread that receives its messages."""
+        """Store the answer of a worker; called in the thread that receives its messages."""
         self._answers[worker].put((number, host_time, time.monotonic_ns()))
 
     def ask(self, count: int = BURST, *, wait: bool = True) -> None:
@@ -97,7 +97,7 @@ class HostClocks:
                 number, host_time, came = self._answers[worker].get(timeout=TIMEOUT)
             except queue.Empty:
                 raise NoData(f"host {host} (worker {worker}) did not answer within {TIMEOUT} s: is it still reachable?") from None
-            if number == self._number:  # not the late answer to a question that was given up
+            if number == self._number:  # else a late answer to an earlier message that timed out
                 return ClockExchange(left, host_time, came)
 
     def fits(self, since: int | None = None) -> dict[str, ClockFit]:

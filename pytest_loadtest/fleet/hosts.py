@@ -1,4 +1,7 @@
-"""``--load-hosts``: the hosts, what they are, and their workers as pytest-xdist starts them."""
+"""``--load-hosts``: reads the list of hosts, checks each host, and describes their workers to pytest-xdist.
+
+Called on the controller before xdist starts its workers. A host with another version of this package or of Python is rejected.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,9 @@ _LISTED = re.compile(r"(?:(?P<workers>[1-9]\d*)\*)?(?P<name>[A-Za-z0-9][A-Za-z0-
 
 
 def hosts_of(option: str, folder: Path) -> tuple[HostEntry, ...]:
-    """Read the option: a YAML file, or names that ``ssh`` knows: ``build1,4*build2``, each with its number of workers.
+    """Read the option: a YAML file, or names of hosts for ``ssh``: ``build1,4*build2``, each with its number of workers.
 
-    :param folder: the one that relative file names start from.
-    :raises UsageError: the file is not there, or something is wrong in it.
+    :param folder: the folder to which a relative file name is relative. :raises UsageError: the file is missing or invalid.
     """
     path = folder / option
     if path.is_file():
@@ -44,7 +46,7 @@ def hosts_of(option: str, folder: Path) -> tuple[HostEntry, ...]:
 
 
 def host_commands(entries: Iterable[HostEntry]) -> dict[str, str]:
-    """Name of the host that each ``python=`` of :func:`worker_specs` starts a worker on."""
+    """Return the name of the host on which each ``python=`` of :func:`worker_specs` starts a worker."""
     return {connect_command(entry.command, entry.python, entry.directory): entry.name for entry in entries}
 
 
@@ -57,7 +59,7 @@ def worker_specs(entries: Iterable[HostEntry], local: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What a host says of itself.
+    """The facts that a host reports about itself.
 
     :param python: version of its Python. :param package: version of this package there. :param node: its own name.
     :param cores: cores that a worker may use. :param memory: bytes.
@@ -75,7 +77,7 @@ class HostFacts:
 
 
 def probe_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts]:
-    """Ask every host what it is, all at the same time, and compare it with this one.
+    """Query the facts of all hosts in parallel, and compare them with this host's.
 
     :raises UsageError: a host cannot be reached, lacks this package, or has other versions; names all such hosts.
     """
@@ -101,7 +103,7 @@ def probe_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts]:
 
 
 def _probe(entry: HostEntry) -> HostFacts | str:
-    """The facts, or why there are none and what to do about it."""
+    """Return the facts of a host, or the problem with its remedy."""
     command = host_command(entry.command, entry.python, entry.directory, "probe")
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT, check=False, stdin=subprocess.DEVNULL)

@@ -6,7 +6,7 @@ Parsed once, in the process that pytest was started in, before any test runs. A 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -108,18 +108,18 @@ class Options:
     """The options of load tests, checked. See ``pytest --help`` for each."""
 
     results: Path
-    scale: float | str | None
-    duration: int | None
-    force: bool
-    driver: Path | None
-    omb_json: Path | None
-    broker: str
-    target: str | None
-    admin: str | None
-    image: str | None
-    spark_master: str | None
-    spark_remote: str | None
-    spark_conf: dict[str, str]
+    scale: float | str | None = None
+    duration: int | None = None
+    force: bool = False
+    driver: Path | None = None
+    omb_json: Path | None = None
+    broker: str = "auto"
+    target: str | None = None
+    admin: str | None = None
+    image: str | None = None
+    spark_master: str | None = None
+    spark_remote: str | None = None
+    spark_conf: dict[str, str] = field(default_factory=dict)
     root: Path = Path()
     baseline: str | None = None
     baseline_source: str = "--load-baseline"

@@ -78,7 +78,7 @@ def _baseline(options: Options, session: Path) -> Baseline | None:
         raise UsageError(f"{options.baseline_source}: {error}") from None
 
 
-# The results of a session are in ``<results>/<session>/<test>/<attempt>/<workload>/<stage>/``.
+# The results of a session are in ``<results>/<session>/<test>/<attempt>/<workload>/<phase>/``.
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST = 80
@@ -89,9 +89,9 @@ def session_folder(results: Path) -> Path:
     return results / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
-def run_folder(session: Path, nodeid: str, attempt: int, workload: str, stage: str = "measure") -> Path:
-    """Return the folder of one stage of one run, without creating it."""
-    return session / safe_name(nodeid) / str(attempt) / safe_name(workload) / stage
+def workload_folder(session: Path, nodeid: str, attempt: int, workload: str) -> Path:
+    """Return the folder of one workload of one run, without creating it."""
+    return session / safe_name(nodeid) / str(attempt) / safe_name(workload)
 
 
 def safe_name(text: str) -> str:

@@ -115,14 +115,10 @@ def installed_versions() -> dict[str, str]:
     return versions
 
 
-def cache_folder() -> Path:
-    """Return the folder for this package in the user's cache (XDG)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pytest-loadtest")
-
-
 def costs_file() -> Path:
     """Return the file in which ``calibrate`` keeps the costs measured on this machine, one for each Python version."""
-    return cache_folder() / f"costs-{platform.node()}-{sys.version_info.major}.{sys.version_info.minor}.json"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pytest-loadtest")
+    return cache / f"costs-{platform.node()}-{sys.version_info.major}.{sys.version_info.minor}.json"
 
 
 def costs() -> dict[str, Cost]:

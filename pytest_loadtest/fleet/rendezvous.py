@@ -26,19 +26,6 @@ MEETING_TIMEOUT = 300  # s; connecting thousands of clients may take minutes
 SILENCE_TIMEOUT = 60  # s without a message from a worker that drives load
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
-    """A worker's rank in a run of ``size`` workers."""
-
-    rank: int
-    size: int
-
-    @property
-    def lead(self) -> bool:
-        """True for the worker that reports the test."""
-        return self.rank == 0
-
-
 @dataclass(slots=True)
 class Run:
     """One run at the controller. ``state`` belongs to the run controller, which may raise ``patience``."""
@@ -182,8 +169,8 @@ class Rendezvous:
     def _assign_roles(self, run: Run, members: Sequence[str]) -> None:
         run.members, now = list(members), self._clock()
         run.last_message |= dict.fromkeys(members, now)  # in a rerun, only the lead has sent a message so far
-        for rank, worker in enumerate(run.members):
-            self._send(worker, ("role", run.key, Role(rank, len(run.members))))
+        for worker in run.members:
+            self._send(worker, ("role", run.key, worker == run.members[0]))  # True for the lead
 
     def _meet(self, run: Run, worker: str, name: str, payload: Any) -> None:
         if run.error is not None:
@@ -273,7 +260,7 @@ class Rendezvous:
                 self.abort(run, error)
 
     def keep_waiting(self, key: Key | None) -> None:
-        """Start the patience of a meeting anew: a worker is still sending its samples."""
+        """Restart the timeout of a meeting, because a worker is still sending its samples."""
         with self.lock:
             run = None if key is None else self.runs.get(key)
             if run is not None and run.meeting_since is not None:

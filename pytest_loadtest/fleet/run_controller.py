@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_loadtest.errors import BrokenRun
 from pytest_loadtest.fleet.messages import StartPhase
 from pytest_loadtest.fleet.observing import Observing
-from pytest_loadtest.fleet.outputs import Outputs, run_folder, session_folder
+from pytest_loadtest.fleet.outputs import Outputs, session_folder, workload_folder
 from pytest_loadtest.fleet.spark_service import SparkService
 from pytest_loadtest.values.quantities import SECOND
 
@@ -160,7 +160,7 @@ class RunController:
         return [
             WorkloadRun(
                 name=part.profile.name if several else "", part=part, plan=plan,
-                root=run_folder(self.folder, request.nodeid, request.attempt, part.profile.name).parent, nonce=secrets.randbits(32),
+                root=workload_folder(self.folder, request.nodeid, request.attempt, part.profile.name), nonce=secrets.randbits(32),
                 test=request.nodeid, source=request.source, run=f"{name}-{i}" if several else name, workers=tuple(run.members),
             )
             for i, (part, plan) in enumerate(zip(request.parts, plans, strict=True))

@@ -21,7 +21,7 @@ from pytest_loadtest.fleet.host_clocks import HostClocks
 from pytest_loadtest.fleet.host_process import different_files, file_hashes
 from pytest_loadtest.fleet.interrupts import interrupt_on_sigterm
 from pytest_loadtest.fleet.link import Key, Link, Message, Released
-from pytest_loadtest.fleet.rendezvous import Rendezvous, Role
+from pytest_loadtest.fleet.rendezvous import Rendezvous
 from pytest_loadtest.fleet.scheduling import GangScheduling
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class GangWorker:
         self._channel.setcallback(self._receive, endmarker=("closed", None, None))
         self._index: dict[str, int] = {}
         self._key: Key = (-1, 0)
-        self._role: Role | None = None
+        self._lead: bool | None = None  # None while this worker has no role in an item
         self._took_part = False
         self._attempt = 0
 
@@ -234,14 +234,14 @@ class GangWorker:
         """Leave the test to pytest's own protocol on the lead; take part as a member and report nothing on the others."""
         if item.nodeid not in self._index or self.leads:
             return None
-        while self._role is not None:
+        while self._lead is not None:
             self._run_as_member(item, nextitem)
             self._await_role()
         return True
 
     def _await_role(self) -> None:
-        name, self._key, role = self._wait_for("role", "release")
-        self._role, self._took_part = (role if name == "role" else None), False
+        name, self._key, lead = self._wait_for("role", "release")
+        self._lead, self._took_part = (lead if name == "role" else None), False
 
     def _wait_for(self, *names: str) -> tuple[str, Key, Any]:
         while True:
@@ -269,24 +269,22 @@ class GangWorker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
         """Skip the body of a load test on members."""
-        member = pyfuncitem.nodeid in self._index and self._role is not None and not self._role.lead
-        return True if member else None
+        return True if pyfuncitem.nodeid in self._index and self._lead is False else None
 
     @property
     def leads(self) -> bool:
         """True if this worker leads the current item."""
-        return self._role is not None and self._role.lead
+        return bool(self._lead)
 
     def run(self, request: Request, on_link: Callable[[Link], None] | None = None) -> RunResult | None:
         """Take part in the run of the current item; return its result on the lead, None on the others.
 
         :param on_link: called with this worker's connection before the run begins. :raises BrokenRun, UsageError: see :func:`take_part`.
         """
-        assert self._role is not None
-        if self._role.lead and self._attempt:  # a rerun: call the others back
+        if self.leads and self._attempt:  # a rerun: call the others back
             self._key = (self._key[0], self._attempt)
             self._send(("again", self._key, None))
-            _, self._key, self._role = self._wait_for("role")
+            _, self._key, self._lead = self._wait_for("role")
         from pytest_loadtest.fleet.member import take_part
 
         self._attempt += 1
@@ -295,7 +293,7 @@ class GangWorker:
         if on_link is not None:
             on_link(link)
         try:
-            return take_part(link, request, lead=self._role.lead)
+            return take_part(link, request, lead=self.leads)
         except Released:
             self._inbox.put(("release", self._key, None))  # pytest_runtest_protocol waits for it too
             return None

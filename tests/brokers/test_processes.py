@@ -238,10 +238,7 @@ def test_each_replacement_of_a_dead_broker_has_its_own_folder(tmp_path: Path) ->
     """The logs of all dead ones are kept."""
     profile = profiles.loads("name: p\nmessageSize: 64\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: mqtt}\n", "p.yaml")
     asked = Request(nodeid="t", attempt=1, profile=profile, parts=(Part(profile=profile),), source="p.yaml", broker="process")
-    options = Options(
-        results=tmp_path, scale=None, duration=None, force=False, driver=None, omb_json=None, broker="auto", target=None, admin=None, image=None,
-        spark_master=None, spark_remote=None, spark_conf={},
-    )  # fmt: skip
+    options = Options(results=tmp_path)
     targets = Targets(options, tmp_path, lambda _, quiet=False: None)
     try:
         for _ in range(3):

@@ -58,10 +58,7 @@ def drive(
     :param act: gets the progress of the measured phase. :param breaks: context of a run that must break. :returns: the results document.
     """
     monkeypatch.setattr(brokers, "start", lambda _request, _progress: broker)
-    options = Options(
-        results=folder / "results", scale=None, duration=None, force=True, driver=None, omb_json=None, broker="process", target=None, admin=None,
-        image=None, spark_master=None, spark_remote=None, spark_conf={},
-    )  # fmt: skip
+    options = Options(results=folder / "results", force=True, broker="process")
     controller = RunController(options, Watcher(act))  # type: ignore[arg-type]
     controller.spark = NumpyAggregation(options.results, options, lambda _: None)  # type: ignore[assignment]
     fleet = LocalFleet(controller)

@@ -106,10 +106,7 @@ class Bench:
 
     def __init__(self, results: Path, *, force: bool = True) -> None:
         self._watcher = Watcher()
-        options = Options(
-            results=results, scale=None, duration=None, force=force, driver=None, omb_json=None, broker="auto", target=None, admin=None, image=None,
-            spark_master=None, spark_remote=None, spark_conf={},
-        )  # fmt: skip
+        options = Options(results=results, force=force)
         self._run_controller = NumpyRunController(options, self._watcher)  # type: ignore[arg-type]
         self._fleet = LocalFleet(self._run_controller)
         self._runs = 0

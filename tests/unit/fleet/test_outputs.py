@@ -10,7 +10,7 @@ from builders.documents import document
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.fleet.outputs import Outputs, run_folder, safe_name, session_folder
+from pytest_loadtest.fleet.outputs import Outputs, safe_name, session_folder, workload_folder
 from pytest_loadtest.report import history
 
 
@@ -40,10 +40,10 @@ def test_what_cannot_be_written_leaves_the_verdict_alone(tmp_path: Path) -> None
     ]
 
 
-def test_tree() -> None:
-    """Session, test, attempt, workload, stage."""
-    folder = run_folder(Path("s"), "loadtests/test_a.py::test_b[x/y]", 2, "Production load test - 2M msg/s")
-    assert re.fullmatch(r"s/loadtests-test_a\.py-test_b-x-y-[0-9a-f]{6}/2/Production-load-test---2M-msg-s-[0-9a-f]{6}/measure", str(folder))
+def test_the_folder_of_a_workload_is_below_session_test_and_attempt() -> None:
+    """Its name is readable; nothing is created."""
+    folder = workload_folder(Path("s"), "loadtests/test_a.py::test_b[x/y]", 2, "Production load test - 2M msg/s")
+    assert re.fullmatch(r"s/loadtests-test_a\.py-test_b-x-y-[0-9a-f]{6}/2/Production-load-test---2M-msg-s-[0-9a-f]{6}", str(folder))
     assert not folder.exists()
     assert session_folder(Path("r")).parent == Path("r")
 

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 def test_samples_need_room(tmp_path: Path) -> None:
     """A folder whose disk is smaller than the plan's samples is an error before load, with both sizes; forced, it is tried."""
     profile = loopback(rate=100_000, duration="87000h")
-    options = Options(
-        results=tmp_path / "not" / "there" / "yet", scale=None, duration=None, force=False, driver=None, omb_json=None, broker="auto",
-        target=None, admin=None, image=None, spark_master=None, spark_remote=None, spark_conf={},
-    )  # fmt: skip
+    options = Options(results=tmp_path / "not" / "there" / "yet")
     request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=(Part(profile=profile),))
     with pytest.raises(GeneratorLimited, match=r"samples and results need 399 TiB below .*yet, \S+ .iB are free"):
         planning.check_capacity(request, [made(profile)], options)
@@ -41,10 +38,7 @@ def test_open_files_are_counted_before_load(tmp_path: Path, monkeypatch: pytest.
         "name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\nsubscriptionsPerTopic: 2000\ndriver: {name: mqtt}\nslo: {loss: 0}\n"
     )
     profile = profiles.loads(text, "p.yaml")
-    options = Options(
-        results=tmp_path, scale=None, duration=None, force=False, driver=None, omb_json=None, broker="auto", target=None, admin=None,
-        image=None, spark_master=None, spark_remote=None, spark_conf={},
-    )  # fmt: skip
+    options = Options(results=tmp_path)
     request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=(Part(profile=profile),))
     with pytest.raises(GeneratorLimited, match=r"the broker would have 2,101 files open, a process may have 1,100"):
         planning.check_capacity(request, [made(profile, workers=3, machine=here)], options)

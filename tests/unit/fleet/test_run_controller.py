@@ -41,10 +41,7 @@ class Announcements:
 
 def connecting(folder: Path, producers: int, client: str = "native") -> tuple[RunController, Run, list[str]]:
     """Return a controller with a run of two workloads, ``""`` and ``two words``, on two workers; and its announcements."""
-    options = Options(
-        results=folder, scale=None, duration=None, force=False, driver=None, omb_json=None, broker="auto", target=None, admin=None,
-        image=None, spark_master=None, spark_remote=None, spark_conf={},
-    )  # fmt: skip
+    options = Options(results=folder)
     profile = profiles.loads(TEXT.format(producers=producers, client=client), "p.yaml")
     part, live = Part(profile=profile), Announcements()
     workloads = [

@@ -30,7 +30,6 @@ from pytest_loadtest.fleet.targets import (
 PROFILE = "name: p\nmessageSize: 64\nproducerRate: 1\ntestDuration: 1s\ndriver: {{name: {driver}}}\n{target}"
 URL, IMAGE = "target: {url: 'mqtt://profile:1'}\n", "target: {image: profile/mosquitto}\n"
 SECURITY = "target: {security: {auth: token}}\n"
-NOT_SAID = ("scale", "duration", "driver", "omb_json", "target", "admin", "image", "spark_master", "spark_remote")
 
 
 def given(
@@ -38,8 +37,7 @@ def given(
 ) -> tuple[Request, profiles.Profile, Options]:
     profile = profiles.loads(PROFILE.format(driver=driver, target=target), "p.yaml")
     request = Request(nodeid="t", attempt=1, profile=profile, parts=(Part(profile=profile),), source="p.yaml", **asked)
-    defaults: dict[str, Any] = dict.fromkeys(NOT_SAID) | {"results": Path("r"), "force": False, "broker": "auto", "spark_conf": {}}
-    return request, profile, Options(**defaults | options)
+    return request, profile, Options(results=Path("r"), **options)  # type: ignore[arg-type]
 
 
 def found(asked: dict[str, str], options: dict[str, str], target: str = "", driver: str = "mqtt") -> tuple[str | None, ...]:

@@ -159,7 +159,7 @@ def test_members_are_released_when_the_lead_has_finished_the_protocol(gang: Gang
     gang.workers[0].finished(ITEMS[1])  # type: ignore[arg-type]
     gang.workers[1].finished(ITEMS[1])  # type: ignore[arg-type]  # a member's end releases nobody
     gang.workers[1]._await_role()
-    assert gang.workers[1]._role is None
+    assert gang.workers[1]._lead is None
 
 
 def test_spark_starts_when_a_worker_reports_load_tests(gang: Gang) -> None:
