@@ -9,7 +9,7 @@ byte rate whatever sizes it draws, and the streams do not start together. All st
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -42,39 +42,6 @@ class Rows:
     payload: NDArray[np.uint16]
 
 
-class Schedule(Protocol):
-    """The rows of one worker in one phase, with their due times in ns after the phase's start."""
-
-    pacer: Pacer
-
-    def due(self, elapsed: int) -> int:
-        """Return how many rows are due ``elapsed`` ns after the start."""
-
-    def time(self, row: int) -> int:
-        """Return when a row is due; :data:`~pytest_loadtest.schedule.pacing.NEVER` if the rate has ended at 0."""
-
-    def rows(self, first: int, count: int) -> Rows:
-        """Return rows ``first … first+count-1``; none may be below a row given to :meth:`forget`."""
-
-    def find(self, index: Column, number: Column) -> Column:
-        """Return the row of each message, number ``number`` of the worker's ``index``-th stream, which was in a row already."""
-
-    def numbers(self, row: int) -> Column:
-        """Return, by stream, the number of messages before ``row``."""
-
-    def change(self, at: int, table: WeightedChoice | None) -> int:
-        """Prepare a change of the rows that are due ``at`` ns after the start or later. :param table: their payloads' table, if it changes.
-
-        :returns: the first row that is affected.
-        """
-
-    def forget(self, row: int) -> None:
-        """Discard the rows before this one: no method gets them again, not even :meth:`find`."""
-
-    def marks(self) -> list[tuple[int, Column]]:
-        """Return the instant of each change so far, with the number of messages of each stream due before it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Drawing:
     """The choice of payloads for messages.
@@ -100,18 +67,21 @@ class EvenSchedule:
 
     def __init__(self, pacer: Pacer, drawing: Drawing, table: WeightedChoice, turns: Turns | None = None) -> None:
         self.pacer, self._drawing = pacer, drawing
-        self._dealt: StreamOrder = RoundRobin(pacer.streams, drawing.streams) if turns is None else turns.order_of(drawing.streams)
+        self._order: StreamOrder = RoundRobin(pacer.streams, drawing.streams) if turns is None else turns.order_of(drawing.streams)
         self._tables = [(0, table)]  # the first message of the run whose payload is drawn by the table
         self._changes: list[tuple[int, int]] = []  # instant, first message of the run from it on
 
     def due(self, elapsed: int) -> int:
-        return self._dealt.before(self.pacer.due(elapsed))
+        """Return how many rows are due ``elapsed`` ns after the start."""
+        return self._order.before(self.pacer.due(elapsed))
 
     def time(self, row: int) -> int:
-        return self.pacer.time(self._dealt.place(row))
+        """Return when a row is due; :data:`~pytest_loadtest.schedule.pacing.NEVER` if the rate has ended at 0."""
+        return self.pacer.time(self._order.place(row))
 
     def rows(self, first: int, count: int) -> Rows:
-        index, number, place = self._dealt.rows(np.arange(first, first + count, dtype=np.int64))
+        """Return rows ``first … first+count-1``; none may be below a row given to :meth:`forget`."""
+        index, number, place = self._order.rows(np.arange(first, first + count, dtype=np.int64))
         edges = [0, *np.searchsorted(place, [start for start, _ in self._tables[1:]]).tolist(), count]
         drawn = [
             self._drawing.draw(index[low:high], number[low:high], table)
@@ -121,23 +91,31 @@ class EvenSchedule:
         return Rows(index, number, self.pacer.times(place), drawn[0] if len(drawn) == 1 else np.concatenate(drawn))
 
     def find(self, index: Column, number: Column) -> Column:
-        return self._dealt.find(index, number)
+        """Return the row of each message, number ``number`` of the worker's ``index``-th stream, which was in a row already."""
+        return self._order.find(index, number)
 
     def numbers(self, row: int) -> Column:
-        return self._dealt.numbers(row)
+        """Return, by stream, the number of messages before ``row``."""
+        return self._order.numbers(row)
 
     def change(self, at: int, table: WeightedChoice | None) -> int:
+        """Prepare a change of the rows that are due ``at`` ns after the start or later. :param table: their payloads' table, if it changes.
+
+        :returns: the first row that is affected.
+        """
         place = self.pacer.due(at - 1)
         self._changes.append((at, place))
         if table is not None:
             self._tables = [*((start, old) for start, old in self._tables if start < place), (place, table)]
-        return self._dealt.before(place)
+        return self._order.before(place)
 
     def forget(self, row: int) -> None:
-        pass  # nothing is stored
+        """Discard the rows before this one: no method gets them again, not even :meth:`find`."""
+        # nothing is stored
 
     def marks(self) -> list[tuple[int, Column]]:
-        return [(at, self.numbers(self._dealt.before(place))) for at, place in self._changes]
+        """Return the instant of each change so far, with the number of messages of each stream due before it."""
+        return [(at, self.numbers(self._order.before(place))) for at, place in self._changes]
 
 
 class _Drawn(NamedTuple):
@@ -151,7 +129,7 @@ class ByteSchedule:
     """A schedule for a rate in bytes: messages are drawn ahead for all streams, and merged by their place in the run's byte train.
 
     All messages that begin before ``_reach`` are drawn. ``_next`` is, by stream, the number of the first message after them, and ``_begin``
-    the place where it begins.
+    the place where it begins. The public methods are those of :class:`EvenSchedule`.
 
     :param mean: mean bytes of a message, by which the beginnings of the streams are apart.
     """
@@ -273,3 +251,6 @@ class ByteSchedule:
 
     def marks(self) -> list[tuple[int, Column]]:
         return [(at, self._marks.get(place, self._next)) for at, place in self._changes]
+
+
+Schedule = EvenSchedule | ByteSchedule

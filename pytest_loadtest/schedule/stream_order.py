@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -26,42 +26,26 @@ MOST_TURNS: Final = 1_000_000
 """The most turns of a cycle, which is kept in memory."""
 
 
-class StreamOrder(Protocol):
-    """One worker's rows among the messages of the run; row 0 is the worker's first of the phase."""
-
-    def before(self, total: int) -> int:
-        """Return how many of the run's first ``total`` messages are this worker's."""
-
-    def place(self, row: int) -> int:
-        """Return the number in the run of a row's message."""
-
-    def rows(self, row: Column) -> tuple[Column, Column, Column]:
-        """Return for each row the position of its stream among the worker's, its number in the stream, and its number in the run."""
-
-    def find(self, index: Column, number: Column) -> Column:
-        """Return the row of each message: the inverse of :meth:`rows`."""
-
-    def numbers(self, row: int) -> Column:
-        """Return, by stream, the number of messages before ``row``."""
-
-
 @dataclass(frozen=True)
 class RoundRobin:
-    """The order of ``total`` streams one after another: of every ``total`` messages each of the worker's ``streams`` has one."""
+    """The order of one worker's streams in round robin over ``total`` streams; row 0 is the worker's first message of the phase."""
 
     total: int
     streams: range
 
     def before(self, total: int) -> int:
+        """Return how many of the run's first ``total`` messages are this worker's."""
         rounds, rest = divmod(total, self.total)
         streams = self.streams
         return rounds * len(streams) + len(range(streams.start, min(rest, streams.stop), streams.step))
 
     def place(self, row: int) -> int:
+        """Return the number in the run of a row's message."""
         number, index = divmod(row, len(self.streams))
         return number * self.total + self.streams[index]
 
     def rows(self, row: Column) -> tuple[Column, Column, Column]:
+        """Return for each row the position of its stream among the worker's, its number in the stream, and its number in the run."""
         if len(self.streams) == 1:
             index, number = np.zeros(len(row), np.int64), row
         else:
@@ -69,9 +53,11 @@ class RoundRobin:
         return index, number, number * self.total + (index * self.streams.step + self.streams.start)
 
     def find(self, index: Column, number: Column) -> Column:
+        """Return the row of each message: the inverse of :meth:`rows`."""
         return number * len(self.streams) + index
 
     def numbers(self, row: int) -> Column:
+        """Return, by stream, the number of messages before ``row``."""
         rounds, rest = divmod(row, max(len(self.streams), 1))
         counts: Column = rounds + (np.arange(len(self.streams)) < rest)
         return counts
@@ -119,7 +105,7 @@ class Turns:
 
 
 class WeightedOrder:
-    """A :class:`StreamOrder` of one worker's turns in every round."""
+    """The order of one worker's streams in a cycle of turns; the methods are those of :class:`RoundRobin`."""
 
     def __init__(self, turns: Turns, streams: range) -> None:
         cycle = turns.cycle
@@ -153,6 +139,9 @@ class WeightedOrder:
         rounds, rest = divmod(row, max(len(self._places), 1))
         counts: Column = rounds * self._weights + np.bincount(self._index[:rest], minlength=len(self._weights))
         return counts
+
+
+StreamOrder = RoundRobin | WeightedOrder
 
 
 def _check(turns: int) -> None:

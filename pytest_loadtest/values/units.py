@@ -97,11 +97,7 @@ def compare_lines(op: str, left: object, right: object) -> list[str] | None:
         text = _compared(op, (left.ns, left.label), (right.ns, right.label), "ns")
         samples = {side.label: side.samples for side in (left, right) if side.samples is not None}
         return None if text is None else [text, *(f"{label}: {exact(n)} samples" for label, n in samples.items())]
-    if (
-        isinstance(left, Rate | int | float)
-        and isinstance(right, Rate | int | float)
-        and (isinstance(left, Rate) or isinstance(right, Rate))
-    ):
+    if isinstance(left, int | float) and isinstance(right, int | float) and Rate in (type(left), type(right)):
         sides = [(float(side), "throughput" if isinstance(side, Rate) else "") for side in (left, right)]
         text = _compared(op, sides[0], sides[1], "msg/s")
         return None if text is None else [text]
