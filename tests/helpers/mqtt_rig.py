@@ -81,7 +81,6 @@ class FakeConnection:
     grows: int = 0
     refuse: int | None = None
     lost_at: int | None = None
-    arrived: int = 0
     woken: int = 0
     published: list[bytes] = field(default_factory=list)
     flushes: list[int] = field(default_factory=list)

@@ -20,7 +20,7 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
-from importlib import metadata
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -207,19 +207,12 @@ def _launch(port: int, request: BrokerRequest, progress: Progress) -> StartedBro
     wait_ready(child, lambda: '{"port"' in child.tail(), name="the loopback relay", seconds=START_SECONDS, progress=progress)
     facts = BrokerFacts(
         name="loopback",
-        version=_own_version(),
+        version=version("pytest-loadtest"),
         mode="process",
         url=f"loopback://127.0.0.1:{port}",
         settings=dict(request.settings),
     )
     return StartedBroker(facts, child, None)
-
-
-def _own_version() -> str:
-    try:
-        return metadata.version("pytest-loadtest")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 if __name__ == "__main__":

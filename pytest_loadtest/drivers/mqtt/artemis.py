@@ -92,7 +92,7 @@ _BROKER: Final = """\
     <!-- MQTT's own syntax: nothing to convert, and a dot in a topic stays one -->
     <wildcard-addresses><delimiter>/</delimiter><any-words>#</any-words><single-word>+</single-word></wildcard-addresses>
     <acceptors>
-{acceptors}
+      <acceptor name="mqtt">tcp://127.0.0.1:{port}?{options}</acceptor>
     </acceptors>
     <address-settings>
       <address-setting match="#">
@@ -138,7 +138,8 @@ def broker_xml(*, port: int, settings: Mapping[str, str]) -> str:
             address[key.removeprefix(ADDRESS)] = value
         else:
             core[key] = value
-    return _BROKER.format(core=_elements(core, 4), acceptors=_acceptor("mqtt", port, parameters), address=_elements(address, 8))
+    options = ";".join(f"{key}={value}" for key, value in {"protocols": "MQTT", **parameters}.items())
+    return _BROKER.format(core=_elements(core, 4), port=port, options=options, address=_elements(address, 8))
 
 
 def _parameter(key: str, value: str) -> str:
@@ -149,11 +150,6 @@ def _parameter(key: str, value: str) -> str:
         expected = "true or false" if name in SWITCHES else "a whole number"
         raise UsageError(f"broker.settings: {key}: {value!r} is not {expected}: Artemis needs {expected}")
     return value
-
-
-def _acceptor(name: str, port: int, parameters: Mapping[str, str]) -> str:
-    options = ";".join(f"{key}={value}" for key, value in {"protocols": "MQTT", **parameters}.items())
-    return f'      <acceptor name="{name}">tcp://127.0.0.1:{port}?{options}</acceptor>'
 
 
 def _elements(values: Mapping[str, str], indent: int) -> str:

@@ -281,11 +281,7 @@ class MqttDriverBase(ABC, Generic[C]):
         times = self._times[index] = self._times.get(index, 0) + 1
         role = f"c{index}" if times == 1 else f"c{index}-{times}"
         topic = topic_filter(self._context, index, shared=is_shared(self._context))
-        return self._consuming(self._clients.make(f"consumer {index}", role, topic))
-
-    def _consuming(self, connection: C) -> C:
-        """Prepare a connection that will receive messages."""
-        return connection
+        return self._clients.make(f"consumer {index}", role, topic)
 
     @abstractmethod
     def _take_place(self, connection: C, place: int) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import select
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.drivers.columns import ArrivedMessages
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, ClientOptions
 from pytest_loadtest.drivers.mqtt.paho.client import PacketSocket, make_paho_client, missing_paho_feature, send_subscribe
+from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.wire.mqtt.packets import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags
+    from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
     from paho.mqtt.properties import Properties
     from paho.mqtt.reasoncodes import ReasonCode
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 # Number of packets read in one turn, so that a consumer with a backlog does not delay the others.
 PACKETS: Final = 64
+_NOWHERE: Final = -1  # place of a consumer that has none yet
+_REDELIVERED: Final = int(Flag.REDELIVERED)
 
 
 class PahoConnection(MqttConnectionBase[PacketSocket]):
@@ -36,11 +40,23 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         super().__init__(loop, endpoint, options, name, client_id, subscription)
         self.on_written: Callable[[int], None] | None = None
         self.on_lost: Callable[[], None] | None = None
+        # A broker may send messages before the engine knows the consumer's place. They wait here until assign_place().
+        self._arrivals, self._place = ArrivedMessages(), _NOWHERE
         self.client = make_paho_client(endpoint, options, client_id)
         self.client.on_connect = self._on_connect
         self.client.on_subscribe = self._on_subscribe
         self.client.on_disconnect = self._on_disconnect
         self.client.on_unsubscribe = self._on_unsubscribe
+        self.client.on_message = self._on_message
+
+    def assign_place(self, place: int, arrivals: ArrivedMessages) -> None:
+        """Assign the consumer's place; earlier and later messages go to ``arrivals``."""
+        early = self._arrivals
+        arrivals.place += [place] * len(early.time)
+        arrivals.time += early.time
+        arrivals.payload += early.payload
+        arrivals.flags += early.flags
+        self._arrivals, self._place = arrivals, place
 
     def _open(self) -> PacketSocket:
         return PacketSocket(self.endpoint)
@@ -115,6 +131,14 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
             self.on_lost()
 
     # --- paho's callbacks. They never raise; packets that they queue are written after paho has returned.
+
+    def _on_message(self, _client: Client, _data: object, message: MQTTMessage) -> None:
+        self.arrived += 1
+        arrivals = self._arrivals
+        arrivals.place.append(self._place)
+        arrivals.time.append(self._loop.clock())
+        arrivals.payload.append(message.payload)  # type: ignore[arg-type]  # paho's parser makes bytes only
+        arrivals.flags.append(_REDELIVERED if message.dup else 0)
 
     def _on_connect(self, _client: Client, _data: object, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None) -> None:
         if reason.value >= FAILURE:
