@@ -1,4 +1,4 @@
-"""What a package says of a kind of broker so that load can be driven on it: see :class:`DriverKind`."""
+"""The descriptor that a package writes for a kind of broker: :class:`DriverKind`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a message costs in CPU time, by driver and client: what the plan estimates cores with.
+"""The CPU time of a message by driver and client, from which the plan estimates cores.
 
-A client library costs the same for every message. One that works by the batch costs for each batch, and next to nothing for each further
-message of it: see :attr:`Cost.shared`, and :func:`~pytest_loadtest.plan.needs.expected_batch` for their number.
+A client library takes the same time for every message. A client that works in batches takes it for each batch, and little for each further
+message in it: see :attr:`Cost.shared`, and :mod:`~pytest_loadtest.plan.chunking` for the size of a batch.
 
 Each kind of broker ships its figures in its :class:`~pytest_loadtest.kinds.kind.DriverKind`, rounded up from measurements on a slow shared
 machine; ``python -m pytest_loadtest calibrate`` measures this machine's.
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """CPU time of one message that travels alone in ns, and per payload byte in ns.
+    """CPU time of a message that is alone in its batch, and of a payload byte, both in ns.
 
-    :param produce: in the worker that sends it. :param consume: in the worker that receives one copy. :param broker: in the target, each
-        way together.
-    :param per_byte: in all of them together, whatever shares a batch.
-    :param shared: 0 to 1, what the messages of one batch have in common of ``produce``, ``consume`` and ``broker``: each of ``n`` costs
+    :param produce: in the worker that sends it. :param consume: in the worker that receives one copy. :param broker: in the target, in
+        both directions together.
+    :param per_byte: in all of them together, for a batch of any size.
+    :param shared: 0 to 1, the part of ``produce``, ``consume`` and ``broker`` that a batch takes only once: each of ``n`` messages takes
         ``(1 - shared) + shared / n`` of them.
     """
 
@@ -34,31 +34,31 @@ class Cost:
     shared: float = 0.0
 
     def cores(self, rate: float, fan_out: float, size: float, *, broker_here: bool, batch: float = 1.0) -> float:
-        """Cores that ``rate`` msg/s of ``size`` bytes, delivered ``fan_out`` times each, keep busy on this machine.
+        """Return the cores that ``rate`` msg/s of ``size`` bytes, each delivered ``fan_out`` times, keep busy on this machine.
 
-        :param batch: messages that share one, on the average; at least 1.
+        :param batch: mean number of messages in a batch, at least 1.
         """
         broker = self.broker * (1 + fan_out) / 2 if broker_here else 0.0
         message = (self.produce + self.consume * fan_out + broker) * self._part(batch)
         return rate * (message + self.per_byte * size * (1 + fan_out) / 2) / 1e9
 
     def busiest_worker(self, rate: float, fan_out: float, size: float, workers: int, *, batch: float = 1.0) -> float:
-        """Share of one core that the busiest of ``workers`` needs: a worker's Python runs on one core.
+        """Return the share of one core that the busiest of ``workers`` needs: the Python code of a worker runs on one core.
 
-        :param batch: as for :meth:`cores`.
+        :param batch: see :meth:`cores`.
         """
         message = (self.produce + self.consume * fan_out) * self._part(batch)
         return rate * (message + self.per_byte * size * (1 + fan_out) / 4) / 1e9 / workers
 
     def _part(self, batch: float) -> float:
-        """Of what a message costs alone, what it costs in a batch of so many."""
+        """Return the cost of a message in a batch of this size, as a part of its cost alone."""
         return 1 - self.shared + self.shared / batch
 
     @classmethod
     def of(cls, document: Mapping[str, float], shared: float = 0.0) -> Self:
-        """What :meth:`document` gave.
+        """Read what :meth:`document` wrote.
 
-        :param shared: where the document is older than that figure. :raises KeyError: another figure is missing.
+        :param shared: for a document that has no such figure because it is older. :raises KeyError: another figure is missing.
         """
         document = {"shared": shared, **document}
         return cls(**{field.name: float(document[field.name]) for field in fields(cls)})
@@ -68,7 +68,7 @@ class Cost:
 
 
 def cost_key(driver: str, variant: str = "", client: str = "library") -> str:
-    """The row of the cost table for a driver, its client and its variant (``qos1``); the client library adds no name.
+    """Return the key of the cost table for a driver, its client and its variant (``qos1``); the library client has no name in it.
 
     :returns: ``pulsar-native``, ``mqtt-qos1``, ``mqtt-native-qos1``.
     """

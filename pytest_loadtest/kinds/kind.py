@@ -1,8 +1,8 @@
-"""The descriptor of a kind of broker: everything that code outside the kind's own package may know about it.
+"""The descriptor of a kind of broker: everything that code outside the kind's own package may use of it.
 
 A descriptor is registered as an entry point in the group ``pytest_loadtest.drivers`` and found by :mod:`~pytest_loadtest.kinds.registry`.
-Loading one must stay cheap, because every profile loads all of them. So whatever needs a heavy import (a client library, numpy, pydantic)
-is a :data:`Reference`: the text ``"module:attribute"``, imported when it is first used.
+Loading one must be fast, because every profile loads all of them. Therefore everything with a heavy import (a client library, numpy,
+pydantic) is a :data:`Reference`: the text ``"module:attribute"``, imported at its first use.
 
 Facts that depend on a profile (the QoS, the type of subscription) are methods of the kind's settings model; see
 :class:`~pytest_loadtest.profile.client.ClientSettings`.
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from pytest_loadtest.kinds.costs import Cost
 
 Reference = str
-"""``"module:attribute"``, imported on use."""
+"""``"module:attribute"``, imported at its first use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """One way to talk to the broker.
+    """A client of the broker.
 
-    :param driver: a class that fulfils :class:`~pytest_loadtest.drivers.base.Driver`.
-    :param connection_memory: bytes of one connection in its worker; the default is what paho-mqtt takes, rounded up.
-    :param setup_time: ns to create one connection before it connects; measured: paho 550 µs, our native clients 30 µs.
-    :param spreads: on this machine its connections come from several addresses of 127.0.0.0/8 when there are many.
+    :param driver: a class that implements :class:`~pytest_loadtest.drivers.base.Driver`.
+    :param connection_memory: memory of a connection in its worker, in bytes; the default is that of paho-mqtt, rounded up.
+    :param setup_time: ns to create a connection before it connects; measured: paho 550 µs, our native clients 30 µs.
+    :param spreads: on this machine many connections come from several addresses of 127.0.0.0/8.
     """
 
     driver: Reference
@@ -67,11 +67,11 @@ class BrokerStart:
 
     :param ways: mode (``process``, ``container``, ``embedded``) → a function ``start(request, progress)`` that takes a
         :class:`~pytest_loadtest.brokers.base.BrokerRequest` and returns a :class:`~pytest_loadtest.brokers.base.Broker`. It raises
-        :class:`~pytest_loadtest.brokers.base.UnavailableError` where the way is missing on this machine.
+        :class:`~pytest_loadtest.brokers.base.UnavailableError` if this machine lacks what it needs.
     :param container: for ``container`` with the ready-made starter ``pytest_loadtest.brokers.container:start``, a
         :class:`~pytest_loadtest.brokers.container.ContainerRecipe`.
-    :param costs: row of the cost table → ns in the broker, where they differ from the row's own.
-    :param label: what texts call it, where that is not the kind's label.
+    :param costs: key of the cost table → ns in the broker, if they differ from those of the table.
+    :param label: its name in texts, if it is not the kind's label.
     :param secured: the process can be started with keys of its own (``target.security``).
     """
 
@@ -84,9 +84,9 @@ class BrokerStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLimit:
-    """The largest message that the broker takes.
+    """The largest message that the broker accepts.
 
-    :param default: bytes. :param key: in ``broker.settings``, which changes it. :param overhead: bytes of it that are no payload.
+    :param default: bytes. :param key: the key of ``broker.settings`` that changes it. :param overhead: bytes of it besides the payload.
     """
 
     default: int
@@ -102,54 +102,54 @@ class DriverKind:
 
     :param name: ``driver.name`` in profiles: lower-case letters, digits, ``_``. The entry point has the same name.
     :param aliases: other spellings of ``driver.name`` that mean this kind.
-    :param label: what texts call the broker: ``Pulsar``, ``MQTT``.
-    :param target: the noun for what is under test: a broker, a relay. :param remote: what reports call a target that the run did not
-        start; ``label`` unless given.
+    :param label: the broker's name in texts: ``Pulsar``, ``MQTT``.
+    :param target: the noun for the system under test: broker, relay. :param remote: the name in reports of a target that the run did not
+        start; by default ``label``.
     :param packages: distributions whose versions are part of results, such as the client library's.
 
     **Settings and clients.**
 
-    :param settings: the settings model, a subclass of :class:`~pytest_loadtest.profile.client.ClientSettings`: one branch of ``driver``.
-    :param clients: ``library`` (the broker's own Python client) and ``native`` (one of yours for its wire protocol). A profile without
-        ``driver.client`` gets the native one where there is one.
-    :param misspellings: keys that people write under ``driver`` → the key that is meant; only for hints in error messages.
+    :param settings: the model of the ``driver`` section, a subclass of :class:`~pytest_loadtest.profile.client.ClientSettings`.
+    :param clients: ``library`` (the broker's own Python client) and ``native`` (your own for its wire protocol). A profile without
+        ``driver.client`` uses the native one if there is one.
+    :param misspellings: keys that users write under ``driver`` → the right key; only for hints in error messages.
     :param checks: a tuple of pairs: a function that yields a :class:`~pytest_loadtest.errors.Problem` for each contradiction
-        between keys of a profile, and the keys that must be valid for it to run (``driver.name`` goes without saying).
-    :param costs: row of the cost table (:func:`~pytest_loadtest.kinds.costs.cost_key`) → the cost of a message. There is one for each
+        between keys of a profile, and the keys, besides ``driver.name``, that must be valid for it to run.
+    :param costs: key of the cost table (:func:`~pytest_loadtest.kinds.costs.cost_key`) → the cost of a message. There is one for each
         client and each ``cost_variant`` of the settings.
 
     **Addresses and brokers.**
 
     :param schemes: URL scheme → its default port. The first is the example in messages.
-    :param brokers: what a run can start: ``broker_name`` of the settings → how. The default ``broker_name`` is ``name``.
-    :param own_broker: every run brings its own target, so no address, image or command-line option applies.
-    :param describe: a function that takes an admin URL and returns the broker's version and the settings that decide results.
-    :param message_limit: None: any size.
+    :param brokers: brokers that a run can start: ``broker_name`` of the settings → how. The default ``broker_name`` is ``name``.
+    :param own_broker: every run has its own target, so no address, image or command-line option applies.
+    :param describe: a function that takes an admin URL and returns the broker's version and the settings that affect results.
+    :param message_limit: the largest message; None: no limit.
 
-    **What it can do.**
+    **Capabilities.**
 
-    :param delays: messages can be delayed (``deliverAfter``). :param delayed_index: a function that says what such messages take of the
-        broker's memory: ``(profile, topology, rate, messages) → (text, warning or None)``.
-    :param topic_hashes: topics fall into bundles by their hash (``skew.hashes``).
+    :param delays: messages can be delayed (``deliverAfter``). :param delayed_index: a function that estimates the memory of such messages
+        in the broker: ``(profile, topology, rate, messages) → (text, warning or None)``.
+    :param topic_hashes: topics are assigned to bundles by their hash (``skew.hashes``).
     :param subscriber_url: consumers can have an address of their own (``target.subscriberUrl``).
     :param opening_times: clients report how long connecting took (``connectLatency``, ``messages: 0``).
-    :param security: values of ``target.security.auth`` that a started broker can ask for; empty: it has no security at all.
+    :param security: values of ``target.security.auth`` that a started broker can require; empty: it has no security at all.
 
-    **What runs beside the load.**
+    **While load runs.**
 
     :param telemetry: a class made from a :class:`~pytest_loadtest.drivers.base.TelemetryContext` that reads the broker's own counters; see
         :class:`~pytest_loadtest.observe.sampler.TelemetrySource`.
     :param observer: a function ``(url, topics, settings, admin_url)`` for ``learn``; see
         :class:`~pytest_loadtest.commands.learn.TopicObserver`.
     :param fixture: attribute of ``load`` in live tests → a function that is called with a
-        :class:`~pytest_loadtest.drivers.base.LiveRun` and with a function that raises once the load is over, and returns the attribute.
-        Its method ``restore``, if it has one, is called when the load is over.
+        :class:`~pytest_loadtest.drivers.base.LiveRun` and with a function that raises after the end of the load, and returns the
+        attribute. Its method ``restore``, if it has one, is called at the end of the load.
     :param doctor: a function without parameters that returns :class:`~pytest_loadtest.brokers.java.MachineNeed` entries.
 
     **OpenMessaging Benchmark.**
 
-    :param omb_classes: full names of the ``driverClass`` values that it reads. :param omb: the
-        :class:`~pytest_loadtest.profile.omb_driver.OmbKeys` of those files.
+    :param omb_classes: full names in ``driverClass`` of its driver files. :param omb: the
+        :class:`~pytest_loadtest.profile.omb_driver.OmbKeys` of these files.
 
     :ivar package: the distribution that registered it; set by the registry.
     """
@@ -186,9 +186,9 @@ class DriverKind:
 
     @property
     def target_schemes(self) -> tuple[str, ...]:
-        """Schemes of the addresses that load can be driven on."""
+        """Schemes of the addresses that can be a target."""
         return tuple(name for name, scheme in self.schemes.items() if not scheme.admin)
 
     def start_of(self, broker: str) -> BrokerStart:
-        """How this broker is started; without any way where the kind has none. :param broker: ``broker_name`` of the settings."""
+        """Return how a broker is started; without ways if the kind cannot start it. :param broker: ``broker_name`` of the settings."""
         return self.brokers.get(broker) or BrokerStart(ways={})

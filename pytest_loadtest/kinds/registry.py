@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 GROUP: Final = "pytest_loadtest.drivers"
 DEFAULT: Final = "pulsar"
-"""``driver.name`` of a profile without a ``driver`` section: OMB's workload files are for it."""
+"""``driver.name`` of a profile without a ``driver`` section, as OMB's workload files are."""
 
 
 @cache
 def kinds() -> Mapping[str, DriverKind]:
-    """Every installed kind by its name: the default one first, kinds that bring their own broker last.
+    """Return every installed kind by its name: the default one first, kinds with their own broker last.
 
-    :raises UsageError: an entry point is broken, or two of them claim one name; names the packages and the remedy.
+    :raises UsageError: an entry point is broken, or two of them have the same name; names the packages and the remedy.
     """
     found = load_kinds(entry_points(group=GROUP))
     if DEFAULT not in found:
@@ -41,7 +41,7 @@ def load_kinds(points: Iterable[EntryPoint]) -> dict[str, DriverKind]:
 
     :raises UsageError: see :func:`kinds`.
     """
-    found: dict[str, DriverKind] = {}
+    loaded: dict[str, DriverKind] = {}
     owners: dict[str, DriverKind] = {}
     for point in points:
         kind = _descriptor(point)
@@ -49,8 +49,8 @@ def load_kinds(points: Iterable[EntryPoint]) -> dict[str, DriverKind]:
             if name in owners:
                 raise _clash(name, owners[name], kind)
             owners[name] = kind
-        found[kind.name] = kind
-    return found
+        loaded[kind.name] = kind
+    return loaded
 
 
 def _descriptor(point: EntryPoint) -> DriverKind:
@@ -70,30 +70,30 @@ def _descriptor(point: EntryPoint) -> DriverKind:
 
 def _clash(name: str, one: DriverKind, other: DriverKind) -> UsageError:
     packages = sorted({one.package, other.package})
-    whose = f"{one.name!r} of {one.package} and {other.name!r} of {other.package}"
-    return UsageError(f"two drivers claim the name {name!r}: {whose}: pip uninstall {' or '.join(packages)}")
+    drivers = f"{one.name!r} of {one.package} and {other.name!r} of {other.package}"
+    return UsageError(f"two drivers have the name {name!r}: {drivers}: pip uninstall {' or '.join(packages)}")
 
 
 def kind_of(name: str) -> DriverKind:
-    """The kind with this name or alias.
+    """Return the kind with this name or alias.
 
     :raises UsageError: there is none.
     """
     found = kinds().get(canonical(name))
     if found is None:
-        raise UsageError(f"no driver {name!r}: choose one of {', '.join(kinds())}")
+        raise UsageError(f"there is no driver {name!r}: choose one of {', '.join(kinds())}")
     return found
 
 
 def canonical(name: str) -> str:
-    """The kind's name for one of its aliases; any other name as it is."""
+    """Return the kind's name for one of its aliases; any other name unchanged."""
     return next((kind.name for kind in kinds().values() if name in kind.aliases), name)
 
 
 def load_reference(kind: DriverKind, reference: Reference) -> Any:
-    """Import what a descriptor refers to.
+    """Import the object that a descriptor refers to.
 
-    :raises UsageError: it is not there; names the package and what is missing.
+    :raises UsageError: it is missing; names the package and the reference.
     """
     module, _, attribute = reference.partition(":")
     try:
@@ -104,27 +104,27 @@ def load_reference(kind: DriverKind, reference: Reference) -> Any:
 
 
 def able(capability: str) -> tuple[DriverKind, ...]:
-    """The kinds that have a capability. :param capability: a field of :class:`DriverKind` that is true for them."""
+    """Return the kinds with a capability. :param capability: a field of :class:`DriverKind` that is true for them."""
     return tuple(kind for kind in kinds().values() if getattr(kind, capability))
 
 
 def labels(capability: str) -> str:
-    """Their labels, as in ``only Pulsar and MQTT``."""
+    """Return the labels of the kinds with a capability: ``Pulsar and MQTT``."""
     return " and ".join(kind.label for kind in able(capability))
 
 
 def shipped_costs() -> dict[str, Cost]:
-    """The cost table of all kinds as it is shipped: row → cost."""
+    """Return the shipped cost table of all kinds: key → cost."""
     return {key: row.cost for kind in kinds().values() for key, row in kind.costs.items()}
 
 
 def kind_of_broker(name: str) -> DriverKind:
-    """The kind that has a broker of this name.
+    """Return the kind that has a broker of this name.
 
     :raises UsageError: there is none.
     """
     found = next((kind for kind in kinds().values() if name in (kind.name, *kind.brokers)), None)
     if found is None:
-        known = dict.fromkeys(broker for kind in kinds().values() for broker in (kind.name, *kind.brokers))
-        raise UsageError(f"no broker of kind {name!r}: choose one of {', '.join(known)}")
+        names = dict.fromkeys(broker for kind in kinds().values() for broker in (kind.name, *kind.brokers))
+        raise UsageError(f"there is no broker of kind {name!r}: choose one of {', '.join(names)}")
     return found

@@ -1,6 +1,6 @@
-"""What must hold between the keys of a profile, each check with the keys it reads.
+"""Checks between the keys of a profile, each with the keys that it reads.
 
-Pure and independent of each other: a check is left out when one of its keys is already known to be wrong.
+They are pure and independent: a check is skipped if one of its keys is already known to be invalid.
 """
 
 from __future__ import annotations
@@ -32,18 +32,14 @@ _ADDRESSES: Final = ("url", "subscriber_url", "admin_url", "image")
 BUCKETS = 256  # the envelope numbers a bucket in one byte
 
 
-def _path(dotted: str) -> Path:
-    return tuple(dotted.split("."))
-
-
 def _duration(profile: Profile) -> Iterator[Problem]:
     if profile.messages and profile.test_duration > MOST_DURATION:
-        message = f"messages: {profile.messages} at {format_rate(profile.producer_rate)} take longer than ten years"
+        message = f"messages: {profile.messages} messages at {format_rate(profile.producer_rate)} take longer than ten years"
         yield Problem(("messages",), message, "write fewer, or a higher producerRate")
     if profile.test_duration == 0:
         for name, key in (("test_duration", "testDuration"), ("test_duration_minutes", "testDurationMinutes")):
             if name in profile.model_fields_set:
-                yield Problem((key,), f"{key}: less than a nanosecond", "write testDuration: 30s")
+                yield Problem((key,), f"{key}: is less than a nanosecond", "write testDuration: 30s")
 
 
 def _overlaps(profile: Profile) -> Iterator[Problem]:
@@ -52,7 +48,7 @@ def _overlaps(profile: Profile) -> Iterator[Problem]:
         for low, high, text in sorted((*parse_range(text), text) for text in distribution):
             if low < reach:
                 message = f"size range {text!r} overlaps {widest!r}"
-                yield Problem((*path, text), message, "ranges may meet, not overlap: the high end is outside", at_key=True)
+                yield Problem((*path, text), message, "write ranges that meet but do not overlap: the high end is excluded", at_key=True)
             reach, widest = max((reach, widest), (high, text))
 
 
@@ -62,7 +58,7 @@ def _smallest(profile: Profile) -> Iterator[Problem]:
         return
     head = COMPACT_HEAD if size < HEAD else HEAD
     if size < COMPACT_HEAD:
-        message = f"messageSize: {size} B is below the {COMPACT_HEAD} B that number and check a message"
+        message = f"messageSize: {size} B is below the {COMPACT_HEAD} B of the smallest envelope"
         yield Problem(("messageSize",), message, f"write {COMPACT_HEAD} or more")
     elif profile.checksum and size < head + CHECKSUM:
         message = f"messageSize: {size} B leaves no room for the checksum behind an envelope of {head} B"
@@ -70,20 +66,20 @@ def _smallest(profile: Profile) -> Iterator[Problem]:
 
 
 def _sendable(profile: Profile) -> Iterator[Problem]:
-    """Draws are moved to the nearest size that can be sent, but not out of their range."""
+    """Reject ranges without a size that can be sent: a drawn size is moved to the nearest possible one, but not out of its range."""
     tail = CHECKSUM if profile.checksum else 0
     limit = _limit(profile)
     found = list(traffic.distributions(profile))
     names = {text for _, distribution, _ in found for text in distribution}
     if len(names) > BUCKETS:
         where = found[-1][0] if len(found[0][1]) <= BUCKETS else found[0][0]
-        remedy = "merge some" if len(found) == 1 else "merge some, or use the same in all stages"
+        remedy = "merge some" if len(found) == 1 else "merge some, or use the same ranges in all stages"
         yield Problem(where, f"messageSizeDistribution: more than {BUCKETS} ranges", remedy, at_key=True)
     for path, _, buckets in found:
         for bucket in buckets:
             where = (*path, bucket.name)
             if bucket.high <= COMPACT_HEAD + tail:
-                message = f"size range {bucket.name!r} holds no size of {COMPACT_HEAD + tail} B or more, which the envelope takes"
+                message = f"size range {bucket.name!r} has no size of {COMPACT_HEAD + tail} B or more, which the envelope needs"
                 yield Problem(where, message, f"end it above {COMPACT_HEAD + tail}", at_key=True)
             elif limit is not None and bucket.low > limit:
                 message = f"size range {bucket.name!r} starts above what the {profile.driver.kind.target} takes, {limit} B"
@@ -117,10 +113,10 @@ def _target(profile: Profile) -> Iterator[Problem]:
     if url is None and profile.target.image is None and profile.target.security is None:
         yield Problem(("target",), "target.url is missing", f"write url: {schemes[0]}://host:port, or image: IMAGE")
     if profile.target.image is not None and (url or profile.target.subscriber_url or profile.target.admin_url):
-        yield Problem(("target", "image"), "target.image: an image has no address before it runs", "leave out image, or url and adminUrl")
+        yield Problem(("target", "image"), "target.image: an image has no address before it runs", "remove image, or url and adminUrl")
     if profile.target.subscriber_url is not None and not kind.subscriber_url:
         message = f"target.subscriberUrl: only {labels('subscriber_url')} has a second address for consumers, not the driver {kind.name}"
-        yield Problem(("target", "subscriberUrl"), message, "leave it out", at_key=True)
+        yield Problem(("target", "subscriberUrl"), message, "remove it", at_key=True)
     if url is not None and url.partition("://")[0] not in schemes:
         message = f"target.url: {url!r} is not for the driver {profile.driver.name}"
         yield Problem(("target", "url"), message, f"write {schemes[0]}://host:port, or another driver.name")
@@ -132,27 +128,27 @@ def _security(profile: Profile) -> Iterator[Problem]:
         return
     path, kind = ("target", "security"), profile.driver.kind
     if not kind.security:
-        message = f"target.security: only {labels('security')} brokers are started so, not the {kind.name} {kind.target}"
+        message = f"target.security: only {labels('security')} brokers can be started with it, not the {kind.name} {kind.target}"
         yield Problem(path, message, f"remove it, or write driver: {{name: {able('security')[0].name}}}", at_key=True)
     elif security.tls == "subscribers" and not kind.subscriber_url:
-        message = f"target.security.tls: subscribers have a port of their own with {labels('subscriber_url')} alone"
+        message = f"target.security.tls: only {labels('subscriber_url')} has a second port for subscribers"
         yield Problem((*path, "tls"), message, "write tls: true")
     if kind.security and security.auth is not None and security.auth not in kind.security:
         whose = " and ".join(one.label for one in able("security") if security.auth in one.security)
         message = f"target.security.auth: {security.auth} is for {whose}"
-        shown = f", by which clients of {kind.label} show certificates" if kind.security[0] == "tls" else ""
+        shown = f", so that clients of {kind.label} use certificates" if kind.security[0] == "tls" else ""
         yield Problem((*path, "auth"), message, f"write auth: {kind.security[0]}{shown}")
     if others := [spelling(name) for name in _ADDRESSES if getattr(target, name) is not None]:
-        message = f"target.security: only a broker that the run starts as a process gets keys, and {others[0]} names another"
-        yield Problem(path, message, f"leave out security, or {', '.join(others)}", at_key=True)
+        message = f"target.security: only a broker that the run starts as a process gets keys, but {others[0]} names another one"
+        yield Problem(path, message, f"remove security, or {', '.join(others)}", at_key=True)
     if not security.tls and security.auth is None:
-        yield Problem(path, "target.security: asks for nothing", "write tls: true, or auth: token", at_key=True)
+        yield Problem(path, "target.security: requires nothing of clients", "write tls: true, or auth: token", at_key=True)
     if security.auth == "tls" and not security.tls:
-        yield Problem((*path, "auth"), "target.security.auth: tls needs a TLS port", "write tls: true beside it")
+        yield Problem((*path, "auth"), "target.security.auth: tls needs a TLS port", "write tls: true next to it")
 
 
 _COUNTED: Final = {
-    # what there are MOST of: the keys that multiply
+    # limited number → the keys whose product it is
     "streams": ("topics", "producersPerTopic"),
     "partitions": ("topics", "partitionsPerTopic"),
     "consumers": ("topics", "subscriptionsPerTopic", "consumerPerSubscription"),
@@ -170,71 +166,66 @@ def _most(profile: Profile) -> Iterator[Problem]:
         if total > MOST:
             largest = max(keys, key=counts.__getitem__)
             others = total // counts[largest]
-            message = f"{largest}: {counts[largest]} makes {total:,} {what} ({' × '.join(keys)}), at most {MOST:,} are possible"
+            message = f"{largest}: {counts[largest]} gives {total:,} {what} ({' × '.join(keys)}), at most {MOST:,} are possible"
             yield Problem((largest,), message, f"write {max(MOST // others, 1)} or less")
 
 
 def _native(profile: Profile) -> Iterator[Problem]:
-    client, known = profile.driver.client, profile.driver.kind.clients
-    if client is not None and client not in known:
-        yield Problem(("driver", "client"), f"driver.client: {client} is not available yet", f"write {' or '.join(known)}")
+    client, clients = profile.driver.client, profile.driver.kind.clients
+    if client is not None and client not in clients:
+        yield Problem(("driver", "client"), f"driver.client: {profile.driver.name} has no {client} client", f"write {' or '.join(clients)}")
 
 
 _LIMIT = ("driver.name", "broker.settings.*")
 
 
-# What must hold of a workload that only connects (``messages: 0``).
+# A workload that only connects (``messages: 0``).
 
 _EXAMPLE: Final = "write slo: {connectLatency: {mean: 500ms}}"
 
 
 _OPENED: Final = tuple(name for name in CONNECTING if name in LATENCIES)
-"""Objectives on how long single connections take."""
+"""Objectives on the latencies of connecting."""
 
 
 def _sent(profile: Profile) -> Iterator[Problem]:
-    """What says how much is sent."""
+    """Reject keys for sending."""
     if not profile.connects_only:
         return
     if profile.producer_rate:
-        message = f"producerRate: {format_rate(profile.producer_rate)}, and messages: 0 sends none"
+        message = f"producerRate: {format_rate(profile.producer_rate)}, but messages: 0 sends none"
         yield Problem(("producerRate",), message, "remove producerRate, or messages; driver.connectRate paces connections")
     if "search" in profile.model_fields_set and profile.search is not None:
-        message = "search: looks for the highest rate of messages, and messages: 0 sends none"
-        yield Problem(("search",), message, "remove search, and make a matrix of driver.connectRate", at_key=True)
+        message = "search: finds the highest rate of messages, but messages: 0 sends none"
+        yield Problem(("search",), message, "remove search, and write a matrix of driver.connectRate", at_key=True)
     if profile.consumer_backlog_size_gb:
         yield Problem(("consumerBacklogSizeGB",), "consumerBacklogSizeGB: messages: 0 builds no backlog", "write 0")
 
 
 def _connected(profile: Profile) -> Iterator[Problem]:
-    """Who connects."""
+    """Reject a run without clients, or with clients that do not report how connecting went."""
     if not profile.connects_only:
         return
     if not profile.driver.kind.opening_times:
-        message = f"messages: 0 only connects, and clients of {profile.driver.name} do not tell how that went"
+        message = f"messages: 0 only connects, but clients of {profile.driver.name} do not report how long that took"
         yield Problem(("messages",), message, f"write driver: {{name: {able('opening_times')[0].name}}}, or 1 or more messages")
     if profile.consumer_only and profile.producer_only:
-        yield Problem(("messages",), "messages: 0 only connects, and there is no producer and no consumer", "write producersPerTopic: 1")
+        yield Problem(("messages",), "messages: 0 only connects, but the run has no clients", "write producersPerTopic: 1")
 
 
 def _judged(profile: Profile) -> Iterator[Problem]:
-    """A run that nothing can be said about is none, and nothing can be said about messages that are not there."""
+    """Reject a run without an objective on connecting, and objectives on messages."""
     if not profile.connects_only or not profile.driver.kind.opening_times:
         return
     for path, slo in sections(profile):
         for metric in slo:
-            at, name = (*path, metric), ".".join(map(str, (*path, metric)))
             if metric not in CONNECTING:
-                yield Problem(
-                    at,
-                    f"{name}: there are no messages (messages: 0)",
-                    f"bound {' or '.join(_OPENED)}",
-                    at_key=True,
-                )
+                remedy = f"bound {' or '.join(_OPENED)}"
+                yield Problem((*path, metric), "the run has no messages (messages: 0)", remedy, at_key=True).named()
             elif metric == "subscribeLatency" and profile.producer_only:
-                yield Problem(at, f"{name}: nothing subscribes without consumers", "bound connectLatency", at_key=True)
+                yield Problem((*path, metric), "the run has no consumers", "bound connectLatency", at_key=True).named()
     if profile.slo.keys() <= {CONNECT_RATE}:
-        yield Problem(("messages",), "messages: 0 only connects, and nothing is asked of how long that takes", _EXAMPLE)
+        yield Problem(("messages",), "messages: 0 only connects, but slo bounds no latency of connecting", _EXAMPLE)
 
 
 CONNECT_CHECKS = (
@@ -266,9 +257,9 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Problem]], tuple[str, ...]], ..
 
 
 def check_profile(profile: Profile, broken: Set[Path]) -> Iterator[Problem]:
-    """What is wrong between the keys.
+    """Run all checks that need none of the broken keys.
 
-    :param broken: paths whose values were wrong and are left out of ``profile``.
+    :param broken: paths of invalid values, which ``profile`` does not have.
     """
     kind = profile.driver.kind
     own = load_reference(kind, kind.checks) if kind.checks else ()
@@ -278,13 +269,13 @@ def check_profile(profile: Profile, broken: Set[Path]) -> Iterator[Problem]:
 
 
 def _spelled(needs: tuple[str, ...], driver: ClientSettings) -> Iterator[str]:
-    """With the driver's own keys in place of what stands for them."""
+    """Yield the keys with the driver's own ones instead of their placeholders."""
     whose = {judging.ORDER_KEYS: driver.order_keys, judging.ACKNOWLEDGING_KEYS: driver.acknowledging_keys}
     for need in needs:
         yield from (f"driver.{key}" for key in whose[need]) if need in whose else (need,)
 
 
 def _blocks(path: Path, need: str) -> bool:
-    """A wrong value hides what is in it; with ``.*`` anything wrong inside counts too."""
-    wanted = _path(need.removesuffix(".*"))
-    return wanted[: len(path)] == path or (need.endswith(".*") and path[: len(wanted)] == wanted)
+    """Return whether an invalid value at ``path`` affects a key: it is the key, or contains it; with ``.*`` also anything in the key."""
+    key = tuple(need.removesuffix(".*").split("."))
+    return key[: len(path)] == path or (need.endswith(".*") and path[: len(key)] == key)

@@ -1,4 +1,4 @@
-"""What was seen of somebody else's traffic, and the profile that has its shape."""
+"""Observed traffic of other clients, and a profile with its shape."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SERIES_LINE: Final = 20
 
 
 class Seen(NamedTuple):
-    """One message: bytes of payload, its key where it has one, and when it came (ns, any monotonic clock)."""
+    """One message: size of the payload in bytes, key or None, and time of arrival (ns, any monotonic clock)."""
 
     topic: str
     size: int
@@ -34,9 +34,9 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class Traffic:
-    """Messages counted by size, topic, key and second; what came before ``start`` is left out.
+    """Messages counted by size, topic, key and second; those before ``start`` are not counted.
 
-    :param start: ns. :param end: ns; when looking ended.
+    :param start: ns. :param end: ns; the end of the observation.
     """
 
     start: int
@@ -48,18 +48,18 @@ class Traffic:
     seconds: Counter[int] = field(default_factory=Counter)
 
     def add(self, seen: Iterable[Seen], most: int) -> bool:
-        """Count messages until there are ``most``; whether there are, and then ``end`` is when the last one came."""
-        for one in seen:
-            if one.time < self.start:
+        """Count messages until there are ``most``. Return whether there are; ``end`` is then the time of the last one."""
+        for message in seen:
+            if message.time < self.start:
                 continue
             self.messages += 1
-            self.sizes[one.size] += 1
-            self.topics[one.topic] += 1
-            if one.key is not None:
-                self.keys[one.key] += 1
-            self.seconds[(one.time - self.start) // SECOND] += 1
+            self.sizes[message.size] += 1
+            self.topics[message.topic] += 1
+            if message.key is not None:
+                self.keys[message.key] += 1
+            self.seconds[(message.time - self.start) // SECOND] += 1
             if self.messages == most:
-                self.end = one.time
+                self.end = message.time
                 return True
         return False
 
@@ -77,11 +77,11 @@ class Traffic:
 
     @property
     def series(self) -> tuple[int, ...]:
-        """Messages in each whole second."""
+        """The number of messages in each whole second."""
         return tuple(self.seconds[second] for second in range(self.elapsed // SECOND))
 
     def distribution(self) -> dict[str, int]:
-        """Each size where there are few, else ranges with edges near powers of two, joined to 64 at most."""
+        """Return each size if there are few, otherwise at most 64 ranges with edges near powers of two."""
         if len(self.sizes) <= MOST_RANGES:
             ranges = [Range(size, size + 1, Fraction(count)) for size, count in sorted(self.sizes.items())]
         else:
@@ -94,10 +94,10 @@ class Traffic:
 
 
 class Source(NamedTuple):
-    """Where the traffic was seen, for the profile.
+    """The place of the observation, for the profile.
 
-    :param driver: the ``driver`` section, as YAML would have it. :param topics: how many were asked for; 0: as many as were seen.
-    :param at_least: the sampler was too slow, so there was more than it saw.
+    :param driver: the ``driver`` section, as YAML would have it. :param topics: number of topics to write; 0: as many as were observed.
+    :param at_least: the sampler was too slow, so there was more traffic than it saw.
     """
 
     url: str
@@ -110,7 +110,7 @@ class Source(NamedTuple):
 
 
 def summary(traffic: Traffic, at_least: bool) -> list[str]:
-    """A few lines for people."""
+    """Return a summary of a few lines."""
     rate, largest = format_rate(traffic.rate), format_size(max(traffic.sizes))
     lines = [
         f"{format_count(traffic.messages)} messages in {format_duration(traffic.elapsed)}: {rate}",
@@ -124,9 +124,9 @@ def summary(traffic: Traffic, at_least: bool) -> list[str]:
 
 
 def profile_text(traffic: Traffic, source: Source, replay: bool) -> str:
-    """A profile with the traffic's sizes, rate, keys and number of topics.
+    """Return a profile with the traffic's sizes, rate, keys and number of topics.
 
-    :param replay: with the rate of each second, one stage; otherwise the mean rate for as long as was sampled.
+    :param replay: one stage with the rate of each second; otherwise the mean rate for as long as the observation lasted.
     """
     return "\n".join(_lines(traffic, source, replay)) + "\n"
 
@@ -136,7 +136,7 @@ def _lines(traffic: Traffic, source: Source, replay: bool) -> Iterator[str]:
     yield from (f"# {line}" for line in summary(traffic, source.at_least))
     yield f"name: {_quoted(f'Learned from {_first(traffic)}')}"
     yield ""
-    yield "# how many producers and subscriptions there are cannot be seen in the messages"
+    yield "# the numbers of producers and subscriptions cannot be observed in the messages"
     yield f"topics: {source.topics or len(traffic.topics)}"
     if source.partitions > 1:
         yield f"partitionsPerTopic: {source.partitions}"
@@ -147,14 +147,14 @@ def _lines(traffic: Traffic, source: Source, replay: bool) -> Iterator[str]:
     yield ""
     yield from _sizes(traffic)
     yield ""
-    yield "# the broker that was sampled: name the one to be tested before a run, or remove this to have one started"
+    yield "# the sampled broker: write the broker under test before a run, or remove target to have one started"
     yield "target:"
     yield f"  url: {json.dumps(source.url)}"
     if source.admin_url is not None:
         yield f"  adminUrl: {json.dumps(source.admin_url)}"
     yield f"driver: {json.dumps(source.driver)}"
     yield ""
-    yield "# what must hold, for example: {throughput: 99%, endToEndLatency: {p99: 100ms}, loss: 0}"
+    yield "# objectives, for example: {throughput: 99%, endToEndLatency: {p99: 100ms}, loss: 0}"
     yield "slo: {}"
 
 
@@ -175,11 +175,11 @@ def _time(traffic: Traffic, replay: bool) -> Iterator[str]:
 
 
 def _sizes(traffic: Traffic) -> Iterator[str]:
-    found = traffic.distribution()
-    middles = sum(sum(parse_range(key)) // 2 * weight for key, weight in found.items()) / sum(found.values())
-    yield f"# mean {traffic.mean_size:,.0f} B; of what is sent, the middle of each range, {middles:,.0f} B"
+    ranges = traffic.distribution()
+    middles = sum(sum(parse_range(key)) // 2 * weight for key, weight in ranges.items()) / sum(ranges.values())
+    yield f"# mean {traffic.mean_size:,.0f} B; a run sends the middle of each range, mean {middles:,.0f} B"
     yield "messageSizeDistribution:"
-    for key, weight in found.items():
+    for key, weight in ranges.items():
         yield f"  {json.dumps(key)}: {weight}"
 
 
@@ -209,12 +209,12 @@ def _share(part: int, whole: int) -> str:
 
 
 def _plain(rate: float) -> str:
-    """Four digits, never in the form with an exponent, which YAML 1.1 reads as text."""
+    """Write a rate with four digits and without exponent, which YAML 1.1 would read as text."""
     digits = max(0, 3 - len(str(int(rate)))) if rate >= 1 else 6
     return f"{rate:.{digits + 1}f}".rstrip("0").rstrip(".") if rate < 1000 else f"{rate:.0f}"
 
 
 def _quoted(text: str) -> str:
-    """A name of somebody else's, on one line, as YAML takes it."""
+    """Quote a foreign name for YAML, on one line."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(mark if mark.isprintable() else f"\\U{ord(mark):08x}" for mark in quoted)

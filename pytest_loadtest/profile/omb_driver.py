@@ -1,7 +1,7 @@
-"""Driver files, OpenMessaging Benchmark's above all: their keys as keys of a profile's ``driver`` and ``target``.
+"""Driver files, mainly those of the OpenMessaging Benchmark: their keys become keys of a profile's ``driver`` and ``target``.
 
-Each key does here what it does there, or is named as not applied with the reason; a key that OMB does not have is an error. What a
-file leaves out is as OMB's driver has it, where that bears on the load. Keys and defaults are the kinds' own (:class:`OmbKeys`).
+Each key has the same effect as in OMB, or is reported as not applied, with the reason; a key that OMB does not have is an error. Missing
+keys have OMB's defaults if they affect the load. Each kind of broker lists its keys and defaults (:class:`OmbKeys`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _PACKAGE = "io.openmessaging.benchmark.driver."
 
 
 class OmbDriver(NamedTuple):
-    """What a driver file says, in the words of a profile.
+    """A driver file as sections of a profile.
 
-    :param driver: keys of ``driver``, ``name`` among them. :param target: keys of ``target``.
-    :param not_applied: keys of the file, with their section, that do nothing here → why.
+    :param driver: keys of ``driver``, with ``name``. :param target: keys of ``target``.
+    :param not_applied: keys of the file, with their section, that have no effect here → reason.
     """
 
     driver: dict[str, Any]
@@ -41,15 +41,15 @@ class OmbDriver(NamedTuple):
 
 
 Rule = Callable[["OmbFile", Any, Path], None]
-"""Puts the value of one key, and its place, into the profile's words."""
+"""Converts the value of one key, with its place, to keys of the profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OmbKeys:
     """The keys of a kind's OMB driver files.
 
-    :param same: section → keys with the same name and meaning under ``driver``. :param defaults: OMB's own, of keys of ``driver``.
-    :param rules: ``section.key`` → what else is done with it.
+    :param same: section → keys with the same name and meaning under ``driver``. :param defaults: OMB's defaults of keys of ``driver``.
+    :param rules: ``section.key`` → the function that converts another key.
     """
 
     same: Mapping[str, tuple[str, ...]]
@@ -58,7 +58,7 @@ class OmbKeys:
 
 
 def read_driver(text: str, source: str) -> OmbDriver:
-    """Read a driver file of OMB, or one that holds a profile's ``driver`` section, with or without that word above it.
+    """Read a driver file of OMB, or a file with a profile's ``driver`` section, with or without the key ``driver``.
 
     :param text: YAML. :param source: the file as the user named it.
     :raises ProfileError: with every problem.
@@ -82,42 +82,42 @@ def _own(document: Document) -> bool:
 
 
 def _kind(document: Document) -> DriverKind | None:
-    given = document.value.get("driverClass")
-    classes = {known: kind for kind in able("omb_classes") for known in kind.omb_classes}
-    by_name = {known.rpartition(".")[2]: kind for known, kind in classes.items()}
-    kind = by_name.get(given.rpartition(".")[2]) if isinstance(given, str) else None
+    name = document.value.get("driverClass")
+    classes = {full_name: kind for kind in able("omb_classes") for full_name in kind.omb_classes}
+    by_name = {full_name.rpartition(".")[2]: kind for full_name, kind in classes.items()}
+    kind = by_name.get(name.rpartition(".")[2]) if isinstance(name, str) else None
     first, *others = classes
     examples = " or ".join((first, *(other.replace(_PACKAGE, "…") for other in others)))
-    if given is None:
-        document.problems.append(document.problem((), "driverClass is missing: this is no driver file", f"write {examples}"))
+    if name is None:
+        document.problems.append(document.problem((), "driverClass is missing: this is not a driver file", f"write {examples}"))
     elif kind is None:
-        message = f"driverClass: {given} is no driver that can be run here"
+        message = f"driverClass: {name} is not a driver that can be run here"
         document.problems.append(document.problem(("driverClass",), message, f"write {examples}"))
     return kind
 
 
 class OmbFile:
-    """Takes the file's keys one by one; what is wrong goes to the file's problems.
+    """The conversion of a driver file, key by key. Problems are added to the file's.
 
-    :ivar document: the file. :ivar not_applied: as in :class:`OmbDriver`.
+    :ivar document: the file. :ivar not_applied: see :class:`OmbDriver`.
     """
 
     def __init__(self, document: Document) -> None:
         self.document, self.not_applied = document, dict[str, str]()
         self.keys: dict[str, dict[str, Any]] = {"driver": {}, "target": {}}
-        self._made = Document(value=self.keys, values={path: Place(1, 1) for path in ((), ("driver",), ("target",))})
+        self._sections = Document(value=self.keys, values={path: Place(1, 1) for path in ((), ("driver",), ("target",))})
 
     def set(self, section: str, key: str, value: Any, at: Path) -> None:
-        """Give the profile's ``section.key`` this value, which stands at ``at`` in the driver file."""
+        """Set the profile's ``section.key`` to this value. :param at: its path in the driver file."""
         self.keys[section][key] = value
-        for theirs, ours in ((self.document.values, self._made.values), (self.document.keys, self._made.keys)):
+        for theirs, ours in ((self.document.values, self._sections.values), (self.document.keys, self._sections.keys)):
             ours |= {(section, key, *found[len(at) :]): place for found, place in theirs.items() if found[: len(at)] == at}
 
     def refuse(self, at: Path, message: str, suggestion: str = "", *, at_key: bool = False) -> None:
         self.document.problems.append(self.document.problem(at, message, suggestion, at_key=at_key))
 
     def take(self, kind: DriverKind) -> None:
-        """Everything that the file says, then what OMB adds to it."""
+        """Convert all keys of the file, then add OMB's defaults."""
         self.keys["driver"]["name"] = kind.name
         theirs: OmbKeys = load_reference(kind, kind.omb or "")
         rules = [key.split(".") for key in theirs.rules]
@@ -128,7 +128,7 @@ class OmbFile:
                 for key, value in keys.items():
                     self._key(theirs, section, key, value, known)
             elif section in sections and keys is not None:
-                self.refuse((section,), f"{section} is no mapping")
+                self.refuse((section,), f"{section} is not a mapping")
             elif section not in (*_TOP, *sections):
                 near = did_you_mean(section, [*_TOP, *sorted(sections)])
                 self.refuse((section,), f"unknown key {shown_key(section)!r}", near, at_key=True)
@@ -137,14 +137,14 @@ class OmbFile:
         self.keys["driver"] |= {key: value for key, value in theirs.defaults.items() if key not in self.keys["driver"]}
 
     def take_own(self) -> None:
-        """A profile's own section, and its target where the file has both."""
+        """Take a profile's own ``driver`` section, and ``target`` if the file has both."""
         flat = "driver" not in self.document.value
         sections = {"driver": ((), self.document.value)} if flat else {key: ((key,), keys) for key, keys in self.document.value.items()}
         for section, (at, keys) in sections.items():
             if section not in self.keys:
                 self.refuse(at, f"unknown key {shown_key(section)!r}", did_you_mean(section, self.keys), at_key=True)
             elif not isinstance(keys, dict):
-                self.refuse(at, f"{section} is no mapping")
+                self.refuse(at, f"{section} is not a mapping")
             else:
                 for key, value in keys.items():
                     if value is not None:
@@ -164,7 +164,7 @@ class OmbFile:
             theirs.rules[f"{section}.{key}"](self, value, at)
 
     def validate(self) -> None:
-        """What the profile would refuse, at its place in the file."""
+        """Add the problems that the profile would have, at their places in the file."""
         settings = model_of(self.keys["driver"].get("name"))
         if settings is None:
             return
@@ -176,4 +176,4 @@ class OmbFile:
                 for details in error.errors(include_url=False):
                     details["loc"] = (section, *details["loc"])
                     if details["type"] != "default_factory_not_called":
-                        self.document.problems.append(explain_error(details, self._made))
+                        self.document.problems.append(explain_error(details, self._sections))

@@ -1,4 +1,4 @@
-"""Keys that exclude each other, and keys of which one must be there."""
+"""Checks of which keys are present: keys that exclude each other, and required keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 EXCLUSIVE = (
-    # of each pair one at most; the first is the one to keep
+    # at most one of each pair; messages suggest to keep the first
     ("testDuration", "testDurationMinutes"),
     ("warmupDuration", "warmupDurationMinutes"),
     ("stages", "testDuration"),
@@ -29,13 +29,13 @@ EXCLUSIVE = (
     ("skew.messageSizes", "payloadFile"),
 )
 UNSENT = frozenset({("messages", "testDuration"), ("messages", "testDurationMinutes")})
-"""Pairs that stand together where ``messages`` is 0: nothing is sent, for so long."""
+"""Pairs that do not exclude each other if ``messages`` is 0: the run sends nothing, for that time."""
 DURATION = ("testDuration", "testDurationMinutes", "messages", "stages")
 SIZE = ("messageSize", "messageSizeDistribution", "skew.messageSizes")
 
 
 def presence(value: Mapping[str, Any]) -> Iterator[Problem]:
-    """:param value: one workload, as it is written."""
+    """Yield the problems of one workload. :param value: as it is written."""
     silent = value.get("messages") == 0
     for keep, other in EXCLUSIVE:
         if _has(value, keep) and _has(value, other) and not (silent and (keep, other) in UNSENT):

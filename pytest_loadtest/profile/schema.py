@@ -21,27 +21,27 @@ _RATE = {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?([eE]\+?\d+)?\s*(msg
 _NUMBER = [{"type": "number"}, {"type": "string", "pattern": r"^\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?\s*$"}]
 _MESSAGES = {"type": "integer", "minimum": 0}
 _FROM_FILE = {
-    "messageSizeDistribution": "Or where to read it: a .csv, .json or .hlog file, or http://host/metrics#metric_name.",
-    "driver": "Or a driver file of OMB's.",
+    "messageSizeDistribution": "Or its source: a .csv, .json or .hlog file, or http://host/metrics#metric_name.",
+    "driver": "Or an OMB driver file.",
 }
 _SHAPES = {"latency": "Latency", "rate": "Throughput", "share": "Share", "count": "Messages", "duration": "Moment", "bytes": "Bytes"}
-"""How each form of metric is written."""
+"""Form of a metric → the definition of its bounds."""
 _MEANINGS = {
     **{name: metric.meaning for name, metric in OBJECTIVES.items()},
-    "custom": 'what pytest_loadtest_aggregate returns, by name: {"gold.p99": 50ms, "rate": {min: 500/s}}; upper bounds unless they say min',
-    "regression": "how much worse than a baseline (--load-baseline), by figure: {endToEndLatency.p99: 10%, throughput: 5%}",
-    "window": "the latencies and the throughput of this section hold in each stretch of this length: 10s; counts are of the whole run",
-    "violations": "share of the windows that may miss; 0 unless given",
-    "whole": "bounds on the whole run, beside those in windows",
-    "drift": "by how much the last tenth of the run may be worse than the first: {endToEndLatency.p99: 20%, throughput: 5%}",
+    "custom": 'values that pytest_loadtest_aggregate returns, by name: {"gold.p99": 50ms, "rate": {min: 500/s}}; upper bounds without min',
+    "regression": "how much worse than a baseline (--load-baseline) a figure may be: {endToEndLatency.p99: 10%, throughput: 5%}",
+    "window": "the latencies and the throughput of this section must hold in each window of this length: 10s; counts are of the whole run",
+    "violations": "share of the windows that may miss; 0 by default",
+    "whole": "bounds on the whole run, in addition to those in windows",
+    "drift": "how much worse the last tenth of the run may be than the first: {endToEndLatency.p99: 20%, throughput: 5%}",
     "buckets": 'objectives by size range: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}',
 }
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a profile, ``slo`` included. What it cannot say, :func:`~pytest_loadtest.profile.loads` checks."""
+    """Return the JSON Schema (draft 2020-12) of a profile with ``slo``. :func:`~pytest_loadtest.profile.loads` checks more than it."""
     schema = Profile.model_json_schema(by_alias=True, mode="validation", schema_generator=_Untitled)
-    schema |= schema["$defs"].pop("Profile")  # which holds itself, as workloads
+    schema |= schema["$defs"].pop("Profile")  # referenced because it contains itself, as workloads
     del schema["$ref"]
     for section in (schema, *schema["$defs"].values()):
         for name, key in section["properties"].items():
@@ -57,18 +57,18 @@ def json_schema() -> dict[str, Any]:
     return schema | {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "pytest-loadtest profile",
-        "description": "A workload as OpenMessaging Benchmark spells it, its target, driver and objectives.",
+        "description": "A workload in the spelling of OpenMessaging Benchmark, its target, driver and objectives.",
         "allOf": [{"not": _both(pair)} for pair in EXCLUSIVE if "." not in pair[0]],
-        # a workload or the matrix may hold the keys that are needed otherwise
+        # a workload or the matrix may have the keys that are required otherwise
         "if": {"not": {"anyOf": [{"required": ["workloads"]}, {"required": ["matrix"]}]}},
         "then": {"allOf": _needed()},
     }
 
 
 def _keys(properties: dict[str, Any]) -> dict[str, Any]:
-    """What may be written, beyond what the profile holds once it is read."""
+    """Return the keys that may be written, including those that the profile no longer has once it is read."""
     text = {"type": "string", "minLength": 1}
-    del properties["producerRate"]["default"]  # it has to be given, save where nobody sends or a search finds it
+    del properties["producerRate"]["default"]  # it is required, unless the run sends nothing or a search finds it
     for name in ("messageSizeDistribution", "driver"):
         description = properties[name].pop("description")
         properties[name] = {"anyOf": [properties[name], text], "description": f"{description} {_FROM_FILE[name]}"}
@@ -109,27 +109,27 @@ def _needed() -> list[dict[str, Any]]:
 
 
 def _required(dotted: str) -> dict[str, Any]:
-    """A key, which may stand in a section."""
+    """Return the requirement of a key, which may be in a section."""
     name, _, rest = dotted.partition(".")
     return {"required": [name]} | ({"properties": {name: _required(rest)}} if rest else {})
 
 
 class _Untitled(GenerateJsonSchema):
-    """Without titles made from field names: editors show the keys themselves."""
+    """A generator without titles made from field names: editors show the keys themselves."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
 def _present(key: dict[str, Any]) -> dict[str, Any]:
-    """Without null among the values: what has no value is left out of the YAML."""
+    """Return a key without null among its values: YAML omits a key without value."""
     shapes = [shape for shape in key.get("anyOf", ()) if shape != {"type": "null"}]
     rest = {name: value for name, value in key.items() if name != "anyOf"}
     return (shapes[0] | rest) if len(shapes) == 1 else key
 
 
 def _readable_default(key: dict[str, Any]) -> dict[str, Any]:
-    """As YAML writes it: durations with their unit; what a whole section defaults to is said by its keys."""
+    """Write the default of a key as in YAML, durations with their unit. The default of a section is that of its keys."""
     if key.get("default", 0) in (None, "") or isinstance(key.get("default"), dict | list):
         del key["default"]
     elif key.get("pattern") == PERCENT_PATTERN:
@@ -140,7 +140,7 @@ def _readable_default(key: dict[str, Any]) -> dict[str, Any]:
 
 
 def _slo() -> dict[str, dict[str, Any]]:
-    """Definitions of an ``slo`` section and of its parts."""
+    """Return the definitions of an ``slo`` section and of its parts."""
     shapes: dict[str, dict[str, Any]] = {
         "Throughput": {"anyOf": [_PERCENT, _RATE]},
         "Share": _PERCENT,
@@ -187,8 +187,8 @@ def _abort() -> dict[str, Any]:
         "additionalProperties": False,
         "patternProperties": {r"^p\d{1,2}(\.\d+)?$": _DURATION},
     }
-    share = {"anyOf": [_MESSAGES, _PERCENT], "description": "how many, or what share of all messages that the measured phase plans"}
-    hold = {**_DURATION, "description": "for so long, by whole seconds; 30s unless given"}
+    share = {"anyOf": [_MESSAGES, _PERCENT], "description": "number of messages, or share of all messages planned for the measured phase"}
+    hold = {**_DURATION, "description": "time for which a latency must be beyond its bound, in whole seconds; 30s by default"}
     return {
         "type": "object",
         "minProperties": 1,
@@ -199,7 +199,7 @@ def _abort() -> dict[str, Any]:
 
 
 def _over_time() -> dict[str, Any]:
-    """Windows and drift."""
+    """Return the keys for windows and drift."""
     latencies = "|".join(name for name in DRIFTING if name != "throughput")
     statistic = rf"^({latencies})\.(p\d{{1,2}}(\.\d+)?|max|mean|min)$"
     change = {"$ref": "#/$defs/Share"}

@@ -1,4 +1,4 @@
-"""A size distribution from a file or an address: what ``messageSizeDistribution: sizes.csv`` stands for."""
+"""A size distribution read from a file or an address: ``messageSizeDistribution: sizes.csv``."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
 
-MOST_WEIGHT: Final = 10**9  # weights are whole; shares that are no tidy fractions become parts of this
+MOST_WEIGHT: Final = 10**9  # weights are integers; shares that are not simple fractions become parts of this
 _FORMS = {2: ("size", "count"), 3: ("low", "high", "weight")}
 _SAME = {"weight": "count", "count": "weight"}
 
 
 class SizeRow(NamedTuple):
-    """One line of a source: sizes, weight, and where it stands."""
+    """One line of a source: sizes with their weight, and its place."""
 
     sizes: Range
     place: str
 
 
 def read_sizes(reference: str, folder: Path) -> dict[str, int]:
-    """``{"low-high": weight}``, ascending, half open, in bytes; at most 256 ranges, neighbours joined where there are more.
+    """Read ``{"low-high": weight}``, ascending, half open, in bytes; at most 256 ranges, with neighbours joined if there are more.
 
     :param reference: a file, relative to ``folder``, or a metric:
 
-        - ``.csv``: ``size,count`` or ``low,high,weight``, with or without the names; lines that begin with # are left out
+        - ``.csv``: ``size,count`` or ``low,high,weight``, with or without a line of names; lines that begin with # are ignored
         - ``.json``: ``{"0-256": 234}``, or a list of ``{"size":, "count":}`` or ``{"low":, "high":, "weight":}``
-        - ``.hlog``: an HdrHistogram log whose values are sizes in bytes; all its intervals are added up
-        - ``http://host/metrics#name`` or ``#name{label="value"}``: a Prometheus or OpenMetrics histogram of sizes in bytes, all its
-          series added up, counted since the server's start. What is above its last bound is taken to be below twice that bound.
+        - ``.hlog``: an HdrHistogram log whose values are sizes in bytes; its intervals are added up
+        - ``http://host/metrics#name`` or ``#name{label="value"}``: a Prometheus or OpenMetrics histogram of sizes in bytes since the start
+          of the server; its series are added up. Sizes above the last bound are assumed to be below twice that bound.
 
-    Sizes below 16 B, which cannot be sent, are joined with the next ones, and sent as the nearest size there is.
-    :raises UsageError: it cannot be read, or says something else; the message names file or address, line, value and remedy.
+    Sizes below 16 B, which cannot be sent, are joined with the next range, and sent as the nearest possible size.
+    :raises UsageError: the source cannot be read, or has another form; names file or address, line, value and remedy.
     """
     if reference.startswith(("http://", "https://")):
         return _distribution((SizeRow(sizes, reference) for sizes in read_histogram(reference)), reference)
@@ -56,7 +56,7 @@ def read_sizes(reference: str, folder: Path) -> dict[str, int]:
     path = folder / reference
     if path.suffix not in readers:
         kinds = "a .csv, .json or .hlog file, or http://host/metrics#metric_name"
-        raise UsageError(f"messageSizeDistribution: {reference!r} is no source of sizes: name {kinds}")
+        raise UsageError(f"messageSizeDistribution: {reference!r} is not a source of sizes: write {kinds}")
     try:
         text = read_limited(path, "sizes, relative to the profile,").decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -71,25 +71,27 @@ def _distribution(rows: Iterable[SizeRow], source: str) -> dict[str, int]:
         if before is None or row.sizes.low >= before.sizes.high:
             ranges.append(row.sizes)
             before = row
-        elif (row.sizes.low, row.sizes.high) == (before.sizes.low, before.sizes.high):  # the same size again: one log of it after another
+        # the same size again, as in logs that were concatenated
+        elif (row.sizes.low, row.sizes.high) == (before.sizes.low, before.sizes.high):
             ranges[-1] = ranges[-1].joined(row.sizes)
         else:
             overlap = f"{row.sizes.low}-{row.sizes.high} overlaps {before.sizes.low}-{before.sizes.high} ({before.place})"
-            raise UsageError(f"{row.place}: {overlap}: ranges may meet, not overlap, since the high end is outside")
+            message = f"{row.place}: {overlap}: write ranges that meet but do not overlap: the high end is excluded"
+            raise UsageError(message)
     if not ranges:
-        raise UsageError(f"{source}: no size with a weight above 0")
+        raise UsageError(f"{source}: has no size with a weight above 0")
     return distribution(ranges)
 
 
 def distribution(ranges: Sequence[Range], most: int = MAX_BUCKETS) -> dict[str, int]:
-    """Ascending ranges as a profile spells them, at most ``most`` and none too small to be sent."""
+    """Write ascending ranges for a profile: at most ``most``, none too small to be sent."""
     joined = join_ranges(join_smallest(ranges), most)
-    weights = whole([one.weight for one in joined])
+    weights = integer_weights([one.weight for one in joined])
     return {f"{one.low}-{one.high}": weight for one, weight in zip(joined, weights, strict=True)}
 
 
-def whole(weights: Sequence[Fraction]) -> list[int]:
-    """The same proportions in integers of at least 1: exact where the denominators allow, else parts of 10**9."""
+def integer_weights(weights: Sequence[Fraction]) -> list[int]:
+    """Return the proportions in integers of at least 1: exact if the denominators allow it, otherwise as parts of 10**9."""
     common = math.lcm(*(weight.denominator for weight in weights))
     if common > MOST_WEIGHT:
         scale = MOST_WEIGHT / sum(weights)
@@ -159,8 +161,10 @@ def _hlog(text: str, source: str) -> Iterator[SizeRow]:
         tags.add(tag)
         try:
             histogram = HdrHistogram.decode(payload)
-        except Exception as error:  # the library raises whatever its decoding meets
-            raise UsageError(f"{place}: {payload[:20]!r} is no HDR histogram ({error}): write an HdrHistogram log, format 1.3") from error
+        except Exception as error:  # the library lets any exception of its decoding pass
+            raise UsageError(
+                f"{place}: {payload[:20]!r} is not an HDR histogram ({error}): write an HdrHistogram log, format 1.3"
+            ) from error
         for item in histogram.get_recorded_iterator():
             last = item.value_iterated_to
             size = (histogram.get_lowest_equivalent_value(last) + last) // 2
@@ -170,17 +174,16 @@ def _hlog(text: str, source: str) -> Iterator[SizeRow]:
         raise UsageError(f"{source}: histograms of several tags ({names}): keep the lines of the one that counts sizes in bytes")
 
 
-# --- what the rows have in common
+# --- rows of CSV and JSON
 
 
 def _form(names: Iterable[str], place: str) -> tuple[str, ...]:
-    """Which of the two forms these names are."""
-    known = set(names)
+    """Return which of the two forms has these names."""
+    columns = set(names)
     for form in _FORMS.values():
-        if known >= set(form[:-1]) and known & {form[-1], _SAME[form[-1]]}:
+        if columns >= set(form[:-1]) and columns & {form[-1], _SAME[form[-1]]}:
             return form
-    found = ", ".join(sorted(known)) or "nothing"
-    raise UsageError(f"{place}: columns {found}: write size,count or low,high,weight")
+    raise UsageError(f"{place}: columns {', '.join(sorted(columns)) or 'nothing'}: write size,count or low,high,weight")
 
 
 def _row(cells: Mapping[str, Any], place: str) -> SizeRow:
@@ -189,7 +192,7 @@ def _row(cells: Mapping[str, Any], place: str) -> SizeRow:
     low = _size(cells[form[0]], place)
     high = _size(cells["high"], place) if len(form) == 3 else low + 1
     if low >= high:
-        raise UsageError(f"{place}: {low}-{high} is empty: the high end is outside, so it must be the larger")
+        raise UsageError(f"{place}: {low}-{high} is empty: write a larger high end, which is excluded")
     return SizeRow(Range(low, high, _weight(weight, place)), place)
 
 
@@ -197,34 +200,34 @@ def _size(value: object, place: str) -> int:
     try:
         return parse_size("" if isinstance(value, bool) else str(value))
     except ValueError:
-        raise UsageError(f"{place}: size {value!r}: write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)") from None
+        raise UsageError(f"{place}: {value!r} is not a size: write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)") from None
 
 
 def _weight(value: object, place: str) -> Fraction:
     try:
         weight = Fraction("" if isinstance(value, bool) else str(value))
     except (ValueError, ZeroDivisionError):
-        raise UsageError(f"{place}: weight {value!r}: write a number") from None
+        raise UsageError(f"{place}: {value!r} is not a weight: write a number") from None
     if weight < 0:
-        raise UsageError(f"{place}: weight {value}: write 0 or more")
+        raise UsageError(f"{place}: {value} is not a weight: write 0 or more")
     return weight
 
 
-# What is in a file that a user names, which may be anything.
+# Files that a user names, which may be anything.
 
 MOST = 16 * 1024**2
-"""Bytes of a profile, or of what one names: a day of rates, second by second, has a tenth of it."""
+"""Largest size in bytes of a profile, or of a file that it names: a rate for each second of a day takes a tenth of it."""
 
 
 def read_limited(path: Path, what: str, most: int = MOST) -> bytes:
-    """All of a regular file.
+    """Read a regular file.
 
-    :param what: for messages, ``driver file``. :param most: bytes.
-    :raises UsageError: it cannot be read, is a device or a pipe, which may never end, or is larger than ``most``.
+    :param what: its name in messages: ``driver file``. :param most: bytes.
+    :raises UsageError: it cannot be read, is larger than ``most``, or is a device or a pipe, which may never end.
     """
     try:
         if path.exists() and not path.is_file():
-            raise UsageError(f"{what} {path} is no regular file")
+            raise UsageError(f"{what} {path} is not a regular file")
         size = path.stat().st_size
         if size > most:
             raise UsageError(f"{what} {path} has {format_size(size)}, at most {format_size(most)} are read")
@@ -233,13 +236,13 @@ def read_limited(path: Path, what: str, most: int = MOST) -> bytes:
         raise UsageError(f"{what} {path} cannot be read: {error.strerror}") from error
 
 
-# A histogram in the Prometheus text format or OpenMetrics, read over HTTP by prometheus-client's parsers.
+# A histogram in the Prometheus text format or OpenMetrics, read over HTTP with the parsers of prometheus-client.
 #
-# Its samples ``m_bucket{le="128"} 7`` say how many values were at most 128 since the server's start, cumulative, with a last one for
+# A sample ``m_bucket{le="128"} 7`` is the number of values up to 128 since the start of the server. Counts are cumulative; the last one has
 # ``le="+Inf"``.
 
 TIMEOUT: Final = 10.0
-LEAST_BOUND: Final = 16  # a histogram that ends below the smallest message counts something else, most often seconds
+LEAST_BOUND: Final = 16  # a histogram that ends below the smallest message does not count bytes; most often it counts seconds
 _ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 _SHOWN = 5
 
@@ -247,30 +250,30 @@ Labels = dict[str, str]
 
 
 def read_histogram(reference: str) -> list[Range]:
-    """The ranges of a histogram, all series with the labels asked for added up, with how many values each holds.
+    """Read the ranges of a histogram with their counts; the series with the given labels are added up.
 
-    What is above the last bound is taken to be below twice that bound.
+    Values above the last bound are assumed to be below twice that bound.
     :param reference: ``http://host/metrics#name`` or ``#name{label="value"}``.
-    :raises UsageError: no answer, no such histogram, or counts that are none.
+    :raises UsageError: no answer, no such histogram, or invalid counts.
     """
     url, fragment = urldefrag(reference)
     try:
-        (asked,) = _read(f"{unquote(fragment)} 0\n", strict=False)
+        (metric,) = _read(f"{unquote(fragment)} 0\n", strict=False)
     except ValueError:
         raise UsageError(
-            f'{reference}: name the metric behind the address: {url}#metric_name or {url}#metric_name{{label="value"}}'
+            f'{reference}: write the metric after the address: {url}#metric_name or {url}#metric_name{{label="value"}}'
         ) from None
     text, strict = _fetch(url)
     try:
         samples = _read(text, strict=strict)
     except ValueError as error:
         form = "OpenMetrics" if strict else "the Prometheus text format"
-        raise UsageError(f"{reference}: what is there is not in {form}: {error}; is the path right?") from error
-    return _ranges(_cumulative(samples, asked.name.removesuffix("_bucket"), asked.labels, reference), reference)
+        raise UsageError(f"{reference}: the answer is not in {form}: {error}; is the path right?") from error
+    return _ranges(_cumulative(samples, metric.name.removesuffix("_bucket"), metric.labels, reference), reference)
 
 
 def _read(text: str, *, strict: bool) -> list[Sample]:
-    """:raises ValueError: the text is something else."""
+    """:raises ValueError: the text has another format."""
     from prometheus_client import parser
     from prometheus_client.openmetrics import parser as openmetrics_parser
 
@@ -279,10 +282,10 @@ def _read(text: str, *, strict: bool) -> list[Sample]:
 
 
 def _fetch(url: str) -> tuple[str, bool]:
-    """What is served there, and whether it says that it is OpenMetrics, which is read strictly."""
+    """Return the answer of a server, and whether its content type is OpenMetrics, which is parsed strictly."""
     import httpx
 
-    try:  # without the environment's proxy: metrics are served next to the servers, as brokers are
+    try:  # without the environment's proxy: metrics are served in the network of the brokers
         tls = ssl.create_default_context()
         answer = httpx.get(url, headers={"Accept": _ACCEPT}, timeout=TIMEOUT, follow_redirects=True, trust_env=False, verify=tls)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -293,7 +296,7 @@ def _fetch(url: str) -> tuple[str, bool]:
 
 
 def _cumulative(samples: Iterable[Sample], name: str, labels: Labels, reference: str) -> dict[float, float]:
-    """Upper bound → count of values up to it, over all matching series."""
+    """Return upper bound → count of values up to it, over all matching series."""
     series: dict[tuple[tuple[str, str], ...], dict[float, float]] = defaultdict(dict)
     others: set[str] = set()
     for sample in samples:
@@ -305,7 +308,7 @@ def _cumulative(samples: Iterable[Sample], name: str, labels: Labels, reference:
             key = tuple(sorted(item for item in sample.labels.items() if item[0] != "le"))
             series[key][_number(sample.labels["le"], sample, reference)] = _number(sample.value, sample, reference)
     if not series:
-        raise UsageError(f"{reference}: no histogram {name!r}{_which(labels)} there ({_hint(name, others)})")
+        raise UsageError(f"{reference}: there is no histogram {name!r}{_which(labels)} ({_hint(name, others)})")
     bounds = {frozenset(each) for each in series.values()}
     if len(bounds) > 1:
         raise UsageError(f"{reference}: the {len(series)} series of {name!r} have different bounds: choose one by its labels, #{name}{{…}}")
@@ -328,23 +331,23 @@ def _which(labels: Labels) -> str:
 
 def _hint(name: str, others: set[str]) -> str:
     if not others:
-        return "it serves no histograms at all"
+        return "the address has no histograms"
     near = did_you_mean(name, sorted(others))
     more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-    return near or f"it has {', '.join(sorted(others)[:_SHOWN])}{more}"
+    return near or f"the address has {', '.join(sorted(others)[:_SHOWN])}{more}"
 
 
 def _ranges(cumulative: dict[float, float], reference: str) -> list[Range]:
     finite = [bound for bound in cumulative if math.isfinite(bound)]
     if not finite or finite[-1] < LEAST_BOUND:
-        last = f"its last bound is {finite[-1]:g}" if finite else "it has no bound but +Inf"
-        raise UsageError(f"{reference}: {last}: this is no histogram of message sizes in bytes")
+        last = f"its last bound is {finite[-1]:g}" if finite else "its only bound is +Inf"
+        raise UsageError(f"{reference}: {last}: this is not a histogram of message sizes in bytes")
     ranges: list[Range] = []
     low, before = 0, 0.0
     for bound, count in cumulative.items():
         if count < before:
             fall = f'le="{bound:g}" counts {count:g}, the bound below {before:g}'
-            raise UsageError(f"{reference}: {fall}: counts of a histogram are cumulative")
+            raise UsageError(f"{reference}: {fall}: the counts are not cumulative")
         high = math.floor(bound) + 1 if math.isfinite(bound) else 2 * math.floor(finite[-1])
         if high > low and count > before:  # a bound between two whole sizes adds to the next
             ranges.append(Range(low, high, Fraction(count) - Fraction(before)))

@@ -111,10 +111,10 @@ workloads:
 
 
 REFUSED = {
-    "search: {start: 5}": "search: looks for the highest rate of messages, and messages: 0 sends none",
-    "producerRate: 10": "producerRate: 10 msg/s, and messages: 0 sends none",
+    "search: {start: 5}": "search: finds the highest rate of messages, but messages: 0 sends none",
+    "producerRate: 10": "producerRate: 10 msg/s, but messages: 0 sends none",
     "stages: [{duration: 1s}]": "stages and messages exclude each other",
-    "scaled: {slo: {throughput: 5%}}": "scaled.slo.throughput: there are no messages",
+    "scaled: {slo: {throughput: 5%}}": "scaled.slo.throughput: the run has no messages",
 }
 
 

@@ -92,8 +92,8 @@ def test_every_client_and_variant_has_a_cost(kind: Any) -> None:
         ([point("x", "nothing_kind:ABSENT")], r"driver 'x' of the package their-package \(nothing_kind:ABSENT\) cannot be loaded: AttributeError"),
         ([point("x", "nothing_kind:WRONG")], r"is a str, not a pytest_loadtest.kinds.DriverKind: upgrade it, or pip uninstall their-package"),
         ([point("x", "nothing_kind:KIND")], r"driver 'x' of the package their-package \(nothing_kind:KIND\) is named 'nothing' by its DriverKind"),
-        ([point("nothing", "nothing_kind:KIND"), point("nothing", "nothing_kind:KIND")], r"two drivers claim the name 'nothing': 'nothing' of their-package and 'nothing' of their-package"),
-        ([point("nothing", "nothing_kind:KIND"), point("other", "nothing_kind:OTHER")], r"two drivers claim the name 'naught': 'nothing' of their-package and 'other' of their-package: pip uninstall their-package"),
+        ([point("nothing", "nothing_kind:KIND"), point("nothing", "nothing_kind:KIND")], r"two drivers have the name 'nothing': 'nothing' of their-package and 'nothing' of their-package"),
+        ([point("nothing", "nothing_kind:KIND"), point("other", "nothing_kind:OTHER")], r"two drivers have the name 'naught': 'nothing' of their-package and 'other' of their-package: pip uninstall their-package"),
     ],
     ids=["import error", "no such attribute", "wrong type", "another name", "name twice", "alias twice"],
 )  # fmt: skip
@@ -106,7 +106,7 @@ def test_a_broken_entry_point_is_a_usage_error(points: list[EntryPoint], said: s
 def test_a_name_of_ours_is_not_to_be_taken() -> None:
     """Nor by an alias, nor the name of a broker that is started: the profile would be ambiguous."""
     ours = [EntryPoint(name, f"pytest_loadtest.drivers.{name}.kind:KIND", registry.GROUP) for name in ("pulsar", "mqtt", "loopback")]
-    with pytest.raises(UsageError, match=r"two drivers claim the name 'mqtt': 'mqtt' of an unknown package and 'taken' of their-package"):
+    with pytest.raises(UsageError, match=r"two drivers have the name 'mqtt': 'mqtt' of an unknown package and 'taken' of their-package"):
         load_kinds([*ours, point("taken", "nothing_kind:TAKEN")])
 
 

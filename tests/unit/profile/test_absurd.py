@@ -47,8 +47,8 @@ ABSURD: list[tuple[dict[str, Any], str]] = [
     ({**STAGE, "testDurationMinutes": 10**12}, "testDurationMinutes: 1000000000000 must be at most 5256000"),
     ({"warmupDuration": "99999999d"}, "warmupDuration: '99999999d' is longer than ten years"),
     ({"drainTimeout": "99999999d"}, "drainTimeout: '99999999d' is longer than ten years"),
-    ({**STAGE, "messages": 10**25}, "messages: 10000000000000000000000000 at 10 msg/s take longer than ten years"),
-    ({"partitionsPerTopic": 10**9}, "partitionsPerTopic: 1000000000 makes 1,000,000,000 partitions"),
+    ({**STAGE, "messages": 10**25}, "messages: 10000000000000000000000000 messages at 10 msg/s take longer than ten years"),
+    ({"partitionsPerTopic": 10**9}, "partitionsPerTopic: 1000000000 gives 1,000,000,000 partitions"),
     ({"randomizedPayloadPoolSize": 10**9}, "randomizedPayloadPoolSize: 1000000000 must be at most 65536"),
     ({"consumerBacklogSizeGB": 10**12}, "consumerBacklogSizeGB: 10,737,418,240,000,000,000 messages take longer than ten years to build"),
     ({"name": "x" * 100_000}, "name has 100000 characters, at most 200 are possible (write a shorter one)"),
@@ -74,9 +74,9 @@ ABSURD: list[tuple[dict[str, Any], str]] = [
         "messages: the run has no producers (producersPerTopic: 0) (write testDuration: 30s instead)",
     ),
     ({"scaled": 5}, "scaled: 5 is not a mapping"),
-    ({"payloadFile": "/dev/zero"}, "p.yaml:1:124: payloadFile /dev/zero is no regular file"),
-    ({"payloadFile": "/etc"}, "p.yaml:1:124: payloadFile /etc is no regular file"),
-    ({"driver": "/dev/zero"}, "driver file /dev/zero is no regular file"),
+    ({"payloadFile": "/dev/zero"}, "p.yaml:1:124: payloadFile /dev/zero is not a regular file"),
+    ({"payloadFile": "/etc"}, "p.yaml:1:124: payloadFile /etc is not a regular file"),
+    ({"driver": "/dev/zero"}, "driver file /dev/zero is not a regular file"),
     ({"driver": "/etc/passwd"}, "/etc/passwd"),
 ]  # fmt: skip
 
@@ -111,7 +111,7 @@ def test_an_endless_file_is_not_read(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     with large.open("wb") as file:
         file.truncate(1 << 40)
-    for path, said in ((tmp_path / "pipe.yaml", "is no regular file"), (large, "has 1.00 TiB, at most 16.0 MiB are read")):
+    for path, said in ((tmp_path / "pipe.yaml", "is not a regular file"), (large, "has 1.00 TiB, at most 16.0 MiB are read")):
         with pytest.raises(UsageError, match=f"profile .*{said}"):
             profile.load(path)
 

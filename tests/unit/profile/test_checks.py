@@ -69,11 +69,11 @@ def test_connections_beside_messages() -> None:
 
 
 REFUSED = [
-    ("producerRate: 5", "7:15: producerRate: 5 msg/s, and messages: 0 sends none (remove producerRate, or messages; driver.connectRate paces connections)"),
-    ("search: true", "7:1: search: looks for the highest rate of messages, and messages: 0 sends none (remove search, and make a matrix of driver.connectRate)"),
+    ("producerRate: 5", "7:15: producerRate: 5 msg/s, but messages: 0 sends none (remove producerRate, or messages; driver.connectRate paces connections)"),
+    ("search: true", "7:1: search: finds the highest rate of messages, but messages: 0 sends none (remove search, and write a matrix of driver.connectRate)"),
     ("consumerBacklogSizeGB: 1", "7:24: consumerBacklogSizeGB: messages: 0 builds no backlog (write 0)"),
-    ("scaled: {slo: {loss: 0}}", "7:16: scaled.slo.loss: there are no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
-    ("producersPerTopic: 0", "2:11: messages: 0 only connects, and there is no producer and no consumer (write producersPerTopic: 1)"),
+    ("scaled: {slo: {loss: 0}}", "7:16: scaled.slo.loss: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
+    ("producersPerTopic: 0", "2:11: messages: 0 only connects, but the run has no clients (write producersPerTopic: 1)"),
 ]  # fmt: skip
 
 
@@ -93,13 +93,13 @@ def test_what_is_wrong_elsewhere_is_all_that_is_told() -> None:
 
 
 BOUNDS = [
-    ("throughput: 99%", "5:7: slo.throughput: there are no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
-    ("endToEndLatency: {p99: 1s}", "5:7: slo.endToEndLatency: there are no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
-    ("loss: 0", "5:7: slo.loss: there are no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
-    ("custom: {mine: 5}", "5:7: slo.custom: there are no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
-    ("subscribeLatency: {p50: 1s}", "5:7: slo.subscribeLatency: nothing subscribes without consumers (bound connectLatency)"),
-    ("connectRate: 90%", "2:11: messages: 0 only connects, and nothing is asked of how long that takes (write slo: {connectLatency: {mean: 500ms}})"),
-    ("", "2:11: messages: 0 only connects, and nothing is asked of how long that takes (write slo: {connectLatency: {mean: 500ms}})"),
+    ("throughput: 99%", "5:7: slo.throughput: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
+    ("endToEndLatency: {p99: 1s}", "5:7: slo.endToEndLatency: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
+    ("loss: 0", "5:7: slo.loss: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
+    ("custom: {mine: 5}", "5:7: slo.custom: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
+    ("subscribeLatency: {p50: 1s}", "5:7: slo.subscribeLatency: the run has no consumers (bound connectLatency)"),
+    ("connectRate: 90%", "2:11: messages: 0 only connects, but slo bounds no latency of connecting (write slo: {connectLatency: {mean: 500ms}})"),
+    ("", "2:11: messages: 0 only connects, but slo bounds no latency of connecting (write slo: {connectLatency: {mean: 500ms}})"),
 ]  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_objectives_that_nothing_could_measure(bound: str, expected: str) -> Non
 @pytest.mark.parametrize("name", ["pulsar", "loopback"])
 def test_who_does_not_tell(name: str) -> None:
     """Clients that share connections have no rate of them either."""
-    with pytest.raises(ProfileError, match=f"clients of {name} do not tell how that went"):
+    with pytest.raises(ProfileError, match=f"clients of {name} do not report how long that took"):
         loads(LEAST.replace("{name: mqtt, connectRate: 100}", f"{{name: {name}}}"))
     with pytest.raises(ProfileError, match="connectRate"):
         loads(LEAST.replace("mqtt", name))

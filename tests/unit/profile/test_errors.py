@@ -117,7 +117,7 @@ WRONG_KEYS = [
     ("target: {adminUrl: http://a}", "5:9: target.url is missing (write url: pulsar://host:port, or image: IMAGE)"),
     (
         "target: {url: pulsar://a, image: b}",
-        "5:34: target.image: an image has no address before it runs (leave out image, or url and adminUrl)",
+        "5:34: target.image: an image has no address before it runs (remove image, or url and adminUrl)",
     ),
 ]
 
@@ -146,7 +146,7 @@ WRONG_VALUES = [
         "driver: {name: pulsar, batchingMaxBytes: 1 XB}",
         "5:42: driver.batchingMaxBytes: '1 XB' is not a size (write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes))",
     ),
-    ("driver: {name: loopback, client: native}", "5:34: driver.client: native is not available yet (write library)"),
+    ("driver: {name: loopback, client: native}", "5:34: driver.client: loopback has no native client (write library)"),
     ("driver: {name: pulsar, client: paho}", "5:32: driver.client: 'paho' is not a valid value (known: library, native)"),
     ("driver: {name: pulsar, namespacePrefix: x}", r"5:41: driver.namespacePrefix: 'x' does not match ^[\w.=:-]+/[\w.=:-]+$"),
     (
@@ -185,13 +185,13 @@ WRONG_MIXES = [
     ('  "1-2-3": 1', "5:3: messageSizeDistribution.1-2-3: '1-2-3' is not a size range (write two sizes, as in 1KB-4KB)"),
     (
         '  "0-1KB": 1\n  "1000-2000": 1',
-        "6:3: size range '1000-2000' overlaps '0-1KB' (ranges may meet, not overlap: the high end is outside)",
+        "6:3: size range '1000-2000' overlaps '0-1KB' (write ranges that meet but do not overlap: the high end is excluded)",
     ),
     (
         '  "1000-2000": 1\n  "0-1KB": 1',
-        "5:3: size range '1000-2000' overlaps '0-1KB' (ranges may meet, not overlap: the high end is outside)",
+        "5:3: size range '1000-2000' overlaps '0-1KB' (write ranges that meet but do not overlap: the high end is excluded)",
     ),
-    ('  "0-10": 1', "5:3: size range '0-10' holds no size of 16 B or more, which the envelope takes (end it above 16)"),
+    ('  "0-10": 1', "5:3: size range '0-10' has no size of 16 B or more, which the envelope needs (end it above 16)"),
     ('  "6MB-7MB": 1', "5:3: size range '6MB-7MB' starts above what the broker takes, 5241856 B (remove it)"),
     (
         "  0-256: 1\nmessageSize: 100",
@@ -252,32 +252,32 @@ CONFLICTS = [
     ),
     (
         "target: {security: {auth: tls}}",
-        "5:27: target.security.auth: tls needs a TLS port (write tls: true beside it)",
+        "5:27: target.security.auth: tls needs a TLS port (write tls: true next to it)",
     ),
-    ("target: {security: {tls: false}}", "5:10: target.security: asks for nothing (write tls: true, or auth: token)"),
+    ("target: {security: {tls: false}}", "5:10: target.security: requires nothing of clients (write tls: true, or auth: token)"),
     (
         "target: {security: {tls: true}, url: 'pulsar://h', adminUrl: 'http://h'}",
-        "5:10: target.security: only a broker that the run starts as a process gets keys, and url names another (leave out security, or url, adminUrl)",
+        "5:10: target.security: only a broker that the run starts as a process gets keys, but url names another one (remove security, or url, adminUrl)",
     ),
     (
         "target: {security: {tls: true}}\ndriver: {name: loopback}",
-        "5:10: target.security: only Pulsar and MQTT brokers are started so, not the loopback relay (remove it, or write driver: {name: pulsar})",
+        "5:10: target.security: only Pulsar and MQTT brokers can be started with it, not the loopback relay (remove it, or write driver: {name: pulsar})",
     ),
     (
         "target: {security: {tls: true, auth: token}}\ndriver: {name: mqtt}",
-        "5:38: target.security.auth: token is for Pulsar (write auth: tls, by which clients of MQTT show certificates)",
+        "5:38: target.security.auth: token is for Pulsar (write auth: tls, so that clients of MQTT use certificates)",
     ),
     (
         "target: {security: {tls: subscribers}}",
-        "5:26: target.security.tls: subscribers have a port of their own with MQTT alone (write tls: true)",
+        "5:26: target.security.tls: only MQTT has a second port for subscribers (write tls: true)",
     ),
     (
         "target: {url: 'pulsar://h', adminUrl: 'http://h', subscriberUrl: 'mqtts://h'}",
-        "5:51: target.subscriberUrl: only MQTT has a second address for consumers, not the driver pulsar (leave it out)",
+        "5:51: target.subscriberUrl: only MQTT has a second address for consumers, not the driver pulsar (remove it)",
     ),
     (
         "target: {image: i, subscriberUrl: 'mqtts://h'}\ndriver: {name: mqtt}",
-        "5:17: target.image: an image has no address before it runs (leave out image, or url and adminUrl)",
+        "5:17: target.image: an image has no address before it runs (remove image, or url and adminUrl)",
     ),
     (
         "driver: {name: mqtt, tls: {version: TLSv1.3, ciphers: ECDHE-RSA-AES256-GCM-SHA384}}",
@@ -307,7 +307,7 @@ def test_keys_that_contradict_each_other(lines: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "line"),
     [
-        ("messageSize: 15", "4:14: messageSize: 15 B is below the 16 B that number and check a message (write 16 or more)"),
+        ("messageSize: 15", "4:14: messageSize: 15 B is below the 16 B of the smallest envelope (write 16 or more)"),
         (
             "messageSize: 18\nchecksum: true",
             "4:14: messageSize: 18 B leaves no room for the checksum behind an envelope of 16 B (write 20 or more, or checksum: false)",
@@ -338,22 +338,22 @@ PARTITIONS = "partitions (topics × partitionsPerTopic), at most 20,000,000 are 
 CROWDS = [
     (
         "topics: 1000000000",
-        f"p.yaml:5:9: topics: 1000000000 makes 1,000,000,000 {STREAMS} (write 20000000 or less)",
-        f"p.yaml:5:9: topics: 1000000000 makes 1,000,000,000 {PARTITIONS} (write 20000000 or less)",
-        f"p.yaml:5:9: topics: 1000000000 makes 1,000,000,000 {CONSUMERS} (write 20000000 or less)",
+        f"p.yaml:5:9: topics: 1000000000 gives 1,000,000,000 {STREAMS} (write 20000000 or less)",
+        f"p.yaml:5:9: topics: 1000000000 gives 1,000,000,000 {PARTITIONS} (write 20000000 or less)",
+        f"p.yaml:5:9: topics: 1000000000 gives 1,000,000,000 {CONSUMERS} (write 20000000 or less)",
     ),
     (
         "topics: 5000\nproducersPerTopic: 4001\nsubscriptionsPerTopic: 0",
-        f"p.yaml:5:9: topics: 5000 makes 20,005,000 {STREAMS} (write 4998 or less)",
+        f"p.yaml:5:9: topics: 5000 gives 20,005,000 {STREAMS} (write 4998 or less)",
     ),
     (
         "topics: 2\nsubscriptionsPerTopic: 10000001",
-        f"p.yaml:6:24: subscriptionsPerTopic: 10000001 makes 20,000,002 {CONSUMERS} (write 10000000 or less)",
+        f"p.yaml:6:24: subscriptionsPerTopic: 10000001 gives 20,000,002 {CONSUMERS} (write 10000000 or less)",
     ),
     (
         "consumerPerSubscription: 20000001\nproducersPerTopic: 20000001",
-        f"p.yaml:5:26: consumerPerSubscription: 20000001 makes 20,000,001 {CONSUMERS} (write 20000000 or less)",
-        f"p.yaml:6:20: producersPerTopic: 20000001 makes 20,000,001 {STREAMS} (write 20000000 or less)",
+        f"p.yaml:5:26: consumerPerSubscription: 20000001 gives 20,000,001 {CONSUMERS} (write 20000000 or less)",
+        f"p.yaml:6:20: producersPerTopic: 20000001 gives 20,000,001 {STREAMS} (write 20000000 or less)",
     ),
 ]
 
@@ -476,7 +476,7 @@ def test_file_that_is_no_text(tmp_path: Path) -> None:
     file.write_bytes(b"name: a\nname: \xff\n")
     with pytest.raises(ProfileError, match=r"a\.yaml:2:7: byte 0xff is not UTF-8 \(save the file as UTF-8\)"):
         profile.load(file)
-    with pytest.raises(UsageError, match="is no regular file"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         profile.load(tmp_path)
 
 

@@ -169,15 +169,15 @@ def test_a_section_of_a_profile_in_a_file(text: str) -> None:
 
 
 WRONG = [
-    ("name: x\n", "d.yaml:1:1: driverClass is missing: this is no driver file"),
+    ("name: x\n", "d.yaml:1:1: driverClass is missing: this is not a driver file"),
     ("driver: {name: kafka}\n", "d.yaml:1:9: driver.name is missing or unknown (known: pulsar, mqtt, loopback)"),
     ("driver: {name: mqtt, qs: 1}\n", "d.yaml:1:22: unknown key 'qs' (did you mean qos?)"),
     ("name: mqtt\nqs: 1\n", "d.yaml:2:1: unknown key 'qs' (did you mean qos?)"),
     ("driver: {name: mqtt}\nproducerRate: 5\n", "d.yaml:2:1: unknown key 'producerRate' (known: driver, target)"),
-    ("driverClass: a.KafkaBenchmarkDriver\n", "d.yaml:1:14: driverClass: a.KafkaBenchmarkDriver is no driver that can be run here"),
+    ("driverClass: a.KafkaBenchmarkDriver\n", "d.yaml:1:14: driverClass: a.KafkaBenchmarkDriver is not a driver that can be run here"),
     ("driverClass: a.PulsarBenchmarkDriver\nclient: {ioThread: 8}\n", "d.yaml:2:10: unknown key 'ioThread' (did you mean ioThreads?)"),
     ("driverClass: a.PulsarBenchmarkDriver\nclients: {}\n", "d.yaml:2:1: unknown key 'clients' (did you mean client?)"),
-    ("driverClass: a.PulsarBenchmarkDriver\nproducer: 4\n", "d.yaml:2:11: producer is no mapping"),
+    ("driverClass: a.PulsarBenchmarkDriver\nproducer: 4\n", "d.yaml:2:11: producer is not a mapping"),
     ("driverClass: a.PulsarBenchmarkDriver\nclient: {ioThreads: x}\n", "d.yaml:2:21: driver.ioThreads: 'x' is text, not a whole number"),
     ("driverClass: a.PulsarBenchmarkDriver\nclient: {serviceUrl: tcp://a}\n", "d.yaml:2:22: target.url: 'tcp://a' does not match"),
     (

@@ -68,16 +68,16 @@ def test_csv(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("size,count\n100,3\n12q,1\n", "sizes.csv:3: size '12q': write bytes"),
-        ("100,3\n200,many\n", "sizes.csv:2: weight 'many': write a number"),
-        ("100,-3\n", "sizes.csv:1: weight -3: write 0 or more"),
+        ("size,count\n100,3\n12q,1\n", "sizes.csv:3: '12q' is not a size: write bytes"),
+        ("100,3\n200,many\n", "sizes.csv:2: 'many' is not a weight: write a number"),
+        ("100,-3\n", "sizes.csv:1: -3 is not a weight: write 0 or more"),
         ("bytes,number\n100,3\n", "sizes.csv:1: columns bytes, number: write size,count or low,high,weight"),
         ("size,count\n100\n", "sizes.csv:2: columns size: write size,count"),
         ("1,2,3,4\n", "sizes.csv:1: 4 columns without names"),
-        ("100,50,1\n", "sizes.csv:1: 100-50 is empty: the high end is outside"),
+        ("100,50,1\n", "sizes.csv:1: 100-50 is empty: write a larger high end"),
         ("0,100,1\n50,200,1\n", "sizes.csv:2: 50-200 overlaps 0-100 "),
-        ("size,count\n", "sizes.csv: no size with a weight above 0"),
-        ("", "sizes.csv: no size with a weight above 0"),
+        ("size,count\n", "sizes.csv: has no size with a weight above 0"),
+        ("", "sizes.csv: has no size with a weight above 0"),
     ],
 )
 def test_wrong_csv(text: str, message: str, tmp_path: Path) -> None:
@@ -113,12 +113,12 @@ def test_json_sizes(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ('{"0-256": 1,\n"1KB-2KB"}', "sizes.json:2: not valid JSON"),
-        ('{"0-2x": 1}', "sizes.json: '0-2x': size '2x'"),
-        ('{"0-256": true}', "sizes.json: '0-256': weight True: write a number"),
+        ('{"0-2x": 1}', "sizes.json: '0-2x': '2x' is not a size"),
+        ('{"0-256": true}', "sizes.json: '0-256': True is not a weight: write a number"),
         ('[{"size": 1}]', "sizes.json: entry 1: columns size: write size,count"),
         ("[1, 2]", 'sizes.json: write {"0-256": 234}, or a list'),
         ("7", 'sizes.json: write {"0-256": 234}, or a list'),
-        ('{"0-256": NaN}', "sizes.json: '0-256': weight nan: write a number"),
+        ('{"0-256": NaN}', "sizes.json: '0-256': nan is not a weight: write a number"),
     ],
 )
 def test_wrong_json(text: str, message: str, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_coarse_hdr_log(tmp_path: Path) -> None:
 
 def test_wrong_hdr_logs(tmp_path: Path) -> None:
     """Damage is named with its line; a log of several tags, as of latencies, is not added up."""
-    assert "sizes.hlog:3: 'HISTFAAAnonsense' is no HDR histogram" in refused(tmp_path, "sizes.hlog", hlog("HISTFAAAnonsense"))
+    assert "sizes.hlog:3: 'HISTFAAAnonsense' is not an HDR histogram" in refused(tmp_path, "sizes.hlog", hlog("HISTFAAAnonsense"))
     one = histogram.histogram(np.array([100]))
     assert one
     message = refused(tmp_path, "sizes.hlog", hlog(encode_histogram(one), encode_histogram(one), tags=("publish", "end-to-end")))
@@ -173,7 +173,7 @@ def test_no_such_source(tmp_path: Path) -> None:
     """A missing file, another kind of file, bytes that are no text."""
     with pytest.raises(UsageError, match=r"sizes, relative to the profile, .*gone.csv cannot be read: No such file"):
         read_sizes("gone.csv", tmp_path)
-    with pytest.raises(UsageError, match=r"'sizes.xlsx' is no source of sizes: name a .csv, .json or .hlog file, or http"):
+    with pytest.raises(UsageError, match=r"'sizes.xlsx' is not a source of sizes: write a .csv, .json or .hlog file, or http"):
         read_sizes("sizes.xlsx", tmp_path)
     (tmp_path / "sizes.csv").write_bytes(b"size,count\n\xff,1\n")
     with pytest.raises(UsageError, match="byte 0xff at 11 is not UTF-8"):
@@ -275,18 +275,18 @@ def test_open_metrics_have_exemplars(server: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("/metrics", "name the metric behind the address"),
-        ("/metrics#a b", "name the metric behind the address"),
-        ("/metrics#x{le}", "name the metric behind the address"),
+        ("/metrics", "write the metric after the address"),
+        ("/metrics#a b", "write the metric after the address"),
+        ("/metrics#x{le}", "write the metric after the address"),
         ("/other#x", "404 Not Found; is the path right?"),
-        ("/metrics#message_sizes_bytes", "no histogram 'message_sizes_bytes' there (did you mean message_size_bytes?)"),
-        ('/metrics#message_size_bytes{topic="c"}', "no histogram 'message_size_bytes' with topic=\"c\" there"),
-        ("/metrics#latency_seconds", "its last bound is 10: this is no histogram of message sizes in bytes"),
-        ("/metrics#falling", 'le="1000" counts 2, the bound below 3: counts of a histogram are cumulative'),
+        ("/metrics#message_sizes_bytes", "there is no histogram 'message_sizes_bytes' (did you mean message_size_bytes?)"),
+        ('/metrics#message_size_bytes{topic="c"}', "there is no histogram 'message_size_bytes' with topic=\"c\""),
+        ("/metrics#latency_seconds", "its last bound is 10: this is not a histogram of message sizes in bytes"),
+        ("/metrics#falling", 'le="1000" counts 2, the bound below 3: the counts are not cumulative'),
         ("/metrics#odd", "nan is not a number"),
         ("/metrics#odder", "'much' is not a number"),
-        ("/cut#message_size_bytes", "what is there is not in OpenMetrics: Missing # EOF at end; is the path right?"),
-        ("/page#x", "what is there is not in the Prometheus text format: "),
+        ("/cut#message_size_bytes", "the answer is not in OpenMetrics: Missing # EOF at end; is the path right?"),
+        ("/page#x", "the answer is not in the Prometheus text format: "),
         ("/metrics#mixed", "the 2 series of 'mixed' have different bounds: choose one by its labels"),
         ("/metrics#idle", "no size with a weight above 0"),
     ],
@@ -356,7 +356,7 @@ def test_sizes_too_small_to_be_sent(csv: str, expected: dict[str, int], tmp_path
 @given(weights=st.lists(st.fractions(min_value=Fraction(1, 10**12), max_value=10**6), min_size=1, max_size=50))
 def test_weights_are_whole(weights: list[Fraction]) -> None:
     """In proportion, to a billionth of the total where they cannot be exact; none is lost."""
-    found, total = sizes.whole(weights), sum(weights)
+    found, total = sizes.integer_weights(weights), sum(weights)
     assert min(found) >= 1
     for weight, given_weight in zip(found, weights, strict=True):
         assert weight / sum(found) == pytest.approx(float(given_weight / total), abs=1e-7)
@@ -364,4 +364,4 @@ def test_weights_are_whole(weights: list[Fraction]) -> None:
 
 def test_shares_of_two_digits_stay_exact() -> None:
     """As people write them."""
-    assert sizes.whole([Fraction("0.25"), Fraction("0.5"), Fraction("99.25")]) == [1, 2, 397]
+    assert sizes.integer_weights([Fraction("0.25"), Fraction("0.5"), Fraction("99.25")]) == [1, 2, 397]

@@ -173,7 +173,7 @@ WRONG = [
     ),
     (
         "{duration: 1s, messageSizeDistribution: {100-200: 1, 150-300: 1}}",
-        "4:63: size range '150-300' overlaps '100-200' (ranges may meet, not overlap: the high end is outside)",
+        "4:63: size range '150-300' overlaps '100-200' (write ranges that meet but do not overlap: the high end is excluded)",
     ),
     ("{duration: 1s, rates: 5}", "4:25: unknown key 'rates' (did you mean rate?)"),
 ]
