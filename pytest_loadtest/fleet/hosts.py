@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.host_process import connect_command, host_command, host_facts
+from pytest_loadtest.plan.hosts import HostShare
+from pytest_loadtest.plan.scaling import Machine
 from pytest_loadtest.profile.hosts import HostEntry, read_hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 PROBE_TIMEOUT: Final = 30
@@ -74,6 +76,23 @@ class HostFacts:
     memory: int
     files: int
     ports: int
+
+
+def host_shares(entries: Sequence[HostEntry], facts: Mapping[str, HostFacts], local: int) -> tuple[HostShare, ...]:
+    """Return the hosts with their parts of the workers. :param facts: by name of the host. :param local: number of workers on this host."""
+    of = local + sum(entry.workers for entry in entries)
+    shares = [
+        HostShare(name=entry.name, workers=entry.workers, of=of, machine=_machine(facts[entry.name]), bandwidth=entry.bits_per_second)
+        for entry in entries
+    ]
+    here = HostFacts(**host_facts())
+    return (*([HostShare(name="controller", workers=local, of=of, machine=_machine(here))] if local else []), *shares)
+
+
+def _machine(facts: HostFacts) -> Machine:
+    unlimited = 1 << 30
+    files = unlimited if facts.files < 0 else facts.files  # RLIM_INFINITY is -1
+    return Machine(cores=facts.cores, memory=facts.memory, files=files, ports=facts.ports)
 
 
 def probe_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts]:

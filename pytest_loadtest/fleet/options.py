@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,11 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.values.addresses import check_address
 from pytest_loadtest.values.quantities import parse_duration
 
+if TYPE_CHECKING:
+    from pytest_loadtest.plan.hosts import HostShare
+
+HOSTS: pytest.StashKey[tuple[HostShare, ...]] = pytest.StashKey()
+"""The hosts of ``--load-hosts``, and this one if it has workers too."""
 NO_BASELINE = "none"  # ``--load-baseline none`` overrides the ini key
 
 
@@ -126,6 +132,7 @@ class Options:
     baseline_force: bool = False
     history: Path | None = None
     metrics: tuple[str, int] | None = None
+    hosts: tuple[HostShare, ...] = ()
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
@@ -143,5 +150,5 @@ class Options:
             baseline_source="load_baseline (ini)" if option.load_baseline is None else "--load-baseline",
             baseline_force=option.load_baseline_force,
             history=_history(option.load_history or config.getini("load_history"), config.rootpath),
-            metrics=parse_listen_address(option.load_metrics),
+            hosts=config.stash.get(HOSTS, ()), metrics=parse_listen_address(option.load_metrics),
         )  # fmt: skip

@@ -24,6 +24,7 @@ from pytest_loadtest.errors import GeneratorLimited
 from pytest_loadtest.fleet.targets import check_broker, check_security, uses_this_machine
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
+from pytest_loadtest.plan.hosts import host_overload_reasons, joint_machine
 from pytest_loadtest.plan.plan import make_plan, overload_reasons, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost
 from pytest_loadtest.report.plan import plan_table
@@ -50,8 +51,9 @@ def _plan(request: Request, part: Part, workers: int, options: Options) -> Plan:
     check_security(request, profile, options)
     check_broker(request, profile, options)
     return make_plan(
-        profile, profile_pool(profile, part.payload_file), workers=workers, cost=profile_cost(profile, costs()), machine=machine(),
-        broker_here=uses_this_machine(request, profile, options), scale=options.scale, duration_cap=options.duration,
+        profile, profile_pool(profile, part.payload_file), workers=workers, cost=profile_cost(profile, costs()),
+        machine=joint_machine(options.hosts) if options.hosts else machine(),
+        broker_here=uses_this_machine(request, profile, options) and not options.hosts, scale=options.scale, duration_cap=options.duration,
     )  # fmt: skip
 
 
@@ -59,9 +61,9 @@ def check_capacity(request: Request, plans: Sequence[Plan], options: Options) ->
     """Check this machine. :raises GeneratorLimited: it cannot carry the plans together, and ``--load-force`` is not given."""
     reasons = _reasons(plans, options)
     if reasons and not options.force:
-        text = "\n".join(f"  {reason}" for reason in reasons)
+        text, carrier = "\n".join(f"  {reason}" for reason in reasons), "the hosts" if options.hosts else "this machine"
         raise GeneratorLimited(
-            f"load run of profile {request.profile.name}: generator-limited before any load: this machine cannot carry the plan\n"
+            f"load run of profile {request.profile.name}: generator-limited before any load: {carrier} cannot carry the plan\n"
             f"{text}\n"
             "  use --load-scale auto (--load-plan shows the whole plan), more workers or machines, or --load-force to try it anyway"
         )
@@ -70,7 +72,7 @@ def check_capacity(request: Request, plans: Sequence[Plan], options: Options) ->
 def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
     """Return the plan of one test as lines, workload by workload. :raises UsageError: it cannot be planned."""
     plans = make_plans(request, workers, options)
-    lines = [line for plan in plans for line in plan_table(plan, planned_facts(plan.profile), machine())]
+    lines = [line for plan in plans for line in plan_table(plan, planned_facts(plan.profile), machine(), options.hosts)]
     return lines + [f"{'BEYOND':<12} {reason}" for reason in _reasons(plans, options)]
 
 
@@ -80,7 +82,10 @@ def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:
     existing = next(folder for folder in (options.results, *options.results.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
     room = f"samples and results need {format_size(needed)} below {options.results}, {format_size(free)} are free"
-    return (*overload_reasons(plans, machine()), *([f"{room} (load_results in pytest.ini)"] if needed > free else []))
+    beyond = overload_reasons(plans, machine())
+    if options.hosts:
+        beyond = tuple(host_overload_reasons([plan.needs for plan in plans], options.hosts))
+    return (*beyond, *([f"{room} (load_results in pytest.ini)"] if needed > free else []))
 
 
 _UNLIMITED = 1 << 30

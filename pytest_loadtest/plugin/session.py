@@ -225,13 +225,14 @@ def add_hosts(config: pytest.Config) -> None:
 
     :raises pytest.UsageError: the hosts cannot be read or reached, or xdist is disabled.
     """
-    from pytest_loadtest.fleet.hosts import host_commands, hosts_of, probe_hosts, worker_specs
+    from pytest_loadtest.fleet.hosts import host_commands, host_shares, hosts_of, probe_hosts, worker_specs
+    from pytest_loadtest.fleet.options import HOSTS
 
     if not config.pluginmanager.hasplugin("xdist"):
         raise pytest.UsageError("--load-hosts: workers on other hosts are workers of pytest-xdist, which is disabled here")
     try:
         hosts = hosts_of(config.option.load_hosts or config.getini("load_hosts"), config.invocation_params.dir)
-        probe_hosts(hosts)
+        facts = probe_hosts(hosts)
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     local = config.option.numprocesses or 0
@@ -240,6 +241,7 @@ def add_hosts(config: pytest.Config) -> None:
     config.option.numprocesses, config.option.tx = None, worker_specs(hosts, int(local))
     config.option.dist = "load" if config.option.dist == "no" else config.option.dist
     config.stash[_HOSTS] = host_commands(hosts)
+    config.stash[HOSTS] = host_shares(hosts, facts, int(local))
     if config.option.maxworkerrestart is None:  # a worker whose host is gone cannot be started again, and xdist would crash on it
         config.option.maxworkerrestart = "0"
 

@@ -14,6 +14,8 @@ from pytest_loadtest.profile.explain import did_you_mean, explain_error, keys
 from pytest_loadtest.profile.fields import Section, invalid_field
 from pytest_loadtest.profile.text import Document, read_yaml
 
+_BITS = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)bit/s")
+_FACTORS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 """Text that every shell passes on as it is. ``ssh`` hands its arguments to a shell of the remote host, ``kubectl exec`` hands them to the
 process: only text that no shell changes reaches both alike."""
@@ -32,6 +34,25 @@ def _words(text: str) -> str:
         raise invalid_field(f"{text!r} cannot be split into words: {error}", "close the quote") from None
     if not words:
         raise invalid_field("the command is empty", "write the command that runs a program on the host, for example ssh build1")
+    return text
+
+
+def parse_bits(text: str) -> float:
+    """Parse a rate in bit/s.
+
+    :raises ValueError: it is none.
+    """
+    match = _BITS.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a bandwidth")
+    return float(match[1]) * _FACTORS[match[2]]
+
+
+def _bits(text: str) -> str:
+    try:
+        parse_bits(text)
+    except ValueError as error:
+        raise invalid_field(str(error), "write a number and a unit: 10Gbit/s, 500Mbit/s") from None
     return text
 
 
@@ -54,6 +75,13 @@ class HostEntry(Section):
     """Python of the host, with this package and the project's own requirements."""
     directory: Annotated[str, AfterValidator(_plain)] | None = None
     """Directory of the host with the same test files; the command's own directory unless given."""
+    bandwidth: Annotated[str, AfterValidator(_bits)] | None = None
+    """Bandwidth of the host's network in each direction: ``10Gbit/s``. The plan is checked against it; unknown unless given."""
+
+    @property
+    def bits_per_second(self) -> float | None:
+        """The bandwidth as a number; None if unknown."""
+        return None if self.bandwidth is None else parse_bits(self.bandwidth)
 
 
 def read_hosts(text: str, source: str) -> tuple[HostEntry, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.kinds.registry import load_reference
 from pytest_loadtest.plan.connecting import connect_duration
+from pytest_loadtest.plan.hosts import HostNeeds, format_bits, hosts_needed
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.values.quantities import MILLISECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import scale_word
@@ -15,7 +17,10 @@ from pytest_loadtest.verdict.objectives import explicit
 from pytest_loadtest.verdict.observations import DELIVERIES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_loadtest.drivers.base import DriverFacts
+    from pytest_loadtest.plan.hosts import HostShare
     from pytest_loadtest.plan.needs import Needs
     from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.plan.scaling import Machine
@@ -25,8 +30,8 @@ _SHOWN_WORKERS = 16
 _MANY = 1000  # connections: below, none of what they need is near its limit
 
 
-def plan_table(plan: Plan, driver: DriverFacts, machine: Machine) -> list[str]:
-    """One line a fact."""
+def plan_table(plan: Plan, driver: DriverFacts, machine: Machine, hosts: Sequence[HostShare] = ()) -> list[str]:
+    """Return a plan as lines, one for each fact. :param hosts: the hosts that carry it; empty for this machine alone."""
     rows = [
         ("profile", plan.profile.name),
         *_messages(plan),
@@ -37,7 +42,7 @@ def plan_table(plan: Plan, driver: DriverFacts, machine: Machine) -> list[str]:
         ("driver", f"{driver.client} {driver.version}"),
         *_choice(plan),
         *((f"  {key}", f"not applied: {why}") for key, why in {**plan.profile.not_applied, **driver.not_applied}.items()),
-        *_needs(plan, machine),
+        *(_host_needs(plan, hosts) if hosts else _needs(plan, machine)),
     ]
     if plan.scale is not None:
         changes = "; ".join(f"{name} {change}" for name, change in plan.scale.changes.items())
@@ -165,6 +170,25 @@ def _needs(plan: Plan, machine: Machine) -> list[tuple[str, str]]:
         ("", f"busiest worker {needs.busiest_worker:,.2f} of the one core it can use"),
         ("samples", f"{format_size(needs.disk)} on disk"),
     ]
+
+
+def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]:
+    """The needs of each host, of what it has."""
+    rows = [("connections", _integer(plan.needs.connections.total)), *_pace(plan)]
+    for at, host in enumerate(hosts):
+        need, machine = HostNeeds.of([plan.needs], host.share), host.machine
+        bandwidth = "" if host.bandwidth is None else f" of {format_bits(host.bandwidth)}"
+        parts = (
+            f"{host.name}: {host.workers} of {host.of} workers", f"{need.cores:,.1f} of {machine.cores:g} cores",
+            f"{format_size(need.memory)} of {format_size(machine.memory)}", f"{format_bits(need.bits_per_second)}{bandwidth}",
+            f"{_integer(need.connections)} of {_integer(machine.ports)} ports",
+        )  # fmt: skip
+        rows.append(("hosts" if not at else "", ", ".join(parts)))
+    written = plan.unscaled or plan.needs
+    smallest = min(hosts, key=lambda host: (host.machine.cores, host.bandwidth or math.inf))
+    as_written = "as written it needs" if plan.unscaled else "it needs"
+    rows.append(("", f"{as_written} {_integer(hosts_needed([written], smallest))} hosts like {smallest.name}, by calibrated cost"))
+    return [*rows, ("samples", f"{format_size(plan.needs.disk)} on disk, on the controller's host")]
 
 
 def _chunks(needs: Needs) -> list[tuple[str, str]]:

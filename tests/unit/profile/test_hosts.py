@@ -10,7 +10,7 @@ from pytest_loadtest.profile.hosts import read_hosts
 ISSUE = """\
 # hosts.yaml, for --load-hosts hosts.yaml
 - {name: h1, command: "ssh -F ssh_config h1", workers: 4, python: /opt/venv/bin/python, directory: /srv/loadtests}
-- {name: gen-0, command: "kubectl exec -i gen-0 --", workers: 8}
+- {name: gen-0, command: "kubectl exec -i gen-0 --", workers: 8, bandwidth: 10Gbit/s}
 """
 
 
@@ -21,6 +21,7 @@ def test_a_file_lists_hosts_with_defaults() -> None:
         "h1", "ssh -F ssh_config h1", 4, "/opt/venv/bin/python", "/srv/loadtests",
     )  # fmt: skip
     assert (gen.name, gen.workers, gen.python, gen.directory) == ("gen-0", 8, "python3", None)
+    assert (h1.bits_per_second, gen.bits_per_second) == (None, 10e9)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,10 @@ def test_a_file_lists_hosts_with_defaults() -> None:
         ('- {name: h1, command: "ssh \'h1"}', "cannot be split into words"),
         ("- {name: h1, command: ssh h1, directory: /srv/load tests}", "has characters that a shell on the host could change"),
         ("- {name: h1, command: ssh h1}\n- {name: h1, command: ssh h2}", "h.yaml:2:10: 1.name: there are several hosts with the name h1"),
+        (
+            "- {name: h1, command: ssh h1, bandwidth: 10Gb}",
+            "h.yaml:1:42: 0.bandwidth: '10Gb' is not a bandwidth (write a number and a unit",
+        ),
         ("name: h1", "the file is a list of entries, not"),
         ("", "the file is a list of entries, not empty"),
         ("[]", "the file has no hosts"),

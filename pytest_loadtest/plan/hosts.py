@@ -1,0 +1,102 @@
+"""The hosts that carry a plan together: what each of them gets, and what it cannot carry.
+
+Every worker has an equal share of the load, so a host's share is its share of the workers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_loadtest.plan.scaling import OTHER_FILES, Machine
+from pytest_loadtest.values.quantities import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_loadtest.plan.needs import Needs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostShare:
+    """A host, with its part of the workers.
+
+    :param workers: on this host. :param of: on all hosts. :param bandwidth: of its network in each direction, bit/s; None if unknown.
+    """
+
+    name: str
+    workers: int
+    of: int
+    machine: Machine
+    bandwidth: float | None = None
+
+    @property
+    def share(self) -> float:
+        """The share of the load."""
+        return self.workers / self.of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostNeeds:
+    """The needs of a host: cores, bytes of memory, connections, open files of its busiest worker, and bit/s in the busier direction."""
+
+    cores: float
+    memory: float
+    connections: int
+    files: int
+    bits_per_second: float
+
+    @classmethod
+    def of(cls, needs: Sequence[Needs], share: float) -> HostNeeds:
+        """Compute the needs of a share of workloads that run together."""
+        out, delivered = (sum(getattr(one, name) for one in needs) for name in ("bytes_per_second", "delivered"))
+        return cls(
+            cores=sum(one.cores for one in needs) * share, memory=sum(one.memory for one in needs) * share,
+            connections=math.ceil(sum(one.connections.total for one in needs) * share),
+            files=sum(one.connections.busiest for one in needs) + OTHER_FILES, bits_per_second=max(out, delivered) * share * 8,
+        )  # fmt: skip
+
+
+def joint_machine(hosts: Sequence[HostShare]) -> Machine:
+    """Return the machine that all hosts are together: what they carry before the tightest of them is full."""
+    return Machine(
+        cores=min(host.machine.cores / host.share for host in hosts),
+        memory=int(min(host.machine.memory / host.share for host in hosts)),
+        files=min(host.machine.files for host in hosts),
+        ports=int(min(host.machine.ports / host.share for host in hosts)),
+    )
+
+
+def host_overload_reasons(needs: Sequence[Needs], hosts: Sequence[HostShare]) -> Iterator[str]:
+    """Yield the reasons why hosts cannot carry their shares of workloads that run together."""
+    for host in hosts:
+        need, machine = HostNeeds.of(needs, host.share), host.machine
+        share = f"host {host.name}, with {host.workers} of {host.of} workers,"
+        if need.cores > machine.cores:
+            yield f"{share} needs about {need.cores:,.1f} cores and has {machine.cores:g}"
+        if need.memory > machine.memory:
+            yield f"{share} needs {format_size(need.memory)} for full windows and queues and has {format_size(machine.memory)}"
+        if need.connections > machine.ports:
+            yield f"{share} needs {need.connections:,} ports for its connections and has {machine.ports:,} (net.ipv4.ip_local_port_range)"
+        if need.files > machine.files:
+            yield f"{share} needs {need.files:,} open files in a worker and may have {machine.files:,} (ulimit -Hn)"
+        if host.bandwidth is not None and need.bits_per_second > host.bandwidth:
+            yield f"{share} needs {format_bits(need.bits_per_second)} and has {format_bits(host.bandwidth)} (bandwidth)"
+
+
+def hosts_needed(needs: Sequence[Needs], host: HostShare) -> int:
+    """Return the number of hosts like this one that would carry workloads that run together."""
+    whole, machine = HostNeeds.of(needs, 1.0), host.machine
+    ratios = [whole.cores / machine.cores, whole.memory / machine.memory, whole.connections / machine.ports]
+    if host.bandwidth is not None:
+        ratios.append(whole.bits_per_second / host.bandwidth)
+    return max(math.ceil(max(ratios)), 1)
+
+
+def format_bits(rate: float) -> str:
+    """Write a rate in bit/s with its unit: ``9.6 Gbit/s``."""
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if rate >= scale:
+            return f"{rate / scale:.3g} {unit}bit/s"
+    return f"{rate:.3g} bit/s"
