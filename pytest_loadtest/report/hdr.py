@@ -1,6 +1,6 @@
-"""Latency histograms as HdrHistogram has them: encoded, for documents, and as a log (``.hlog``, format 1.3) that the usual viewers open.
+"""Latency histograms in HdrHistogram's formats: encoded, for documents, and as a log (``.hlog``, format 1.3) that the usual viewers open.
 
-The lines are written here, because the library's own log writer leaves out tags; it encodes the histograms.
+The library encodes the histograms; the lines of the log are written here, because the library's log writer leaves out tags.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 DIGITS, COARSE_DIGITS = 3, 2
 MILLISECOND = 1e6
-"""The unit of the line's maximum; the histograms are in ns."""
+"""The unit of the maximum in a line of the log, ns; the histograms are in ns."""
 
 
 def write_log(path: Path, measurements: Measurements, started: float) -> None:
-    """One interval for each latency that was measured, tagged by its label (``end-to-end``, ``send-delay``), as long as the measured phase.
+    """Write one interval, as long as the measured phase, for each measured latency, tagged by its label (``end-to-end``, ``send-delay``).
 
     :param started: wall clock at the start of the measured phase, seconds since the epoch.
     """
@@ -43,7 +43,7 @@ def write_log(path: Path, measurements: Measurements, started: float) -> None:
 
 
 def log_lines(measurements: Measurements, started: float) -> Iterator[str]:
-    """The lines of the log. A latency that can be below zero has none: HdrHistogram cannot hold it."""
+    """Yield the lines of the log. A latency that can be below zero has no line: HdrHistogram cannot represent it."""
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
     yield "#[Histogram log format version 1.3]"
     yield f"#[StartTime: {started:.3f} (seconds since epoch), {date}]"
@@ -56,18 +56,18 @@ def log_lines(measurements: Measurements, started: float) -> Iterator[str]:
 
 
 def encode_histogram(histogram: Histogram) -> str:
-    """The library's compressed V2 form, in base64; bucket for bucket the same counts."""
+    """Return the library's compressed V2 form in base64; each bucket has the same count."""
     counts = dict(zip(histogram.index.tolist(), histogram.count.tolist(), strict=True))
     return _encoded(counts, SUB_BITS, DIGITS, histogram.maximum)
 
 
 def encode_coarse_counts(counts: Mapping[int, int]) -> str:
-    """The same of buckets of seven bits, which are those of a histogram with two significant digits. :param counts: by bucket."""
+    """Encode counts of buckets with seven bits: those of a histogram with two significant digits. :param counts: by bucket."""
     return _encoded(counts, SERIES_BITS, COARSE_DIGITS, bucket_bounds(max(counts), SERIES_BITS)[0])
 
 
 def _encoded(counts: Mapping[int, int], bits: int, digits: int, maximum: int) -> str:
-    """:param counts: by bucket of so many bits. :param digits: the library's word for the same. :param maximum: of the values, ns."""
+    """Encode counts by bucket. :param digits: significant digits, the library's measure of ``bits``. :param maximum: of the values, ns."""
     encoder = HdrHistogram(1, max(2 * maximum, 2), digits)
     for index, count in counts.items():
         if not encoder.record_value(bucket_bounds(index, bits)[0], count):
@@ -76,22 +76,23 @@ def _encoded(counts: Mapping[int, int], bits: int, digits: int, maximum: int) ->
 
 
 def decode_histogram(text: str) -> list[tuple[int, int]]:
-    """Return index and count of each bucket that has values, ascending, of a text that an encoder of this module made."""
+    """Return index and count of each bucket that has values, ascending. :param text: from an encoder of this module."""
     counts = np.asarray(HdrHistogram.decode(text).counts)
     index = np.flatnonzero(counts)
     return list(zip(index.tolist(), counts[index].tolist(), strict=True))
 
 
-# Latencies as buckets and counts, as results hold them, and the values of their ranks.
+# Distributions of latencies: the buckets and counts of the results, and the values at their ranks.
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """:param counts: by HDR bucket, ascending; none is 0. :param bits: significant bits of a bucket.
+    """Counts of latencies by bucket.
 
+    :param counts: by HDR bucket, ascending; none is 0. :param bits: significant bits of a bucket.
     :param minimum, maximum: ns; exact where they are known, otherwise the ends of the outermost buckets.
-    :param never_came: how many more were due.
-    :param before: how many more came with a value below zero, as delayed messages before they were due.
+    :param never_came: number of further messages that were due.
+    :param before: number of further values below zero, of delayed messages that came before they were due.
     """
 
     counts: Mapping[int, int]
@@ -111,11 +112,11 @@ class Distribution:
 
     @property
     def samples(self) -> int:
-        """How many values."""
+        """The number of values, including those below zero."""
         return self.before + self._cumulative[-1]
 
     def percentile(self, p: float) -> float:
-        """Nearest rank over all that was due, ns, the middle of its bucket; inf among what never came, -inf among those before."""
+        """Return the nearest rank over all due messages, the middle of its bucket, ns; inf if it never came, -inf if it is below zero."""
         at = rank(p, self.samples + self.never_came)
         if not self.before < at <= self.samples:
             return math.inf if at > self.samples else -math.inf
@@ -123,7 +124,7 @@ class Distribution:
         return min(max(low + width // 2, self.minimum), self.maximum)
 
     def proves(self, p: float) -> bool:
-        """Whether enough was due to tell this percentile: ten values lie beyond it."""
+        """Return True if enough messages were due for this percentile: at least ten values lie beyond it."""
         return p < 100 and (self.samples + self.never_came) * (1 - p / 100) >= TAIL - 1e-6
 
 
@@ -139,7 +140,7 @@ def latency_distribution(latency: LatencySection | None) -> Distribution | None:
 
 
 def counts_distribution(counts: Mapping[int, int], maximum: int | None = None, bits: int = SERIES_BITS) -> Distribution | None:
-    """Of buckets, ascending; None where there are none. :param maximum: ns, where it is known better than by the last bucket."""
+    """Return the distribution of ascending buckets; None if there are none. :param maximum: ns, if it is known more exactly."""
     if not counts:
         return None
     (low, _), (last, width) = (bucket_bounds(index, bits) for index in (min(counts), max(counts)))
@@ -148,15 +149,15 @@ def counts_distribution(counts: Mapping[int, int], maximum: int | None = None, b
 
 
 def decode_counts(text: str | None) -> dict[int, int]:
-    """Counts by bucket; empty where there is no histogram."""
+    """Return counts by bucket; empty if there is no histogram."""
     return {} if text is None else dict(decode_histogram(text))
 
 
 def percentile_at(x: float) -> float:
-    """The percentile that stands at ``x`` = 1/(1 − q) of a percentile axis: 100 → 99."""
+    """Return the percentile at position ``x`` = 1/(1 − q) of a percentile axis: 100 → 99."""
     return 100 * (1 - 1 / x)
 
 
 def percentile_position(p: float) -> float:
-    """Where a percentile stands: 99 → 100."""
+    """Return the position of a percentile on that axis: 99 → 100."""
     return math.inf if p >= 100 else 1 / (1 - p / 100)

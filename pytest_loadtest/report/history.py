@@ -70,8 +70,8 @@ def history_line(document: RunDocument) -> Line:
 
 
 def append_history(path: Path, lines: list[Line]) -> None:
-    """Add lines in one write. :raises OSError: the file cannot be written, or not all of it."""
-    text = "".join(json.dumps(one, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n" for one in lines)
+    """Append lines in one write. :raises OSError: the file cannot be written, or not all of it."""
+    text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n" for line in lines)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         data = text.encode()
@@ -82,24 +82,24 @@ def append_history(path: Path, lines: list[Line]) -> None:
 
 
 def read_history(path: Path) -> tuple[list[Line], int]:
-    """The lines of a file in its order, and how many of it are none.
+    """Return the lines of a file in their order, and the number of those that are invalid or of another version.
 
-    :raises UsageError: it cannot be read.
+    :raises UsageError: the file cannot be read.
     """
     try:
         texts = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    found = [_line(text) for text in texts if text.strip()]
-    return [one for one in found if one is not None], found.count(None)
+    lines = [_line(text) for text in texts if text.strip()]
+    return [line for line in lines if line is not None], lines.count(None)
 
 
 def _line(text: str) -> Line | None:
     try:
-        found = json.loads(text)
+        line = json.loads(text)
     except ValueError:
         return None
-    return found if isinstance(found, dict) and found.get("version") == VERSION and "test" in found else None
+    return line if isinstance(line, dict) and line.get("version") == VERSION and "test" in line else None
 
 
 def _cpu_per_message(document: RunDocument) -> dict[str, float | None] | None:
@@ -114,24 +114,24 @@ def _cpu_per_message(document: RunDocument) -> dict[str, float | None] | None:
     }
 
 
-# A history as one series for each figure of each test: for the terminal, for ``--json``, and for whoever draws it.
+# The trend: one series for each figure of each test, for the terminal, for ``--json`` and for charts.
 
 MOST = 60
-"""Runs in a row of the table: the newest."""
+"""The largest number of runs in a row of the table: the newest."""
 _CPU = {"broker": "brokerCpuPerMessage", "generator": "generatorCpuPerMessage"}
 _CHANGES = {"profileKey": "the profile", "scale": "scale", "broker": "the broker", "package": "pytest-loadtest"}
 
 
 def build_trend(lines: Iterable[Line]) -> list[dict[str, Any]]:
-    """Of each test, profile and workload, by the time of its newest run: its runs, and a row of values for each figure.
+    """Return an entry for each test, profile and workload, newest first: its runs, and a row of values for each figure.
 
-    ``changed``: the runs (by number, from 0) that cannot be compared with the one before, each with what is known to differ.
+    ``changed``: the runs (by number, from 0) that are not comparable with the one before, with the known differences.
     """
     groups: dict[tuple[str, str, str], list[Line]] = {}
     for line in lines:
         groups.setdefault((line["test"], line["profile"], line["workload"] or ""), []).append(line)
     series = [_series(sorted(runs, key=_started)) for runs in groups.values()]
-    return sorted(series, key=lambda one: str(one["started"][-1]), reverse=True)
+    return sorted(series, key=lambda test: str(test["started"][-1]), reverse=True)
 
 
 def _started(line: Line) -> str:
@@ -144,79 +144,77 @@ def _series(runs: Sequence[Line]) -> dict[str, Any]:
     objectives = [{one["name"]: one["observed"] for one in run["objectives"]} for run in runs]
     figures = [run["figures"] for run in runs]
     costs = [{_CPU[who]: cost for who, cost in (run["cpuPerMessage"] or {}).items()} for run in runs]
-    wanted = {name: (one["unit"], objectives) for name, one in bounds.items() if name != "throughput"}
+    rows = {name: (one["unit"], objectives) for name, one in bounds.items() if name != "throughput"}
     units = {name: unit for run in runs for name, unit in run["units"].items()}
     for kind in (figures, costs):
-        wanted |= {name: (units.get(name, "ns"), kind) for one in kind for name in one if name not in wanted}
+        rows |= {name: (units.get(name, "ns"), kind) for values in kind for name in values if name not in rows}
     return {
         **{key: runs[-1][key] for key in ("test", "profile", "workload")},
         "started": [run["started"] for run in runs],
         "outcomes": [run["outcome"] for run in runs],
-        "changed": [{"run": at, "what": _what(before, after)} for (_, before), (at, after) in pairwise(measured) if _unlike(before, after)],
+        "changed": [
+            {"run": at, "what": _differences(before, after)}
+            for (_, before), (at, after) in pairwise(measured)
+            if before["comparableKey"] != after["comparableKey"]
+        ],
         "rows": [
             {
                 "name": name, "unit": unit, "values": [one.get(name) for one in values],
                 "minimum": bounds[name]["minimum"] if name in bounds and name != "throughput" else None,
                 "maximum": bounds[name]["maximum"] if name in bounds and name != "throughput" else None,
             }
-            for name, (unit, values) in wanted.items()
+            for name, (unit, values) in rows.items()
         ],
     }  # fmt: skip
 
 
-def _unlike(before: Line, after: Line) -> bool:
-    return bool(before["comparableKey"] != after["comparableKey"])
-
-
-def _what(before: Line, after: Line) -> str:
-    """In words, as far as a line keeps it."""
-    found = []
-    for key, word in _CHANGES.items():
-        if before[key] != after[key]:
-            found.append(word if key == "profileKey" else f"{word} {before[key]} → {after[key]}")
-    return ", ".join(found) or "broker's settings, client, workers or machine"
+def _differences(before: Line, after: Line) -> str:
+    """Return the differences of two runs as text, as far as the lines have them."""
+    changed = [(key, word) for key, word in _CHANGES.items() if before[key] != after[key]]
+    texts = [word if key == "profileKey" else f"{word} {before[key]} → {after[key]}" for key, word in changed]
+    return ", ".join(texts) or "broker's settings, client, workers or machine"
 
 
 def trend_table(series: Sequence[dict[str, Any]], *, unicode: bool = True) -> Iterable[str]:
-    """A sparkline for each figure of each test, newest runs last; a bar stands where what decides comparability changed."""
-    for one in series:
-        yield from _of_one(one, unicode)
+    """Yield a sparkline for each figure of each test, newest runs last; a bar marks runs that are not comparable with those before."""
+    for test in series:
+        yield from _test_table(test, unicode)
 
 
-def _of_one(one: dict[str, Any], unicode: bool) -> Iterable[str]:
-    many, first = len(one["started"]), max(len(one["started"]) - MOST, 0)
+def _test_table(test: dict[str, Any], unicode: bool) -> Iterable[str]:
+    many, first = len(test["started"]), max(len(test["started"]) - MOST, 0)
     runs = f"{many} runs" if many > 1 else "1 run"
     left_out = f", the newest {MOST} shown" if first else ""
-    title = titled(one["test"], one["profile"], one["workload"])
-    yield f"{title} · {runs}, {_day(one['started'][0])} to {_day(one['started'][-1])}{left_out}"
-    breaks = [change["run"] for change in one["changed"]]
+    title = titled(test["test"], test["profile"], test["workload"])
+    yield f"{title} · {runs}, {_day(test['started'][0])} to {_day(test['started'][-1])}{left_out}"
+    breaks = [change["run"] for change in test["changed"]]
     bar = "│" if unicode else "|"
-    outcomes = [mark(outcome, unicode)[0] for outcome in one["outcomes"]]
+    outcomes = [mark(outcome, unicode)[0] for outcome in test["outcomes"]]
     cells = [
         ("", "", "newest", "lowest", "highest", "bound"),
-        ("outcome", _spark_row(outcomes, first, breaks, bar), one["outcomes"][-1], "", "", ""),
+        ("outcome", _spark_row(outcomes, first, breaks, bar), test["outcomes"][-1], "", "", ""),
     ]
-    for row in one["rows"]:
+    for row in test["rows"]:
         known = [value for value in row["values"] if value is not None]
         if known:
             blocks = spark_cells(row["values"], BLOCKS if unicode else ASCII_BLOCKS)
             ends = (format_figure(value, row["unit"]) for value in (row["values"][-1], min(known), max(known)))
             cells.append((row["name"], _spark_row(blocks, first, breaks, bar), *ends, _bound(row)))
     yield from (f"  {line}" for line in aligned(cells, "<<>>><"))
-    for change in one["changed"]:
+    for change in test["changed"]:
         if change["run"] >= first:
-            yield f"  {bar} from {one['started'][change['run']]} on: {change['what']} changed"
+            yield f"  {bar} from {test['started'][change['run']]} on: {change['what']} changed"
     yield ""
 
 
 def spark_cells(values: Sequence[float | None], blocks: str) -> list[str]:
-    """A character for each value, from 0 to the largest; a space where there is none."""
+    """Return a character for each value, from 0 to the largest; a space for missing ones."""
     top = max((value for value in values if value is not None), default=0) or 1
     return [" " if value is None else blocks[min(int(max(value, 0) / top * len(blocks)), len(blocks) - 1)] for value in values]
 
 
 def _spark_row(characters: Sequence[str], first: int, breaks: Sequence[int], bar: str) -> str:
-    return "".join((bar if at in breaks and at > first else "") + one for at, one in enumerate(characters) if at >= first)
+    return "".join((bar if at in breaks and at > first else "") + cell for at, cell in enumerate(characters) if at >= first)
 
 
 def _day(started: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The line that says how load goes while it runs: rewritten in place on a terminal, a plain line every ten seconds elsewhere."""
+"""The progress line while load runs: rewritten in place on a terminal, a plain line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TERMINAL_EVERY, _PLAIN_EVERY = 0.5, 10.0
 
 
 class LiveLine:
-    """Shows progress of one run at a time; may be called from any thread.
+    """The progress line of one run at a time; any thread may call it.
 
-    Under xdist only the controller's main loop may write: what is to be written is handed to its queue, where that is there.
+    Under xdist only the controller's main loop may write to the terminal, so lines go through its queue if there is one.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -29,12 +29,12 @@ class LiveLine:
         self._last: dict[str, tuple[Phase, float, int, int, int]] = {}  # by profile
 
     def announce(self, text: str, *, quiet: bool = False) -> None:
-        """A line of its own, for things that take a while. :param quiet: shown with ``-q`` too, as all that this line says then."""
+        """Write a separate line, for steps that take a while. :param quiet: write it with ``-q``, too, which suppresses all others."""
         if self._config.option.verbose >= (-1 if quiet else 0):
             self._hand_over(f"load: {text}", stays=True)
 
     def show(self, profile: str, phase: Phase, progress: Sequence[Progress]) -> None:
-        """The latest progress of every worker in a phase of a profile's load; nothing with ``-q``."""
+        """Show the latest progress of every worker in a phase of a profile's load; nothing with ``-q``."""
         if self._config.option.verbose < 0:
             return
         now, interval = time.monotonic(), _TERMINAL_EVERY if self._terminal else _PLAIN_EVERY
@@ -79,7 +79,7 @@ class LiveLine:
                 reporter.write_line("")
         else:
             reporter.ensure_newline()
-            if reporter._tw.width_of_current_line:  # pytest ends the line only after dots of its own, not after xdist's
+            if reporter._tw.width_of_current_line:  # pytest ends the line only after its own dots, not after those of xdist
                 reporter.write_line("")
             reporter.write_line(text)
 
@@ -87,16 +87,16 @@ class LiveLine:
 def describe(
     profile: str, progress: Sequence[Progress], before: tuple[Phase, float, int, int, int], now: tuple[Phase, float, int, int, int]
 ) -> str:
-    """One line: phase, elapsed, offered, sent and received per second, in flight, send delay.
+    """Return one line: phase, elapsed time, offered, sent and received per second, send delay, in flight.
 
-    :param before: ``(phase, monotonic s, offered, sent, received)`` when the last line was written. :param now: the same now.
+    :param before: ``(phase, monotonic s, offered, sent, received)`` at the last line. :param now: the current ones.
     """
     phase, seconds = now[0], now[1] - before[1]
     offered, sent, received = ((b - a) / seconds for a, b in zip(before[2:], now[2:], strict=True))
     elapsed = max(p.elapsed for p in progress)
     name = phase.name if any(p.sending for p in progress) or elapsed < phase.duration else f"{phase.name}: drain"
     delays = [p.send_delay_p99 for p in progress if p.send_delay_p99 is not None]
-    # the most telling first: a narrow terminal cuts the line
+    # the most important numbers come first, because a narrow terminal cuts the line
     rates = " ".join(
         f"{word} {format_rate(rate).removesuffix(' msg/s')}"
         for word, rate in (("offered", offered), ("sent", sent), ("received", received))

@@ -77,7 +77,7 @@ class DelayedIndexSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpeningSection:
-    """How connections came up before load."""
+    """Opening of connections before load."""
 
     alone: bool
     """the run has connections and no messages"""
@@ -244,7 +244,7 @@ class LostRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementsSection:
-    """What was observed."""
+    """Everything that was measured in a run or a stage."""
 
     duration: Count
     """ns, measured phase as planned"""

@@ -1,4 +1,4 @@
-"""A plan for people: what will be sent by whom, and what that needs."""
+"""The plan as a table: the load, its distribution over workers, and the resources that it needs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.verdict.peak import Spec
 
 _SHOWN_WORKERS = 16
-_MANY = 1000  # connections: below, none of what they need is near its limit
+_MANY = 1000  # connections: the needs of fewer ones are far below every limit
 
 
 def plan_table(plan: Plan, driver: DriverFacts, machine: Machine, hosts: Sequence[HostShare] = ()) -> list[str]:
@@ -54,7 +54,7 @@ def plan_table(plan: Plan, driver: DriverFacts, machine: Machine, hosts: Sequenc
 
 
 def _choice(plan: Plan) -> list[tuple[str, str]]:
-    """Which client and why, where there could be another."""
+    """Return the client and the reason for it, if there is a choice."""
     client, why = choose_client(plan.profile)
     return [("client", f"{client}: {why}")] if why else []
 
@@ -71,7 +71,7 @@ def _messages(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _skew(turns: list[int], topics: int) -> str:
-    """:param turns: of each stream; those of a topic are so many topics apart."""
+    """:param turns: of each stream; the streams of a topic are ``topics`` apart."""
     shares = [sum(turns[topic::topics]) / sum(turns) for topic in range(topics)]
     return f"the busiest topic has {max(shares):.1%} of the messages, the quietest {min(shares):.1%}".replace("%", " %")
 
@@ -95,14 +95,14 @@ def _phases(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _abort(plan: Plan) -> list[tuple[str, str]]:
-    """What ends the run early."""
+    """Return the conditions that end the run early."""
     abort = plan.profile.abort
     lines = [] if abort is None else abort.lines()
     return [("" if at else "aborts at", line) for at, line in enumerate(lines)]
 
 
 def _delays(plan: Plan) -> list[tuple[str, str]]:
-    """What delayed messages take of the broker's memory."""
+    """Return the times of delayed messages, and the memory that they need at the broker."""
     profile, delays = plan.profile, plan.profile.delays
     if delays is None:
         return []
@@ -125,13 +125,13 @@ def _search(spec: Spec) -> list[tuple[str, str]]:
 
 
 def _implicit(plan: Plan) -> list[tuple[str, str]]:
-    """What must hold where the profile does not say it."""
+    """Return the implicit objectives if the profile has none."""
     objectives = plan.profile.objectives
     if explicit(objectives):
         return []
-    deaf = () if not plan.profile.producer_only else DELIVERIES if plan.profile.publish_acks else (*DELIVERIES, SILENT)
-    applied = (one for one in objectives if one.metric not in deaf)
-    named = ", ".join(f"{one.name} {write_bounds(one)}" for one in applied)
+    unmeasured = () if not plan.profile.producer_only else DELIVERIES if plan.profile.publish_acks else (*DELIVERIES, SILENT)
+    applied = (objective for objective in objectives if objective.metric not in unmeasured)
+    named = ", ".join(f"{objective.name} {write_bounds(objective)}" for objective in applied)
     return [("", f"no objectives in the profile: the implicit ones must hold, {named}")]
 
 
@@ -173,7 +173,7 @@ def _needs(plan: Plan, machine: Machine) -> list[tuple[str, str]]:
 
 
 def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]:
-    """The needs of each host, of what it has."""
+    """Return the needs of each host, next to its resources."""
     rows = [("connections", _integer(plan.needs.connections.total)), *_pace(plan)]
     for at, host in enumerate(hosts):
         need, machine = HostNeeds.of([plan.needs], host.share), host.machine
@@ -192,31 +192,31 @@ def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]
 
 
 def _chunks(needs: Needs) -> list[tuple[str, str]]:
-    """Of the memory, that of messages in chunks."""
-    found = needs.chunks
-    if found is None:
+    """Return the memory for messages in chunks."""
+    chunks = needs.chunks
+    if chunks is None:
         return []
-    largest = format_size(found.largest)
+    largest = format_size(chunks.largest)
     return [
-        ("chunks", f"{found.chunks} of a message of {largest}; {found.producers} producers cut one each, {format_size(found.sending)}"),
-        ("", f"{found.incomplete} such messages may be incomplete at the consumers, {format_size(found.receiving)}"),
+        ("chunks", f"{chunks.chunks} of a message of {largest}; {chunks.producers} producers cut one each, {format_size(chunks.sending)}"),
+        ("", f"{chunks.incomplete} such messages may be incomplete at the consumers, {format_size(chunks.receiving)}"),
     ]
 
 
 def _pace(plan: Plan) -> list[tuple[str, str]]:
-    """How long connecting takes, where it is paced."""
+    """Return the duration of connecting, if it is paced."""
     if plan.profile.connect_rate is None:
         return []
     return [("", f"{plan.profile.connect_rate:g} a second, so connecting takes {format_duration(connect_duration(plan))}")]
 
 
 def _room(plan: Plan, machine: Machine) -> str:
-    """What the connections need, where there are many."""
-    found = plan.needs.connections
-    if found.total < _MANY:
+    """Return the addresses and open files that many connections need."""
+    needs = plan.needs.connections
+    if needs.total < _MANY:
         return ""
-    files = f"{_integer(found.files)} open files of a worker, {_integer(found.broker_files)} of the broker"
-    return f" from {_addresses(found.addresses)}; {files}; a process here may have {_integer(machine.files)}"
+    files = f"{_integer(needs.files)} open files of a worker, {_integer(needs.broker_files)} of the broker"
+    return f" from {_addresses(needs.addresses)}; {files}; a process here may have {_integer(machine.files)}"
 
 
 def _addresses(count: int) -> str:
@@ -224,11 +224,11 @@ def _addresses(count: int) -> str:
 
 
 def _unscaled(needs: Needs) -> str:
-    """What the run as it is written needs, in one line."""
-    found = needs.connections
+    """Return the needs of the run without scaling, in one line."""
+    connections = needs.connections
     return ", ".join((
-        f"as written: {_integer(found.total)} connections from {_addresses(found.addresses)}",
-        f"{_integer(found.broker_files)} open files of the broker", format_size(needs.memory), f"{needs.cores:,.1f} cores",
+        f"as written: {_integer(connections.total)} connections from {_addresses(connections.addresses)}",
+        f"{_integer(connections.broker_files)} open files of the broker", format_size(needs.memory), f"{needs.cores:,.1f} cores",
         f"{_decimal(needs.delivered * 8)}bit/s out of the broker", f"{_integer(needs.workers)} workers",
     ))  # fmt: skip
 

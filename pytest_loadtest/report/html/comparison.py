@@ -77,82 +77,73 @@ def _curves(run: str, document: RunDocument, baseline: BaselineSection) -> Itera
     yield absent("curves of both runs") if chart is None else ChartFigure(f"{run}-baseline", chart)
 
 
-# How the figures of the page's tests went from run to run, out of a history file.
+# The trend of the page's tests in a history file.
 
 MOST: Final = 300
-"""Runs of a test that are shown: the newest."""
+"""The largest number of runs of a test that are shown: the newest."""
 RUNS: Final = Axis("run, the newest last", "count")
 AXES: Final = {"ns": Axis("observed", "ns"), "ratio": Axis("observed", "share"), "msg/s": Axis("observed", "msg/s")}
 
 
 def trend_chapters(series: Sequence[dict[str, Any]]) -> list[Chapter]:
-    """None, or the one about them. :param series: of each test, as :func:`pytest_loadtest.report.history.build_trend` makes them."""
-    blocks = [block for number, one in enumerate(series, 1) for block in _blocks(f"trend-{number}", _newest(one))]
+    """Return the chapter on the trend, if there is one. :param series: from :func:`pytest_loadtest.report.history.build_trend`."""
+    blocks = [block for number, test in enumerate(series, 1) for block in _trend_blocks(f"trend-{number}", _newest(test))]
     return [Chapter("trend", "From run to run", blocks)] if blocks else []
 
 
-def _newest(one: dict[str, Any]) -> dict[str, Any]:
-    """Of a long history the end."""
-    left = max(len(one["started"]) - MOST, 0)
-    return one | {
-        "started": one["started"][left:],
-        "outcomes": one["outcomes"][left:],
-        "changed": [change | {"run": change["run"] - left} for change in one["changed"] if change["run"] >= left],
-        "rows": [row | {"values": row["values"][left:]} for row in one["rows"]],
+def _newest(test: dict[str, Any]) -> dict[str, Any]:
+    """Return the last runs of a long history."""
+    left = max(len(test["started"]) - MOST, 0)
+    return test | {
+        "started": test["started"][left:],
+        "outcomes": test["outcomes"][left:],
+        "changed": [change | {"run": change["run"] - left} for change in test["changed"] if change["run"] >= left],
+        "rows": [row | {"values": row["values"][left:]} for row in test["rows"]],
     }
 
 
-def _blocks(name: str, one: dict[str, Any]) -> Iterator[Block]:
-    many = f"{len(one['started'])} {'run' if len(one['started']) == 1 else 'runs'}"
-    first, last = (format_started(one["started"][end]) for end in (0, -1))
-    yield Paragraph(f"{titled(one['test'], one['profile'], one['workload'])}: {many}, {first} to {last}.")
-    if one["changed"]:
-        yield Listing(
-            "Runs that cannot be compared with the one before", [f"run {change['run'] + 1}: {change['what']}" for change in one["changed"]]
-        )
-    yield _figure_table(one)
-    if len(one["started"]) > 1:
-        charts = [(row, _trend_chart(row, one)) for row in one["rows"]]
-        drawn = [(row, ChartFigure(f"{name}-{number}", found)) for number, (row, found) in enumerate(charts, 1) if found is not None]
-        yield from (figure for row, figure in drawn if _bounded(row))
-        if more := [figure for row, figure in drawn if not _bounded(row)]:
+def _trend_blocks(name: str, test: dict[str, Any]) -> Iterator[Block]:
+    many = f"{len(test['started'])} {'run' if len(test['started']) == 1 else 'runs'}"
+    first, last = (format_started(test["started"][end]) for end in (0, -1))
+    yield Paragraph(f"{titled(test['test'], test['profile'], test['workload'])}: {many}, {first} to {last}.")
+    if test["changed"]:
+        changes = [f"run {change['run'] + 1}: {change['what']}" for change in test["changed"]]
+        yield Listing("Runs that cannot be compared with the one before", changes)
+    rows = [(row, known) for row in test["rows"] if (known := [value for value in row["values"] if value is not None])]
+    cells = [(row["name"], *_newest_lowest_highest(row["unit"], row["values"][-1], known)) for row, known in rows]
+    head = ("figure", "newest", "lowest", "highest")
+    yield Table(caption=f"Figures of {test['test']}", head=head, rows=cells, numbers=frozenset((1, 2, 3)))
+    if len(test["started"]) > 1:
+        charts = ((row, _trend_chart(row, known, test["outcomes"])) for row, known in rows)
+        figures = [(row, ChartFigure(f"{name}-{number}", chart)) for number, (row, chart) in enumerate(charts, 1) if chart is not None]
+        yield from (figure for row, figure in figures if _bounded(row))
+        if more := [figure for row, figure in figures if not _bounded(row)]:
             yield Fold("figures without an objective", more)
-    yield Fold(f"all {many}", [_runs(one)])
+    yield Fold(f"all {many}", [_run_table(test)])
 
 
 def _bounded(row: dict[str, Any]) -> bool:
     return row["minimum"] is not None or row["maximum"] is not None
 
 
-def _trend_chart(row: dict[str, Any], one: dict[str, Any]) -> Chart | None:
-    known = [value for value in row["values"] if value is not None]
-    if not known:
-        return None
+def _newest_lowest_highest(unit: str, newest: float | None, known: Sequence[float]) -> list[str]:
+    return [format_figure(value, unit) for value in (newest, min(known), max(known))]
+
+
+def _trend_chart(row: dict[str, Any], known: Sequence[float], outcomes: Sequence[str]) -> Chart | None:
     sides = (("at least", row["minimum"]), ("at most", row["maximum"]))
     levels = [chart_mark(f"{word} {format_figure(value, row['unit'])}", "", y=value) for word, value in sides if value is not None]
-    seen = enumerate(zip(one["outcomes"], row["values"], strict=True), 1)
-    marks = [chart_mark(outcome, outcome, x=at, y=value) for at, (outcome, value) in seen if outcome != "met" and value is not None]
-    ends = (format_figure(value, row["unit"]) for value in (known[-1], min(known), max(known)))
-    said = "newest {}, lowest {}, highest {}".format(*ends)
+    values = enumerate(zip(outcomes, row["values"], strict=True), 1)
+    marks = [chart_mark(outcome, outcome, x=at, y=value) for at, (outcome, value) in values if outcome != "met" and value is not None]
+    summary = "newest {}, lowest {}, highest {}.".format(*_newest_lowest_highest(row["unit"], known[-1], known))
     axis, xs = AXES.get(row["unit"], Axis("observed", "")), list(range(1, len(row["values"]) + 1))
-    return make_chart("lines", f"{row['name']} from run to run", None, f"{said}.", RUNS, axis, xs, [Line(row["name"], "a", row["values"])],
-                 bounds=levels, marks=marks)  # fmt: skip
+    return make_chart("lines", f"{row['name']} from run to run", None, summary, RUNS, axis, xs, [Line(row["name"], "a", row["values"])],
+                      bounds=levels, marks=marks)  # fmt: skip
 
 
-def _figure_table(one: dict[str, Any]) -> Table:
-    rows = []
-    for row in one["rows"]:
-        known = [value for value in row["values"] if value is not None]
-        if known:
-            rows.append((row["name"], *(format_figure(value, row["unit"]) for value in (row["values"][-1], min(known), max(known)))))
-    return Table(
-        caption=f"Figures of {one['test']}", head=("figure", "newest", "lowest", "highest"), rows=rows, numbers=frozenset((1, 2, 3))
-    )
-
-
-def _runs(one: dict[str, Any]) -> Table:
+def _run_table(test: dict[str, Any]) -> Table:
     rows = [
         (str(number), format_started(started), Cell(outcome, outcome))
-        for number, (started, outcome) in enumerate(zip(one["started"], one["outcomes"], strict=True), 1)
+        for number, (started, outcome) in enumerate(zip(test["started"], test["outcomes"], strict=True), 1)
     ]
-    return Table(caption=f"Runs of {one['test']}", head=("run", "started", "outcome"), rows=rows, numbers=frozenset((0,)))
+    return Table(caption=f"Runs of {test['test']}", head=("run", "started", "outcome"), rows=rows, numbers=frozenset((0,)))
