@@ -143,6 +143,7 @@ class Ledger:
         """Split ascending rows by block. Yields the block, which must exist, the positions in it, and the slice of the rows."""
         if not len(rows):
             return
+        # rows ascend, so each block's rows are neighbours
         numbers = (rows - self.row) // self.block_size
         edges = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(rows)]
         for low, high in pairwise(edges):

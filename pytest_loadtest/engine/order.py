@@ -112,6 +112,7 @@ class OrderCheck:
         used = self._one != _FREE
         one, two, highest = self._one[used], self._two[used], self._highest[used]
         self._groups = 0
+        # at most a quarter full afterwards, so that the table grows rarely
         self._clear(1 << (4 * (len(one) + more)).bit_length())
         self._highest[self._slots(one, two)] = highest
 
@@ -132,6 +133,7 @@ class DueOrder:
         overtaken = np.zeros(len(due), np.bool_)
         for place in np.unique(consumer).tolist():
             mine = np.flatnonzero(consumer == place)
+            # a consumer's first batch is compared with itself alone
             least = int(due[mine].min())
             seen = np.maximum.accumulate(np.concatenate([[self._latest.get(place, least)], due[mine]]))
             overtaken[mine] = due[mine] < seen[:-1] - tick

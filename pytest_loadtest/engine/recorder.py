@@ -101,6 +101,7 @@ class Recorder:
         entry: dict[str, Any] = {"name": name, "rows": 0}
         self._files[kind].append(entry)
         size = sum(column.nbytes for part in columns for column in part.values())
+        # the mean rate of the disk since the first chunk is part of the error when it does not keep up
         self._begun = self._begun or time.monotonic()
         self._handed_over += size
         self._writing.append((self._writer.submit(self._write, kind, columns, entry), size))

@@ -114,7 +114,7 @@ class Engine:
     def _take_changes(self, now: int) -> None:
         for change in self._control.changes():
             self._reschedule(change)
-            self._changes = sorted([*self._changes, change], key=lambda one: one.at)
+            self._changes = sorted([*self._changes, change], key=lambda change: change.at)
             self._send_at = self._start  # the next message may be due earlier than under the old rate
         while self._changes and self._changes[0].at <= now - self._start:
             change = self._changes.pop(0)

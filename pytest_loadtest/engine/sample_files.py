@@ -33,7 +33,7 @@ _REGULAR = {  # columns with small steps from row to row, which delta encoding s
 
 
 def arrow_schema(kind: str) -> pa.Schema:
-    """The schema of a kind's files."""
+    """Return the schema of a kind's files."""
     import pyarrow as pa
 
     return pa.schema([(column.name, _type(column)) for column in KINDS[kind]])

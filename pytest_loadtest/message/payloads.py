@@ -102,11 +102,6 @@ class PayloadPool:
     of_topics: tuple[int, ...] = ()
 
     @property
-    def weights(self) -> NDArray[np.float64]:
-        """The weights of the first distribution."""
-        return self.weights_of[0]
-
-    @property
     def mean_size(self) -> float:
         """The mean bytes of a message by the first distribution."""
         return self.mean_sizes[0]

@@ -218,26 +218,18 @@ def _shrunk(steps: Steps, share: Fraction, factor: float) -> Steps:
 
 def warmup_and_measure(profile: Profile, made: PacedTraffic, streams: int, warmup: int, turns: Turns | None = None) -> tuple[Phase, ...]:
     """Return the phases of a run with given rates."""
-    phases, before = [], StreamCounts(streams=streams)
-    size = made.mean_size if made.in_bytes else None
+    before, size = StreamCounts(streams=streams), made.mean_size if made.in_bytes else None
     consumers = next((change.consumers for change in made.changes if change.at == 0 and change.consumers), None)
-    if warmup and streams:
-        pacer = Pacer.through([(warmup, next((rate for _, rate in made.steps if rate), 0.0))], streams)
-        phases.append(
-            Phase(
-                name="warm-up", duration=warmup, pacer=pacer, before=before, recorded=False, mean_size=size, consumers=consumers,
-                turns=turns,
-            )
-        )  # fmt: skip
-        before = phases[0].ends
     pacer = Pacer.through(made.steps, streams) if streams else Pacer.through([(made.duration, 0.0)], 1)
-    phases.append(
-        Phase(
-            name="measure", duration=made.duration, pacer=pacer, before=before, recorded=True, mean_size=size, changes=made.changes,
-            consumers=consumers, stages=made.stages, turns=turns,
-        )
+    measure = Phase(
+        name="measure", duration=made.duration, pacer=pacer, before=before, recorded=True, mean_size=size, changes=made.changes,
+        consumers=consumers, stages=made.stages, turns=turns,
     )  # fmt: skip
-    return tuple(phases)
+    if not warmup or not streams:
+        return (measure,)
+    pacer = Pacer.through([(warmup, next((rate for _, rate in made.steps if rate), 0.0))], streams)
+    first = replace(measure, name="warm-up", duration=warmup, pacer=pacer, recorded=False, changes=(), stages=())
+    return first, replace(measure, before=first.ends)
 
 
 def search_phases(

@@ -18,7 +18,7 @@ MOST_OBLIQUE = 0.255
 """Share of all docstrings that may open with one of :data:`OBLIQUE`."""
 MOST_SHARED_NAMES = 51
 """Number of public function names that may exist in more than one module."""
-LEAST_COMMENTS = {"engine": 0.0107, "drivers": 0.0083, "wire": 0.0024, "pipeline": 0.0049, "metrics": 0.0062}
+LEAST_COMMENTS = {"engine": 0.035, "drivers": 0.0083, "wire": 0.0024, "pipeline": 0.0049, "metrics": 0.0062}
 """Package → least share of its lines that are comments. These packages have hot paths, protocols and numbers whose reason must be written down."""
 
 OBLIQUE = frozenset(

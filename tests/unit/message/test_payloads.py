@@ -70,7 +70,7 @@ def test_the_mean_size_of_the_production_mix_is_that_of_its_payloads() -> None:
     assert pool.mean_size == pytest.approx(25614.5533, abs=1e-4)
     assert 3.9e6 < pool.memory < 4.1e6
     assert (pool.bucket_names, pool.clamped) == (tuple(PRODUCTION), 0)
-    assert pool.weights.sum() == pytest.approx(1.0)
+    assert pool.weights_of[0].sum() == pytest.approx(1.0)
     assert [len(body) + HEAD for body in pool.bodies] == pool.sizes.tolist()
 
 
@@ -86,7 +86,7 @@ def test_uniform_sizes_share_the_weight_of_their_range_equally(low: int, width: 
     assert len(set(inside.tolist())) == len(inside) == min(16, width)
     assert low <= inside.min() <= inside.max() < low + width
     assert inside.max() - inside.min() >= width - 1 - width / 8
-    assert pool.weights[pool.buckets == 0] == pytest.approx(weight / (weight + 1) / len(inside))
+    assert pool.weights_of[0][pool.buckets == 0] == pytest.approx(weight / (weight + 1) / len(inside))
 
 
 def test_an_unknown_representative_is_an_error() -> None:
@@ -184,7 +184,7 @@ def test_the_payloads_of_a_bucket_are_different_and_equally_likely(kind: str) ->
     """Of one size, or spread over the range."""
     pool = made_pool({"1000-2000": 3, "2000-4000": 1}, representative=kind, per_bucket=4, randomized=True, random_ratio=1.0)
     assert pool.buckets.tolist() == [0] * 4 + [1] * 4
-    assert pool.weights.tolist() == [3 / 16] * 4 + [1 / 16] * 4
+    assert pool.weights_of[0].tolist() == [3 / 16] * 4 + [1 / 16] * 4
     assert len(set(pool.bodies)) == 8
     sizes = {"midpoint": [1500] * 4, "max": [1999] * 4, "uniform": [1125, 1375, 1625, 1875]}
     assert pool.sizes[:4].tolist() == sizes[kind]
@@ -198,7 +198,7 @@ def test_every_size_of_a_narrow_range_is_equally_frequent(copies: int, width: in
     often = np.bincount(pool.sizes - 64, minlength=width)
     assert len(pool.sizes) == (copies if randomized else min(copies, width))
     assert often.max() - often.min() <= 1
-    assert pool.weights.sum() == pytest.approx(1.0)
+    assert pool.weights_of[0].sum() == pytest.approx(1.0)
 
 
 def test_a_message_size_has_the_larger_of_both_numbers_of_payloads() -> None:
@@ -235,7 +235,7 @@ def test_the_first_part_of_a_random_body_is_random_by_its_seed() -> None:
 def test_the_random_bodies_of_one_size_are_different_and_equally_likely() -> None:
     pool = made_pool(message_size=100, randomized=True, random_ratio=1.0, pool_size=5)
     assert len(set(pool.bodies)) == 5
-    assert pool.weights.tolist() == [0.2] * 5
+    assert pool.weights_of[0].tolist() == [0.2] * 5
     assert set(pool.sizes.tolist()) == {100}
 
 
@@ -291,14 +291,14 @@ def test_choices_are_in_proportion() -> None:
     """A million draws fit the weights by chi square; the seed is fixed, so this holds always or never."""
     pool = made_pool(PRODUCTION)
     counts = np.bincount(drawn(pool, 2, 7, 0, 1_000_000), minlength=len(PRODUCTION))
-    assert chisquare(counts, pool.weights * 1_000_000).pvalue > 0.01
+    assert chisquare(counts, pool.weights_of[0] * 1_000_000).pvalue > 0.01
 
 
 def test_many_short_streams_are_in_proportion() -> None:
     """The first messages of ten thousand streams together fit the weights too."""
     pool = made_pool(PRODUCTION)
     counts = np.bincount(np.concatenate([drawn(pool, 2, stream, 0, 20) for stream in range(10_000)]), minlength=len(PRODUCTION))
-    assert chisquare(counts, pool.weights * 200_000).pvalue > 0.01
+    assert chisquare(counts, pool.weights_of[0] * 200_000).pvalue > 0.01
 
 
 @given(takes=st.lists(st.integers(0, 300), max_size=30), seed=st.integers(-(2**63), 2**63), stream=st.integers(0, 2**31))
@@ -344,7 +344,7 @@ def test_distributions_of_stages_share_a_pool() -> None:
     assert pool.sizes.tolist() == [48, 96, 1536]
     assert [weights.tolist() for weights in pool.weights_of] == [[0.25, 0.75, 0], [0, 0.5, 0.5], [1, 0, 0]]
     assert pool.mean_sizes == (84.0, 816.0, 48.0)
-    assert (pool.mean_size, pool.weights.tolist()) == (84.0, [0.25, 0.75, 0])
+    assert (pool.mean_size, pool.weights_of[0].tolist()) == (84.0, [0.25, 0.75, 0])
     assert len(pool.choices) == 3
 
 
