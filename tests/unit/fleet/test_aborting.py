@@ -1,4 +1,4 @@
-"""Who watches for a lost run ends it once, by what all workers say, and only when every second of the window is lost."""
+"""The watch of a profile's ``abort`` section ends a run once, by all workers' reports, and only when every second of the window is lost."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ LONG_AGO = 1 << 60
 
 
 def watch_of(section: dict[str, object], rate: float = RATE, seconds: int = LASTS) -> AbortWatch:
-    """The watch of a phase of one stream and one subscription."""
+    """Return the watch of a phase with one stream and one subscription."""
     pacer = Pacer.of(rate, 1)
     phase = Phase(name="measure", duration=seconds * SECOND, pacer=pacer, before=StreamCounts(streams=1), recorded=True)
     return AbortWatch(Abort.read(section), phase, 1, pacer.total)
 
 
 def ends(came: np.ndarray, due: np.ndarray, watch: AbortWatch, shift: int = 0) -> tuple[int, Change] | None:
-    """When two workers' reports end the phase, and how. :param came: of each message, ns after the start; they get them by turns."""
+    """Return when and how two workers' reports end the phase. :param came: of each message, ns after the start; workers get them in turn."""
     counts = [TimelyCounts((BOUND,), HOLD + 2 + STALE) for _ in range(2)]
     last: dict[int, Progress] = {}
     told = [0, 0]
@@ -57,7 +57,7 @@ def ends(came: np.ndarray, due: np.ndarray, watch: AbortWatch, shift: int = 0) -
     shift=st.integers(0, PROGRESS - 1),
 )  # fmt: skip
 def test_a_run_ends_when_and_only_when_every_second_is_lost(seed: int, slow: float, first: int, length: int, shift: int) -> None:
-    """Whatever the ages of the reports; what is slow may come late, or never."""
+    """At any age of the reports, for messages that come late or never."""
     random = np.random.default_rng(seed)
     due = np.arange(RATE * LASTS, dtype=np.int64) * (SECOND // RATE)
     ill = (due // SECOND >= first) & (due // SECOND < first + length) & (random.random(len(due)) < slow)
@@ -79,8 +79,8 @@ def test_a_run_ends_when_and_only_when_every_second_is_lost(seed: int, slow: flo
     assert moment <= (windows[0] + HOLD) * SECOND + BOUND + COLLECT + 3 * PROGRESS
 
 
-def test_a_target_that_stands_still_is_seen_though_nothing_comes() -> None:
-    """From the fourth second on: second 4 is the first that is lost, and seconds 4 to 6 are known to be after nine."""
+def test_a_target_that_hangs_ends_the_run_though_no_message_arrives() -> None:
+    """Second 4 is the first lost one; seconds 4 to 6 are known to be lost after nine seconds."""
     due = np.arange(RATE * LASTS, dtype=np.int64) * (SECOND // RATE)
     found = ends(np.where(due < 4 * SECOND, due + MILLISECOND, LONG_AGO), due, watch_of({"endToEndLatency.p99": "2s", "for": "3s"}))
     assert found is not None
@@ -92,7 +92,7 @@ def test_a_target_that_stands_still_is_seen_though_nothing_comes() -> None:
 
 
 def test_one_second_that_holds_saves_the_run() -> None:
-    """Every third second: there are never three in a row that are lost."""
+    """Every third second holds: there are never three lost ones in a row."""
     due = np.arange(RATE * LASTS, dtype=np.int64) * (SECOND // RATE)
     came = np.where(due // SECOND % 3 == 2, due + MILLISECOND, LONG_AGO)
     assert ends(came, due, watch_of({"endToEndLatency.p99": "2s", "for": "3s"})) is None
@@ -104,8 +104,8 @@ def look(section: dict[str, object], **said: int) -> Callable[[int], Change | No
     )
 
 
-def test_counts_are_of_the_whole_phase() -> None:
-    """One per cent of 100 000 messages is 1 000, however few of them were sent yet; of several workers the sum counts."""
+def test_a_bound_on_a_count_is_a_share_of_the_whole_phase() -> None:
+    """One per cent of 100 000 messages is 1 000, however few were sent so far; the workers' counts are added."""
     assert look({"failed": "1%"}, failed=1000)(10) is None
     change = look({"failed": "1%"}, failed=1001)(10)
     assert change is not None
@@ -118,8 +118,8 @@ def test_counts_are_of_the_whole_phase() -> None:
     assert change.aborted == Aborted(reason="aborted 10.0 s into the phase: dropped 6 > 5", blocked=False)
 
 
-def test_it_ends_once_and_not_near_the_end() -> None:
-    """What is over by itself before it could be ended is left alone."""
+def test_a_phase_is_ended_once_and_not_near_its_end() -> None:
+    """A phase that is over before it could be ended continues."""
     watch = watch_of({"dropped": 5}, seconds=100)
     said = [made_progress(dropped=6)]
     assert watch.look(said, 97 * SECOND) is None
@@ -127,6 +127,6 @@ def test_it_ends_once_and_not_near_the_end() -> None:
     assert watch.look(said, 11 * SECOND) is None
 
 
-def test_without_a_word_of_arrivals_nothing_is_lost() -> None:
-    """Progress of a worker that does not tell them says nothing."""
+def test_without_counts_of_arrivals_no_second_is_lost() -> None:
+    """A report without them proves nothing."""
     assert watch_of({"endToEndLatency.p99": "2s", "for": "3s"}).look([made_progress(elapsed=20 * SECOND, timely=None)], 20 * SECOND) is None

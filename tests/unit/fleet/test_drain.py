@@ -1,4 +1,4 @@
-"""When a phase is over."""
+"""The end of a phase."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def drain(deliveries: int = 1) -> Drain:
     return Drain("measure", 2, deliveries, 30 * SECOND)
 
 
-def test_all_arrived_and_a_moment_more() -> None:
-    """It ends when everything acknowledged was received, and nothing more came for a moment."""
+def test_a_phase_ends_a_moment_after_all_acknowledged_messages_were_received() -> None:
+    """The moment shows late duplicates."""
     d = drain()
     everything = {"a": said(acked=20, received=5), "b": said(acked=0, received=15)}
     assert not d.has_ended(everything, 1)
@@ -31,8 +31,8 @@ def test_all_arrived_and_a_moment_more() -> None:
     assert d.has_ended(everything, 1 + GRACE)
 
 
-def test_more_than_was_due_is_doubtful() -> None:
-    """A second copy may stand in for a first one that is still under way: the target must be quiet for long; news starts it anew."""
+def test_more_copies_than_due_prolong_the_drain() -> None:
+    """A second copy may hide a first one that is under way: the target must be quiet for long, and any arrival restarts the wait."""
     d, doubtful = drain(), {"a": said(), "b": said(received=11)}
     assert not d.has_ended({"a": said(), "b": said()}, 1)
     assert not d.has_ended(doubtful, GRACE + 1)
@@ -41,23 +41,23 @@ def test_more_than_was_due_is_doubtful() -> None:
 
 
 @pytest.mark.parametrize("sign", ["repeats", "redelivered", "resent", "failed"])
-def test_a_copy_that_may_stand_in_for_another_one_is_waited_out(sign: str) -> None:
-    """All as many as were due: delivered though it was answered as failed, or a second copy that went to another consumer."""
+def test_a_copy_that_may_hide_a_missing_one_prolongs_the_drain(sign: str) -> None:
+    """As many as were due arrived, but some were answered as failed, or are second copies at another consumer."""
     d, doubtful = drain(), {"a": said(**{sign: 1}), "b": said()}
     assert not d.has_ended(doubtful, 1)
     assert not d.has_ended(doubtful, QUIET)
     assert d.has_ended(doubtful, 1 + QUIET)
 
 
-def test_not_before_all_workers_are_in_the_phase() -> None:
-    """A worker that has not spoken, or still speaks of the warm-up, is not through."""
+def test_no_phase_ends_before_all_workers_report_in_it() -> None:
+    """A worker without a report, or one that still reports the warm-up or sends, has not finished."""
     d = drain()
     for others in ({}, {"b": said(phase="warm-up")}, {"b": said(sending=True)}):
         assert not d.has_ended({"a": said(), **others}, 100 * SECOND)
 
 
 def test_unanswered_and_missing_messages_are_waited_for_until_the_deadline() -> None:
-    """In flight, or acknowledged and not there: the deadline counts from the moment that nobody sends any more."""
+    """In flight, or acknowledged but not received: the deadline counts from the moment when no worker sends any more."""
     for missing in (said(in_flight=1), said(received=9)):
         d = drain()
         assert not d.has_ended({"a": said(sending=True), "b": missing}, SECOND)
@@ -67,7 +67,7 @@ def test_unanswered_and_missing_messages_are_waited_for_until_the_deadline() -> 
 
 
 def test_every_subscription_is_due_a_copy() -> None:
-    """Two subscriptions: twice the acknowledged messages."""
+    """With two subscriptions, twice the number of acknowledged messages is due."""
     d = drain(deliveries=2)
     assert not d.has_ended({"a": said(), "b": said()}, 1)
     assert not d.has_ended({"a": said(), "b": said()}, 1 + GRACE)

@@ -1,4 +1,4 @@
-"""What the controller makes of samples: the verdict that the test gets is the one that is written beside them."""
+"""The verdict for the test equals the one that is written next to the samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(("foregone", "outcome"), [(None, "no data"), ("endToEndLatency.p99", "missed")])
 def test_a_phase_ended_by_a_broken_objective_is_missed(tmp_path: Path, foregone: str | None, outcome: str) -> None:
-    """Its samples would be too few for p99; also whoever judges them again later knows why there are no more."""
+    """It has too few samples for p99; the reason is kept for later judgements too."""
     profile = loopback().model_copy(update={"slo": Slo.read({"endToEndLatency": {"p99": "10ms"}})})
     workload = WorkloadRun(
         name="",

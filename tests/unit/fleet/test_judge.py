@@ -1,4 +1,4 @@
-"""What the controller makes of measurements: by the objectives of the run as it was, scaled or not, and of what was seen beside the samples."""
+"""The verdict on measurements: by the objectives of the run, scaled or not, with telemetry, backlog and baseline."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LEAST = "name: p\nmessageSize: 100\nproducerRate: 10000\ntestDuration: 10s\ndriv
 
 
 def samples(profile: Profile, folder: Path, *, scale: float | None = None, cap: int | None = None, **changed: Any) -> MeasuredRun:
-    """As a run of the profile would leave them."""
+    """Return a run folder with measurements, as a run of the profile would leave it."""
     plan = planned(profile, scale=scale, duration_cap=cap)
     run = WorkloadRun(
         name="", part=Part(profile=profile), plan=plan, root=folder, nonce=1, test="t", source="p.yaml", run="r", workers=["main"]
@@ -61,15 +61,15 @@ def findings(of: MeasuredRun, **seen: Any) -> dict[str, Finding]:
 
 @pytest.mark.parametrize(("scale", "cap", "bound"), [(None, None, 1000), (0.01, None, 10), (None, SECOND, 100), (0.1, SECOND, 10)])
 def test_a_tolerance_in_messages_shrinks_with_the_run(scale: float | None, cap: int | None, bound: int, tmp_path: Path) -> None:
-    """A thousand lost messages of the whole load are ten of a hundredth of it, whether its rate or its duration is less."""
+    """A thousand lost messages of the whole load are ten of a hundredth, by a lower rate or a shorter duration."""
     profile = profiles.loads(f"{LEAST}slo: {{loss: 1000}}\n", "p.yaml")
     for lost, outcome in ((bound, Outcome.MET), (bound + 1, Outcome.MISSED)):
         found = findings(samples(profile, tmp_path, scale=scale, cap=cap, counts={"lost": lost, "received": 100_000 - lost}))["loss"]
         assert (found.outcome, found.objective.maximum) == (outcome, bound)
 
 
-def test_a_scaled_run_is_judged_by_what_stands_under_scaled(tmp_path: Path) -> None:
-    """Bounds of production hold in production, whatever a scaled run is allowed; there numbers are taken as they are written."""
+def test_a_scaled_run_is_judged_by_the_section_scaled(tmp_path: Path) -> None:
+    """Its numbers are not scaled; the bounds for production apply to a full run only."""
     text = (
         "slo: {endToEndLatency: {p50: 1ms, p99: 5ms}, loss: 0}\nscaled: {slo: {endToEndLatency: {p99: 1s}, loss: 7}, generator: {cpu: 2}}\n"
     )
@@ -85,15 +85,15 @@ def test_a_scaled_run_is_judged_by_what_stands_under_scaled(tmp_path: Path) -> N
 
 
 def counted_by_the_broker(folder: Path, continuous: float, taken: float) -> None:
-    """What the broker told when the drain was over."""
+    """Write telemetry with the broker's counters at the end of the drain."""
     rows = [{}, {"sys.totalIn": taken, "sys.continuous": continuous}]
     folder.mkdir(exist_ok=True)
     observing.write_telemetry(folder, Telemetry.of_rows([SECOND, 2 * SECOND], rows))
 
 
 @pytest.mark.parametrize(("continuous", "outcome"), [(1.0, Outcome.NO_DATA), (0.0, Outcome.MET)])
-def test_a_broker_at_a_url_that_took_fewer_than_it_confirmed_is_no_data(continuous: float, outcome: Outcome, tmp_path: Path) -> None:
-    """Other clients can only raise its number. Where its counters may have begun anew, it is a note."""
+def test_a_broker_that_counts_fewer_messages_than_it_confirmed_is_no_data(continuous: float, outcome: Outcome, tmp_path: Path) -> None:
+    """Other clients can only raise its counter. If the counter may have restarted, the difference is only a note."""
     made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
     made.run.facts.broker["mode"] = "url"
     counted_by_the_broker(tmp_path, continuous, made.measurements.counts.acked - 1)
@@ -104,8 +104,8 @@ def test_a_broker_at_a_url_that_took_fewer_than_it_confirmed_is_no_data(continuo
 
 
 @pytest.mark.parametrize(("restarts", "outcome"), [([], Outcome.NO_DATA), ([{"down": 1, "ready": 2}], Outcome.MET)])
-def test_a_comparison_with_the_broker_that_was_lost_is_no_data(restarts: list[Any], outcome: Outcome, tmp_path: Path) -> None:
-    """Unless the run restarted the broker on purpose: then its counters began anew."""
+def test_losing_the_broker_counters_is_no_data(restarts: list[Any], outcome: Outcome, tmp_path: Path) -> None:
+    """Unless the run restarted the broker on purpose, which resets its counters."""
     made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
     made.run.facts.broker["restarts"] = restarts
     said = f"{COUNTERS}: KeyError: 'x', 12 s into the phase"
@@ -116,7 +116,7 @@ def test_a_comparison_with_the_broker_that_was_lost_is_no_data(restarts: list[An
 
 
 def test_results_note_that_host_names_were_not_checked(tmp_path: Path) -> None:
-    """What a stranger's broker answered is no evidence about this one."""
+    """Answers of another broker would prove nothing about this one."""
     tls = {"url": "pulsar+ssl://h:1", "adminUrl": None}
     for driver, notes in (("{name: pulsar}", 0), ("{name: pulsar, tlsEnableHostnameVerification: false}", 1)):
         profile = profiles.loads(LEAST.replace("{name: loopback}", driver), "p.yaml")
@@ -130,7 +130,7 @@ BACKLOG = "consumerBacklogSizeGB: 0.001\nbacklogDrainTimeout: 10s\n"  # 10 737 m
 
 
 def watched(profile: Profile, left: int, *, after: int = 3 * SECOND) -> BacklogWatch:
-    """A backlog of 20 000 that was built, of which so many were left so long after consumers went on."""
+    """Return the watch of a backlog of 20 000 with ``left`` deliveries left ``after`` seconds after consumers resumed."""
     plan = planned(profile)
     assert plan.backlog is not None
     watch = BacklogWatch(plan.backlog, plan.mean_size)
@@ -151,7 +151,7 @@ def watched(profile: Profile, left: int, *, after: int = 3 * SECOND) -> BacklogW
     ],
 )
 def test_a_backlog_that_is_not_drained_in_time_is_missed(slo: str, left: int, after: int, outcome: Outcome, tmp_path: Path) -> None:
-    """With or without an objective on it, and again when the samples are judged later, from what was seen then."""
+    """With or without an objective on it, and again when the samples are judged later, from the recorded backlog."""
     profile = profiles.loads(f"{LEAST}{BACKLOG}slo: {slo}\n", "p.yaml")
     made = samples(profile, tmp_path)
     first, _ = conclude_run(made, backlog=watched(profile, left, after=after))
@@ -164,8 +164,8 @@ def test_a_backlog_that_is_not_drained_in_time_is_missed(slo: str, left: int, af
     assert json.loads((tmp_path / "results.json").read_text())["backlog"]["left"] == left
 
 
-def test_a_backlog_that_never_came_to_be_is_no_data(tmp_path: Path) -> None:
-    """Consumers that did not stand still, producers that were too slow: nobody knows how long a drain would take."""
+def test_a_backlog_that_was_never_built_is_no_data(tmp_path: Path) -> None:
+    """Consumers did not pause or producers were too slow: the duration of a drain is unknown."""
     profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
     plan = planned(profile)
     assert plan.backlog is not None
@@ -174,8 +174,7 @@ def test_a_backlog_that_never_came_to_be_is_no_data(tmp_path: Path) -> None:
     assert outcome.load.verdict.reasons == ("backlogDrain: no backlog was built, or its drain was not seen",)
 
 
-def test_a_drain_takes_as_long_as_it_was_seen_to(tmp_path: Path) -> None:
-    """From the moment that consumers go on."""
+def test_the_duration_of_a_drain_counts_from_the_resumption_of_consumers(tmp_path: Path) -> None:
     profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
     found = findings(samples(profile, tmp_path), backlog=watched(profile, 0, after=1500 * MS))["backlogDrain"]
     assert (found.observed, found.objective.implicit) == (1500 * MS, True)
@@ -190,10 +189,8 @@ def test_a_drain_takes_as_long_as_it_was_seen_to(tmp_path: Path) -> None:
         ("{backlogDrain: 2s}", Outcome.MISSED, 3 * SECOND),
     ],
 )
-def test_a_drain_that_second_copies_leave_open_is_judged_where_both_its_ends_are(
-    slo: str, outcome: Outcome, observed: int | None, tmp_path: Path
-) -> None:
-    """4 000 of the copies were second ones: drained after 3 s at the earliest, after 5 s for certain. Also when it is judged again."""
+def test_an_uncertain_drain_is_judged_if_both_its_limits_agree(slo: str, outcome: Outcome, observed: int | None, tmp_path: Path) -> None:
+    """4 000 copies were second ones: drained after 3 s at the earliest, certainly after 5 s. The same when judged again."""
     profile = profiles.loads(f"{LEAST}{BACKLOG}slo: {slo}\n", "p.yaml")
     watch = watched(profile, 900)
     watch.look([made_progress(acked=20_000, received=23_000)], SECOND + CHANGE_IN + 5 * SECOND)
@@ -209,8 +206,8 @@ def test_a_drain_that_second_copies_leave_open_is_judged_where_both_its_ends_are
     assert section.drained_between == (3 * SECOND, 5 * SECOND)
 
 
-def test_copies_of_messages_without_acknowledgement_leave_a_drain_open_too(tmp_path: Path) -> None:
-    """They were delivered, though they were answered as failed: 4 000 copies that stand in for others."""
+def test_copies_of_messages_answered_as_failed_make_a_drain_uncertain(tmp_path: Path) -> None:
+    """They were delivered all the same: 4 000 copies that may hide others."""
     profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
     made = samples(profile, tmp_path, counts={"acked": 96_000, "failed": 4000})
     found = findings(made, backlog=watched(profile, 900))["backlogDrain"]
@@ -218,7 +215,7 @@ def test_copies_of_messages_without_acknowledgement_leave_a_drain_open_too(tmp_p
     assert "drained between 3.00 s and an unknown time" in found.text
 
 
-def test_a_backlog_that_was_not_drained_by_copies_was_not_by_messages(tmp_path: Path) -> None:
+def test_a_backlog_not_drained_by_copies_was_not_drained_by_messages(tmp_path: Path) -> None:
     """Second copies can only make it look smaller."""
     profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
     made = samples(profile, tmp_path, counts={"duplicates": 4000})
@@ -235,7 +232,7 @@ STAGED = (
 
 
 def ended_after_the_first_stage(folder: Path, aborted: Aborted | None = None) -> MeasuredRun:
-    """A run whose body ended the load before its second stage."""
+    """Return a run whose body ended the load before its second stage."""
     found = samples(profiles.loads(STAGED, "p.yaml"), folder)
     changes = (RunChange(**Change(at=10 * SECOND, end=True).document(in_bytes=False)),)
     stages = (RunStage(name="ramp", start=0, duration=10 * SECOND, slo=None, rate=1.0),)
@@ -245,7 +242,7 @@ def ended_after_the_first_stage(folder: Path, aborted: Aborted | None = None) ->
 
 @pytest.mark.parametrize(("aborted", "outcome"), [(None, Outcome.NO_DATA), (Aborted(reason="too late", blocked=False), Outcome.MISSED)])
 def test_a_stage_that_never_began_is_named_and_never_met(aborted: Aborted | None, outcome: Outcome, tmp_path: Path) -> None:
-    """Its objectives were not judged; a run that was lost is missed whatever its later stages would have been."""
+    """Its objectives were not judged; an aborted run is missed in any case."""
     result, document = conclude_run(ended_after_the_first_stage(tmp_path, aborted))
     assert result.load.outcome is outcome
     spike, calm = result.load.stage("spike"), result.load.stage("calm")
@@ -262,8 +259,8 @@ def test_a_stage_that_never_began_is_named_and_never_met(aborted: Aborted | None
         assert document.verdict.reasons == ("stage spike: never began: the load was ended 10.0 s into the phase",)
 
 
-def test_a_largest_latency_of_a_stage_is_tolerated_by_the_profile(tmp_path: Path) -> None:
-    """Its own section bounds no loss, and that of the profile allows 1 %."""
+def test_the_loss_bound_of_the_profile_applies_to_the_max_of_a_stage(tmp_path: Path) -> None:
+    """The stage's own section bounds no loss; the profile's allows 1 %."""
     some = {"counts": {"lost": 10, "received": 99_990}, "end_to_end": spread(1, 20, 99_990)}
     for slo, outcome in (("loss: 1%", Outcome.MET), ("loss: 5", Outcome.MISSED), ("sent: 99%", Outcome.MISSED)):
         text = f"slo: {{{slo}}}\nstages: [{{name: only, duration: 10s, slo: {{endToEndLatency: {{max: 50ms}}}}}}]\n"
@@ -277,10 +274,8 @@ def test_a_largest_latency_of_a_stage_is_tolerated_by_the_profile(tmp_path: Path
 
 
 @pytest.mark.parametrize(("forgotten", "outcome"), [(0, Outcome.MISSED), (2, Outcome.MET), (None, Outcome.NO_DATA)])
-def test_duplicates_at_qos_2_are_judged_by_what_the_client_says_of_sessions(
-    forgotten: int | None, outcome: Outcome, tmp_path: Path
-) -> None:
-    """Of the run's own facts, when all workers have told them."""
+def test_duplicates_at_qos_2_are_judged_by_the_reported_session_losses(forgotten: int | None, outcome: Outcome, tmp_path: Path) -> None:
+    """From the run's facts, once all workers have reported."""
     profile = profiles.loads(LEAST.replace("{name: loopback}", "{name: mqtt, qos: 2}"), "p.yaml")
     made = samples(profile, tmp_path, counts={"duplicates": 4, "resent": 4, "duplicates_of_resent": 4})
     made.run.facts.driver["forgotten"] = forgotten
@@ -293,16 +288,16 @@ RUN = run_of(wandering(1))
 SLOWER = run_of(wandering(3, factor=1.3))
 
 
-def test_without_a_baseline_bounds_do_not_apply() -> None:
-    """Which is noted where there are some; the verdict is the run's own."""
+def test_without_a_baseline_regression_bounds_do_not_apply() -> None:
+    """The results note it; the verdict is that of the run alone."""
     found, findings = compare_with_baseline(RUN, GATES, None)
     assert (found.verdict, found.comparison, findings) == (RUN.verdict, None, ())
     assert found.notes == ("regression of endToEndLatency.p99 is not judged: no baseline was given (--load-baseline)",)
     assert compare_with_baseline(RUN, (), None) == (RUN, ())
 
 
-def test_a_baseline_that_was_asked_for_and_is_not_there_is_no_data() -> None:
-    """Where something was to be judged beside it."""
+def test_a_requested_baseline_that_is_missing_is_no_data() -> None:
+    """If there are regression objectives."""
     nowhere = Baseline(lambda _: "none is there")
     found, findings = compare_with_baseline(RUN, GATES, nowhere)
     assert found.verdict.outcome == "no data"
@@ -310,8 +305,8 @@ def test_a_baseline_that_was_asked_for_and_is_not_there_is_no_data() -> None:
     assert compare_with_baseline(RUN, (), nowhere)[0].verdict.outcome == "met"
 
 
-def test_a_slower_run_is_missed() -> None:
-    """By its bound; without one the comparison is shown and judges nothing."""
+def test_a_run_slower_than_its_regression_bound_is_missed() -> None:
+    """Without a bound the comparison is shown but not judged."""
     baseline = Baseline(lambda _: RUN)
     assert compare_with_baseline(SLOWER, GATES, baseline)[0].verdict.outcome == "missed"
     shown, findings = compare_with_baseline(SLOWER, (), baseline)
@@ -319,21 +314,21 @@ def test_a_slower_run_is_missed() -> None:
     assert shown.comparison is not None and shown.comparison.comparable
 
 
-def test_a_run_that_says_nothing_by_itself_stays_what_it_is() -> None:
-    """A generator-limited run beside a baseline is generator-limited."""
+def test_a_baseline_does_not_change_a_run_without_a_verdict() -> None:
+    """A generator-limited run remains generator-limited."""
     limited = replace(SLOWER, verdict=replace(SLOWER.verdict, outcome=Outcome.GENERATOR_LIMITED))
     found, findings = compare_with_baseline(limited, GATES, Baseline(lambda _: RUN))
     assert (found.verdict.outcome, findings) == ("generator-limited", ())
 
 
 def steps_of(percent: float, many: int) -> list[RunDocument]:
-    """Runs each so much slower than the one before, all of them met."""
+    """Return runs that were all met, each slower than the one before by this share."""
     quiet = [wandering(number, factor=(1 + percent / 100) ** number, noise=0.001) for number in range(many)]
     return [replace(run_of(latencies), results=f"{number}") for number, latencies in enumerate(quiet)]
 
 
 def test_six_steps_of_nine_percent_do_not_pass_a_bound_of_ten() -> None:
-    """Each alone is within the bound of the newest run that was met; the best of those before it shows how far they went."""
+    """Each step alone is within the bound of the run before it; the best of the earlier runs shows the sum."""
     runs, outcomes = steps_of(9, 7), []
     for number in range(1, 7):
         before = runs[:number][::-1]
@@ -348,8 +343,8 @@ def test_six_steps_of_nine_percent_do_not_pass_a_bound_of_ten() -> None:
     assert found.comparison is not None and found.comparison.best == ("0",)
 
 
-def test_the_best_of_earlier_runs_only_makes_certain_misses() -> None:
-    """Beside it, a change that cannot be told from noise leaves the finding beside the newest run."""
+def test_the_best_of_earlier_runs_adds_only_certain_misses() -> None:
+    """A change within the noise leaves the finding against the newest run unchanged."""
     best = run_of(wandering(2, factor=0.93))
     found, findings = compare_with_baseline(RUN, GATES, Baseline(lambda _: RUN, earlier=lambda _: [best]))
     assert (found.verdict.outcome, "best of" in findings[0].text) == ("met", False)

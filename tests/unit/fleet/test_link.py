@@ -1,4 +1,4 @@
-"""A worker's line to the controller."""
+"""A worker's connection to the controller."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def line(*messages: Message) -> tuple[Link, list[Message]]:
     return Link(sent.append, inbox, KEY), sent
 
 
-def test_meeting() -> None:
-    """It says where it is and gets what the controller has for it there; answers of other meetings and attempts are passed over."""
+def test_a_meeting_returns_the_answer_for_this_meeting_and_attempt() -> None:
+    """Answers of other meetings and attempts are ignored."""
     link, sent = line(("pass", (1, 1), ("order", "wrong")), ("pass", KEY, ("earlier", "wrong")), ("pass", KEY, ("order", "right")))
     assert link.meet("order", "payload") == "right"
     assert sent == [("meet", KEY, ("order", "payload"))]
@@ -35,8 +35,8 @@ def test_a_link_has_no_assignments_before_the_controller_sends_them() -> None:
     assert line()[0].assignments == ()
 
 
-def test_waiting_keeps_the_driver_alive() -> None:
-    """Whoever waits is called again and again."""
+def test_idle_is_called_repeatedly_while_a_worker_waits() -> None:
+    """Drivers keep their connections alive by it."""
     link, _ = line()
     calls: list[int] = []
 
@@ -53,22 +53,21 @@ def test_waiting_keeps_the_driver_alive() -> None:
     ("message", "raised"),
     [(("abort", KEY, TargetError("gone")), TargetError), (("release", KEY, None), Released), (("closed", None, None), NoData)],
 )
-def test_the_end_of_a_run(message: Message, raised: type[Exception]) -> None:
-    """Aborted, released, or left alone by the controller: heard at a meeting and while load runs."""
+def test_the_end_of_a_run_is_raised_at_a_meeting_and_while_load_runs(message: Message, raised: type[Exception]) -> None:
+    """Aborted, released, or the controller is gone."""
     with pytest.raises(raised):
         line(message)[0].meet("order")
     with pytest.raises(raised):
         line(message)[0].phase_control("", "measure").ended()
 
 
-def test_an_abort_of_an_earlier_attempt_is_not_ours() -> None:
-    """A rerun does not die of what ended the attempt before."""
+def test_an_abort_of_an_earlier_attempt_does_not_end_a_rerun() -> None:
     link, _ = line(("abort", (1, 1), NoData("old")), ("release", (0, 0), None))
     assert not link.phase_control("", "measure").ended()
 
 
-def test_a_phase_ends_for_itself_only() -> None:
-    """The end of the warm-up that is heard late does not end the measured phase."""
+def test_the_end_of_a_phase_ends_no_other_phase() -> None:
+    """A late end of the warm-up does not end the measured phase."""
     link, _ = line(("end", KEY, ("", "warm-up")))
     assert link.phase_control("", "warm-up").ended()
     assert not link.phase_control("", "measure").ended()
@@ -78,8 +77,8 @@ def test_a_phase_ends_for_itself_only() -> None:
     assert link.phase_control("", "measure").ended()
 
 
-def test_a_change_is_told_once_and_to_its_phase() -> None:
-    """What is to change reaches the engine of that workload in that phase, and no other."""
+def test_a_change_reaches_its_phase_once() -> None:
+    """The engine of that workload in that phase, and no other."""
     change = Change(at=5, rate=10.0)
     link, _ = line(("change", KEY, (("small", "measure"), change)))
     other, mine = link.phase_control("large", "measure"), link.phase_control("small", "measure")
@@ -89,8 +88,8 @@ def test_a_change_is_told_once_and_to_its_phase() -> None:
     assert list(mine.changes()) == []
 
 
-def test_the_body_asks_and_is_answered() -> None:
-    """A command goes out; its answer waits until somebody takes it."""
+def test_a_command_is_sent_and_its_answer_kept() -> None:
+    """Until the body takes it."""
     link, sent = line(("answer", KEY, 7))
     link.command("rate", 100.0)
     assert sent == [("command", KEY, ("rate", 100.0))]
@@ -109,8 +108,8 @@ def test_the_body_asks_and_is_answered() -> None:
         KeyboardInterrupt(),
     ],
 )
-def test_errors_cross_processes(error: BaseException) -> None:
-    """What is ours stays what it is; anything else says nothing about the target."""
+def test_errors_can_be_pickled_and_keep_their_kind(error: BaseException) -> None:
+    """Errors of other libraries become no data: they prove nothing about the target."""
     crossed: Any = pickle.loads(pickle.dumps(portable(error)))
     assert isinstance(crossed, type(error) if isinstance(error, (NoData, GeneratorLimited, UsageError)) else NoData)
     assert str(error) in str(crossed)

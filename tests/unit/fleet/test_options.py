@@ -1,4 +1,4 @@
-"""Texts of options."""
+"""Values of the command-line options."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from pytest_loadtest.values.quantities import SECOND
 
 
 @pytest.mark.parametrize(("text", "value"), [(None, None), ("auto", "auto"), ("0.1", 0.1), ("2", 2.0), ("1e-3", 0.001)])
-def test_scale(text: str | None, value: object) -> None:
-    """A factor, auto, or nothing."""
+def test_a_scale_is_a_factor_or_auto(text: str | None, value: object) -> None:
     assert parse_scale(text) == value
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "much", "", "10%", "Auto"])
-def test_wrong_scale(text: str) -> None:
-    """Anything else is said with what to write."""
+def test_a_wrong_scale_is_a_usage_error_with_the_remedy(text: str) -> None:
     with pytest.raises(pytest.UsageError, match=r"--load-scale .*: write a factor above 0"):
         parse_scale(text)
 
 
-def test_duration() -> None:
-    """With a unit, above 0."""
+def test_a_duration_needs_a_unit_and_must_be_positive() -> None:
     assert parse_cap(None) is None
     assert parse_cap("10s") == 10 * SECOND
     for text in ("10", "0s", "-1s", "soon"):
@@ -30,8 +27,8 @@ def test_duration() -> None:
             parse_cap(text)
 
 
-def test_image() -> None:
-    """For a container that the run starts, and for nothing else."""
+def test_an_image_needs_a_container_started_by_the_run() -> None:
+    """Another mode or an address is a usage error."""
     assert check_image("registry.example/pulsar:4", "auto", None) == check_image("registry.example/pulsar:4", "container", None)
     assert check_image(None, "process", "mqtt://h:1") is None
     with pytest.raises(pytest.UsageError, match="--load-image x: an image runs as a container; leave --load-broker process out"):
@@ -40,15 +37,14 @@ def test_image() -> None:
         check_image("x", "auto", "mqtt://h:1")
 
 
-def test_spark_conf() -> None:
-    """The first = divides; a later setting wins."""
+def test_a_spark_property_is_split_at_the_first_equals_sign() -> None:
+    """A later value of the same key wins."""
     assert parse_spark_conf(["a=1", "b=x=y", "a=2"]) == {"a": "2", "b": "x=y"}
     with pytest.raises(pytest.UsageError, match="--load-spark-conf c: write KEY=VALUE"):
         parse_spark_conf(["a=1", "c"])
 
 
-def test_listening() -> None:
-    """On the loopback unless another host is named."""
+def test_metrics_listen_on_the_loopback_unless_a_host_is_named() -> None:
     assert parse_listen_address(None) is None
     assert parse_listen_address("9400") == ("127.0.0.1", 9400)
     assert parse_listen_address("0.0.0.0:9400") == ("0.0.0.0", 9400)

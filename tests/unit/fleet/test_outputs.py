@@ -1,4 +1,4 @@
-"""What a session writes of its runs beside their results."""
+"""Files that a session writes in addition to its results."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def outputs(root: Path, **more: Path) -> Outputs:
     return Outputs(options, root)  # type: ignore[arg-type]
 
 
-def test_a_line_and_a_file_for_each_run(tmp_path: Path) -> None:
-    """Where they were asked for; a broken run has a line and no file."""
+def test_each_run_adds_a_line_to_the_history_and_a_file(tmp_path: Path) -> None:
+    """If requested; a broken run has a line but no file."""
     made = outputs(tmp_path, history=tmp_path / "h.jsonl", omb_json=tmp_path / "omb")
     made.write_results([document()])
     made.add_to_history([document()])
@@ -29,8 +29,8 @@ def test_a_line_and_a_file_for_each_run(tmp_path: Path) -> None:
     outputs(tmp_path).write_results([document()])
 
 
-def test_what_cannot_be_written_leaves_the_verdict_alone(tmp_path: Path) -> None:
-    """It is said, once, with option, place and reason."""
+def test_a_file_that_cannot_be_written_is_one_warning(tmp_path: Path) -> None:
+    """With option, path and reason; it changes no verdict."""
     (file := tmp_path / "file").write_text("")
     made = outputs(tmp_path, history=tmp_path, omb_json=file)
     made.write_results([document(), document()])
@@ -49,8 +49,8 @@ def test_the_folder_of_a_workload_is_below_session_test_and_attempt() -> None:
 
 
 @given(st.text(min_size=1, max_size=300))
-def test_names_are_safe(text: str) -> None:
-    """No shell, glob or parent folder in them, short enough for every file system, and never empty."""
+def test_folder_names_are_safe(text: str) -> None:
+    """Without characters for shell, glob or parent folder, short enough for every file system, never empty."""
     name = safe_name(text)
     assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name)
     assert len(name) <= 90

@@ -1,4 +1,4 @@
-"""What stands in the way of a plan before any load."""
+"""Checks of a plan against this machine, before any load."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_samples_need_room(tmp_path: Path) -> None:
-    """A folder whose disk is smaller than the plan's samples is an error before load, with both sizes; forced, it is tried."""
+def test_a_plan_whose_samples_exceed_the_disk_is_rejected(tmp_path: Path) -> None:
+    """With both sizes; ``--load-force`` tries it."""
     profile = loopback(rate=100_000, duration="87000h")
     options = Options(results=tmp_path / "not" / "there" / "yet")
     request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=(Part(profile=profile),))
@@ -30,8 +30,8 @@ def test_samples_need_room(tmp_path: Path) -> None:
     planning.check_capacity(request, [made(loopback())], options)
 
 
-def test_open_files_are_counted_before_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broadcast that no process here may have the files for is refused with both numbers; fewer subscribers are not."""
+def test_a_plan_that_needs_too_many_open_files_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With both numbers; fewer subscribers are accepted."""
     here = Machine(cores=64, memory=1 << 40, files=1100)
     monkeypatch.setattr(planning, "machine", lambda: here)
     text = (

@@ -26,7 +26,7 @@ KEY = (4, 0)
 
 
 class Answers:
-    """A conductor whose meetings answer with rank and payload."""
+    """A run controller whose meetings answer with rank and payload."""
 
     def __init__(self) -> None:
         self.gone: Exception | None = None
@@ -58,7 +58,7 @@ class Answers:
 
 
 class Fleet:
-    """A coordinator and what it sent to whom."""
+    """A rendezvous, with the messages that it sent."""
 
     def __init__(self) -> None:
         self.clock, self.controller = FakeClock(), Answers()
@@ -80,11 +80,11 @@ class Fleet:
         self.rendezvous.receive(worker, (name, key, payload))
 
     def got(self, name: str) -> list[tuple[str, Any]]:
-        """Who got this message, with what, since last asked for anything."""
+        """Return the receivers and payloads of the messages of this name."""
         return [(worker, message[2]) for worker, message in self.sent if message[0] == name]
 
     def wait(self, name: str, n: int) -> list[tuple[str, Any]]:
-        """The same, when there are ``n`` of them."""
+        """Return them once there are ``n``."""
         with self._came:
             assert self._came.wait_for(lambda: len(self.got(name)) >= n, 10)
             return self.got(name)
@@ -102,8 +102,8 @@ def fleet() -> Iterator[Fleet]:
     made.rendezvous.close()
 
 
-def test_roles_when_all_are_there(fleet: Fleet) -> None:
-    """The last to arrive starts the run; the first worker leads, in whatever order they come."""
+def test_a_run_starts_when_all_workers_have_arrived(fleet: Fleet) -> None:
+    """The first worker of the session leads, in whatever order they arrive."""
     fleet.join("a", "b", "c")
     fleet.start("c", "b")
     assert not fleet.sent
@@ -112,8 +112,7 @@ def test_roles_when_all_are_there(fleet: Fleet) -> None:
     assert fleet.got("role") == [("a", True), ("b", False), ("c", False)]
 
 
-def test_meetings_answer_by_rank(fleet: Fleet) -> None:
-    """Nobody passes before all are there; each gets the answer at its own rank."""
+def test_a_meeting_ends_when_all_are_there_with_answers_by_rank(fleet: Fleet) -> None:
     fleet.join("a", "b")
     fleet.start("a", "b")
     fleet.say("b", "meet", ("order", "from b"))
@@ -123,8 +122,8 @@ def test_meetings_answer_by_rank(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind", "text"), [("fails", TargetError, "no broker"), ("breaks", NoData, "ValueError: odd")])
-def test_a_meeting_that_fails_aborts_all(fleet: Fleet, name: str, kind: type[Exception], text: str) -> None:
-    """What the conductor raises reaches every worker as the kind of error that it is."""
+def test_an_error_at_a_meeting_reaches_every_worker(fleet: Fleet, name: str, kind: type[Exception], text: str) -> None:
+    """As the kind of error that it is."""
     fleet.join("a", "b")
     fleet.start("a", "b")
     for worker in ("a", "b"):
@@ -135,8 +134,8 @@ def test_a_meeting_that_fails_aborts_all(fleet: Fleet, name: str, kind: type[Exc
     assert len(fleet.controller.broken) == 1
 
 
-def test_the_first_error_is_the_cause(fleet: Fleet) -> None:
-    """One worker's failure names it and aborts the run once; who comes to a meeting later hears of it at once."""
+def test_the_first_error_of_a_run_is_its_cause(fleet: Fleet) -> None:
+    """It names its worker and aborts the run once; a worker that reaches a meeting later gets it at once."""
     fleet.join("a", "b")
     run = fleet.start("a", "b")
     fleet.say("b", "failed", NoData("disk full"))
@@ -148,7 +147,7 @@ def test_the_first_error_is_the_cause(fleet: Fleet) -> None:
 
 
 def test_a_member_that_dies_aborts_the_run(fleet: Fleet) -> None:
-    """The error names it; when the lead is through, the others are released."""
+    """The error names it; the others are released when the lead has finished."""
     fleet.join("a", "b", "c")
     run = fleet.start("a", "b", "c")
     fleet.rendezvous.leave("b", "SIGKILL")
@@ -160,7 +159,7 @@ def test_a_member_that_dies_aborts_the_run(fleet: Fleet) -> None:
 
 
 def test_a_lead_that_dies_releases_the_others(fleet: Fleet) -> None:
-    """Nobody is left to say that the item is over."""
+    """No worker is left to report the end of the item."""
     fleet.join("a", "b")
     fleet.start("a", "b")
     fleet.rendezvous.leave("a", "SIGKILL")
@@ -183,7 +182,7 @@ def test_a_replacement_waits_for_the_next_run(fleet: Fleet) -> None:
 
 
 def test_a_worker_that_is_gone_is_not_waited_for(fleet: Fleet) -> None:
-    """A run whose last missing worker went away for good starts without it, when the controller says gather."""
+    """A run whose last missing worker is gone for good starts without it, at the controller's next ``gather``."""
     fleet.join("a", "b", "c")
     run = fleet.start("a", "b")
     fleet.rendezvous.leave("c", "maximum of restarts")
@@ -192,8 +191,8 @@ def test_a_worker_that_is_gone_is_not_waited_for(fleet: Fleet) -> None:
     assert run.members == ["a", "b"]
 
 
-def test_a_rerun_calls_back_who_was_there(fleet: Fleet) -> None:
-    """A replacement that passed the item by is not waited for; the lead keeps the lead."""
+def test_a_rerun_consists_of_the_members_that_are_left(fleet: Fleet) -> None:
+    """A replacement that has passed the item is not waited for; the lead remains the lead."""
     fleet.join("a", "b", "c")
     fleet.start("a", "b", "c")
     fleet.rendezvous.leave("b", "SIGKILL")
@@ -206,7 +205,7 @@ def test_a_rerun_calls_back_who_was_there(fleet: Fleet) -> None:
 
 
 def test_no_run_starts_when_the_session_stops(fleet: Fleet) -> None:
-    """After -x or --maxfail those who arrive are released without a role."""
+    """After -x or --maxfail workers that arrive are released without a role."""
     fleet.join("a", "b")
     fleet.stop = "stopping after 1 failures"
     fleet.start("a", "b")
@@ -214,8 +213,7 @@ def test_no_run_starts_when_the_session_stops(fleet: Fleet) -> None:
     assert {worker for worker, _ in fleet.got("release")} == {"a", "b"}
 
 
-def test_progress_ends_the_phase_for_all(fleet: Fleet) -> None:
-    """The end of the drain is told to every member, once."""
+def test_the_end_of_a_drain_is_sent_to_every_member_once(fleet: Fleet) -> None:
     fleet.join("a", "b")
     run = fleet.start("a", "b")
     run.drains[""] = Drain("measure", 2, 1, 30 * SECOND)
@@ -226,8 +224,8 @@ def test_progress_ends_the_phase_for_all(fleet: Fleet) -> None:
     assert fleet.got("end") == [("a", ("", "measure")), ("b", ("", "measure"))]
 
 
-def test_a_worker_is_named_once(fleet: Fleet) -> None:
-    """By the coordinator, unless the error does so itself."""
+def test_an_error_names_its_worker_once(fleet: Fleet) -> None:
+    """Also if its text does so already."""
     for error, told in ((NoData("odd"), "worker a: odd"), (NoData("worker a could not write"), "worker a could not write")):
         key = (len(fleet.controller.broken) + 7, 0)
         fleet.say("a", "arrive", key=key)
@@ -235,8 +233,8 @@ def test_a_worker_is_named_once(fleet: Fleet) -> None:
         assert str(fleet.controller.broken[-1]) == told
 
 
-def test_waiting_for_the_controller_is_no_silence(fleet: Fleet) -> None:
-    """Before a start line that took the controller long, workers have nothing to say; their silence counts from its answer on."""
+def test_a_worker_that_waits_for_the_controller_is_not_silent(fleet: Fleet) -> None:
+    """The time without messages counts from the controller's answer."""
 
     def begin(run: Run) -> None:
         fleet.clock.advance((SILENCE_TIMEOUT + 1) * SECOND)  # Spark starts
@@ -255,8 +253,8 @@ def test_waiting_for_the_controller_is_no_silence(fleet: Fleet) -> None:
         fleet.rendezvous._check_silence(run)
 
 
-def test_silence_is_an_error(fleet: Fleet) -> None:
-    """A worker that says nothing while load runs, or does not come to a meeting, is named."""
+def test_a_worker_that_sends_nothing_or_misses_a_meeting_is_an_error(fleet: Fleet) -> None:
+    """The error names it."""
     fleet.join("a", "b")
     run = fleet.start("a", "b")
     run.drains[""] = Drain("measure", 2, 1, 30 * SECOND)
@@ -272,8 +270,8 @@ def test_silence_is_an_error(fleet: Fleet) -> None:
         fleet.rendezvous._check_silence(run)
 
 
-def test_who_is_called_back_may_say_nothing_yet(fleet: Fleet) -> None:
-    """Of a rerun, only the lead has said something when it begins: the others' silence counts from there on, as everybody's."""
+def test_the_silence_of_members_counts_from_the_start_of_a_rerun(fleet: Fleet) -> None:
+    """Only the lead has sent a message by then."""
     fleet.join("a", "b")
     fleet.start("a", "b")
     fleet.say("a", "again", key=(4, 1))
@@ -285,8 +283,8 @@ def test_who_is_called_back_may_say_nothing_yet(fleet: Fleet) -> None:
         fleet.rendezvous._check_silence(run)
 
 
-def test_connections_at_a_rate_take_their_time(fleet: Fleet) -> None:
-    """As much as the conductor says that the plan takes; then a worker that does not come is named all the same."""
+def test_paced_connections_prolong_the_timeout_of_a_meeting(fleet: Fleet) -> None:
+    """By the time that the plan needs; then a missing worker is an error all the same."""
     fleet.join("a", "b")
     run = fleet.start("a", "b")
     run.patience += 1000
@@ -299,7 +297,7 @@ def test_connections_at_a_rate_take_their_time(fleet: Fleet) -> None:
 
 
 def test_the_body_of_a_live_test_may_prepare_for_long(fleet: Fleet) -> None:
-    """The others wait at the first meeting for as long as the lead's own test lets it take; from then on nobody is waited for so long."""
+    """The first meeting has no timeout before the lead is there; later meetings have one."""
     fleet.join("a", "b")
     run = fleet.start("a", "b")
     fleet.say("b", "meet", ("order", None))
@@ -314,7 +312,7 @@ def test_the_body_of_a_live_test_may_prepare_for_long(fleet: Fleet) -> None:
 
 
 def test_a_target_that_is_gone_aborts_the_run(fleet: Fleet) -> None:
-    """Looked at every second while a run is on, in a thread of its own."""
+    """It is checked every second during a run, in a thread of its own."""
     fleet.join("a")
     fleet.start("a")
     fleet.controller.gone = TargetError("exited with status 9")
@@ -323,8 +321,8 @@ def test_a_target_that_is_gone_aborts_the_run(fleet: Fleet) -> None:
     assert str(error) == "exited with status 9"
 
 
-def test_a_change_is_told_to_all(fleet: Fleet) -> None:
-    """Every worker hears of it, with its workload and phase."""
+def test_a_change_is_sent_to_all_workers(fleet: Fleet) -> None:
+    """With its workload and phase."""
     fleet.join("a", "b")
     run = fleet.start("a", "b")
     change = Change(at=5, rate=10.0)
@@ -332,8 +330,8 @@ def test_a_change_is_told_to_all(fleet: Fleet) -> None:
     assert fleet.got("change") == [(worker, (("small", "measure"), change)) for worker in ("a", "b")]
 
 
-def test_a_command_is_answered_to_who_asked(fleet: Fleet) -> None:
-    """What comes of it, or why it cannot be, goes back; the run goes on."""
+def test_a_command_is_answered_to_its_worker(fleet: Fleet) -> None:
+    """With its result or its error; the run continues."""
     fleet.join("a", "b")
     run = fleet.start("a", "b")
     fleet.say("a", "command", ("rate", 5))
@@ -343,8 +341,8 @@ def test_a_command_is_answered_to_who_asked(fleet: Fleet) -> None:
     assert run.error is None
 
 
-def test_a_command_that_takes_long_holds_nobody_up(fleet: Fleet) -> None:
-    """It is worked out in a thread of its own, while workers report and are told to change; then it is answered."""
+def test_a_slow_command_blocks_no_other_message(fleet: Fleet) -> None:
+    """It runs in a thread of its own and is answered at its end."""
     fleet.join("a", "b")
     run = fleet.start("a", "b")
     begun, end = threading.Event(), threading.Event()
@@ -365,8 +363,7 @@ def test_a_command_that_takes_long_holds_nobody_up(fleet: Fleet) -> None:
     assert fleet.wait("answer", 1) == [("a", "done")]
 
 
-def test_a_long_command_that_cannot_be(fleet: Fleet) -> None:
-    """As with any other: who asked hears why, and the run goes on."""
+def test_a_usage_error_of_a_slow_command_does_not_end_the_run(fleet: Fleet) -> None:
 
     def restart() -> None:
         raise UsageError("not ours")
@@ -378,8 +375,8 @@ def test_a_long_command_that_cannot_be(fleet: Fleet) -> None:
     assert (worker, str(error), run.error) == ("a", "not ours", None)
 
 
-def test_a_long_command_that_loses_the_target_ends_the_run(fleet: Fleet) -> None:
-    """All workers hear of it, and with them who asked."""
+def test_any_other_error_of_a_slow_command_ends_the_run(fleet: Fleet) -> None:
+    """All workers get it."""
 
     def restart() -> None:
         raise TargetError("did not come back")
@@ -393,11 +390,11 @@ def test_a_long_command_that_loses_the_target_ends_the_run(fleet: Fleet) -> None
 
 
 class Payload:
-    """Something large that a worker brings to a meeting."""
+    """A large object that a worker brings to a meeting."""
 
 
-def test_what_a_run_held_is_let_go_when_it_has_ended(fleet: Fleet) -> None:
-    """A payload file of a megabyte, eight workers, three hundred tests: 2.4 GB were kept until the session ended."""
+def test_a_run_that_has_ended_holds_no_payloads(fleet: Fleet) -> None:
+    """A payload file of 1 MB, eight workers, three hundred tests: otherwise 2.4 GB are kept until the session ends."""
     fleet.join("a")
     held = []
     for number in range(3):
@@ -415,8 +412,8 @@ def test_what_a_run_held_is_let_go_when_it_has_ended(fleet: Fleet) -> None:
     assert [(run.meetings, run.progress, run.members) for run in fleet.rendezvous.runs.values()] == [({}, {}, ["a"])] * 3
 
 
-def test_a_worker_that_goes_on_with_a_run_that_has_ended_is_told(fleet: Fleet) -> None:
-    """Its progress changes nothing, and it does not wait for an answer that never comes."""
+def test_a_message_for_a_run_that_has_ended_is_answered_with_an_abort(fleet: Fleet) -> None:
+    """Its progress changes nothing, and its worker does not wait forever."""
     fleet.join("a")
     run = fleet.start("a")
     fleet.say("a", "finished")

@@ -1,4 +1,4 @@
-"""The gang's scheduler around xdist's own, with nodes that only remember what they were sent."""
+"""The gang's scheduler around xdist's own ones, with nodes that keep what they were sent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_loadtest.fleet.scheduling import GangScheduling
 
 
 class Node:
-    """A worker that runs what it gets, in order, one item behind as xdist's does."""
+    """A worker that runs its queue in order and, like xdist's, one item behind."""
 
     def __init__(self, name: str) -> None:
         self.name, self.queue, self.shut, self.shutting_down = name, list[int](), False, False
@@ -50,7 +50,7 @@ def join(sched: Any, node: Node, collection: list[str]) -> None:
 
 
 def play(sched: Any, nodes: list[Node], collection: list[str]) -> list[tuple[str, str]]:
-    """Let every node run its queue to the end, as xdist's main loop would; what ran where."""
+    """Let every node run its queue to the end, as xdist's main loop would; return the items that each ran."""
     ran: list[tuple[str, str]] = []
     for _ in range(1000):
         if not any(node.queue for node in nodes):
@@ -81,8 +81,8 @@ GANGS = [0, 3]
 
 @pytest.mark.parametrize("scheduler", [LoadScheduling, LoadScopeScheduling, LoadFileScheduling, WorkStealingScheduling])
 @pytest.mark.parametrize("load_items", [GANGS, [], list(range(7))])
-def test_ordinary_once_then_load_tests_everywhere(pytester: pytest.Pytester, scheduler: Any, load_items: list[int]) -> None:
-    """Ordinary tests run once and before the node's load tests; load tests run on every node in the same order; then all nodes end."""
+def test_ordinary_tests_run_once_and_load_tests_on_every_node(pytester: pytest.Pytester, scheduler: Any, load_items: list[int]) -> None:
+    """Ordinary tests come first; load tests run in the same order everywhere; then all nodes end."""
     nodes = [Node("gw0"), Node("gw1")]
     sched = gang(pytester, scheduler, ITEMS, load_items)
     for node in nodes:
@@ -98,7 +98,7 @@ def test_ordinary_once_then_load_tests_everywhere(pytester: pytest.Pytester, sch
 
 
 def test_a_replacement_gets_the_load_tests_that_are_left(pytester: pytest.Pytester) -> None:
-    """And until they are done the session is not over, so that xdist does not send it home."""
+    """The session is not over before, so that xdist does not shut it down."""
     nodes, only = [Node("gw0"), Node("gw1")], ["a.py::g1", "a.py::g2"]
     sched = gang(pytester, LoadScheduling, only, [0, 1])
     for node in nodes:
@@ -114,8 +114,8 @@ def test_a_replacement_gets_the_load_tests_that_are_left(pytester: pytest.Pytest
     assert sched.tests_finished
 
 
-def test_a_lead_that_crashes_is_the_crashed_test(pytester: pytest.Pytester) -> None:
-    """The load test that it led is reported and not run again; a member's crash is reported by the lead."""
+def test_the_crash_of_a_lead_is_reported_for_its_load_test(pytester: pytest.Pytester) -> None:
+    """It is not run again; the crash of a member is reported by the lead."""
     nodes, only = [Node("gw0"), Node("gw1")], ["a.py::g1", "a.py::g2"]
     sched = gang(pytester, LoadScheduling, only, [0, 1], leads=("gw0", 0))
     for node in nodes:
@@ -126,8 +126,7 @@ def test_a_lead_that_crashes_is_the_crashed_test(pytester: pytest.Pytester) -> N
     assert fresh.queue == [1]
 
 
-def test_an_ordinary_crash_is_reported(pytester: pytest.Pytester) -> None:
-    """The item that ran there, by its own index."""
+def test_the_crash_of_an_ordinary_test_is_reported_by_its_own_index(pytester: pytest.Pytester) -> None:
     nodes = [Node("gw0"), Node("gw1")]
     sched = gang(pytester, LoadScheduling, ITEMS, GANGS)
     for node in nodes:
@@ -137,8 +136,8 @@ def test_an_ordinary_crash_is_reported(pytester: pytest.Pytester) -> None:
     assert sched.remove_node(nodes[0]) == first
 
 
-def test_rerunfailures_may_not_put_an_item_back(pytester: pytest.Pytester) -> None:
-    """The answer that it knows, and the attribute that it reads."""
+def test_an_item_cannot_be_put_back(pytester: pytest.Pytester) -> None:
+    """pytest-rerunfailures handles NotImplementedError, and reads ``config``."""
     sched = gang(pytester, LoadScheduling, ITEMS, GANGS)
     assert sched.config is not None
     with pytest.raises(NotImplementedError):

@@ -1,4 +1,4 @@
-"""The phases of a run, one after another: a search shows the step that stands for its answer."""
+"""The phases of a run: a search, and the step whose results it shows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ search: {start: 2000, hold: 1s, confirm: 1s, warmup: 0s, precision: 5%, repeats:
 
 
 class Target:
-    """Meets every step up to ``holds``; what it says of the first step at another rate may be told beforehand."""
+    """A target that meets every step up to ``holds``. :param first: the outcome of the first step at a rate, if another."""
 
     def __init__(self, holds: float, first: dict[float, Outcome] | None = None) -> None:
         profile = profiles.loads(SEARCH, "p.yaml")
@@ -61,14 +61,14 @@ class Target:
         return samples, Load(profile_name="p", observed=measurements, verdict=verdict)
 
     def search(self) -> Peak:
-        """Every step to the end."""
+        """Run all steps."""
         while (following := self.script.next()) is not None:
             self._rate = following.phase.pacer.highest
         return self.script.peak()
 
 
-def test_the_step_that_stands_for_the_peak() -> None:
-    """A rate that was met by luck, and missed when it was confirmed, lies above the answer: its numbers are not shown."""
+def test_the_shown_step_is_the_last_one_met_at_the_peak() -> None:
+    """A rate met by luck and missed in its confirmation lies above the peak: its results are not shown."""
     lucky = Target(3000, {4000.0: Outcome.MET})
     peak = lucky.search()
     assert lucky.said[4000.0] > 1
@@ -76,8 +76,8 @@ def test_the_step_that_stands_for_the_peak() -> None:
     assert lucky.script.best_step(peak).folder.name == f"{peak.rate:g}-{lucky.said[peak.rate]}-met"
 
 
-def test_no_rate_holds() -> None:
-    """The last step shows why."""
+def test_without_a_peak_the_last_step_is_shown() -> None:
+    """It shows why."""
     target = Target(0)
     peak = target.search()
     assert peak.rate is None
@@ -85,6 +85,6 @@ def test_no_rate_holds() -> None:
 
 
 def test_a_step_without_data_is_an_error() -> None:
-    """Nothing is known of the rate, so nothing of the peak."""
+    """The rate is unknown to hold, so the peak is unknown."""
     with pytest.raises(NoData, match="search step 1"):
         Target(0, {2000.0: Outcome.NO_DATA}).search()

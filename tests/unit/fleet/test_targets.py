@@ -1,4 +1,4 @@
-"""Where a run's target is, or what image it is started from, of all that say so."""
+"""The target of a run: its address or image, its keys, and how long it is kept."""
 
 from __future__ import annotations
 
@@ -59,13 +59,15 @@ def found(asked: dict[str, str], options: dict[str, str], target: str = "", driv
         ({}, {"admin": "http://line:2"}, URL, ("mqtt://profile:1", "http://line:2", None)),
     ],
 )
-def test_address_or_image(asked: dict[str, str], options: dict[str, str], target: str, expected: tuple[str | None, ...]) -> None:
-    """The mark says it, else the command line, else the profile; whoever says one of the two has said enough."""
+def test_the_first_source_with_an_address_or_image_decides(
+    asked: dict[str, str], options: dict[str, str], target: str, expected: tuple[str | None, ...]
+) -> None:
+    """The mark, the command line, then the profile."""
     assert found(asked, options, target) == expected
 
 
-def test_loopback_has_neither() -> None:
-    """It brings its own relay, also in a session whose other tests run in an image."""
+def test_loopback_has_neither_address_nor_image() -> None:
+    """It brings its own relay, also in a session whose other tests use an image."""
     assert found({}, {"image": "line/mosquitto"}, driver="loopback") == (None, None, None)
 
 
@@ -79,15 +81,15 @@ def test_loopback_has_neither() -> None:
         ({}, {"image": "line/pulsar"}, "line/pulsar"),
     ],
 )
-def test_security_of_a_broker_of_somebody_else(asked: dict[str, Any], options: dict[str, str], named: str) -> None:
-    """Only what the run starts as a process gets keys: whatever contradicts that is named, with the line of the profile."""
+def test_security_needs_a_broker_that_the_run_starts_as_a_process(asked: dict[str, Any], options: dict[str, str], named: str) -> None:
+    """The error names the contradiction, with the line of the profile."""
     wanted = rf"p\.yaml:6: target\.security is for a broker that the run starts as a process, not for {named}: leave it out"
     with pytest.raises(UsageError, match=wanted):
         check_security(*given({**asked, "security_line": 6}, options, SECURITY, "pulsar"))
 
 
-def test_security_of_artemis() -> None:
-    """It is started without; a plan says so too."""
+def test_security_of_artemis_is_a_usage_error() -> None:
+    """It is started without security; a plan reports it too."""
     with pytest.raises(
         UsageError, match=r"p\.yaml:6: target\.security: Artemis is started without TLS and authentication: leave it out, or"
     ):
@@ -97,14 +99,14 @@ def test_security_of_artemis() -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "process"])
-def test_security_of_our_own(mode: str) -> None:
-    """It may be asked for by word or not at all; nothing is wrong where no security is asked for."""
+def test_security_of_a_broker_started_by_the_run_is_accepted(mode: str) -> None:
+    """With ``--load-broker process`` or auto; without target.security every mode is accepted."""
     check_security(*given({}, {"broker": mode}, SECURITY, "pulsar"))
     check_security(*given({}, {"broker": "embedded"}, "", "pulsar"))
 
 
-def test_keys_of_the_run_go_where_the_profile_says_nothing() -> None:
-    """What the user set himself holds, authentication as a whole; the profile itself stays as it is."""
+def test_keys_of_the_run_fill_only_settings_missing_in_the_profile() -> None:
+    """The user's authentication is kept as a whole; the profile object is not changed."""
     ours = {"tls_trust_certs_file_path": "/ca", "authentication": Authentication(plugin="token", token_file="/t")}
     facts = BrokerFacts(name="Pulsar", version="1", mode="process", url="pulsar+ssl://h", client=ours)
     _, profile, _ = given({}, {}, SECURITY, "pulsar, authentication: {plugin: token, token: mine}")
@@ -125,8 +127,8 @@ def test_keys_of_the_run_go_where_the_profile_says_nothing() -> None:
         ("certFile: mine", ("/ca", "mine", None)),
     ],
 )
-def test_files_of_the_run_stand_beside_what_the_profile_says_of_tls(said: str, expected: tuple[str | None, ...]) -> None:
-    """Version and ciphers do not keep the keys away; the client's certificate and its key come from one hand."""
+def test_key_files_of_the_run_are_added_to_tls_settings_of_the_profile(said: str, expected: tuple[str | None, ...]) -> None:
+    """The certificate of the client and its key always come from the same source."""
     ours = {"tls": Tls(ca_file="/ca", cert_file="/cert", key_file="/key")}
     facts = BrokerFacts(name="mosquitto", version="2", mode="process", url="mqtts://h", client=ours)
     _, profile, _ = given({}, {}, "", f"mqtt, tls: {{{said}}}" if said else "mqtt")
@@ -138,8 +140,8 @@ def test_files_of_the_run_stand_beside_what_the_profile_says_of_tls(said: str, e
 
 
 @pytest.mark.parametrize(("url", "beside"), [("mqtt://profile:1", "mqtts://profile:2"), ("mqtt://line:1", None), (None, None)])
-def test_the_address_of_subscribers_goes_with_the_profiles(url: str | None, beside: str | None) -> None:
-    """Who names another target, or has one started, does not send the consumers to the profile's."""
+def test_the_subscriber_address_applies_only_to_the_url_of_the_profile(url: str | None, beside: str | None) -> None:
+    """Another target, or a started one, is for all clients."""
     _, profile, _ = given({}, {}, "target: {url: 'mqtt://profile:1', subscriberUrl: 'mqtts://profile:2'}")
     assert subscriber_url(url, profile) == beside
 
@@ -155,8 +157,8 @@ ARTEMIS = "mqtt, broker: artemis"
         ({"broker": "container"}, "--load-broker container"),
     ],
 )
-def test_a_broker_that_another_would_take_the_place_of(options: dict[str, str], named: str) -> None:
-    """A profile that wants Artemis is not run against something else, unless it is changed."""
+def test_a_profile_that_names_its_broker_rejects_another_one(options: dict[str, str], named: str) -> None:
+    """Unless the profile is changed."""
     wanted = (
         rf"p\.yaml:5: driver\.broker: artemis is a process that the run starts, but the run is to use {named}: leave one of the two out"
     )
@@ -164,8 +166,8 @@ def test_a_broker_that_another_would_take_the_place_of(options: dict[str, str], 
         check_broker(*given({"broker_line": 5}, options, driver=ARTEMIS))
 
 
-def test_a_broker_of_our_own() -> None:
-    """Mosquitto is a container too; where no broker is named, all may be."""
+def test_a_named_broker_may_be_started_in_its_own_ways() -> None:
+    """Mosquitto may be a container; without a name every way is accepted."""
     for mode in ("auto", "process"):
         check_broker(*given({}, {"broker": mode}, driver=ARTEMIS))
     check_broker(*given({}, {"broker": "container"}, driver="mqtt, broker: mosquitto"))
@@ -174,7 +176,7 @@ def test_a_broker_of_our_own() -> None:
 
 @pytest.fixture
 def relay(tmp_path: Path) -> Iterator[Callable[[str, str], Broker]]:
-    """Has a relay of so long a delay for a test by its name."""
+    """Return a function that gets a relay with this delay for a test."""
     _, _, options = given({}, {}, driver="loopback")
     targets = Targets(options, tmp_path, lambda *_, **__: None)
 
@@ -186,8 +188,8 @@ def relay(tmp_path: Path) -> Iterator[Callable[[str, str], Broker]]:
     targets.close()
 
 
-def test_a_broker_that_no_test_came_back_to_is_stopped(relay: Callable[[str, str], Broker]) -> None:
-    """One with other settings stays beside that which runs, and no more: a grid of settings does not fill the machine."""
+def test_only_one_idle_broker_is_kept(relay: Callable[[str, str], Broker]) -> None:
+    """So a matrix of settings does not fill the machine."""
     first, second = relay("a", "1ms"), relay("b", "2ms")
     assert relay("c", "1ms") is first
     third = relay("d", "3ms")
@@ -196,6 +198,6 @@ def test_a_broker_that_no_test_came_back_to_is_stopped(relay: Callable[[str, str
     assert relay("f", "2ms") is not second
 
 
-def test_brokers_of_one_test_stay(relay: Callable[[str, str], Broker]) -> None:
+def test_all_brokers_of_one_test_keep_running(relay: Callable[[str, str], Broker]) -> None:
     """However many its workloads need."""
     assert not any(gone(broker.facts.pid) for broker in [relay("a", f"{ms}ms") for ms in range(1, 5)])

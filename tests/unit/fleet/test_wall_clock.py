@@ -1,4 +1,4 @@
-"""The wall clock beside the run's."""
+"""The wall clock and the run's clock."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def profile(more: str = "") -> profiles.Profile:
 
 
 @pytest.mark.parametrize(("by", "way"), [(11 * MILLISECOND, "forward by 11.0 ms"), (-SECOND, "back by 1.00 s")])
-def test_a_clock_that_was_set(monkeypatch: pytest.MonkeyPatch, by: int, way: str) -> None:
-    """While messages were delayed: when they were due is not known. Without delays it does not matter."""
+def test_setting_the_clock_while_messages_are_delayed_is_no_data(monkeypatch: pytest.MonkeyPatch, by: int, way: str) -> None:
+    """Their due times are unknown. Without delays it does not matter."""
     clock = WallClock()
     monkeypatch.setattr(wall_clock, "_offset", lambda: clock.offset + by)
     clock.check(profile())
@@ -30,8 +30,7 @@ def test_a_clock_that_was_set(monkeypatch: pytest.MonkeyPatch, by: int, way: str
         clock.check(profile("deliverAfter: 1s\n"))
 
 
-def test_a_clock_that_went_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten milliseconds are allowed; what came of it is in the run's document."""
+def test_a_drift_of_ten_milliseconds_is_allowed_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = WallClock(5 * SECOND)
     monkeypatch.setattr(wall_clock, "_offset", lambda: clock.offset - 10 * MILLISECOND)
     clock.check(profile("deliverAfter: 1s\n"))
@@ -41,8 +40,7 @@ def test_a_clock_that_went_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.delays(profile()) is None
 
 
-def test_moments_on_it() -> None:
-    """ISO 8601, in UTC."""
+def test_moments_are_written_in_iso_8601_and_utc() -> None:
     now = time.monotonic_ns()
     clock = WallClock(now)
     assert abs(clock.started - time.time()) < 60

@@ -1,4 +1,4 @@
-"""Who watches a phase acts once, at the right moment, by what all workers say."""
+"""Watches act once, at the right moment, on the reports of all workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLAN = BacklogPlan(
 
 
 def test_a_backlog_is_built_drained_and_followed() -> None:
-    """Consumers go on when it is large enough over all subscriptions; the end comes so long after it was drained."""
+    """Consumers resume when it is large enough over all subscriptions; the phase ends some time after it was drained."""
     watch = BacklogWatch(PLAN, 100.0)
     assert watch.look([made_progress(acked=2499)], SECOND) is None
     resume = watch.look([made_progress(acked=1500), made_progress(acked=1000)], 2 * SECOND)
@@ -56,7 +56,7 @@ def test_a_backlog_is_built_drained_and_followed() -> None:
 
 
 def test_a_backlog_that_does_not_shrink_is_given_up() -> None:
-    """After its time-out the phase goes on to its end and says that it was not drained."""
+    """After its timeout the phase runs to its end, and the backlog was not drained."""
     watch = BacklogWatch(PLAN, 100.0)
     watch.look([made_progress(acked=2500)], SECOND)
     assert watch.look([made_progress(acked=9000, received=100)], SECOND + CHANGE_IN + 9 * SECOND) is None
@@ -66,7 +66,7 @@ def test_a_backlog_that_does_not_shrink_is_given_up() -> None:
 
 
 def test_a_backlog_is_drained_when_no_more_waits_than_is_under_way() -> None:
-    """At most what is sent in 100 ms, over all subscriptions, or what backlogDrainRatio leaves: 500 of 5 000, and not 1 000."""
+    """At most what is sent in 100 ms over all subscriptions, or the share backlogDrainRatio: 500 of 5 000, but not 1 000."""
     assert PLAN.drained == 500
     assert replace(PLAN, drain_ratio=0.8).drained == 1000
     for left, drained in ((501, False), (500, True)):
@@ -93,35 +93,35 @@ def drained_with(*looks: tuple[int, int, int], ordered: bool = True) -> tuple[Ba
 
 
 def between(watch: BacklogWatch, uncounted: int) -> tuple[int | None, ...]:
-    """s after consumers went on."""
+    """Return the limits of the drain, s after consumers resumed."""
     return tuple(look and (look.elapsed - RESUMED) // SECOND for look in watch.drained_between(uncounted))
 
 
 def test_second_copies_do_not_drain_a_backlog() -> None:
-    """The phase goes on until the backlog is drained without them."""
+    """The phase continues until the backlog is drained without them."""
     watch, acted = drained_with((1, 20_000, 8000), (2, 27_499, 8000), (3, 27_500, 8000))
     assert acted == [3]
     assert between(watch, 8000) == (1, 3)
 
 
 def test_first_copies_out_of_order_do_not_keep_a_backlog_from_being_drained() -> None:
-    """The samples tell that there was no second copy; where order is not kept none is presumed in the first place."""
+    """The samples show that there was no second copy; without ordered delivery none is presumed."""
     watch, acted = drained_with((1, 20_000, 8000), (10, 20_000, 8000))
     assert acted == [10]
     assert between(watch, 0) == (1, 1)
     assert drained_with((1, 20_000, 8000), ordered=False)[1] == [1]
 
 
-def test_second_copies_that_no_worker_can_know_of_leave_the_end_of_a_drain_open() -> None:
-    """They went to another consumer than the first. Load goes on for a while after the drain: what is seen in that time counts."""
+def test_second_copies_at_other_consumers_make_the_end_of_a_drain_uncertain() -> None:
+    """Load continues for a while after the drain: looks in that time count."""
     watch, acted = drained_with((1, 20_000, 0), (4, 24_000, 0), (5, 27_500, 0))
     assert acted == [1, 4]
     assert between(watch, 8000) == (1, 5)
     assert between(watch, 9000) == (1, None)
 
 
-def test_what_is_seen_after_load_ended_is_no_drain() -> None:
-    """The last ones come faster when nobody sends any more."""
+def test_looks_after_the_end_of_load_do_not_count_for_the_drain() -> None:
+    """The last messages arrive faster when no producer sends."""
     watch, acted = drained_with((1, 20_000, 0), (4, 24_000, 0), (60, 28_000, 0))
     assert acted == [1, 4]
     assert between(watch, 8000) == (1, None)
@@ -131,8 +131,8 @@ def test_what_is_seen_after_load_ended_is_no_drain() -> None:
     st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)), min_size=1, max_size=30),
     st.integers(0, 3000),
 )
-def test_a_drain_lies_between_its_ends(steps: list[tuple[int, int]], later: int) -> None:
-    """However first and second copies come, a second apart: the true instant is none but those between both ends."""
+def test_the_true_end_of_a_drain_lies_between_its_limits(steps: list[tuple[int, int]], later: int) -> None:
+    """For any order of first and second copies, looked at once a second."""
     watch = BacklogWatch(PLAN, 100.0)
     watch.look([made_progress(acked=10_000)], SECOND)
     first = second = 0
@@ -155,7 +155,7 @@ def test_a_drain_lies_between_its_ends(steps: list[tuple[int, int]], later: int)
 def watch_of(
     section: dict[str, object], *, rate: float = 1000, seconds: int = 60, mean_size: float | None = None, consumers: int = 1
 ) -> BrokenWatch:
-    """The watch of a step of one stream and one subscription, over latency objectives."""
+    """Return the watch of a step with one stream and one subscription."""
     phase = Phase(
         name="step 1",
         duration=seconds * SECOND,
@@ -168,7 +168,7 @@ def watch_of(
 
 
 def test_a_step_that_cannot_hold_any_more_is_ended() -> None:
-    """One per cent of the planned deliveries are late already, or overdue: p99 is lost, and the change says so."""
+    """One per cent of the planned deliveries are late or overdue: p99 is certainly missed, and the change names it."""
     watch = watch_of({"p99": "100ms"})
     assert watch.look([made_progress(elapsed=10 * SECOND, received=10_000, beyond_bounds=(500,))], 10 * SECOND) is None
     end = watch.look([made_progress(elapsed=10 * SECOND, received=10_000, beyond_bounds=(601,))], 10 * SECOND)
@@ -182,14 +182,14 @@ def test_a_step_that_cannot_hold_any_more_is_ended() -> None:
 
 
 def test_what_is_due_is_taken_at_the_oldest_report() -> None:
-    """One worker said half a second ago what it had: what was due since then may have come to it."""
+    """Messages due after the oldest report may have reached its worker."""
     fresh = made_progress(elapsed=10 * SECOND, received=5000, beyond_bounds=(0,))
     old = made_progress(elapsed=9500 * MILLISECOND, received=4650, beyond_bounds=(0,))
     assert watch_of({"p99": "100ms"}, seconds=20).look([fresh, old], 10 * SECOND) is None
 
 
-def test_what_never_comes_breaks_a_percentile_and_not_the_largest_value() -> None:
-    """Percentiles rank over all that was due; ``max`` is of what came, and loss has its own bound."""
+def test_a_message_that_never_arrives_misses_a_percentile_but_not_the_max() -> None:
+    """Percentiles rank over all that was due; ``max`` is of what arrived, and loss has its own bound."""
     lossy = [made_progress(elapsed=20 * SECOND, received=19_000, beyond_bounds=(0,))]
     assert watch_of({"max": "100ms"}).look(lossy, 20 * SECOND) is None
     assert watch_of({"p99": "100ms"}).look(lossy, 20 * SECOND) is not None
@@ -197,7 +197,7 @@ def test_what_never_comes_breaks_a_percentile_and_not_the_largest_value() -> Non
 
 @pytest.mark.parametrize("statistic", ["p99", "max"])
 def test_a_late_copy_that_may_be_a_second_one_ends_nothing(statistic: str) -> None:
-    """The verdict's latencies are of first copies: a late second one breaks no bound, neither of a percentile nor of the largest value."""
+    """The verdict uses first copies: a late second one misses no bound, neither of a percentile nor of the max."""
     twice = [made_progress(elapsed=20 * SECOND, received=30_000, repeats=10_000, beyond_bounds=(900,))]
     assert watch_of({statistic: "100ms"}).look(twice, 20 * SECOND) is None
     elsewhere = [made_progress(elapsed=20 * SECOND, received=30_000, redelivered=10_000, beyond_bounds=(900,))]
@@ -206,20 +206,20 @@ def test_a_late_copy_that_may_be_a_second_one_ends_nothing(statistic: str) -> No
 
 @pytest.mark.parametrize("statistic", ["p99", "max"])
 def test_a_late_copy_of_a_shared_subscription_ends_nothing(statistic: str) -> None:
-    """A second copy that goes to another consumer is above all that this one has seen, so nobody knows it for one."""
+    """At another consumer a second copy looks like a first one."""
     late = [made_progress(elapsed=20 * SECOND, received=30_000, beyond_bounds=(900,))]
     assert watch_of({statistic: "100ms"}, consumers=2).look(late, 20 * SECOND) is None
     assert watch_of({statistic: "100ms"}).look(late, 20 * SECOND) is not None
 
 
 def test_second_copies_do_not_hide_what_is_overdue() -> None:
-    """Of 20 000 messages that are due 9 000 copies came, so more than 600 are late whichever of these were second ones."""
+    """9 000 copies arrived of 20 000 due messages: more than 600 are overdue, whichever were second copies."""
     stuck = [made_progress(elapsed=20 * SECOND, received=9000, repeats=100, beyond_bounds=(0,))]
     assert watch_of({"p99": "100ms"}, consumers=3).look(stuck, 20 * SECOND) is not None
 
 
-def test_where_bytes_are_paced_only_what_came_late_counts() -> None:
-    """Nobody knows beforehand how many messages so many bytes are; there may be somewhat more than planned."""
+def test_if_bytes_are_paced_only_late_arrivals_count() -> None:
+    """The number of messages is unknown beforehand, and may exceed the planned one."""
     paced = {"rate": 100_000.0, "mean_size": 100.0}
     silent = [made_progress(elapsed=20 * SECOND, received=0, beyond_bounds=(0,))]
     assert watch_of({"p99": "100ms"}, **paced).look(silent, 20 * SECOND) is None
@@ -253,7 +253,7 @@ def two_workers(came: NDArray[np.int64], latency: NDArray[np.int64], bound: int,
 
 
 def holds(objective: Objective, latency: NDArray[np.int64], lost: NDArray[np.bool_]) -> bool:
-    """The verdict's arithmetic over the whole hold: nearest rank over all that was due, or the largest value of what came."""
+    """Return the verdict over the whole hold: nearest rank over all that was due, or the largest value that arrived."""
     threshold = exceeds(objective)
     assert threshold is not None
     if objective.percentile is None:
@@ -274,7 +274,7 @@ def holds(objective: Objective, latency: NDArray[np.int64], lost: NDArray[np.boo
 def test_no_step_that_would_hold_is_ended(
     seed: int, statistic: str, typical: int, lost: float, stalled: int, shift: int, collected: int
 ) -> None:
-    """Whatever the ages of two workers' reports: an end is certain, whether messages are slow, stand still for a while, or never come."""
+    """At any age of two workers' reports, whether messages are slow, stop for a while, or never arrive."""
     watch = watch_of({statistic: "100ms"}, rate=RATE, seconds=HOLD)
     random = np.random.default_rng(seed)
     due = np.arange(RATE * HOLD, dtype=np.int64) * (SECOND // RATE)
@@ -292,8 +292,8 @@ def test_no_step_that_would_hold_is_ended(
 
 
 @pytest.mark.parametrize("shift", [0, PROGRESS // 2, PROGRESS - 1])
-def test_a_target_that_stands_still_is_seen_soon(shift: int) -> None:
-    """Nothing comes any more after two seconds: p99 of twelve seconds is lost once 121 are overdue, which a report or two later tells."""
+def test_a_target_that_hangs_ends_a_step_within_two_reports(shift: int) -> None:
+    """No message arrives after two seconds: p99 of twelve seconds is missed once 121 are overdue."""
     watch = watch_of({"p99": "100ms"}, rate=RATE, seconds=HOLD)
     due = np.arange(RATE * HOLD, dtype=np.int64) * (SECOND // RATE)
     came = np.where(due < 2 * SECOND, due + MILLISECOND, LONG_AGO)

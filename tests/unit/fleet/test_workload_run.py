@@ -1,4 +1,4 @@
-"""What the controller keeps of a workload: where every stream came to, and what it writes down for those who aggregate."""
+"""One workload at the controller: the sequences of its streams, and the files that describe it."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def workload_of(profile: Profile, root: Path, workers: int = 3) -> WorkloadRun:
     )  # fmt: skip
 
 
-def said(
+def reports_of(
     workload: WorkloadRun, ends: NDArray[np.int64], *marks: tuple[int, NDArray[np.int64]], disconnected: tuple[str | None, ...] = ()
 ) -> list[PhaseFinished]:
-    """What the workers say: each of its own streams."""
+    """Return the reports of all workers, each on its own streams."""
     many = len(workload.workers)
     return [
         PhaseFinished(
@@ -72,46 +72,45 @@ def read(columns: Columns, suffix: str = "") -> list[list[int]]:
 
 @pytest.mark.parametrize("workers", [1, 3, 8])
 def test_phases_follow_one_another(tmp_path: Path, workers: int) -> None:
-    """Each begins where the workers ended the one before; what is recorded is written down, by stream."""
+    """Each begins at the sequences where the workers ended the one before; recorded phases have files by stream."""
     workload = workload_of(loopback(producers=5, rate=13), tmp_path, workers)
     warmup, measure = workload.plan.phases
     workload.begin(warmup, None, 0)
-    workload.end_phase(said(workload, np.array([3, 3, 3, 2, 2])))
+    workload.end_phase(reports_of(workload, np.array([3, 3, 3, 2, 2])))
     workload.begin(measure, "measure", 0)
     assert workload.phase is not None
     assert workload.phase.first.tolist() == [3, 3, 3, 2, 2]
-    workload.end_phase(said(workload, np.array([11, 11, 11, 10, 9])))
+    workload.end_phase(reports_of(workload, np.array([11, 11, 11, 10, 9])))
     run, columns = written(tmp_path / "measure")
     assert (run["version"], run["ended"], run["streams"], run["stages"]) == (3, True, {"count": 5, "file": "streams.npz"}, [])
     assert read(columns) == [[3, 3, 3, 2, 2], [11, 11, 11, 10, 9]]
 
 
 def test_columns_are_written_when_the_load_has_come_to_its_end(tmp_path: Path) -> None:
-    """Before that nobody knows them, and the load's start does not wait for a file of all streams."""
+    """They are unknown before, and the start of load does not wait for a file of all streams."""
     workload = workload_of(loopback(producers=5), tmp_path)
     workload.begin(workload.plan.measure, "measure", 0)
     assert {path.name for path in (tmp_path / "measure").iterdir()} == {"run.json"}
     assert "ended" not in written(tmp_path / "measure")[0]
-    workload.end_phase(said(workload, workload.plan.measure.ends.column() - workload.plan.measure.first))
+    workload.end_phase(reports_of(workload, workload.plan.measure.ends.column() - workload.plan.measure.first))
     assert {path.name for path in (tmp_path / "measure").iterdir()} == {"run.json", "streams.npz"}
 
 
-def test_a_worker_that_sent_something_else(tmp_path: Path) -> None:
-    """Its stream is named, with what it came to and what was planned."""
+def test_a_worker_that_sent_another_number_than_planned_is_no_data(tmp_path: Path) -> None:
+    """The error names its stream with both numbers."""
     workload = workload_of(loopback(producers=5, rate=10), tmp_path)
     workload.begin(workload.plan.measure, "measure", 0)
     with pytest.raises(NoData, match="stream 2 of loopback ended at sequence 7, the plan says 6"):
-        workload.end_phase(said(workload, np.array([6, 6, 7, 6, 7])))
+        workload.end_phase(reports_of(workload, np.array([6, 6, 7, 6, 7])))
     with pytest.raises(TargetError, match="worker gw1: stream 4"):
-        workload.end_phase(said(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, "stream 4", None)))
+        workload.end_phase(reports_of(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, "stream 4", None)))
 
 
-def test_a_rate_that_was_changed_counts(tmp_path: Path) -> None:
-    """In what the workers must come to, and in the rate that was offered."""
+def test_a_changed_rate_changes_the_planned_ends_and_the_offered_rate(tmp_path: Path) -> None:
     workload = workload_of(loopback(producers=5, rate=10), tmp_path)
     workload.begin(workload.plan.measure, "measure", 0)
     workload.changes.append(Change(at=SECOND, rate=20.0))
-    workload.end_phase(said(workload, np.array([10, 10, 10, 10, 10])))
+    workload.end_phase(reports_of(workload, np.array([10, 10, 10, 10, 10])))
     assert written(tmp_path / "measure")[0]["rate"] == pytest.approx(50 / 3)
 
 
@@ -120,7 +119,7 @@ def test_stages_have_their_own_columns(tmp_path: Path, workers: int) -> None:
     """Each begins where the one before ended, by the plan's arithmetic."""
     workload = workload_of(staged(), tmp_path, workers)
     workload.begin(workload.plan.measure, "measure", 7)
-    workload.end_phase(said(workload, np.array([20, 20, 20, 20, 20])))
+    workload.end_phase(reports_of(workload, np.array([20, 20, 20, 20, 20])))
     run, columns = written(tmp_path / "measure")
     assert [(s["name"], s["start"], s["duration"], s["rate"]) for s in run["stages"]] == [
         ("up", 7, 2 * SECOND, 10), ("more", 7 + 2 * SECOND, 2 * SECOND, 30), ("down", 7 + 4 * SECOND, 2 * SECOND, 10),
@@ -130,13 +129,13 @@ def test_stages_have_their_own_columns(tmp_path: Path, workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3, 8])
-def test_where_bytes_are_paced_the_workers_say_where_stages_begin(tmp_path: Path, workers: int) -> None:
-    """At the instants that they marked, or the next one; the last word on an instant counts. The next phase begins at their ends."""
+def test_if_bytes_are_paced_stages_begin_at_the_marks_of_the_workers(tmp_path: Path, workers: int) -> None:
+    """At the next mark if there is none at the instant; the last mark at an instant counts. The next phase begins at their ends."""
     workload = workload_of(staged("1KB/s", "2KB/s"), tmp_path, workers)
     workload.begin(workload.plan.measure, "measure", 0)
     ends = np.array([41, 40, 39, 44, 38])
     marks = [(0, ends * 0), (2 * SECOND, ends // 9), (5 * SECOND, ends // 2), (2 * SECOND, ends // 4)]
-    workload.end_phase(said(workload, ends, *marks))
+    workload.end_phase(reports_of(workload, ends, *marks))
     run, columns = written(tmp_path / "measure")
     edges = [[0] * 5, (ends // 4).tolist(), (ends // 2).tolist(), ends.tolist()]
     assert read(columns) == [edges[0], edges[-1]]
@@ -157,33 +156,32 @@ def test_where_bytes_are_paced_the_workers_say_where_stages_begin(tmp_path: Path
     ],
 )
 def test_a_phase_that_is_ended_early_has_the_stages_that_began(tmp_path: Path, at: int, stages: list[tuple[str, int, list[int]]]) -> None:
-    """The last one of them as long as it was; nothing is said of those that never came."""
+    """The last one with its actual length; later ones are left out."""
     workload = workload_of(staged(), tmp_path)
     workload.begin(workload.plan.measure, "measure", 0)
     workload.changes.append(Change(at=at * SECOND, end=True))
-    workload.end_phase(said(workload, np.array(stages[-1][2])))
+    workload.end_phase(reports_of(workload, np.array(stages[-1][2])))
     run, columns = written(tmp_path / "measure")
     assert [(s["name"], s["duration"] // SECOND, columns.read(f"end_{i}").tolist()) for i, s in enumerate(run["stages"])] == stages
 
 
 @pytest.mark.parametrize("workers", [1, 16])
-def test_the_document_does_not_grow(tmp_path: Path, workers: int) -> None:
-    """It has no list of streams."""
+def test_the_document_does_not_grow_with_the_streams(tmp_path: Path, workers: int) -> None:
     sizes = []
     for streams in (1, 300_000):
         workload = workload_of(loopback(topics=streams, rate=1e6), tmp_path / str(streams), workers)
         workload.begin(workload.plan.measure, "measure", 0)
         assert workload.phase is not None
         ends = workload.phase.ends.column()
-        workload.end_phase(said(workload, ends))
+        workload.end_phase(reports_of(workload, ends))
         run, columns = written(workload.root / "measure")
         assert np.array_equal(columns.read("end"), ends)
         sizes.append(len(json.dumps(run)))
     assert sizes[1] < sizes[0] + 200
 
 
-def test_what_was_lost_is_known_when_all_have_said_it(tmp_path: Path) -> None:
-    """A run that breaks before its end, and a step of a search, do not say that no connection was lost."""
+def test_connection_losses_are_unknown_before_all_workers_have_reported(tmp_path: Path) -> None:
+    """A broken run, and a step of a search, do not claim that no connection was lost."""
     workload = workload_of(loopback(), tmp_path)
     facts = DriverFacts(client="c", version="1", losses=0)
     workload.set_driver_facts(facts)

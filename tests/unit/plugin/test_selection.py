@@ -1,4 +1,4 @@
-"""What a load mark may say, and which tests are left out."""
+"""The arguments of a load mark, and the selection of tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _imported() -> None:
 
 @pytest.fixture
 def rooted(pytester: pytest.Pytester) -> pytest.Pytester:
-    """A folder with one profile."""
+    """Return a folder with one profile."""
     pytester.makeini("[pytest]\naddopts = -p no:xdist\n")
     pytester.mkdir("profiles")
     (pytester.path / "profiles" / "small.yaml").write_text(PROFILE)
@@ -40,8 +40,8 @@ def items(pytester: pytest.Pytester, source: str) -> list[pytest.Item]:
         ("'small', broker='url', target='mqtt://h:1'", LoadMark(profile="small", broker="url", target="mqtt://h:1")),
     ],
 )
-def test_marks(rooted: pytest.Pytester, arguments: str, mark: LoadMark) -> None:
-    """The profile by position or name, the rest by name."""
+def test_a_mark_has_its_profile_by_position_or_name(rooted: pytest.Pytester, arguments: str, mark: LoadMark) -> None:
+    """All other arguments by name."""
     (item,) = items(rooted, f"@pytest.mark.load({arguments})\ndef test_it(load): ...")
     assert load_mark(item) == mark
 
@@ -59,8 +59,7 @@ def test_marks(rooted: pytest.Pytester, arguments: str, mark: LoadMark) -> None:
         ("@pytest.mark.load('small', live='yes')\ndef test_it(load): ...", "live"),
     ],
 )
-def test_wrong_marks(rooted: pytest.Pytester, source: str, said: str) -> None:
-    """Each names the test and what to write."""
+def test_a_wrong_mark_is_an_error_that_names_the_test_and_the_remedy(rooted: pytest.Pytester, source: str, said: str) -> None:
     (item,) = items(rooted, source)
     with pytest.raises(UsageError, match="py::test_it") as error:
         load_mark(item)
@@ -68,14 +67,13 @@ def test_wrong_marks(rooted: pytest.Pytester, source: str, said: str) -> None:
 
 
 def test_profiles_are_found_from_the_root(rooted: pytest.Pytester) -> None:
-    """By name in load_profiles, whatever the working folder; by path as it stands."""
+    """By name in load_profiles, independent of the working folder; by path as it is."""
     (item,) = items(rooted, "@pytest.mark.load('small')\ndef test_it(load): ...")
     profile, path = load_profile(item.config, item)
     assert (profile.name, path) == ("small", rooted.path / "profiles" / "small.yaml")
 
 
-def test_every_problem_once(rooted: pytest.Pytester) -> None:
-    """Problems of all tests together; the same wrong profile is told once."""
+def test_all_problems_are_reported_together_and_each_once(rooted: pytest.Pytester) -> None:
     (rooted.path / "profiles" / "wrong.yaml").write_text(PROFILE.replace("64", "1"))
     found = items(
         rooted, "@pytest.mark.load('wrong')\n@pytest.mark.parametrize('n', [1, 2])\ndef test_it(load, n): ...\ndef test_other(load): ..."
@@ -97,16 +95,15 @@ def test_every_problem_once(rooted: pytest.Pytester) -> None:
         (["-k", "soak"], ["test_other"]),
     ],
 )
-def test_soak_tests(rooted: pytest.Pytester, options: list[str], left: list[str]) -> None:
-    """Left out unless -m or a node id speaks of them."""
+def test_soak_tests_are_deselected_unless_named(rooted: pytest.Pytester, options: list[str], left: list[str]) -> None:
+    """By -m or by their node id."""
     found = items(rooted, "@pytest.mark.soak\ndef test_soak(): ...\ndef test_other(): ...")
     config = rooted.parseconfig(*(option.replace("test_x.py", found[0].nodeid.partition("::")[0]) for option in options))
     deselect_soak(config, found)
     assert [item.name for item in found] == left
 
 
-def test_paths_of_profiles(rooted: pytest.Pytester, tmp_path: Path) -> None:
-    """A path may lie outside the project."""
+def test_a_profile_may_lie_outside_the_project(rooted: pytest.Pytester, tmp_path: Path) -> None:
     outside = tmp_path / "elsewhere.yaml"
     outside.write_text(PROFILE)
     (item,) = items(rooted, f"@pytest.mark.load({str(outside)!r})\ndef test_it(load): ...")
@@ -127,16 +124,16 @@ def test_paths_of_profiles(rooted: pytest.Pytester, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_settings_that_cannot_be(rooted: pytest.Pytester, mark: str, options: list[str], said: str) -> None:
-    """Nothing that was asked for on the command line is quietly without effect."""
+def test_a_setting_without_effect_is_a_usage_error(rooted: pytest.Pytester, mark: str, options: list[str], said: str) -> None:
+    """No option on the command line is silently ignored."""
     (item,) = items(rooted, f"@pytest.mark.load('small'{mark})\ndef test_it(load): ...")
     with pytest.raises(UsageError) as error:
         load_profile(rooted.parseconfig(*options), item)
     assert said in str(error.value)
 
 
-def test_settings_win_over_the_mark_and_over_the_body(rooted: pytest.Pytester) -> None:
-    """Of one key given twice, the later; a search of the body's own takes its keys from there too."""
+def test_settings_override_the_mark_and_the_body(rooted: pytest.Pytester) -> None:
+    """The later of two values for one key wins; also for the keys of a search in the body."""
     (item,) = items(rooted, "@pytest.mark.load('small', topics=3, producerRate=7)\ndef test_it(load): ...")
     config = rooted.parseconfig("--load-set", "topics=4", "--load-set", "topics=5")
     found, _ = load_profile(config, item)

@@ -1,4 +1,4 @@
-"""What a test recorded goes through xdist's channel, and JUnit has the same text of it as without xdist."""
+"""Recorded properties of a test pass through xdist's channel, with the same text in JUnit as without xdist."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pytest_loadtest.verdict.slo import Outcome
     [ms(5), Rate(500), np.float64(1.5), np.int64(3), Outcome.MET, {"p99": ms(5)}, (ms(1), ms(2)), ["a"], True, None, 3, 2**70, 1.5, "text"],
     ids=repr,
 )
-def test_whatever_is_recorded_is_carried(value: object) -> None:
-    """Numbers and text as they are; of the rest what JUnit writes, its text."""
+def test_every_recorded_value_reaches_the_controller(value: object) -> None:
+    """Numbers and texts as they are, anything else as the text that JUnit has."""
     ((name, sent),) = execnet.loads(execnet.dumps(plain([("own", value)])))
     assert (name, str(sent)) == ("own", str(value))
     if type(value) in (int, float, bool, str):
