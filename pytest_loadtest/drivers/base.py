@@ -119,8 +119,8 @@ class Burst:
     :param stream: int32. :param seq: int64, number of the message in its stream. :param intended: int64 ns.
     :param payload: uint16, index into the pool.
     :param sent: int64 ns, when the message was handed over; stays 0 for a rejected message.
-    :param idle: int64 ns. For a message that finds nothing of its stream in flight: when the answer came that emptied the window.
-        Otherwise, and before the first answer, 0.
+    :param idle: int64 ns. The time of the answer that emptied the window, for a message that finds nothing of its stream in flight;
+        0 for other messages, and before the first answer.
     :param key: int32, number of the message's key; None: messages have no keys.
     :param due: int64 ms since the epoch; no consumer may get the message earlier. 0: at once. None: 0 for all.
     """

@@ -111,16 +111,16 @@ class Rig:
         :param positions: the messages, in this order; None: all.
         :raises AssertionError: ``send`` broke a promise about what it returns or fills in.
         """
-        asked = np.arange(len(burst)) if positions is None else positions
-        offered = select_messages(burst, asked)
+        chosen = np.arange(len(burst)) if positions is None else positions
+        offered = select_messages(burst, chosen)
         rejected = self.driver.send(offered)
         _check_rejection(offered, rejected)
-        burst.sent[asked], burst.idle[asked] = offered.sent, offered.idle
+        burst.sent[chosen], burst.idle[chosen] = offered.sent, offered.idle
         # A driver that still refers to these columns now sends or answers nonsense, and fails the check.
         for column in (getattr(offered, name) for name in _COLUMNS):
             if column is not None:
                 column[:] = np.iinfo(column.dtype).max
-        return asked[:0] if rejected is None else asked[rejected]
+        return chosen[:0] if rejected is None else chosen[rejected]
 
     def finish(self, burst: Burst) -> None:
         """Offer the remaining messages of a burst again until all are taken."""

@@ -77,9 +77,9 @@ class Exchange:
 
     def disconnect(self, client: int) -> None:
         """Remove the consumers of a client, with the messages that waited for them."""
-        gone = self._consumers.of_connection(client)
-        self._consumers.leave(gone)
-        self._held.take(gone)
+        keys = self._consumers.of_connection(client)
+        self._consumers.leave(keys)
+        self._held.take(keys)
 
     def next_due(self) -> int | None:
         """Return when :meth:`release` has something to do, ns; None: not before another frame arrives."""
@@ -236,10 +236,10 @@ class SubscriptionTable:
 
     def leave(self, keys: NDArray[np.int64]) -> NDArray[np.void]:
         """Remove consumers; return those that were present, as :data:`CONSUMER_DTYPE`."""
-        gone = np.isin(self._table["key"], keys)
-        left = self._table[gone]
-        self._table, self._routes = self._table[~gone], None
-        return left
+        leaving = np.isin(self._table["key"], keys)
+        removed = self._table[leaving]
+        self._table, self._routes = self._table[~leaving], None
+        return removed
 
     def pause(self, keys: NDArray[np.int64], paused: bool) -> None:
         """Pause or resume consumers."""

@@ -217,9 +217,9 @@ class HalfPairs:
     def expired(self, now: int) -> Batch:
         """Remove and return the messages that have waited long enough; they are delivered alone."""
         count = int(np.searchsorted(self._until, now, side="right"))
-        gone, self._batch = self._batch.split(count)
+        expired, self._batch = self._batch.split(count)
         self._until = self._until[count:]
-        return gone
+        return expired
 
 
 def _hits(seq: NDArray[np.int64], every: int) -> NDArray[np.bool_]:

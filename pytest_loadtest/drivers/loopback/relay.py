@@ -59,8 +59,9 @@ class Relay:
         self._listener = listener
         self._reading = [listener.fileno()]  # descriptors
         self._numbers = itertools.count()
-        self._connections: dict[int, Connection] = {}  # by number
-        self._clients: dict[int, Connection] = {}  # by descriptor
+        # By number, for the exchange; and by descriptor, for select(). A descriptor may be reused, a number is not.
+        self._connections: dict[int, Connection] = {}
+        self._clients: dict[int, Connection] = {}
         self._exchange = Exchange(faults, self._post, wall_offset(time.time_ns, time.monotonic_ns))
         self._touched: set[Connection] = set()  # connections with new data to write
         self._full: set[Connection] = set()  # connections whose sockets did not take everything

@@ -159,6 +159,7 @@ def _elements(values: Mapping[str, str], indent: int) -> str:
 def decisive_artemis_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that affect results, for the report: defaults, ours, the memory, the profile's."""
     ours = {key: value for key, value in OURS.items() if key in DECISIVE}
+    # The heap decides how much Artemis keeps in memory before it pages messages to disk (global-max-size).
     return DECISIVE | ours | {"memory": " ".join(MEMORY)} | dict(settings)
 
 

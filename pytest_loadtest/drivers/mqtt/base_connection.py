@@ -67,6 +67,7 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     def dial(self) -> None:
         """Start to connect."""
+        # end() was called while the connection waited for its turn to dial.
         if self._over:
             self._loop.ended(self, -1)
             return
@@ -120,12 +121,14 @@ class MqttConnectionBase(ABC, Generic[S]):
         """Write as much of the gathered bytes as the kernel takes; detect the end of the connection."""
 
     def _watch(self, mask: int) -> None:
+        # Most calls change nothing, and epoll_ctl is a system call.
         if mask != self._mask:
             self._mask = mask
             self._loop.change(self._fd, mask)
 
     @property
     def _hanging(self) -> bool:
+        # A paused connection that is being established reads until its subscription is confirmed.
         return self._paused and self.up
 
     @property
@@ -192,6 +195,7 @@ class MqttConnectionBase(ABC, Generic[S]):
             self.failure = None
         elif not self.ever_up:
             self._loop.failed = self
+        # The delay doubles up to a limit: thousands of clients must not dial a broken broker all the time.
         self._loop.start(self, self._delay)
         self._delay = min(2 * self._delay, LONGEST_DELAY)
 
@@ -238,7 +242,7 @@ class MqttConnectionBase(ABC, Generic[S]):
             return
         rejected = reason >= FAILURE
         self._disconnect(
-            f"the broker rejected {self._subscription!r}: {text}" if rejected else f"asked for QoS {self._options.qos}: {text}"
+            f"the broker rejected {self._subscription!r}: {text}" if rejected else f"requested QoS {self._options.qos}: {text}"
         )
 
     def _disconnect(self, reason: str) -> None:
@@ -268,4 +272,4 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._reason = f"the broker closed the connection: {text}"
         # Both clients would throw each other out at every reconnect, so the run ends (MQTT 5, 3.1.4).
         if reason == SESSION_TAKEN_OVER and not self._over:
-            self._loop.gone = f"{self.name}: its client id {self.client_id!r} is in use by another client (session taken over)"
+            self._loop.fatal = f"{self.name}: its client id {self.client_id!r} is in use by another client (session taken over)"

@@ -79,6 +79,7 @@ class MqttClients(Generic[C]):
 
     @property
     def _passing(self) -> ClientOptions:
+        # No expiry: the session ends with the connection. No properties and aliases: these clients send nothing that counts.
         return replace(self._options, clean_start=True, session_expiry=0, user_properties=0, topic_alias_maximum=0)
 
     def _connect(self, name: str, client_id: str, subscription: str | None, options: ClientOptions, *, consumer: bool) -> C:
@@ -153,8 +154,8 @@ class MqttClients(Generic[C]):
         """
         loop = self._running()
         loop.poll(timeout_ns)
-        if loop.gone is not None:
-            raise self.error(loop.gone)
+        if loop.fatal is not None:
+            raise self.error(loop.fatal)
 
     def disconnected(self, joining: Sequence[C]) -> str | None:
         """Return the first client that should be connected and is not, with the reason, and the number of others; None if all are.

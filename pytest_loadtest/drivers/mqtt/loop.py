@@ -67,7 +67,7 @@ class Loop:
 
     :param keep_alive: ns. :param counts: where losses are counted.
     :ivar down: connections that should be up and are not, in the order in which they went down.
-    :ivar failed: a connection whose first attempt failed. :ivar gone: the reason why the run cannot go on.
+    :ivar failed: a connection whose first attempt failed. :ivar fatal: the reason why the run cannot go on.
     :ivar freed: instant at which there was room for another handshake again, after there had been none.
     :ivar settle: called after the connections with events have had their turns.
     """
@@ -76,7 +76,7 @@ class Loop:
         self.clock = clock
         self.down: dict[LoopConnection, None] = {}
         self.failed: LoopConnection | None = None
-        self.gone: str | None = None
+        self.fatal: str | None = None
         self.counts = counts or ConnectionCounts()
         # Each connection is an open file, and the soft limit of many systems is 1 024.
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -125,6 +125,7 @@ class Loop:
         self._woken = True
 
     def _opened(self, connection: LoopConnection) -> None:
+        # From now on there is room: a later start of a connection that is due is the generator's delay, no longer the target's.
         if self._opening.pop(connection, None) is not None and len(self._opening) == MAX_OPENING - 1:
             self.freed = self.clock()
 
@@ -182,6 +183,7 @@ class Loop:
     def _tend(self, now: int) -> None:
         if self._due or self._opening:
             self._open(now)
+        # Each connection is checked at its own instants, so that checks of thousands of connections do not coincide.
         while self._checks and self._checks[0][0] <= now:
             _, connection, sock = self._checks.popleft()
             if connection.socket is sock:

@@ -78,13 +78,13 @@ def parse_version(text: str) -> str:
     return match[1] if match else "unknown"
 
 
-def check_version(installed: str, wanted: str | None) -> None:
+def check_version(installed: str, requested: str | None) -> None:
     """Check a version; ``2`` and ``2.0`` accept 2.0.11.
 
     :raises UnavailableError: another version is installed.
     """
-    if wanted is not None and not (installed + ".").startswith(wanted + "."):
-        raise UnavailableError(f"mosquitto {installed} is installed, not {wanted}", "use --load-broker container for another version")
+    if requested is not None and not (installed + ".").startswith(requested + "."):
+        raise UnavailableError(f"mosquitto {installed} is installed, not {requested}", "use --load-broker container for another version")
 
 
 def mosquitto_conf(

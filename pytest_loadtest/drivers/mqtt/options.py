@@ -127,7 +127,8 @@ def client_options(context: DriverContext) -> ClientOptions:
     existing = context.topology.name
     if existing is not None and settings.retain:
         raise UsageError(f"retain: true would replace the retained message of the existing topic {existing!r}: leave out retain, or topic")
-    longest = len(topic_name(context, context.topology.topics - 1).encode())  # the last topic has the most digits
+    # The name of the last topic is the longest: its number has the most digits.
+    longest = len(topic_name(context, context.topology.topics - 1).encode())
     return ClientOptions(
         version=VERSIONS[settings.protocol_version],
         qos=settings.qos,

@@ -115,10 +115,10 @@ def _publish(packet: Publish, version: int) -> tuple[int, int, bytes]:
 
 
 def _subscribe(packet: Subscribe, version: int) -> tuple[int, int, bytes]:
-    # The options of a subscription are one byte after its filter (3.8.3.1).
+    # The options of an entry are one byte after its filter (3.8.3.1).
     filters = b"".join(
-        text(wanted.topic) + bytes([wanted.qos | wanted.no_local << 2 | wanted.retain_as_published << 3 | wanted.retain_handling << 4])
-        for wanted in packet.filters
+        text(entry.topic) + bytes([entry.qos | entry.no_local << 2 | entry.retain_as_published << 3 | entry.retain_handling << 4])
+        for entry in packet.filters
     )
     return SUBSCRIBE, _RESERVED, packet.packet_id.to_bytes(2, "big") + versioned(packet.properties, version) + filters
 

@@ -42,7 +42,7 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
     ) -> None:  # fmt: skip
         super().__init__(loop, endpoint, options, name, client_id, subscription)
         self.number, self._inbound, self._source = number, inbound, source
-        self.user: ConnectionUser = NOBODY
+        self.user: ConnectionUser = NO_USER
         self.rest, self.held = b"", set[int]()
         self._session = False
         self._last_out = self._last_in = self._pinged = 0  # instants
@@ -232,7 +232,7 @@ class ConnectionUser:
         return False
 
 
-NOBODY = ConnectionUser()
+NO_USER = ConnectionUser()
 """The user of a connection that only receives."""
 
 
@@ -267,8 +267,8 @@ def connack_rejection(options: ClientOptions, answer: packets.Connack) -> str | 
 
 def subscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:
     # In MQTT 5 without retained messages, which a subscribe after a reconnect would deliver again.
-    wanted = packets.TopicFilter(topic_filter, options.qos, retain_handling=NO_RETAINED if options.v5 else 0)
-    return encode_packet(packets.Subscribe(_SUBSCRIBE_ID, (wanted,)), options.version)
+    subscription = packets.TopicFilter(topic_filter, options.qos, retain_handling=NO_RETAINED if options.v5 else 0)
+    return encode_packet(packets.Subscribe(_SUBSCRIBE_ID, (subscription,)), options.version)
 
 
 def unsubscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:

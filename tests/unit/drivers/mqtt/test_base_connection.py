@@ -51,7 +51,7 @@ def test_resends_of_each_message_are_counted(scripted: Callable[[Script], str], 
 
 
 @both
-@pytest.mark.parametrize(("code", "named"), [(0x00, "asked for QoS 1: Granted QoS 0"), (0x87, "rejected 'loadtest/r1/0': Not authorized")])
+@pytest.mark.parametrize(("code", "named"), [(0x00, "requested QoS 1: Granted QoS 0"), (0x87, "rejected 'loadtest/r1/0': Not authorized")])
 def test_a_subscription_that_is_not_granted_as_requested_ends_the_run(
     scripted: Callable[[Script], str], code: int, named: str, client: str
 ) -> None:
