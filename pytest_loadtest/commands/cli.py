@@ -30,7 +30,8 @@ OK, MISSED, USAGE, NO_DATA = 0, 1, 2, 3
 STATUSES = """\
 exit status:
   0  done; every objective met
-  1  doctor --fix: something is left to do by hand; aggregate: an objective was missed; compare: a bound on regression was missed
+  1  doctor --fix: something is left to do by hand; doctor --hosts: a host cannot be used;
+     aggregate: an objective was missed; compare: a bound on regression was missed
   2  the command line is wrong, or names no run, profile or topic
   3  no data, or generator-limited: no verdict
 With several runs, the highest of 0, 1 and 3. A search is one run: 0 if it found a rate.
@@ -53,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+_DOCTOR = "\n --fix\n --hosts hosts.yaml --target pulsar://broker:6650"
+
+
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     about = "Load tests, outside pytest."
@@ -68,8 +72,10 @@ def _parser() -> argparse.ArgumentParser:
         subparser.set_defaults(command=run)
         return subparser
 
-    doctor = command("doctor", _doctor, "show what this machine has for load tests, and the effect of each missing thing", "\n --fix")
+    doctor = command("doctor", _doctor, "show what this machine has for load tests, and the effect of each missing thing", _DOCTOR)
     doctor.add_argument("--fix", action="store_true", help="install what is missing (Debian packages, when root) and fetch brokers' jars")
+    doctor.add_argument("--hosts", metavar="FILE", help="check these hosts instead, as of pytest --load-hosts: versions, limits, clocks")
+    doctor.add_argument("--target", metavar="URL", help="with --hosts: whether each host can connect to this broker")
     measure = "measure the CPU cost of a message on this machine, for plans and --load-scale auto"
     calibrate = command("calibrate", _calibrate, measure, "\n --driver mqtt-qos1")
     calibrate.add_argument(
@@ -145,6 +151,10 @@ def _print_line(text: str) -> None:
 def _doctor(options: argparse.Namespace) -> int:
     from pytest_loadtest.commands import doctor
 
+    if options.hosts:
+        from pytest_loadtest.commands.hosts import check_hosts
+
+        return OK if check_hosts(options.hosts, options.target, _print_line) else MISSED
     machine = doctor.take_inventory()
     _print_line(doctor.render(doctor.inspect(machine)))
     if not options.fix:

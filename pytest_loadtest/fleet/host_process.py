@@ -3,7 +3,8 @@
 ``python -m pytest_loadtest.fleet.host_process connect WORD …`` is what pytest-xdist starts here in place of a Python: it becomes the user's
 command (``ssh build1``), which starts ``python -m pytest_loadtest.fleet.host_process serve WORD`` on the host. That one does what
 ``python -c`` does for a local worker: it runs the code that execnet sends on its standard input. It ends when its standard input does, so
-nothing stays on a host whose command was killed. ``probe`` prints what the host is as one line of JSON.
+nothing stays on a host whose command was killed. ``probe`` prints what the host is as one line of JSON. ``doctor`` uses two more: ``clock``
+answers each line with the time, ``reach`` connects to each address that it reads, ``HOST:PORT``, and answers with the error.
 
 ``WORD`` is JSON in URL-safe base64: text that no shell changes on its way, whether the command splits its arguments again (ssh) or not
 (kubectl exec). It never holds a secret: command lines are visible to everybody on a host.
@@ -18,7 +19,9 @@ import os
 import platform
 import resource
 import shlex
+import socket
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+REACH_TIMEOUT = 5  # s to connect to an address
 MODULE = "pytest_loadtest.fleet.host_process"
 
 
@@ -87,14 +91,29 @@ def main(arguments: list[str]) -> None:
     if directory is not None:
         os.chdir(directory)
         sys.path[0] = directory
-    if role == "probe":
-        print(json.dumps(host_facts()))
+    if role != "serve":
+        _answer(role)
         return
     # pytest rewrites the assertions of plugins when it imports them, and warns of those that are imported already.
     for name in [name for name in sys.modules if name.partition(".")[0] == "pytest_loadtest"]:
         del sys.modules[name]
     # As with `python -c`: execnet's first line is an expression whose value is the code of its worker, which expects to be `__main__`.
     exec(eval(sys.stdin.readline()), sys.modules["__main__"].__dict__)
+
+
+def _answer(role: str) -> None:
+    if role == "probe":
+        print(json.dumps(host_facts()))
+    for line in sys.stdin if role in ("clock", "reach") else ():
+        if role == "clock":
+            print(time.monotonic_ns(), flush=True)
+            continue
+        address, _, port = line.strip().rpartition(":")
+        try:
+            socket.create_connection((address.strip("[]"), int(port)), timeout=REACH_TIMEOUT).close()
+            print(flush=True)
+        except OSError as error:
+            print(error.strerror or error, flush=True)
 
 
 if __name__ == "__main__":

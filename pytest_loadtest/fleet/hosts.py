@@ -100,24 +100,29 @@ def probe_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts]:
 
     :raises UsageError: a host cannot be reached, lacks this package, or has other versions; names all such hosts.
     """
-    with ThreadPoolExecutor(len(entries)) as pool:
-        answers = dict(zip((entry.name for entry in entries), pool.map(_probe, entries), strict=True))
+    answers = query_hosts(entries)
     problems = [f"host {name}: {answer}" for name, answer in answers.items() if isinstance(answer, str)]
-    facts = {name: answer for name, answer in answers.items() if isinstance(answer, HostFacts)}
-    here = host_facts()
-    for name, answer in facts.items():
-        # Micro versions of Python differ in no way that matters here; messages between workers are pickled objects of this package.
-        if answer.python.split(".")[:2] != here["python"].split(".")[:2]:
-            problems.append(
-                f"host {name}: its Python is {answer.python}, the controller's is {here['python']}: install the same minor version"
-            )
-        if answer.package != here["package"]:
-            problems.append(
-                f"host {name}: its pytest-loadtest is {answer.package}, the controller's is {here['package']}:"
-                f" pip install pytest-loadtest=={here['package']}"
-            )
     if problems:
         raise UsageError("--load-hosts: " + "\n".join(problems))
+    return {name: answer for name, answer in answers.items() if isinstance(answer, HostFacts)}
+
+
+def query_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts | str]:
+    """Return the facts of each host by its name; of a host that cannot be used, the problem with its remedy."""
+    with ThreadPoolExecutor(len(entries)) as pool:
+        return dict(zip((entry.name for entry in entries), pool.map(_query, entries), strict=True))
+
+
+def _query(entry: HostEntry) -> HostFacts | str:
+    facts, here = _probe(entry), host_facts()
+    if isinstance(facts, str):
+        return facts
+    # Micro versions of Python differ in no way that matters here; messages between workers are pickled objects of this package.
+    if facts.python.split(".")[:2] != here["python"].split(".")[:2]:
+        return f"its Python is {facts.python}, the controller's is {here['python']}: install the same minor version"
+    if facts.package != here["package"]:
+        here_version = here["package"]
+        return f"its pytest-loadtest is {facts.package}, the controller's is {here_version}: pip install pytest-loadtest=={here_version}"
     return facts
 
 

@@ -1,0 +1,95 @@
+"""``python -m pytest_loadtest doctor --hosts FILE``: the hosts of ``pytest --load-hosts``, and the remedy for each that cannot be used."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from pytest_loadtest.fleet.host_process import REACH_TIMEOUT, host_command
+from pytest_loadtest.fleet.hosts import PROBE_TIMEOUT, HostFacts, hosts_of, query_hosts
+from pytest_loadtest.metrics.clocks import ClockExchange, ClockFit, fit_clock
+from pytest_loadtest.values.quantities import format_count, format_duration, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_loadtest.profile.hosts import HostEntry
+
+EXCHANGES: Final = 100
+FILES_NEEDED: Final = 4096
+
+
+def check_hosts(option: str, target: str | None, tell: Callable[[str], None]) -> bool:
+    """Print a table of the hosts. :param option: as of ``--load-hosts``. :param target: URL of a broker. :returns: True if all can be used.
+
+    :raises UsageError: the hosts cannot be read.
+    """
+    entries = hosts_of(option, Path.cwd())
+    answers = query_hosts(entries)
+    with ThreadPoolExecutor(len(entries)) as pool:
+        rows = list(pool.map(lambda entry: _row(entry, answers[entry.name], target), entries))
+    width = max(len(entry.name) for entry in entries)
+    for entry, (facts, problems) in zip(entries, rows, strict=True):
+        tell(f"{'--' if problems else 'ok'}  {entry.name:<{width}}  {facts or 'cannot be used'}")
+        for problem in problems:
+            tell(f"{'':{width + 6}}{problem}")
+    return not any(problems for _, problems in rows)
+
+
+def _row(entry: HostEntry, answer: HostFacts | str, target: str | None) -> tuple[str, list[str]]:
+    """Return the facts of a host as text, and its problems."""
+    if isinstance(answer, str):
+        return "", [answer]
+    try:
+        clock = measure_clock(entry)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return "", [f"its clock cannot be read over {entry.command}: {error}"]
+    files = "unlimited" if answer.files < 0 else format_count(answer.files)
+    text = (
+        f"Python {answer.python}, {answer.cores} cores, {format_size(answer.memory)}, {files} open files,"
+        f" {format_count(answer.ports)} ports; clock known"
+        f" to {format_duration(clock.error)}, round trip {format_duration(clock.round_trip)}"
+    )
+    problems = []
+    if 0 <= answer.files < FILES_NEEDED:
+        problems.append(f"a process may open {answer.files} files: raise the hard limit (ulimit -Hn) to {FILES_NEEDED} or more")
+    if target is not None and (reason := _reach(entry, target)):
+        problems.append(f"it cannot connect to {target}: {reason}: check address and firewall")
+    return text, problems
+
+
+def measure_clock(entry: HostEntry) -> ClockFit:
+    """Relate the clock of a host to this one's, by exchanges over the host's command.
+
+    :raises ValueError: the host does not answer with a time.
+    """
+    command = host_command(entry.command, entry.python, entry.directory, "clock")
+    exchanges = []
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            for _ in range(EXCHANGES):
+                left = time.monotonic_ns()
+                process.stdin.write("\n")
+                process.stdin.flush()
+                exchanges.append(ClockExchange(left, int(process.stdout.readline()), time.monotonic_ns()))
+        finally:
+            process.stdin.close()
+    return fit_clock(exchanges[1:])  # the first one waits for the login and the start of Python
+
+
+def _reach(entry: HostEntry, target: str) -> str:
+    """Return why a host cannot connect to a broker; empty if it can."""
+    url = urlsplit(target)
+    command = host_command(entry.command, entry.python, entry.directory, "reach")
+    try:
+        address = f"{url.hostname}:{url.port}\n"
+        done = subprocess.run(command, input=address, capture_output=True, text=True, timeout=PROBE_TIMEOUT + REACH_TIMEOUT, check=True)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return str(error)
+    return done.stdout.strip()

@@ -1,0 +1,64 @@
+"""``doctor --hosts``: the table, with processes of this machine as hosts."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_loadtest.commands.cli import main
+from pytest_loadtest.commands.hosts import check_hosts, measure_clock
+from pytest_loadtest.profile.hosts import HostEntry
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> str:
+    """A file with a host that is this machine."""
+    path = tmp_path / "hosts.yaml"
+    path.write_text(f"- {{name: here, command: env, python: {sys.executable}}}")
+    return str(path)
+
+
+def test_a_host_that_can_be_used_has_one_line(hosts: str) -> None:
+    """With what it has, and how well its clock is known."""
+    lines: list[str] = []
+    assert check_hosts(hosts, None, lines.append)
+    (line,) = lines
+    assert line.startswith("ok  here  Python 3.")
+    assert "clock known to" in line
+
+
+def test_a_host_that_cannot_be_used_has_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command ends with status 1."""
+    path = tmp_path / "hosts.yaml"
+    path.write_text("- {name: gone, command: no-such-command}")
+    assert main(["doctor", "--hosts", str(path)]) == 1
+    assert "--  gone  cannot be used\n" in capsys.readouterr().out
+
+
+def test_a_broker_that_a_host_cannot_reach_is_a_problem(hosts: str) -> None:
+    """Nobody listens at the port, then somebody does."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert check_hosts(hosts, f"mqtt://127.0.0.1:{port}", lambda _: None)
+    lines: list[str] = []
+    assert not check_hosts(hosts, f"mqtt://127.0.0.1:{port}", lines.append)
+    assert f"it cannot connect to mqtt://127.0.0.1:{port}: Connection refused: check address and firewall" in lines[1]
+
+
+def test_the_clock_of_this_machine_has_no_offset() -> None:
+    """Within the stated error."""
+    fit = measure_clock(HostEntry(name="here", command="env", python=sys.executable))
+    assert abs(fit.line.offset) <= fit.error
+    assert fit.exchanges == 99
+
+
+def test_a_command_that_answers_nothing_is_an_error(tmp_path: Path) -> None:
+    """It ends before the first answer."""
+    quiet = tmp_path / "python"
+    quiet.write_text("#!/bin/sh\nexit 0\n")
+    quiet.chmod(0o755)
+    with pytest.raises((ValueError, OSError)):
+        measure_clock(HostEntry(name="quiet", command="env", python=str(quiet)))
