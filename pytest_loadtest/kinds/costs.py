@@ -1,7 +1,7 @@
 """The CPU time of a message by driver and client, from which the plan estimates cores.
 
 A client library takes the same time for every message. A client that works in batches takes it for each batch, and little for each further
-message in it: see :attr:`Cost.shared`, and :mod:`~pytest_loadtest.plan.chunking` for the size of a batch.
+message in it: see :attr:`Cost.shared`, and :func:`~pytest_loadtest.plan.needs.expected_batch` for the size of a batch.
 
 Each kind of broker ships its figures in its :class:`~pytest_loadtest.kinds.kind.DriverKind`, rounded up from measurements on a slow shared
 machine; ``python -m pytest_loadtest calibrate`` measures this machine's.

@@ -106,12 +106,12 @@ class ClientSettings(Section):
 
     @property
     def fresh_subscriptions(self) -> bool:
-        """Whether every subscription is new: one of an earlier run may still hold messages of that run."""
+        """True if every subscription is new: one of an earlier run may still hold messages of that run."""
         return True
 
     @property
     def exactly_once(self) -> bool:
-        """Whether client and broker guarantee that no message is delivered twice."""
+        """True if client and broker guarantee that no message is delivered twice."""
         return False
 
     def earliest(self, broker: Mapping[str, str]) -> int:

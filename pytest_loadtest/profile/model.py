@@ -233,27 +233,27 @@ class Profile(Section):
 
     @property
     def peak_search(self) -> bool:
-        """Whether the highest rate is searched."""
+        """True if the highest rate is searched."""
         return self.producer_rate == 0 and not self.consumer_only and not self.connects_only and not self.workloads
 
     @property
     def in_bytes(self) -> bool:
-        """Whether the rate, or the searched rate, is in bytes per second."""
+        """True if the rate, or the searched rate, is in bytes per second."""
         return isinstance(self.search.start if self.search and self.peak_search else self.producer_rate, ByteRate)
 
     @property
     def producer_only(self) -> bool:
-        """Whether the run has no consumers."""
+        """True if the run has no consumers."""
         return self.subscriptions_per_topic == 0 or self.consumer_per_subscription == 0
 
     @property
     def consumer_only(self) -> bool:
-        """Whether the run has no producers, and receives messages of others."""
+        """True if the run has no producers, and receives messages of others."""
         return self.producers_per_topic == 0
 
     @property
     def connects_only(self) -> bool:
-        """Whether clients only connect and subscribe, without messages."""
+        """True if clients only connect and subscribe, without messages."""
         return self.messages == 0
 
     @property
@@ -268,12 +268,12 @@ class Profile(Section):
 
     @property
     def broadcasts(self) -> bool:
-        """Whether each message goes to enough subscriptions of one consumer each that the time to reach all of them is measured."""
+        """True if each message goes to enough subscriptions of one consumer each that the time to reach all of them is measured."""
         return self.subscriptions_per_topic >= WIDTH and self.consumer_per_subscription == 1
 
     @property
     def ordered(self) -> bool:
-        """Whether order can be judged: one consumer at a time gets the messages of a partition (or a key), in the order of sending."""
+        """True if order can be judged: one consumer at a time gets the messages of a partition (or a key), in the order of sending."""
         return self.unordered is None
 
     @property
@@ -285,7 +285,7 @@ class Profile(Section):
 
     @property
     def publish_acks(self) -> bool:
-        """Whether the broker acknowledges messages, so that publish latency can be measured."""
+        """True if the broker acknowledges messages, so that publish latency can be measured."""
         return self.driver.unacknowledged is None
 
     @property

@@ -1,4 +1,4 @@
-"""Profiles of runs that only connect, and what cannot stand beside that."""
+"""Checks between the keys of a profile; profiles of runs that only connect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from pytest_loadtest.errors import ProfileError
 from pytest_loadtest.values.quantities import MINUTE, SECOND
 
 ONLY = "name: a\nmessages: 0\nsubscriptionsPerTopic: 0\ndriver: {name: mqtt, connectRate: 100}\nslo: {connectLatency: {p50: 1s}}\n"
+
+
 LEAST = ONLY + "testDuration: 9s\n"
+
+
 SCHEMA = jsonschema.Draft202012Validator(profile.json_schema())
 
 
@@ -182,3 +186,227 @@ def test_the_connections_of_the_suite() -> None:
     found = profile.override(path, one.changes)
     assert (found.connects_only, found.producers_per_topic, found.producer_only, found.connect_rate) == (True, 10_000, True, 100)
     assert (found.test_duration, list(found.slo)) == (30 * MINUTE, ["connectLatency"])
+
+
+HEAD = "name: a\nproducerRate: 1\ntestDuration: 1s\n"
+
+
+ORDINARY = HEAD + "messageSize: 100\n"
+
+
+MIX = HEAD + "messageSizeDistribution:\n"
+
+
+def problems(text: str) -> str:
+    with pytest.raises(ProfileError) as caught:
+        profile.loads(text, "p.yaml")
+    return str(caught.value)
+
+
+WRONG_MIXES = [
+    ('  "0-256": 0', "5:12: messageSizeDistribution.0-256: 0 must be at least 1 (remove the bucket)"),
+    ('  "0-256": 5\n  "256-512": 0', "6:14: messageSizeDistribution.256-512: 0 must be at least 1 (remove the bucket)"),
+    ('  "0-256": -1', "5:12: messageSizeDistribution.0-256: -1 must be at least 1 (remove the bucket)"),
+    ('  "0-256": 1e3', "5:12: messageSizeDistribution.0-256: '1e3' is text, not a whole number (write 1000)"),
+    ("  {}", "5:3: messageSizeDistribution is empty (give it a value, or remove the key)"),
+    ("  []", "5:3: messageSizeDistribution: a list is not a mapping"),
+    (
+        '  "256-0": 1',
+        "5:3: messageSizeDistribution.256-0: size range '256-0' is empty (it holds sizes from 256 up to, but without, 0; the larger goes second)",
+    ),
+    (
+        '  "64-64": 1',
+        "5:3: messageSizeDistribution.64-64: size range '64-64' is empty (it holds sizes from 64 up to, but without, 64; the larger goes second)",
+    ),
+    ('  "big": 1', "5:3: messageSizeDistribution.big: 'big' is not a size range (write two sizes, as in 1KB-4KB)"),
+    ('  "1-2-3": 1', "5:3: messageSizeDistribution.1-2-3: '1-2-3' is not a size range (write two sizes, as in 1KB-4KB)"),
+    (
+        '  "0-1KB": 1\n  "1000-2000": 1',
+        "6:3: size range '1000-2000' overlaps '0-1KB' (write ranges that meet but do not overlap: the high end is excluded)",
+    ),
+    (
+        '  "1000-2000": 1\n  "0-1KB": 1',
+        "5:3: size range '1000-2000' overlaps '0-1KB' (write ranges that meet but do not overlap: the high end is excluded)",
+    ),
+    ('  "0-10": 1', "5:3: size range '0-10' has no size of 16 B or more, which the envelope needs (end it above 16)"),
+    ('  "6MB-7MB": 1', "5:3: size range '6MB-7MB' starts above what the broker takes, 5241856 B (remove it)"),
+    (
+        "  0-256: 1\nmessageSize: 100",
+        "6:1: messageSizeDistribution and messageSize exclude each other (keep one, e.g. messageSizeDistribution)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("lines", "line"), WRONG_MIXES, ids=[lines for lines, _ in WRONG_MIXES])
+def test_wrong_distributions(lines: str, line: str) -> None:
+    """Ranges and weights that mean nothing are errors at the entry itself."""
+    assert problems(f"{MIX}{lines}\n").splitlines() == [f"p.yaml:{line}"]
+
+
+def test_every_range_inside_a_wide_one_overlaps() -> None:
+    """Not only neighbours are compared."""
+    assert len(problems(f'{MIX}  "0-1000": 1\n  "100-200": 1\n  "300-400": 1\n').splitlines()) == 2
+
+
+CONFLICTS = [
+    ("testDurationMinutes: 1", "5:1: testDuration and testDurationMinutes exclude each other (keep one, e.g. testDuration)"),
+    (
+        "warmupDuration: 1s\nwarmupDurationMinutes: 1",
+        "6:1: warmupDuration and warmupDurationMinutes exclude each other (keep one, e.g. warmupDuration)",
+    ),
+    (
+        "driver: {name: pulsar, maxPendingMessages: 1, pendingQueueSize: 1}",
+        "5:47: driver.maxPendingMessages and driver.pendingQueueSize exclude each other (keep one, e.g. driver.maxPendingMessages)",
+    ),
+    (
+        "driver: {name: pulsar, subscriptionType: Exclusive}\nconsumerPerSubscription: 2",
+        "5:42: driver.subscriptionType: Exclusive admits one consumer, consumerPerSubscription says 2 (write Failover, Shared or Key_Shared)",
+    ),
+    (
+        "driver: {name: mqtt, sharedSubscription: false}\nconsumerPerSubscription: 2",
+        "5:42: driver.sharedSubscription: without it each of 2 consumers gets every message (write true, or subscriptionsPerTopic for more copies)",
+    ),
+    (
+        "driver: {name: mqtt, protocolVersion: 3.1.1, sessionExpiry: 1min}",
+        '5:46: driver.sessionExpiry: MQTT 3.1.1 does not have it (remove it, or write protocolVersion: "5")',
+    ),
+    (
+        "driver: {name: mqtt, protocolVersion: 3.1.1, topicAliasMaximum: 1}",
+        '5:46: driver.topicAliasMaximum: MQTT 3.1.1 does not have it (remove it, or write protocolVersion: "5")',
+    ),
+    (
+        "driver: {name: pulsar, persistence: {ensembleSize: 2, writeQuorum: 3}}",
+        "5:24: driver.persistence: needs ackQuorum ≤ writeQuorum ≤ ensembleSize",
+    ),
+    ("driver: {name: pulsar, authentication: {plugin: token}}", "5:24: driver.authentication: token needs either token or tokenFile"),
+    (
+        "driver: {name: pulsar, authentication: {plugin: tls, certFile: a}}",
+        "5:24: driver.authentication: tls needs certFile and keyFile",
+    ),
+    (
+        "driver: {name: pulsar, authentication: {plugin: basic, userId: a}}",
+        "5:24: driver.authentication: basic needs userId and either password or passwordFile",
+    ),
+    (
+        "target: {security: {auth: tls}}",
+        "5:27: target.security.auth: tls needs a TLS port (write tls: true next to it)",
+    ),
+    ("target: {security: {tls: false}}", "5:10: target.security: requires nothing of clients (write tls: true, or auth: token)"),
+    (
+        "target: {security: {tls: true}, url: 'pulsar://h', adminUrl: 'http://h'}",
+        "5:10: target.security: only a broker that the run starts as a process gets keys, but url names another one (remove security, or url, adminUrl)",
+    ),
+    (
+        "target: {security: {tls: true}}\ndriver: {name: loopback}",
+        "5:10: target.security: only Pulsar and MQTT brokers can be started with it, not the loopback relay (remove it, or write driver: {name: pulsar})",
+    ),
+    (
+        "target: {security: {tls: true, auth: token}}\ndriver: {name: mqtt}",
+        "5:38: target.security.auth: token is for Pulsar (write auth: tls, so that clients of MQTT use certificates)",
+    ),
+    (
+        "target: {security: {tls: subscribers}}",
+        "5:26: target.security.tls: only MQTT has a second port for subscribers (write tls: true)",
+    ),
+    (
+        "target: {url: 'pulsar://h', adminUrl: 'http://h', subscriberUrl: 'mqtts://h'}",
+        "5:51: target.subscriberUrl: only MQTT has a second address for consumers, not the driver pulsar (remove it)",
+    ),
+    (
+        "target: {image: i, subscriberUrl: 'mqtts://h'}\ndriver: {name: mqtt}",
+        "5:17: target.image: an image has no address before it runs (remove image, or url and adminUrl)",
+    ),
+    (
+        "driver: {name: mqtt, tls: {version: TLSv1.3, ciphers: ECDHE-RSA-AES256-GCM-SHA384}}",
+        "5:55: driver.tls.ciphers: ECDHE-RSA-AES256-GCM-SHA384 is not a cipher of TLSv1.3 (write e.g. TLS_AES_256_GCM_SHA384, or another version)",
+    ),
+    (
+        "driver: {name: mqtt, tls: {keyFile: key.pem}}",
+        "5:37: driver.tls.keyFile: a key without its certificate (write certFile too)",
+    ),
+    (
+        "target: {url: 'mqtt://h'}\ndriver: {name: mqtt, broker: mosquitto}",
+        "6:30: driver.broker: the run starts mosquitto, but target.url names another broker (leave out broker, or target.url)",
+    ),
+    (
+        "target: {image: mosquitto}\ndriver: {name: mqtt, broker: artemis}",
+        "6:30: driver.broker: the run starts artemis, but target.image names another broker (leave out broker, or target.image)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("lines", "line"), CONFLICTS, ids=[lines.splitlines()[0] for lines, _ in CONFLICTS])
+def test_keys_that_contradict_each_other(lines: str, line: str) -> None:
+    """Each key alone would do, both together do not."""
+    assert problems(f"{ORDINARY}{lines}\n").splitlines() == [f"p.yaml:{line}"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        ("messageSize: 15", "4:14: messageSize: 15 B is below the 16 B of the smallest envelope (write 16 or more)"),
+        (
+            "messageSize: 18\nchecksum: true",
+            "4:14: messageSize: 18 B leaves no room for the checksum behind an envelope of 16 B (write 20 or more, or checksum: false)",
+        ),
+        (
+            "messageSize: 33\nchecksum: true",
+            "4:14: messageSize: 33 B leaves no room for the checksum behind an envelope of 32 B (write 36 or more, or checksum: false)",
+        ),
+        (
+            "messageSize: 6MB",
+            "4:14: messageSize: 6291456 B is above what the broker takes, 5241856 B (write 5241856 or less, or raise broker.settings.maxMessageSize)",
+        ),
+        (
+            "messageSize: 2001\ndriver: {name: mqtt}\nbroker: {settings: {message_size_limit: 2000}}",
+            "4:14: messageSize: 2001 B is above what the broker takes, 2000 B (write 2000 or less, or raise broker.settings.message_size_limit)",
+        ),
+        ("payloadFile: a", '1:1: messageSize is missing (write messageSize: 1KB, or messageSizeDistribution: {"0-256": 3, "256-1KB": 1})'),
+    ],
+)
+def test_sizes_that_cannot_be_sent(lines: str, line: str) -> None:
+    """The envelope needs its room, the broker has its limit, and some size must be given."""
+    assert problems(f"{HEAD}{lines}\n").splitlines() == [f"p.yaml:{line}"]
+
+
+STREAMS = "streams (topics × producersPerTopic), at most 20,000,000 are possible"
+
+
+CONSUMERS = "consumers (topics × subscriptionsPerTopic × consumerPerSubscription), at most 20,000,000 are possible"
+
+
+PARTITIONS = "partitions (topics × partitionsPerTopic), at most 20,000,000 are possible"
+
+
+CROWDS = [
+    (
+        "topics: 1000000000",
+        f"p.yaml:5:9: topics: 1000000000 gives 1,000,000,000 {STREAMS} (write 20000000 or less)",
+        f"p.yaml:5:9: topics: 1000000000 gives 1,000,000,000 {PARTITIONS} (write 20000000 or less)",
+        f"p.yaml:5:9: topics: 1000000000 gives 1,000,000,000 {CONSUMERS} (write 20000000 or less)",
+    ),
+    (
+        "topics: 5000\nproducersPerTopic: 4001\nsubscriptionsPerTopic: 0",
+        f"p.yaml:5:9: topics: 5000 gives 20,005,000 {STREAMS} (write 4998 or less)",
+    ),
+    (
+        "topics: 2\nsubscriptionsPerTopic: 10000001",
+        f"p.yaml:6:24: subscriptionsPerTopic: 10000001 gives 20,000,002 {CONSUMERS} (write 10000000 or less)",
+    ),
+    (
+        "consumerPerSubscription: 20000001\nproducersPerTopic: 20000001",
+        f"p.yaml:5:26: consumerPerSubscription: 20000001 gives 20,000,001 {CONSUMERS} (write 20000000 or less)",
+        f"p.yaml:6:20: producersPerTopic: 20000001 gives 20,000,001 {STREAMS} (write 20000000 or less)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("lines", "expected"), [(lines, expected) for lines, *expected in CROWDS], ids=[lines for lines, *_ in CROWDS])
+def test_more_clients_than_can_be(lines: str, expected: list[str]) -> None:
+    """Told at the largest of the numbers that multiply, before anything is made of them."""
+    assert problems(f"{ORDINARY}{lines}\ndriver: {{name: pulsar, subscriptionType: Shared}}\n").splitlines() == expected
+
+
+def test_as_many_clients_as_can_be() -> None:
+    """The bound itself is allowed."""
+    assert profile.loads(f"{ORDINARY}topics: 20000000\n", "p.yaml").topics == 20_000_000

@@ -7,12 +7,17 @@ import pytest
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK
 from pytest_loadtest.errors import ProfileError
-from pytest_loadtest.message.due import Delays
 from pytest_loadtest.values.quantities import SECOND
 
 BASE = "name: p\nproducerRate: 100\nmessageSize: 100\ntestDuration: 1s\n"
+
+
 SHARED = "driver: {name: pulsar, subscriptionType: Shared}\n"
+
+
 AFTER = "deliverAfter: 10s\n"
+
+
 RELAY = "driver: {name: loopback}\n"
 
 
@@ -25,19 +30,6 @@ def wrong(*lines: str) -> list[str]:
     with pytest.raises(ProfileError) as caught:
         read(*lines)
     return [f"{problem.line}: {problem.message} ({problem.suggestion})" for problem in caught.value.problems]
-
-
-@pytest.mark.parametrize(("line", "delays"), [
-    (AFTER, Delays(seed=0, least=10_000, most=10_000, tick=SECOND)),
-    ("deliverAfter: {min: 1s, max: 1min}\n", Delays(seed=0, least=1000, most=60_000, tick=SECOND)),
-    ("deliverAt: 30s\n", Delays(seed=0, at=30 * SECOND, tick=SECOND)),
-])  # fmt: skip
-def test_what_is_asked_for(line: str, delays: Delays) -> None:
-    """And it is the same in the document of the results."""
-    profile = read(line, SHARED)
-    assert profile.delays == delays
-    assert profiles.from_document(profile.document()).delays == delays
-    assert not profile.ordered
 
 
 def test_nothing_is_delayed_unless_it_is_asked_for() -> None:

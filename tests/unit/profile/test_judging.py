@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from pytest_loadtest import profile
+from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import ProfileError
 
 PROFILE = "name: windows\nmessageSize: 100\nproducerRate: 1000\ntestDuration: 60s\ndriver: {name: loopback}\n"
@@ -79,3 +80,150 @@ def test_what_replaces_a_section_for_scaled_runs_may_lean_on_it() -> None:
     """Its violations are of the windows that the profile has."""
     found = profile.loads(PROFILE + "slo: {window: 10s, throughput: 99%}\nscaled: {slo: {violations: 5%}}\n", "p.yaml")
     assert (found.objectives[0].violations, found.as_scaled().objectives[0].violations) == (0.0, 0.05)
+
+
+HEAD = "name: a\nproducerRate: 1\ntestDuration: 1s\n"
+
+
+LEAST = HEAD + "messageSize: 100\n"
+
+
+def problems(text: str) -> str:
+    with pytest.raises(ProfileError) as caught:
+        profile.loads(text, "p.yaml")
+    return str(caught.value)
+
+
+OBJECTIVES = [
+    (
+        "driver: {name: pulsar, subscriptionType: Shared}",
+        "outOfOrder: 0",
+        "6:7: slo.outOfOrder: order cannot be judged on a Shared subscription (use Failover, or remove it)",
+    ),
+    (
+        "driver: {name: pulsar, subscriptionType: Key_Shared}",
+        "outOfOrder: 0",
+        "6:7: slo.outOfOrder: order cannot be judged on Key_Shared without keys (use keyDistributor: KEY_ROUND_ROBIN, or remove it)",
+    ),
+    (
+        "driver: {name: mqtt, sharedSubscription: true}",
+        "outOfOrder: 0",
+        "6:7: slo.outOfOrder: order cannot be judged on a shared subscription (use one consumer per subscription, or remove it)",
+    ),
+    (
+        "driver: {name: mqtt, qos: 0}",
+        "publishLatency: {p50: 1s}",
+        "6:7: slo.publishLatency: messages are not acknowledged at QoS 0 (use qos: 1, or bound endToEndLatency)",
+    ),
+    (
+        "driver: {name: pulsar}",
+        "connectLatency: {p50: 1s}",
+        "6:7: slo.connectLatency: clients of pulsar do not report how long connecting took (remove it)",
+    ),
+    (
+        "driver: {name: mqtt}",
+        "broadcastCompletion: {p50: 1s}",
+        "6:7: slo.broadcastCompletion: no message goes to 64 subscriptions or more of one consumer each (bound endToEndLatency)",
+    ),
+    (
+        "driver: {name: pulsar, topicType: non-persistent}",
+        "publishLatency: {p50: 1s}",
+        "6:7: slo.publishLatency: messages are not acknowledged on non-persistent topics (use topicType: persistent, or bound endToEndLatency)",
+    ),
+    (
+        "driver: {name: mqtt, qos: 0}\nsubscriptionsPerTopic: 0",
+        "silent: 0",
+        "7:7: slo.silent: without consumers and acknowledgements it is unknown what arrived (add consumers, or remove it)",
+    ),
+    ("topics: 1", "los: 0", "6:7: slo.los: 'los' is not a metric (did you mean loss?)"),
+    ("topics: 1", "throughput: 120%", "6:19: slo.throughput: '120%' is more than all (write 100% or less)"),
+    ("topics: 1", "endToEndLatency: {p99: 5}", "6:30: slo.endToEndLatency.p99: '5' has no unit (write 5ms or 5s)"),
+]
+
+
+@pytest.mark.parametrize(("driver", "slo", "line"), OBJECTIVES, ids=[f"{slo} with {driver}" for driver, slo, _ in OBJECTIVES])
+def test_objectives_that_cannot_be_judged(driver: str, slo: str, line: str) -> None:
+    """An objective on a thing that is not there, or that makes no sense, is an error at its place in the file."""
+    assert problems(f"{LEAST}{driver}\nslo: {{{slo}}}\n").splitlines() == [f"p.yaml:{line}"]
+
+
+def test_percentile_out_of_range() -> None:
+    """p100 and more are no percentiles."""
+    assert "p.yaml:5:25: slo.endToEndLatency.p101: percentile 101 is out of range" in problems(
+        LEAST + "slo: {endToEndLatency: {p101: 5ms}}\n"
+    )
+
+
+SENDING = "name: a\nproducerRate: 1000\nmessageSize: 100\n"
+
+
+SECOND_LONG = SENDING + "testDuration: 1s\n"
+
+
+def loads(text: str) -> profile.Profile:
+    return profile.loads(text, "p.yaml")
+
+
+def lines_of(text: str) -> list[str]:
+    with pytest.raises(ProfileError) as caught:
+        loads(text)
+    return str(caught.value).splitlines()
+
+
+def test_bucket_objectives_name_buckets_of_the_profile() -> None:
+    """By their key, with the nearest where there is none."""
+    text = (
+        SECOND_LONG.replace("messageSize: 100", "messageSizeDistribution: {0-256: 1, 256-1KB: 1}") + "slo: {buckets: {256-1K: {loss: 0}}}\n"
+    )
+    assert lines_of(text) == ["p.yaml:5:17: slo.buckets.256-1K: '256-1K' is not a size bucket of this profile (did you mean 256-1KB?)"]
+
+
+RELAYED = "name: p\nmessageSize: 100\ndriver: {name: loopback}\n"
+
+
+LASTS = "testDuration: 1min\n"
+
+
+RATE = "producerRate: 100\n"
+
+
+ABORT = "abort: {endToEndLatency.p99: 5s, for: 30s}\n"
+
+
+def placed(*lines: str) -> list[str]:
+    """The problems, each with its line."""
+    with pytest.raises(ProfileError) as caught:
+        profiles.loads(RELAYED + "".join(lines), "p.yaml")
+    return [f"{problem.line}:{problem.column}: {problem.message} ({problem.suggestion})" for problem in caught.value.problems]
+
+
+def test_it_is_kept_with_the_profile() -> None:
+    """The document of the results reads back to the same."""
+    profile = profiles.loads(RELAYED + RATE + LASTS + ABORT, "p.yaml")
+    assert profile.abort is not None
+    assert (profile.abort.hold, profile.abort.latest) == (30, 5 * 10**9)
+    assert profiles.from_document(profile.document()).abort == profile.abort
+    assert profiles.loads(RELAYED + RATE + LASTS, "p.yaml").abort is None
+
+
+def test_what_is_wrong_has_its_place() -> None:
+    """Of the key or of the value."""
+    assert placed(RATE, LASTS, "abort:\n  loss: 0\n  failed: lots\n") == [
+        (
+            "7:3: abort.loss: loss cannot end a run: messages under way may arrive until the drain ends"
+            " (write endToEndLatency.p99: 5s; a message that never arrives breaks any bound on latency)"
+        ),
+        "8:11: abort.failed: 'lots' is not a whole number of messages (as a share, write 0 or 0.01%)",
+    ]
+
+
+@pytest.mark.parametrize(("lines", "message"), [
+    (("producerRate: 0\n",), "abort: a search ends each lost step by its own objectives"),
+    ((RATE, LASTS, "producersPerTopic: 0\ntopic: t\n"), "abort: the run sends nothing"),
+    ((RATE, LASTS, "consumerBacklogSizeGB: 1\n"), "abort: with consumerBacklogSizeGB messages wait on purpose"),
+    ((RATE, LASTS, "subscriptionsPerTopic: 0\n"), "abort.endToEndLatency.p99: nothing is received without consumers"),
+    (("producerRate: 1MB/s\n", LASTS), "abort.endToEndLatency.p99: needs a rate in messages; producerRate is in bytes"),
+])  # fmt: skip
+def test_where_nothing_can_be_lost_it_is_refused(lines: tuple[str, ...], message: str) -> None:
+    """With the reason."""
+    assert any(message in problem for problem in placed(*lines, ABORT))

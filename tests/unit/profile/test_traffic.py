@@ -11,7 +11,11 @@ from pytest_loadtest.errors import ProfileError
 from pytest_loadtest.values.quantities import MINUTE, SECOND, ByteRate
 
 HEAD = "name: a\nproducerRate: 1000\nmessageSize: 100\n"
+
+
 LEAST = HEAD + "testDuration: 1s\n"
+
+
 SEARCH = "name: a\nproducerRate: 0\nmessageSize: 100\nslo: {loss: 0}\n"
 
 
@@ -96,6 +100,8 @@ def test_backlog() -> None:
 
 
 UNDER_WAY = "are under way at any time (producerRate × 100 ms × subscriptionsPerTopic)"
+
+
 CONFLICTS = [
     ("messages: 5", "4:1: messages and testDuration exclude each other (keep one, e.g. messages)"),
     (
@@ -220,9 +226,3 @@ def test_more_payloads_than_a_message_chooses_among() -> None:
     """The largest number that is possible is named."""
     text = LEAST.replace("messageSize: 100", "messageSizeDistribution: {0-256: 1, 256-512: 1}") + "payloadsPerBucket: 40000\n"
     assert problems(text) == ["p.yaml:5:20: payloadsPerBucket: 40000 for 2 size ranges are more than 65536 payloads (write 32768 or less)"]
-
-
-def test_bucket_objectives_name_buckets_of_the_profile() -> None:
-    """By their key, with the nearest where there is none."""
-    text = LEAST.replace("messageSize: 100", "messageSizeDistribution: {0-256: 1, 256-1KB: 1}") + "slo: {buckets: {256-1K: {loss: 0}}}\n"
-    assert problems(text) == ["p.yaml:5:17: slo.buckets.256-1K: '256-1K' is not a size bucket of this profile (did you mean 256-1KB?)"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import ValidationError
@@ -13,14 +12,11 @@ from pytest_loadtest import profile
 from pytest_loadtest.drivers.loopback.settings import LoopbackSettings
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
-from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.payloads import Bucket
 from pytest_loadtest.values.quantities import HOUR, MILLISECOND, MINUTE, SECOND
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 LEAST = "name: least\nproducerRate: 100\nmessageSize: 1KB\ntestDuration: 30s\n"
+
 
 OMB = """
 # as OpenMessaging Benchmark ships them
@@ -238,29 +234,6 @@ def test_secrets_stay_out_of_results() -> None:
         found = loads(f"{LEAST}driver: {driver}\n")
         assert "sesame" not in repr(found)
         assert "sesame" not in json.dumps(found.document())
-
-
-def test_find_by_name_and_by_path(tmp_path: Path) -> None:
-    """A name is looked up in the folder and in those below it, a path is itself."""
-    (tmp_path / "mqtt").mkdir()
-    below = tmp_path / "mqtt" / "fanout.yaml"
-    below.write_text(LEAST)
-    assert profile.find("mqtt/fanout", tmp_path) == below
-    with pytest.raises(UsageError, match=r"no profile 'mqtt/fanou' in .* \(did you mean mqtt/fanout\?\)"):
-        profile.find("mqtt/fanou", tmp_path)
-    file = tmp_path / "mine.yaml"
-    file.write_text(LEAST)
-    assert profile.find("mine", tmp_path) == file
-    assert profile.find(str(file), tmp_path / "elsewhere") == file
-    assert profile.load(profile.find("mine", tmp_path)).name == "least"
-
-
-def test_payload_file(tmp_path: Path) -> None:
-    """The payload lies relative to the profile, whatever the current folder."""
-    (tmp_path / "payload").mkdir()
-    (tmp_path / "payload" / "payload-1Kb.data").write_bytes(bytes(1024))
-    assert profile.payload(loads(OMB), tmp_path / "omb.yaml") == bytes(1024)
-    assert profile.payload(loads(LEAST), tmp_path / "least.yaml") is None
 
 
 @pytest.mark.parametrize(

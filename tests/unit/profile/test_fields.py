@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,12 @@ import pytest
 from builders.plans import made
 
 from pytest_loadtest import profile
-from pytest_loadtest.errors import LoadtestError, ProfileError, UsageError
+from pytest_loadtest.errors import LoadtestError, UsageError
 from pytest_loadtest.plan.plan import profile_pool
 
 BASE = {"name": "p", "producerRate": 10, "messageSize": 100, "testDuration": "1s", "driver": {"name": "loopback"}}
+
+
 LONG = "root:x:0:0:root:/root:/bin/sh " * 1000
 
 
@@ -26,7 +27,11 @@ def written(folder: Path, **keys: Any) -> Path:
 
 
 STAGE = {"testDuration": None}
+
+
 SIZES = {"messageSize": None}
+
+
 ABSURD: list[tuple[dict[str, Any], str]] = [
     ({"producerRate": 10**15}, "producerRate: 1000000000000000 is more than can be timed (write less than 9000000000/s)"),
     ({"producerRate": "10GB/s"}, "producerRate: '10GB/s' is more than can be timed (write less than 8583MB/s)"),
@@ -93,27 +98,6 @@ def test_what_nobody_means_is_told_in_a_few_words(keys: dict[str, Any], said: st
     assert said in "\n".join(lines)
     assert len(lines) <= 4
     assert max(map(len, lines)) < 400 + len(str(tmp_path))
-
-
-def test_a_file_that_is_no_profile_is_not_shown(tmp_path: Path) -> None:
-    """Nobody wants to read a file of passwords in the log of a CI system."""
-    path = tmp_path / "passwd.yaml"
-    path.write_text(LONG)
-    with pytest.raises(ProfileError) as caught:
-        profile.load(path)
-    told = f"1:1: a profile is a mapping, not '{LONG[:80]}…"
-    assert str(caught.value) == f"{path}:{told} (write key: value lines, name: first)"
-
-
-def test_an_endless_file_is_not_read(tmp_path: Path) -> None:
-    """A pipe, a device, or just too much."""
-    os.mkfifo(tmp_path / "pipe.yaml")
-    large = tmp_path / "large.yaml"
-    with large.open("wb") as file:
-        file.truncate(1 << 40)
-    for path, said in ((tmp_path / "pipe.yaml", "is not a regular file"), (large, "has 1.00 TiB, at most 16.0 MiB are read")):
-        with pytest.raises(UsageError, match=f"profile .*{said}"):
-            profile.load(path)
 
 
 def test_a_plan_makes_no_payloads(tmp_path: Path) -> None:

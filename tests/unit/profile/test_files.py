@@ -1,0 +1,127 @@
+"""Profiles and payloads in files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_loadtest import profile
+from pytest_loadtest.errors import ProfileError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+import os
+from pathlib import Path
+
+HEAD = "name: a\nproducerRate: 1\ntestDuration: 1s\n"
+
+
+LEAST = HEAD + "messageSize: 100\n"
+
+
+def test_no_such_profile(tmp_path: Path) -> None:
+    """A wrong name comes with the nearest right one; an empty folder with the option that names another."""
+    with pytest.raises(UsageError, match="load_profiles"):
+        profile.find("smoke", tmp_path)
+    (tmp_path / "smoke.yaml").write_text(LEAST)
+    with pytest.raises(UsageError, match=r"no profile 'smok' in .* \(did you mean smoke\?\)"):
+        profile.find("smok", tmp_path)
+    with pytest.raises(UsageError, match=r"no profile file a/smoke\.yaml"):
+        profile.find("a/smoke.yaml", tmp_path)
+
+
+def test_file_that_is_no_text(tmp_path: Path) -> None:
+    """A byte that is not UTF-8 has a place; a folder is no file."""
+    file = tmp_path / "a.yaml"
+    file.write_bytes(b"name: a\nname: \xff\n")
+    with pytest.raises(ProfileError, match=r"a\.yaml:2:7: byte 0xff is not UTF-8 \(save the file as UTF-8\)"):
+        profile.load(file)
+    with pytest.raises(UsageError, match="is not a regular file"):
+        profile.load(tmp_path)
+
+
+def test_payload_file_missing_or_of_another_size(tmp_path: Path) -> None:
+    """A payload file must be there and have the size that the profile says."""
+    found = profile.loads(LEAST + "payloadFile: a.data\n", "p.yaml")
+    with pytest.raises(UsageError, match=r"payloadFile .*a\.data cannot be read"):
+        profile.payload(found, tmp_path / "p.yaml")
+    (tmp_path / "a.data").write_bytes(bytes(99))
+    with pytest.raises(UsageError, match="has 99 B, but messageSize is 100 B: write messageSize: 99"):
+        profile.payload(found, tmp_path / "p.yaml")
+
+
+LONG = "root:x:0:0:root:/root:/bin/sh " * 1000
+
+
+def test_a_file_that_is_no_profile_is_not_shown(tmp_path: Path) -> None:
+    """Nobody wants to read a file of passwords in the log of a CI system."""
+    path = tmp_path / "passwd.yaml"
+    path.write_text(LONG)
+    with pytest.raises(ProfileError) as caught:
+        profile.load(path)
+    told = f"1:1: a profile is a mapping, not '{LONG[:80]}…"
+    assert str(caught.value) == f"{path}:{told} (write key: value lines, name: first)"
+
+
+def test_an_endless_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe, a device, or just too much."""
+    os.mkfifo(tmp_path / "pipe.yaml")
+    large = tmp_path / "large.yaml"
+    with large.open("wb") as file:
+        file.truncate(1 << 40)
+    for path, said in ((tmp_path / "pipe.yaml", "is not a regular file"), (large, "has 1.00 TiB, at most 16.0 MiB are read")):
+        with pytest.raises(UsageError, match=f"profile .*{said}"):
+            profile.load(path)
+
+
+KILOBYTE = "name: least\nproducerRate: 100\nmessageSize: 1KB\ntestDuration: 30s\n"
+
+
+OMB = """
+# as OpenMessaging Benchmark ships them
+name: 1 topic / 1 partition / 1Kb
+topics: 1
+partitionsPerTopic: 1
+keyDistributor: "NO_KEY"
+messageSize: 1024
+payloadFile: "payload/payload-1Kb.data"
+useRandomizedPayloads: false
+randomBytesRatio: 0.5
+randomizedPayloadPoolSize: 100
+subscriptionsPerTopic: 1
+consumerPerSubscription: 1
+producersPerTopic: 1
+producerRate: 50000
+consumerBacklogSizeGB: 0
+backlogDrainRatio: 1.0
+testDurationMinutes: 15
+warmupDurationMinutes: 2
+"""
+
+
+def loads(text: str) -> profile.Profile:
+    return profile.loads(text, "p.yaml")
+
+
+def test_find_by_name_and_by_path(tmp_path: Path) -> None:
+    """A name is looked up in the folder and in those below it, a path is itself."""
+    (tmp_path / "mqtt").mkdir()
+    below = tmp_path / "mqtt" / "fanout.yaml"
+    below.write_text(KILOBYTE)
+    assert profile.find("mqtt/fanout", tmp_path) == below
+    with pytest.raises(UsageError, match=r"no profile 'mqtt/fanou' in .* \(did you mean mqtt/fanout\?\)"):
+        profile.find("mqtt/fanou", tmp_path)
+    file = tmp_path / "mine.yaml"
+    file.write_text(KILOBYTE)
+    assert profile.find("mine", tmp_path) == file
+    assert profile.find(str(file), tmp_path / "elsewhere") == file
+    assert profile.load(profile.find("mine", tmp_path)).name == "least"
+
+
+def test_payload_file(tmp_path: Path) -> None:
+    """The payload lies relative to the profile, whatever the current folder."""
+    (tmp_path / "payload").mkdir()
+    (tmp_path / "payload" / "payload-1Kb.data").write_bytes(bytes(1024))
+    assert profile.payload(loads(OMB), tmp_path / "omb.yaml") == bytes(1024)
+    assert profile.payload(loads(KILOBYTE), tmp_path / "least.yaml") is None

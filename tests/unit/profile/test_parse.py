@@ -1,0 +1,172 @@
+"""Texts as profiles, or all their problems at once; workloads."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest import profile
+from pytest_loadtest.errors import ProfileError
+from pytest_loadtest.values.quantities import SECOND
+
+HEAD = "name: a\nproducerRate: 1\ntestDuration: 1s\n"
+
+
+LEAST = HEAD + "messageSize: 100\n"
+
+
+def problems(text: str) -> str:
+    with pytest.raises(ProfileError) as caught:
+        profile.loads(text, "p.yaml")
+    return str(caught.value)
+
+
+def test_all_at_once() -> None:
+    """Problems of the text, of single values, between keys and of the objectives come together, in the order of the file."""
+    text = """\
+name: no
+topics: 3
+topics: 4
+prodcerRate: 5
+messageSize: 100
+messageSizeDistribution: {"0-10": 0, "256-1024": 1, "512-2048": 1}
+testDuration: 30 sec
+testDurationMinutes: 1
+driver:
+  name: mqtt
+  qos: 0
+slo:
+  endToEndLatency: {p101: 1ms}
+target: {url: pulsar://x}
+"""
+    places = [line.split(": ")[0].removeprefix("p.yaml:") for line in problems(text).splitlines()]
+    assert places == ["1:1", "1:7", "3:1", "4:1", "5:1", "6:35", "6:53", "7:15", "8:1", "13:21", "14:15"]
+
+
+def test_wrong_value_hides_nothing_else() -> None:
+    """A check between keys still runs when other keys are wrong, and does not speak of those that are."""
+    found = problems(
+        f"{LEAST}topics: x\ndriver: {{name: mqtt, qos: 7}}\nslo: {{publishLatency: {{p50: 1s}}, outOfOrder: 0}}\nconsumerPerSubscription: 2\n"
+    )
+    assert [line.split(":")[1:3] for line in found.splitlines()] == [["5", "9"], ["6", "27"], ["7", "34"]]
+
+
+WORDS = """name topics driver slo messageSize target broker qos p99 loss scalable url x stages workloads matrix search rate sine from replay
+    duration producersPerTopic buckets driver.qos"""
+
+
+KEYS = st.sampled_from(WORDS.split())
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 300)
+    | st.floats()
+    | st.sampled_from(["1e6", "pulsar", "mqtt", "5s", "99%", "1KB", "", "0-9"])
+)
+
+
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=6))
+def test_any_mapping_is_a_profile_or_a_list_of_problems(value: dict[str, object]) -> None:
+    """Whatever the values, the only error is ProfileError, and each problem has a line of the text and says something."""
+    text = "\n".join(f"{key}: {_flow(item)}" for key, item in value.items())
+    with pytest.raises(ProfileError) as caught:
+        profile.loads(text, "p.yaml")
+    assert all(1 <= problem.line <= max(1, len(value)) and problem.message for problem in caught.value.problems)
+
+
+def _flow(value: object) -> str:
+    """YAML in one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return "~" if value is None else f'"{value}"' if isinstance(value, str) and not value.isalnum() else str(value)
+
+
+SENDING = "name: a\nproducerRate: 1000\nmessageSize: 100\ntestDuration: 1s\n"
+
+
+TOGETHER = """\
+name: mixed
+messageSize: 1KB
+testDuration: 5s
+driver: {name: loopback}
+workloads:
+  - {name: telemetry, producerRate: 100}
+  - name: files
+    producerRate: 5
+    messageSizeDistribution: {1KB-1MB: 1}
+    testDuration: 3s
+    slo: {loss: 0}
+"""
+
+
+def lines_of(text: str) -> list[str]:
+    with pytest.raises(ProfileError) as caught:
+        profile.loads(text, "p.yaml")
+    return str(caught.value).splitlines()
+
+
+def test_workloads_share_what_stands_beside_them() -> None:
+    """Each is a profile of its own: its keys over the shared ones, a distribution in the place of a size."""
+    whole = profile.loads(TOGETHER, "p.yaml")
+    telemetry, files = whole.workloads
+    assert (whole.name, whole.peak_search, whole.search) == ("mixed", False, None)
+    assert (telemetry.name, telemetry.message_size, telemetry.test_duration, telemetry.slo) == ("telemetry", 1024, 5 * SECOND, {})
+    assert (files.name, files.message_size, files.test_duration, files.slo) == ("files", None, 3 * SECOND, {"loss": 0})
+    assert [one.driver.name for one in whole.workloads] == ["loopback", "loopback"]
+    assert profile.loads(SENDING, "p.yaml").workloads == ()
+
+
+def test_workloads_read_back() -> None:
+    """The document in the results holds them whole."""
+    whole = profile.loads(TOGETHER, "p.yaml")
+    again = profile.from_document(json.loads(json.dumps(whole.document())))
+    assert again.document() == whole.document()
+    assert [one.test_duration for one in again.workloads] == [5 * SECOND, 3 * SECOND]
+
+
+def test_wrong_workloads() -> None:
+    """Problems keep the place of the entry; one of the shared keys is told once."""
+    text = """\
+name: all
+messageSize: 1K
+testDuration: 5s
+workloads:
+ - {name: a, producerRat: 100}
+ - {name: a, producerRate: 5, slo: {los: 0}}
+ - {matrix: 3, producerRate: 5}
+ - 5
+"""
+    assert lines_of(text) == [
+        "p.yaml:2:14: messageSize: '1K' is not a size (write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes))",
+        "p.yaml:5:4: producerRate is missing (write producerRate: 1000)",
+        "p.yaml:5:14: unknown key 'producerRat' (did you mean producerRate?)",
+        "p.yaml:6:11: there are two workloads 'a' (give each its own name)",
+        "p.yaml:6:37: slo.los: 'los' is not a metric (did you mean loss?)",
+        "p.yaml:7:4: workloads.2.name is missing (write name: and its name in reports)",
+        "p.yaml:7:5: a workload cannot have matrix (move it to the top level)",
+        "p.yaml:8:4: workloads.3 is not a mapping (write {name: a, producerRate: 100})",
+    ]
+    assert lines_of(SENDING + "workloads: 5\n") == [
+        "p.yaml:5:12: workloads is not a list of workloads (write workloads: [{name: a, producerRate: 100}, …])"
+    ]
+
+
+def test_a_search_has_no_neighbours() -> None:
+    """When it ends nobody knows; the others would have stopped before. Alone in the list it may search."""
+    searched = "{name: b, producerRate: 0, slo: {endToEndLatency: {p99: 1s}}}"
+    told = (
+        "p.yaml:7:4: workloads.1 'b' searches its peak (producerRate 0), and the other workloads end before it"
+        " (write a producerRate, or search in a profile of its own)"
+    )
+    assert lines_of(SENDING + f"workloads:\n - {{name: a, producerRate: 100}}\n - {searched}\n") == [told]
+    assert profile.loads(SENDING + f"workloads: [{searched}]\n", "p.yaml").workloads[0].peak_search
