@@ -137,7 +137,7 @@ class WorkloadRun:
 
     def begin(self, phase: Phase, folder: str | None, start: int) -> Drain:
         """Begin the next phase; its sequences follow those used before."""
-        self.phase, self.ends = phase.following(self.used or StreamCounts(streams=self.plan.topology.streams)), None
+        self.phase, self.ends = replace(phase, before=self.used or StreamCounts(streams=self.plan.topology.streams)), None
         self.folder, self.start, self.changes, self.spans = self.root / folder if folder else None, start, [], phase.stages
         self.restarts, self.clock = {}, WallClock(start)
         if folder:

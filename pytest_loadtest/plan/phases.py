@@ -95,10 +95,6 @@ class Phase:
         """Return the messages of each stream once ``total`` messages of the phase were due, if messages are paced."""
         return self.before.plus(total, self.turns)
 
-    def following(self, before: StreamCounts) -> Phase:
-        """Return this phase with its sequences after those in ``before``."""
-        return replace(self, before=before)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacedTraffic:

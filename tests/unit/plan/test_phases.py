@@ -30,7 +30,7 @@ def test_each_phase_begins_where_the_one_before_ended(streams: int, rates: list[
     """In every stream, and in the sum of all."""
     before, expected = StreamCounts(streams=streams), np.zeros(streams, np.int64)
     for rate in rates:
-        phase = made(streams, rate).following(before)
+        phase = replace(made(streams, rate), before=before)
         assert np.array_equal(phase.first, expected)
         assert np.array_equal(phase.first_of(range(streams)[1::3]), expected[1::3])
         expected = expected + [share(phase.pacer, phase.total, stream) for stream in range(streams)]
@@ -42,7 +42,7 @@ def test_each_phase_begins_where_the_one_before_ended(streams: int, rates: list[
 def test_a_phase_of_paced_bytes_begins_where_workers_ended() -> None:
     """Only they know the messages of the phase before; its own number is an estimate."""
     ends = np.array([5, 9, 7])
-    phase = replace(made(3, 1000.0), mean_size=100.0).following(StreamCounts(streams=3, counted=ends))
+    phase = replace(made(3, 1000.0), mean_size=100.0, before=StreamCounts(streams=3, counted=ends))
     assert phase.first.tolist() == [5, 9, 7]
     assert phase.first_of(np.array([2, 2, 0])).tolist() == [7, 7, 5]
     assert (phase.total, phase.ends.column().tolist()) == (10, [9, 12, 10])
@@ -52,7 +52,7 @@ def test_a_pickled_phase_is_small() -> None:
     """Whatever the number of streams and of phases before it."""
     phase = made(20_000_000, 1e6)
     for _ in range(10):
-        phase = phase.following(phase.ends)
+        phase = replace(phase, before=phase.ends)
     assert len(pickle.dumps(phase)) < 2000
     assert phase.first_of(range(19_999_999, 20_000_000)).tolist() == [0]
     assert phase.first_of(range(2)).tolist() == [10, 10]
