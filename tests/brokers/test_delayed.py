@@ -1,8 +1,8 @@
-"""Delayed delivery of a real Pulsar in strict mode: by both clients, with one due time for all, and to an Exclusive subscription, which heeds
-no delay.
+"""Delayed delivery of a real Pulsar in strict mode: with both clients, with one due time for all messages, and to an Exclusive subscription,
+which ignores delays.
 
-Counts are asserted, and what no slow machine changes: nothing comes earlier than it may. Lenient mode, restarts and other ticks are in
-``loadtests/pulsar``.
+The tests assert only counts and that nothing is early, which do not depend on the speed of the machine. Lenient mode, restarts and other
+ticks are in ``loadtests/pulsar``.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ RANDOM = "deliverAfter: {min: 2s, max: 5s}\nsubscriptionsPerTopic: 2\n"
 
 @pytest.fixture
 def run(pulsar_process: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
-    """Drives a profile against the broker, in this process, and returns the results document."""
+    """Run a profile against the broker, in this process, and return the results document."""
     return lambda more: drive(pulsar_process, LOOSE + IN_STRICT + more, tmp_path, monkeypatch)
 
 
 def received(document: dict[str, Any]) -> int:
-    """Copies; none was lost or came twice."""
+    """Return the number of copies; none was lost or came twice."""
     counts = document["measurements"]["counts"]
     assert (counts["acked"], counts["lost"], counts["duplicates"]) == (MESSAGES, 0, 0)
     return int(counts["received"])
 
 
 def on_early(document: dict[str, Any]) -> str:
-    """What is found of the implicit objective that none is early; throughput may miss, which is bounded unasked too."""
+    """Return the outcome of the implicit objective that nothing is early; throughput, which is bounded too, may miss."""
     (found,) = (finding for finding in document["verdict"]["findings"] if finding["name"] == "earliness.max")
     assert found["implicit"]
     return str(found["outcome"])
 
 
 def exact(document: dict[str, Any]) -> None:
-    """Nothing is early, by not a nanosecond."""
+    """Check that nothing is early, not by a nanosecond."""
     assert on_early(document) == "met", document["verdict"]
     latencies = document["measurements"]["latencies"]
     assert latencies["earliness"]["maximum"] == 0
@@ -64,8 +64,8 @@ def exact(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("client", ["library", "native"])
-def test_random_delays(run: Callable[[str], dict[str, Any]], client: str) -> None:
-    """Each of two subscriptions gets every message once, and the broker tells what its index took meanwhile."""
+def test_delayed_messages_arrive_once_and_not_early(run: Callable[[str], dict[str, Any]], client: str) -> None:
+    """At each of two subscriptions; the broker reports the size of its index."""
     document = run(f"{RANDOM}driver: {{name: pulsar, subscriptionType: Shared, client: {client}}}\n")
     assert received(document) == 2 * MESSAGES
     exact(document)
@@ -77,15 +77,14 @@ def test_random_delays(run: Callable[[str], dict[str, Any]], client: str) -> Non
     assert index["bytesPerMessage"] == index["bytes"] / index["messages"]
 
 
-def test_one_due_time_for_all(run: Callable[[str], dict[str, Any]]) -> None:
-    """A time of the run."""
+def test_all_messages_may_have_one_due_time(run: Callable[[str], dict[str, Any]]) -> None:
     document = run("deliverAt: 2s\ndriver: {name: pulsar, subscriptionType: Shared}\n")
     assert received(document) == MESSAGES
     exact(document)
 
 
-def test_exclusive(run: Callable[[str], dict[str, Any]]) -> None:
-    """It delivers at once, which is seen: the run misses, early by more than half of the delay."""
+def test_an_exclusive_subscription_ignores_delays(run: Callable[[str], dict[str, Any]]) -> None:
+    """The run misses, by more than half of the delay."""
     document = run("deliverAfter: 30s\nallowUndelayed: true\ndriver: {name: pulsar, subscriptionType: Exclusive}\n")
     assert received(document) == MESSAGES
     assert (document["verdict"]["outcome"], on_early(document)) == ("missed", "missed")

@@ -1,4 +1,4 @@
-"""Bundles of a real Pulsar: where topics fall, what its split algorithms do, what it refuses, and a split while load runs."""
+"""Bundles of a real Pulsar: positions of topics, split algorithms, errors, and a split during load."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_split(load):
 
 
 def omb_sessions(kind: str, facts: brokers.BrokerFacts) -> dict[str, tuple[dict[str, str], list[str]]]:
-    """The load runs in a session beside those of other modules."""
+    """The load runs in a session in parallel with those of other modules."""
     files = {"test_split.py": TEST, "workloads/split.yaml": json.dumps(SPLIT)}
     return {"bundles": (files, ["--load-target", facts.url, "--load-admin-url", str(facts.admin_url)])} if kind == "pulsar" else {}
 
 
-def test_a_split_while_load_runs(omb_sessions: dict[str, OmbSession]) -> None:
-    """The broker cuts where the oracle says, once; each topic is found in its bundle; nothing is lost or overtaken; rates are in and out."""
+def test_a_split_during_load_is_the_expected_one_and_loses_nothing(omb_sessions: dict[str, OmbSession]) -> None:
+    """Each topic is found in its bundle, nothing is out of order, and rates count in and out."""
     session = omb_sessions["bundles"]
     counts, seen = session.counts("split"), session.seen("split")
     assert seen["made"] == seen["wanted"] == [106]
@@ -96,24 +96,22 @@ def named(bundles: Bundles, wanted: int) -> str:
 
 
 class TestIdleTopics:
-    """One namespace, whose bundle is split on and on."""
+    """One namespace, whose bundle is split repeatedly."""
 
-    def test_topics_fall_where_they_are_wanted(self, bundles: Bundles) -> None:
-        """The broker reckons as we do, and a lookup is answered from the one bundle there is."""
+    def test_the_broker_computes_the_same_positions(self, bundles: Bundles) -> None:
+        """A lookup finds each topic in the only bundle."""
         assert bundles.ring() == Ring()
         positions = bundles.positions()
         for wanted in HASHES:
             assert positions[named(bundles, wanted)] == wanted
             assert bundles.bundle_of(named(bundles, wanted)) == WHOLE
 
-    def test_idle_topics_have_no_rates(self, bundles: Bundles) -> None:
-        """They are there, and 0 is what the broker says of them."""
+    def test_idle_topics_are_reported_with_rates_of_zero(self, bundles: Bundles) -> None:
         rates = bundles.rates()
         assert {named(bundles, wanted) for wanted in HASHES} <= rates.keys()
         assert not any(topic.active for topic in rates.values())
 
-    def test_by_count_and_by_range(self, bundles: Bundles) -> None:
-        """The other algorithms of the model are those of the broker."""
+    def test_the_brokers_other_algorithms_add_the_boundaries_of_the_model(self, bundles: Bundles) -> None:
         wanted = topic_count_boundary(list(bundles.rates().values()))
         assert wanted is not None
         assert bundles.split(WHOLE, "topic_count_equally_divide") == (wanted,)
@@ -130,8 +128,8 @@ class TestIdleTopics:
             (Bundle(0, 15), "alphabetically", "412 Unsupported namespace bundle split algorithm, supported algorithms are"),
         ],
     )
-    def test_refused(self, bundles: Bundles, bundle: Bundle, algorithm: str, said: str) -> None:
-        """With the request, its status and the broker's reason; nothing is split."""
+    def test_a_rejected_split_names_request_status_and_reason(self, bundles: Bundles, bundle: Bundle, algorithm: str, said: str) -> None:
+        """Nothing is split."""
         before = bundles.ring()
         with pytest.raises(TargetError, match=r"PUT http://.*/split\?unload=true") as error:
             bundles.split(bundle, algorithm)
@@ -152,8 +150,8 @@ class TestIdleTopics:
         assert bundles.bundle_of(topic) == bundle
 
     @pytest.mark.xfail(raises=TargetError, strict=True, reason="Pulsar 4.2.4 finds no bundle for the last hash there is: HTTP 500")
-    def test_the_last_position(self, bundles: Bundles) -> None:
-        """It belongs to the last bundle, whose upper end is closed. What the broker says of it is one line, without its stack."""
+    def test_the_last_position_has_a_bundle(self, bundles: Bundles) -> None:
+        """The last bundle's upper end is closed. The broker's error is shown in one line, without its stack trace."""
         try:
             bundles.create_topic(named(bundles, LAST), 1)
         except TargetError as error:

@@ -1,4 +1,4 @@
-"""A consumer of a real Pulsar goes away with the first chunk of a message; who comes after it gets the message whole, and once."""
+"""A consumer of a real Pulsar leaves after the first chunk of a message: the next consumer gets the message whole, and once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pool(size: int) -> PayloadPool:
 
 
 def stats(broker: brokers.Broker, run: str) -> dict[str, Any]:
-    """Of the one subscription."""
+    """Return the statistics of the only subscription."""
     url = f"{broker.facts.admin_url}/admin/v2/persistent/public/loadtest-{run}/topic-0/stats?getPreciseBacklog=true"
     with urllib.request.urlopen(url, timeout=20) as answer:
         (found,) = json.loads(answer.read())["subscriptions"].values()
@@ -49,7 +49,7 @@ def unload(broker: brokers.Broker, run: str) -> None:
 
 
 def leave(broker: brokers.Broker, run: str, kind: str, r: Rig) -> None:
-    """The consumer is closed; another one is there then, or it again."""
+    """Close the consumer; afterwards another one, or the same again, subscribes."""
     if kind == "Exclusive":
         r.driver.detach(r.places)
         r.until(lambda: not stats(broker, run)["consumers"], "closed")
@@ -72,7 +72,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("driver", "kind", "gone"), CASES)
-def test_a_consumer_goes_in_the_midst_of_a_message(pulsar_process: brokers.Broker, driver: type, kind: str, gone: str) -> None:
+def test_a_message_is_whole_after_its_consumer_left_in_the_middle(
+    pulsar_process: brokers.Broker, driver: type, kind: str, gone: str
+) -> None:
     """It is closed, and another one comes, or it again; or its connection is cut, and it comes again by itself.
 
     The broker keeps sending a message's chunks to the Shared consumer that has left (apache/pulsar#26395), until the topic is unloaded.

@@ -1,4 +1,4 @@
-"""Messages in chunks on a real Pulsar, by both clients: whole, once, and as many entries as the broker counts; what stays incomplete."""
+"""Messages in chunks on a real Pulsar, with both clients: sizes around the limit, windows, and incomplete messages."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def seen(r: Rig) -> list[tuple[int, int]]:
 
 @both
 @pytest.mark.parametrize(("kind", "consumers"), [("Failover", 1), ("Shared", 2)])
-def test_sizes_around_the_limit(broker: brokers.Broker, driver: type, kind: str, consumers: int) -> None:
-    """Each of two producers' messages arrives once and as it was sent, in order where one consumer gets all; nothing is left."""
+def test_messages_around_the_limit_arrive_once_and_whole(broker: brokers.Broker, driver: type, kind: str, consumers: int) -> None:
+    """In order if one consumer gets all; the backlog is empty afterwards."""
     sizes, name = (1024, MAX - 1, MAX, MAX + 1, 2 * MAX), f"sizes-{driver.__name__}-{kind}".lower()
     chosen = subject(broker, driver, subscription_type=kind, connections_per_broker=2)
     with rig(chosen, pool(*sizes), streams=2, consumers=consumers, run=name) as r:
@@ -92,8 +92,7 @@ def test_sizes_around_the_limit(broker: brokers.Broker, driver: type, kind: str,
 
 
 @both
-def test_a_window_of_messages(broker: brokers.Broker, driver: type) -> None:
-    """maxPendingMessages counts messages, however many chunks they have."""
+def test_the_window_counts_messages_and_not_chunks(broker: brokers.Broker, driver: type) -> None:
     name = f"window-{driver.__name__}".lower()
     with rig(subject(broker, driver, max_pending_messages=2), pool(3 * MAX), streams=1, run=name) as r:
         r.send(4)
@@ -102,7 +101,7 @@ def test_a_window_of_messages(broker: brokers.Broker, driver: type) -> None:
 
 
 def publish_first_chunk(broker: brokers.Broker, run: str) -> None:
-    """A producer that is gone after it."""
+    """Publish the first chunk with a producer that then leaves."""
     with PulsarProxy(broker.facts.url) as proxy:
         proxy.entries = 1
         client = pulsar.Client(proxy.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
@@ -114,7 +113,7 @@ def publish_first_chunk(broker: brokers.Broker, run: str) -> None:
 
 @contextmanager
 def left_with_first_chunk(broker: brokers.Broker, name: str, **settings: Any) -> Iterator[list[Rig]]:
-    """A consumer of either kind, to which a message was begun and others are sent. What must expire does so for both at a time."""
+    """Consumers of both clients, with a begun message and whole ones. Both wait for the expiry at the same time."""
     with ExitStack() as stack:
         rigs = []
         for kind in ("Failover", "Shared"):
@@ -128,14 +127,14 @@ def left_with_first_chunk(broker: brokers.Broker, name: str, **settings: Any) ->
         yield rigs
 
 
-def test_a_message_that_stays_incomplete(broker: brokers.Broker) -> None:
-    """It is never delivered, what is behind it is, and it is acknowledged when it has expired."""
+def test_an_incomplete_message_is_never_delivered_and_is_acknowledged(broker: brokers.Broker) -> None:
+    """When it has expired; the messages after it are delivered."""
     with left_with_first_chunk(broker, "incomplete", expire_time_of_incomplete_chunked_message=SECOND) as rigs:
         assert [seen(r) for r in rigs] == [[(0, seq) for seq in range(4)]] * 2
 
 
-def test_more_than_may_be_incomplete(broker: brokers.Broker) -> None:
-    """The oldest is given up for one more, and comes again after unackedMessagesTimeout: a chunk of nobody, which comes until it expires."""
+def test_the_oldest_incomplete_message_is_given_up_and_delivered_again(broker: brokers.Broker) -> None:
+    """After unackedMessagesTimeout, until it expires."""
     few = {"max_pending_chunked_message": 1, "unacked_messages_timeout": SECOND // 2}
     with left_with_first_chunk(broker, "given-up", expire_time_of_incomplete_chunked_message=2 * SECOND, **few) as rigs:
         assert [seen(r) for r in rigs] == [[(0, seq) for seq in range(4)]] * 2

@@ -50,7 +50,7 @@ EARLIEST = pulsar.InitialPosition.Earliest
 
 
 def push_keyed(r: Rig, count: int, first: int) -> None:
-    """Send so many with keys, as the window lets them go."""
+    """Send messages with keys, as the window permits."""
     r.finish(keyed(r, count, keys=20, first=first))
 
 
@@ -62,7 +62,7 @@ def started(mode: str, folder: Path) -> Iterator[brokers.Broker]:
 
 @pytest.fixture(autouse=True)
 def under_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The driver that subjects have: the library's, unless a test asks for both."""
+    """Choose the driver of the subjects: the library's, unless a test asks for both."""
     DRIVERS.append(getattr(request, "param", PulsarDriver))
     yield
     DRIVERS.pop()
@@ -80,7 +80,7 @@ def small(tmp_path: Path) -> Iterator[brokers.Broker]:
 
 
 def existing(broker: brokers.Broker, partitions: int = 1, name: str | None = None) -> str:
-    """A topic that is there before the run."""
+    """Create a topic before the run."""
     path = f"persistent/public/default/{name or f'kept-{secrets.token_hex(4)}'}"
     ask(broker, f"{path}/partitions" if partitions > 1 else path, "PUT", partitions if partitions > 1 else None)
     return path.replace("persistent/", "persistent://", 1)
@@ -123,8 +123,8 @@ def keyed(r: Rig, count: int, keys: int, first: int = 0) -> Burst:
 class TestPromises:
     pytestmark = real
 
-    def test_on_pulsar(self, check: Callable[[Subject], None], partitions: int, broker: brokers.Broker) -> None:
-        """The driver keeps each promise on a plain and on a partitioned topic."""
+    def test_the_driver_keeps_each_promise(self, check: Callable[[Subject], None], partitions: int, broker: brokers.Broker) -> None:
+        """On a plain and on a partitioned topic."""
         check(replace(subject(broker, partitions), existing=existing(broker, partitions)))
 
 
@@ -148,8 +148,8 @@ def test_promises_on_the_stand_in(small: brokers.Broker) -> None:
 class TestNamespace:
     pytestmark = real
 
-    def test_lives_as_long_as_the_run(self, broker: brokers.Broker) -> None:
-        """It has the policies asked for while the run lasts, and is gone afterwards with topics and subscriptions."""
+    def test_the_namespace_exists_during_the_run(self, broker: brokers.Broker) -> None:
+        """With its policies; afterwards it is deleted with topics and subscriptions."""
         chosen = subject(broker, 2, persistence=Persistence(deduplication_enabled=True), namespace_prefix="public/mine")
         with rig(chosen, run="lives") as r:
             r.send(50)
@@ -160,8 +160,8 @@ class TestNamespace:
             assert ask(broker, "persistent/public/mine-lives/partitioned") == ["persistent://public/mine-lives/topic-0"]
         assert "public/mine-lives" not in ask(broker, "namespaces/public")
 
-    def test_more_bookies_than_a_broker_of_ours_has(self, broker: brokers.Broker) -> None:
-        """OMB's driver file asks for three: what is asked for beyond the one that there is is named as not applied, and messages flow."""
+    def test_quorums_beyond_the_bookies_are_reported_as_not_applied(self, broker: brokers.Broker) -> None:
+        """On a broker that the run started; OMB's driver file asks for three."""
         chosen = subject(broker, persistence=Persistence(ensemble_size=3, write_quorum=3, ack_quorum=2))
         with rig(replace(chosen, target=replace(chosen.target, started=True)), run="capped") as r:
             r.send(50)
@@ -175,8 +175,8 @@ class TestNamespace:
             assert facts.not_applied == {f"persistence.{key}": reason.format(count) for key, count in asked.items()}
 
     @pytest.mark.parametrize("strict", [False, True])
-    def test_more_bookies_than_there_are_is_an_error_before_load(self, broker: brokers.Broker, strict: bool) -> None:
-        """On a cluster of the user's, and under strictTuning on one of ours too; nothing was made."""
+    def test_quorums_beyond_the_bookies_are_an_error_before_load(self, broker: brokers.Broker, strict: bool) -> None:
+        """On a cluster of the user, and under strictTuning; nothing is created."""
         chosen = subject(broker, persistence=Persistence(ensemble_size=3, write_quorum=2), strict_tuning=strict)
         driver = PulsarDriver(
             context_of(replace(chosen, target=replace(chosen.target, started=strict)), plain_pool(), f"many-{strict}".lower())
@@ -185,8 +185,8 @@ class TestNamespace:
             driver.prepare()
         assert f"public/loadtest-many-{strict}".lower() not in ask(broker, "namespaces/public")
 
-    def test_of_somebody_else_is_not_touched(self, broker: brokers.Broker) -> None:
-        """A namespace that was there before is an error, and still there after the cleanup."""
+    def test_a_namespace_of_others_is_not_touched(self, broker: brokers.Broker) -> None:
+        """A namespace that existed before is an error, and still exists after the cleanup."""
         first, second = (PulsarDriver(context_of(subject(broker), plain_pool(), "twice")) for _ in range(2))
         first.prepare()
         with pytest.raises(TargetError, match="already exists"):
@@ -196,8 +196,8 @@ class TestNamespace:
         first.cleanup()
         assert "public/loadtest-twice" not in ask(broker, "namespaces/public")
 
-    def test_goes_with_clients_still_connected(self, broker: brokers.Broker) -> None:
-        """A worker that was killed leaves no namespace behind."""
+    def test_the_namespace_is_deleted_with_clients_still_connected(self, broker: brokers.Broker) -> None:
+        """As after a worker was killed."""
         with rig(subject(broker, 2), run="connected") as r:
             r.send(10)
             r.driver.cleanup()
@@ -209,8 +209,8 @@ class TestExistingTopic:
     pytestmark = real
 
     @pytest.mark.parametrize(("partitions", "admin"), [(1, False), (3, True)])
-    def test_is_left_as_it_was(self, broker: brokers.Broker, partitions: int, admin: bool) -> None:
-        """The run sees nothing of before, makes no namespace, finds the partitions, and takes its two subscriptions away, no other."""
+    def test_an_existing_topic_is_left_as_it_was(self, broker: brokers.Broker, partitions: int, admin: bool) -> None:
+        """The run gets no earlier messages, creates no namespace, finds the partitions, and deletes only its two subscriptions."""
         name, spaces = existing(broker, partitions), ask(broker, "namespaces/public")
         client = pulsar.Client(broker.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         theirs = client.subscribe(name, "theirs")
@@ -230,15 +230,15 @@ class TestExistingTopic:
         assert [theirs.receive(10_000).data()[:11] for _ in range(91)].count(b"from before") == 1
         client.close()
 
-    def test_that_is_missing_is_named_and_not_made(self, broker: brokers.Broker) -> None:
-        """The broker would make it by use: the run does not get that far."""
+    def test_a_missing_topic_is_named_and_not_created(self, broker: brokers.Broker) -> None:
+        """The broker would create it on use."""
         name = "persistent://public/default/nowhere"
         with pytest.raises(TargetError, match=f"topic: {name} does not exist"), rig(subject(broker), name=name):
             pass
         assert name not in ask(broker, "persistent/public/default")
 
-    def test_that_is_missing_is_named_without_admin_too(self, broker: brokers.Broker) -> None:
-        """Where the broker makes no topics by use, the client learns that there is none, and does not wait for it."""
+    def test_a_missing_topic_is_named_without_the_admin_rest(self, broker: brokers.Broker) -> None:
+        """If the broker creates no topics on use, the client reports it without waiting."""
         namespace = f"public/strict-{secrets.token_hex(4)}"
         ask(broker, f"namespaces/{namespace}", "PUT")
         ask(broker, f"namespaces/{namespace}/autoTopicCreation", "POST", {"allowAutoTopicCreation": False})
@@ -256,8 +256,8 @@ class TestExistingTopic:
 class TestChanges:
     pytestmark = real
 
-    def test_a_paused_consumer_holds_what_its_queue_does(self, broker: brokers.Broker) -> None:
-        """Of 300 messages the broker has sent the paused consumer no more than its receiver queue, and one in hand."""
+    def test_a_paused_consumer_gets_no_more_than_its_queue_takes(self, broker: brokers.Broker) -> None:
+        """The broker sends it no more of 300 messages than its receiver queue, and one more."""
         chosen = subject(broker, subscription_type="Shared", receiver_queue_size=10, batching_enabled=False)
         with rig(chosen, run="bounded") as r:
             r.driver.pause([0])
@@ -269,8 +269,8 @@ class TestChanges:
             r.until(lambda: r.copies >= 300, "received")
 
     @pytest.mark.parametrize(("kind", "partitions"), [("Shared", 1), ("Shared", 3), ("Failover", 1), ("Failover", 3), ("Key_Shared", 1)])
-    def test_nothing_is_lost_or_doubled_while_consumers_come_and_go(self, broker: brokers.Broker, kind: str, partitions: int) -> None:
-        """In the midst of batches one consumer leaves and another comes, four times over; the prefetched goes to the others."""
+    def test_consumers_come_and_go_without_loss_and_duplicates(self, broker: brokers.Broker, kind: str, partitions: int) -> None:
+        """In the middle of batches, four times; prefetched messages go to the others."""
         chosen = subject(broker, partitions, subscription_type=kind, receiver_queue_size=50, batching_max_messages=40)
         with rig(chosen, consumers=2, joining=4) as r:
             for turn in range(4):
@@ -284,8 +284,8 @@ class TestChanges:
             seq = sorted(number for place in r.places for number in r.heads(place).seq.tolist())
             assert seq == list(range(sent))
 
-    def test_a_consumer_that_cannot_come_is_named(self, broker: brokers.Broker) -> None:
-        """The second of an Exclusive subscription: attach() returns, attached() raises, and the first goes on."""
+    def test_a_consumer_that_cannot_subscribe_is_named(self, broker: brokers.Broker) -> None:
+        """The second one of an Exclusive subscription: attach() returns, attached() raises, and the first continues."""
         with rig(subject(broker, subscription_type="Exclusive"), joining=7) as r:
             r.driver.attach([7])
             with pytest.raises(TargetError, match=r"consumer 7 \(topic 0, subscription 0\).*ConsumerBusy"):
@@ -301,8 +301,8 @@ class TestChanges:
 class TestSettings:
     pytestmark = real
 
-    def test_omb_values_without_limit(self, broker: brokers.Broker) -> None:
-        """OMB's pendingQueueSize 0, unlimited batches and sendTimeout 0; a tenant of its namespacePrefix that is not there yet."""
+    def test_values_of_omb_without_limit_are_accepted(self, broker: brokers.Broker) -> None:
+        """pendingQueueSize 0, unlimited batches and sendTimeout 0; and a namespacePrefix whose tenant does not exist."""
         chosen = subject(broker, send_timeout=0, namespace_prefix="benchmark/ns", io_threads=2, connections_per_broker=2)
         settings = chosen.settings.model_copy(update={"max_pending_messages": 0, "batching_max_messages": 0})
         with rig(replace(chosen, settings=settings), run="omb") as r:
@@ -312,8 +312,8 @@ class TestSettings:
         assert "benchmark" not in ask(broker, "tenants")
 
     @pytest.mark.parametrize("compression", ["LZ4", "ZLIB", "ZSTD", "SNAPPY"])
-    def test_compression(self, broker: brokers.Broker, compression: str) -> None:
-        """Compressed bodies arrive whole; the broker stores fewer bytes than were sent."""
+    def test_compressed_bodies_arrive_whole(self, broker: brokers.Broker, compression: str) -> None:
+        """The broker stores fewer bytes than were sent."""
         pool = payloads.build_pool(
             buckets=None, message_size=4096, randomized=False, random_ratio=0.0, file_content=None, seed=1, checksum=True, max_size=None
         )
@@ -324,24 +324,23 @@ class TestSettings:
             stats = ask(broker, f"persistent/public/loadtest-c-{compression.lower()}/topic-0/stats")
             assert stats["storageSize"] < 100 * 4096 / 4
 
-    def test_connections_are_clients(self, broker: brokers.Broker) -> None:
-        """With connectionsPerBroker 3 the broker sees producers from three connections."""
+    def test_connections_per_broker_are_connections(self, broker: brokers.Broker) -> None:
+        """The broker has producers on three connections."""
         with rig(subject(broker, connections_per_broker=3), streams=6, run="three") as r:
             r.send(10)
             publishers = ask(broker, "persistent/public/loadtest-three/topic-0/stats")["publishers"]
             assert len(publishers) == 6
             assert len({publisher["address"] for publisher in publishers}) == 3
 
-    def test_non_persistent_topics(self, broker: brokers.Broker) -> None:
-        """Messages go through a topic that stores nothing."""
+    def test_messages_go_through_a_non_persistent_topic(self, broker: brokers.Broker) -> None:
         with rig(subject(broker, topic_type="non-persistent"), run="fleeting") as r:
             r.send(50)
             r.until(lambda: r.acked >= 50 and r.copies >= 50, "acked and received")
             assert ask(broker, "non-persistent/public/loadtest-fleeting") == ["non-persistent://public/loadtest-fleeting/topic-0"]
 
     @pytest.mark.parametrize("batching", [True, False])
-    def test_batching_off_sends_entries(self, broker: brokers.Broker, batching: bool) -> None:
-        """Without batching each message is an entry of its own; with it, there are fewer."""
+    def test_without_batching_each_message_is_an_entry(self, broker: brokers.Broker, batching: bool) -> None:
+        """With it there are fewer entries."""
         run = f"batching-{batching}".lower()
         with rig(subject(broker, batching_enabled=batching), run=run) as r:
             r.send(WINDOW)
@@ -349,8 +348,8 @@ class TestSettings:
             entries = ask(broker, f"persistent/public/loadtest-{run}/topic-0/internalStats")["entriesAddedCounter"]
             assert (entries == WINDOW) is not batching
 
-    def test_refused_messages_fail(self, broker: brokers.Broker) -> None:
-        """Without blockIfQueueFull all is taken, and what the client refuses comes back as failed."""
+    def test_messages_that_the_client_refuses_fail(self, broker: brokers.Broker) -> None:
+        """Without blockIfQueueFull all are taken."""
         with rig(subject(broker, block_if_queue_full=False)) as r:
             assert not len(r.offer(r.burst(20 * WINDOW)))
             r.until(lambda: r.acked >= 20 * WINDOW, "answered")
@@ -358,8 +357,8 @@ class TestSettings:
             assert 0 < failed < 20 * WINDOW
             r.until(lambda: r.copies >= 20 * WINDOW - failed, "received what was not refused")
 
-    def test_too_big_a_message_goes_in_chunks(self, broker: brokers.Broker) -> None:
-        """Three times the broker's limit, and a little, whole and in order; the broker counts chunks."""
+    def test_a_message_above_the_limit_is_sent_in_chunks(self, broker: brokers.Broker) -> None:
+        """Three times the limit and more, whole and in order; the broker counts chunks."""
         pool = payloads.build_pool(
             buckets=None, message_size=3_200_000, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=True, max_size=None
         )  # fmt: skip
@@ -375,8 +374,8 @@ class TestSettings:
             chunks = ask(broker, "persistent/public/loadtest-chunked/topic-0/stats")["msgInCounter"]
             assert chunks == 8 * (4 if DRIVERS[-1] is NativePulsarDriver else 2)
 
-    def test_too_big_a_message_is_not_lost_quietly(self, broker: brokers.Broker) -> None:
-        """The library fails it; the native client knows the broker's limit, and says so before load."""
+    def test_a_message_above_the_limit_is_an_error_without_chunks(self, broker: brokers.Broker) -> None:
+        """The library client fails it; the native client raises before load."""
         pool = payloads.build_pool(
             buckets=None,
             message_size=6 * 1024**2,
@@ -405,8 +404,8 @@ class TestSettings:
 class TestSubscriptions:
     pytestmark = real
 
-    def test_order_is_the_partition(self, broker: brokers.Broker) -> None:
-        """The order column names the partition, and within it a stream arrives in order."""
+    def test_the_order_column_is_the_partition(self, broker: brokers.Broker) -> None:
+        """A stream is in order within it."""
         with rig(subject(broker, 3, batching_max_messages=10)) as r:
             r.send(600)
             r.until(lambda: r.copies >= 600, "received")
@@ -414,8 +413,8 @@ class TestSubscriptions:
             assert set(order) == {0, 1, 2}
             assert all(np.all(np.diff(seq[order == partition]) > 0) for partition in range(3))
 
-    def test_key_shared_keeps_each_key_together(self, broker: brokers.Broker) -> None:
-        """The order column names the key; each key goes to one consumer, in order, though batches are on."""
+    def test_key_shared_gives_each_key_to_one_consumer(self, broker: brokers.Broker) -> None:
+        """In order, although batching is on; the order column is the key."""
         with rig(subject(broker, subscription_type="Key_Shared", max_pending_messages=1000), consumers=2) as r:
             assert not len(r.offer(keyed(r, 500, keys=50)))
             r.until(lambda: r.copies >= 500, "received")
@@ -427,22 +426,21 @@ class TestSubscriptions:
                 assert np.array_equal(seq % 50, keys[consumer])
                 assert all(np.all(np.diff(seq[keys[consumer] == key]) > 0) for key in set(keys[consumer]))
 
-    def test_failover_has_one_active_consumer_of_a_partition(self, broker: brokers.Broker) -> None:
-        """Two consumers share three partitions: each partition goes to one of them, every message once."""
+    def test_failover_gives_each_partition_to_one_consumer(self, broker: brokers.Broker) -> None:
+        """Two consumers share three partitions; every message arrives once."""
         with rig(subject(broker, 3, batching_max_messages=10), consumers=2) as r:
             r.send(600)
             r.until(lambda: r.copies >= 600, "received")
             first, second = (set(r.column(consumer, "order")) for consumer in (0, 1))
             assert first | second == {0, 1, 2} and not first & second
 
-    def test_exclusive_refuses_a_second_consumer(self, broker: brokers.Broker) -> None:
+    def test_exclusive_rejects_a_second_consumer(self, broker: brokers.Broker) -> None:
         """The error names the consumer and the broker's answer."""
         refused = pytest.raises(TargetError, match=r"consumer 1 \(topic 0, subscription 0\).*ConsumerBusy")
         with rig(subject(broker, subscription_type="Exclusive"), joining=1) as r, refused:
             r.driver.open_consumers([1])
 
-    def test_redelivered_is_flagged(self, broker: brokers.Broker) -> None:
-        """What another consumer of the subscription refused comes flagged."""
+    def test_a_redelivered_message_is_flagged(self, broker: brokers.Broker) -> None:
         chosen = subject(broker, subscription_type="Shared")
         driver = PulsarDriver(context_of(chosen, plain_pool(), "again"))
         driver.prepare()
@@ -482,8 +480,8 @@ def frozen(pid: int | None) -> Iterator[None]:
 @lite
 @both
 class TestTargetGoes:
-    def test_frozen_broker_does_not_hold_up_close(self, small: brokers.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-        """With messages in flight on three clients and no answer, close() returns, though the client's own would not."""
+    def test_close_returns_although_the_broker_is_frozen(self, small: brokers.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With messages in flight on three clients; the client's own close() would not."""
         monkeypatch.setattr(client_module, "CLOSE_TIMEOUT", 0.5)
         chosen = subject(small, connections_per_broker=3, send_timeout=0, operation_timeout=600 * SECOND)
         with rig(chosen, streams=3) as r:
@@ -493,8 +491,7 @@ class TestTargetGoes:
                 assert not len(r.offer(r.burst(WINDOW, WINDOW)))
                 r.driver.close()
 
-    def test_answers_wait_for_a_frozen_broker(self, small: brokers.Broker) -> None:
-        """A pause is not an end: nothing fails, and everything is answered after it."""
+    def test_messages_are_answered_after_a_pause_of_the_broker(self, small: brokers.Broker) -> None:
         with rig(subject(small, subscription_type="Shared")) as r:
             with frozen(small.facts.pid):
                 r.offer(r.burst(WINDOW))
@@ -504,8 +501,8 @@ class TestTargetGoes:
             r.until(lambda: r.acked >= WINDOW and r.copies >= WINDOW, "acked and received")
             assert set(r.answers(0).status.tolist()) == {Status.ACKED}
 
-    def test_killed_broker_is_seen(self, small: brokers.Broker) -> None:
-        """disconnected() names who lost the connection, the window fills, and close() returns."""
+    def test_a_killed_broker_is_reported(self, small: brokers.Broker) -> None:
+        """disconnected() names the connections, the window fills, and close() returns."""
         with rig(subject(small)) as r:
             small.stop()
             r.until(lambda: r.driver.disconnected() is not None, "disconnected")
@@ -513,8 +510,7 @@ class TestTargetGoes:
             assert r.offer(r.burst(2 * WINDOW)).tolist() == list(range(WINDOW, 2 * WINDOW))
             assert len(r.offer(r.burst(1, WINDOW))) == 1
 
-    def test_send_timeout_fails_what_is_not_answered(self, small: brokers.Broker) -> None:
-        """After sendTimeout the client gives up on a message, and so it is counted as failed."""
+    def test_a_message_fails_after_the_send_timeout(self, small: brokers.Broker) -> None:
         with rig(subject(small, send_timeout=SECOND)) as r:
             with frozen(small.facts.pid):
                 r.offer(r.burst(10))
@@ -523,8 +519,8 @@ class TestTargetGoes:
 
 
 @lite
-def test_names_are_of_this_run_alone(small: brokers.Broker) -> None:
-    """Without an admin REST nothing can be deleted: the nonce keeps runs of one name apart."""
+def test_names_are_unique_to_the_run(small: brokers.Broker) -> None:
+    """Without an admin REST nothing can be deleted: the nonce distinguishes runs of one name."""
     chosen, pool = subject(small, subscription_type="Shared"), plain_pool()
     made = [replace(context_of(chosen, pool, "same"), nonce=secrets.randbits(32)) for _ in range(2)]
     names = [RunNames(context).topic(0) for context in made]
@@ -534,8 +530,8 @@ def test_names_are_of_this_run_alone(small: brokers.Broker) -> None:
 class TestLearn:
     pytestmark = real
 
-    def test_a_profile_of_real_traffic(self, broker: brokers.Broker, tmp_path: Path) -> None:
-        """A reader sees sizes, keys and partitions; no subscription is left, and no topic was made."""
+    def test_learn_reads_sizes_keys_and_partitions(self, broker: brokers.Broker, tmp_path: Path) -> None:
+        """No subscription is left, and no topic was created."""
         topic, output = f"public/default/learn-{secrets.token_hex(4)}", tmp_path / "learned.yaml"
         assert broker.facts.admin_url is not None
         tell = partial(urllib.request.Request, headers={"Content-Type": "application/json"}, method="PUT")
@@ -568,8 +564,7 @@ class TestLearn:
             assert time.monotonic() < end, left
             time.sleep(0.1)
 
-    def test_a_topic_that_does_not_exist(self, broker: brokers.Broker, capsys: pytest.CaptureFixture[str]) -> None:
-        """It is refused, and still does not exist."""
+    def test_learn_does_not_create_a_missing_topic(self, broker: brokers.Broker, capsys: pytest.CaptureFixture[str]) -> None:
         assert broker.facts.admin_url is not None
         command = ["learn", broker.facts.url, "--admin-url", broker.facts.admin_url, "--topic"]
         assert cli.main([*command, "learn-nowhere"]) == cli.USAGE

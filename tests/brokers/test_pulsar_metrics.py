@@ -1,4 +1,4 @@
-"""What a real Pulsar says of a run beside what the run counts itself, and of itself where it is the bottleneck."""
+"""The counts of a real Pulsar compared with those of the run, and its telemetry when it is the bottleneck."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ pytestmark = [
 
 @pytest.fixture
 def run(pulsar_process: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """Drives a profile against the broker, in this process, and returns the results document."""
+    """Run a profile against the broker, in this process, and return the results document."""
     return lambda more, *seen: drive(pulsar_process, more, tmp_path, monkeypatch, *seen)
 
 
 def concluded(document: dict[str, Any], conclusion: str, evidence: str) -> None:
-    """The run says so, with evidence of that form; on a busy machine it may say more."""
+    """Check that the run has this conclusion with evidence of this form; on a busy machine it may have others too."""
     found = document["bottleneck"]
     said = {one["conclusion"]: one["evidence"] for one in (found, *found["also"])}
     assert re.search(evidence, said.get(conclusion, "")), json.dumps(found)
 
 
 def known(document: dict[str, Any], name: str) -> list[float]:
-    """What the broker said of it, in the samples that know it."""
+    """Return the values of the samples that have this column."""
     return [value for value in document["bottleneck"]["columns"].get(name, ()) if value is not None]
 
 
-def test_the_broker_counts_what_we_count(run: Callable[..., dict[str, Any]]) -> None:
-    """Messages exactly, whatever entries they share, on all partitions and subscriptions, and without those of the warm-up."""
+def test_the_brokers_counts_are_ours(run: Callable[..., dict[str, Any]]) -> None:
+    """Exactly, over all partitions and subscriptions, for batches, and without the messages of the warm-up."""
     document = run(
         "warmupDuration: 1s\nproducerRate: 2000\nmessageSize: 200\npartitionsPerTopic: 2\nsubscriptionsPerTopic: 2\ndriver: {name: pulsar}\n"
     )
@@ -63,10 +63,10 @@ def test_the_broker_counts_what_we_count(run: Callable[..., dict[str, Any]]) -> 
 
 
 @pytest.mark.parametrize(("missing", "outcome"), [(0, "met"), (1, "no data")])
-def test_a_broker_at_a_url_whose_count_is_too_low(
+def test_a_count_below_the_confirmed_messages_is_no_data(
     missing: int, outcome: str, pulsar_process: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same broker as if somebody else ran it: one message less than it confirmed is no data, its own number is not."""
+    """As for a broker that others run; the equal number is accepted."""
     at_url = RemoteBroker(replace(pulsar_process.facts, mode="url", pid=None), parse_endpoints("pulsar", pulsar_process.facts.url))
     monkeypatch.setattr(
         scrape, "counter_growth", lambda *args: None if (found := counter_growth(*args)) is None else max(found - missing, 0)
@@ -77,7 +77,7 @@ def test_a_broker_at_a_url_whose_count_is_too_low(
 
 @pytest.fixture
 def in_namespace(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, object], None]:
-    """Gives the namespaces of runs a policy: path below the namespace, body."""
+    """Give the namespaces of runs a policy: path below the namespace, body."""
 
     def give(path: str, body: object) -> None:
         set_policies = Admin.set_policies
@@ -91,8 +91,8 @@ def in_namespace(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, object], Non
     return give
 
 
-def test_a_publish_rate_limit(run: Callable[..., dict[str, Any]], in_namespace: Callable[[str, object], None]) -> None:
-    """A tenth of what we send."""
+def test_a_publish_rate_limit_is_concluded(run: Callable[..., dict[str, Any]], in_namespace: Callable[[str, object], None]) -> None:
+    """The limit is a tenth of the load."""
     in_namespace("publishRate", {"publishThrottlingRateInMsg": 200, "publishThrottlingRateInByte": -1})
     more = "testDuration: 5s\nproducerRate: 2000\nmessageSize: 200\nmaxSendDelay: 1s\ndriver: {name: pulsar, maxPendingMessages: 500}\n"
     document = run(more)
@@ -101,7 +101,7 @@ def test_a_publish_rate_limit(run: Callable[..., dict[str, Any]], in_namespace: 
     )
 
 
-def test_a_consumer_that_sleeps(run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sleeping_consumer_is_concluded(run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     drivers: list[NativePulsarDriver] = []
     opened = NativePulsarDriver.open_producers
 
@@ -123,8 +123,8 @@ def test_a_consumer_that_sleeps(run: Callable[..., dict[str, Any]], monkeypatch:
 
 
 @pytest.mark.slow
-def test_a_slow_disk_is_a_slow_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bookie that syncs its journal to a disk of half the bytes that we send; what it took is told by the broker every five seconds."""
+def test_a_slow_disk_is_concluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie syncs its journal to a disk with half of the needed bandwidth; the broker reports the write time every five seconds."""
     need_slow_disk()
     settings = {"journalSyncData": "true"}
     request = brokers.BrokerRequest(kind="pulsar", mode="process", folder=tmp_path / "broker", settings=settings)

@@ -1,4 +1,4 @@
-"""The native Pulsar client where a real broker takes its topics away, restarts, or loses its answers: to the message."""
+"""The native Pulsar client while a real broker unloads topics, restarts, or loses receipts: every message is accounted for."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ask(broker: brokers.Broker, path: str, method: str = "GET", body: object = N
 
 
 def disturbed(r: Rig, disturb: Callable[[int], None], turns: int = 3) -> None:
-    """Send on every stream while it is disturbed several times, to the last answer and copy."""
+    """Send on every stream during several disturbances, and wait for all answers and copies."""
     for turn in range(turns):
         r.send(EACH, turn * EACH)
         disturb(turn)
@@ -59,12 +59,12 @@ def disturbed(r: Rig, disturb: Callable[[int], None], turns: int = 3) -> None:
 
 
 def received(r: Rig) -> int:
-    """Different messages."""
+    """Return the number of different messages."""
     return len(first_and_again(r)[0])
 
 
 def first_and_again(r: Rig) -> tuple[set[tuple[int, int]], list[tuple[int, int]]]:
-    """Messages that came, and those of them that came again."""
+    """Return the received messages, and those received more than once."""
     seen: set[tuple[int, int]] = set()
     again = []
     for place in r.places:
@@ -75,7 +75,7 @@ def first_and_again(r: Rig) -> tuple[set[tuple[int, int]], list[tuple[int, int]]
 
 
 def resent(r: Rig) -> set[tuple[int, int]]:
-    """Messages whose answer says that they were sent again."""
+    """Return the messages that were sent again, by their answers."""
     rows = np.concatenate([acks.row for acks in r.acks])
     resends = np.concatenate([np.zeros(len(acks.row), np.uint8) if acks.resends is None else acks.resends for acks in r.acks])
     wanted = set(rows[resends > 0].tolist())
@@ -88,7 +88,7 @@ def resent(r: Rig) -> set[tuple[int, int]]:
 
 
 def check_whole(r: Rig, turns: int = 3) -> None:
-    """All acknowledged once, none lost, and what came again was sent again."""
+    """Check that all are acknowledged once, none is lost, and only resent messages arrived twice."""
     assert r.acked == (turns + 1) * EACH * STREAMS
     assert set(np.concatenate([acks.status for acks in r.acks]).tolist()) == {Status.ACKED}
     seen, again = first_and_again(r)
@@ -102,15 +102,15 @@ def check_whole(r: Rig, turns: int = 3) -> None:
     assert set(again) <= resent(r) | redelivered
 
 
-def test_topics_are_unloaded(broker: brokers.Broker) -> None:
-    """The broker closes producers and consumers; they come again and nothing is lost."""
+def test_unloads_of_topics_lose_nothing(broker: brokers.Broker) -> None:
+    """The broker closes producers and consumers, which connect again."""
     with rig(subject(broker), streams=STREAMS, run="unloaded") as r:
         disturbed(r, lambda turn: ask(broker, "namespaces/public/loadtest-unloaded/unload", "PUT"))
         check_whole(r)
 
 
-def test_bundles_are_split(broker: brokers.Broker) -> None:
-    """Each split moves every topic of the bundle to another one."""
+def test_splits_of_bundles_lose_nothing(broker: brokers.Broker) -> None:
+    """Each split moves every topic of the bundle."""
 
     def split(turn: int) -> None:
         boundaries = ask(broker, "namespaces/public/loadtest-split/bundles")["boundaries"]
@@ -124,8 +124,8 @@ def test_bundles_are_split(broker: brokers.Broker) -> None:
 
 
 @pytest.mark.parametrize("deduplicated", [False, True])
-def test_receipts_are_lost(broker: brokers.Broker, deduplicated: bool) -> None:
-    """Entries that the broker has and whose receipts were cut off are sent again: each is stored twice, or once with deduplication."""
+def test_entries_without_receipts_are_sent_again(broker: brokers.Broker, deduplicated: bool) -> None:
+    """Each is stored twice, or once with deduplication."""
     run = f"cut-{deduplicated}".lower()
     persistence = Persistence(deduplication_enabled=deduplicated)
     with PulsarProxy(broker.facts.url) as proxy:
@@ -151,12 +151,12 @@ def test_receipts_are_lost(broker: brokers.Broker, deduplicated: bool) -> None:
 
 
 def stored(broker: brokers.Broker, run: str) -> int:
-    """Messages that came to the topic."""
+    """Return the number of messages that the topic stored."""
     found: int = ask(broker, f"persistent/public/loadtest-{run}/topic-0/stats")["msgInCounter"]
     return found
 
 
-def test_the_broker_restarts(tmp_path: Path) -> None:
+def test_a_restart_of_the_broker_loses_nothing_in_the_client(tmp_path: Path) -> None:
     """With messages in flight and consumers that wait: all comes again, and the client loses nothing.
 
     Pulsar 4.2.4 itself sometimes loses what it had acknowledged, on a busy machine: it is no client's fault where entries are acknowledged one
@@ -186,8 +186,8 @@ def test_the_broker_restarts(tmp_path: Path) -> None:
         running.stop()
 
 
-def test_messages_that_are_due_later(broker: brokers.Broker) -> None:
-    """Every second message is to come two seconds later: it does, not before, and the others do not wait for it."""
+def test_delayed_messages_come_at_their_time_and_others_at_once(broker: brokers.Broker) -> None:
+    """Every second message is delayed by two seconds."""
     chosen = subject(broker, subscription_type="Shared")
     with rig(chosen, run="delayed") as r:
         burst = r.burst(20)
@@ -202,8 +202,8 @@ def test_messages_that_are_due_later(broker: brokers.Broker) -> None:
         assert len(r.answers(0).seq) == 20
 
 
-def test_a_topic_that_vanishes_is_named(broker: brokers.Broker) -> None:
-    """Somebody deletes it while load runs, and the broker makes none by use: the run ends and says which."""
+def test_a_topic_that_is_deleted_during_load_is_named(broker: brokers.Broker) -> None:
+    """The broker creates no topics on use, and the run ends."""
     ask(broker, "namespaces/public/default/autoTopicCreation", "POST", {"allowAutoTopicCreation": False})
     ask(broker, "persistent/public/default/vanishing", "PUT")
     name = "persistent://public/default/vanishing"

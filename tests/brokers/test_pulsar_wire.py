@@ -1,4 +1,4 @@
-"""The protocol core against real brokers, beside pulsar-client: what the one sends the other reads, and the broker does as it is told."""
+"""The protocol core against real brokers and with pulsar-client: each reads the messages of the other."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def topic() -> str:
 
 
 def ask(broker: brokers.Broker, topic: str, path: str, method: str = "GET", body: object = None) -> Any:
-    """Of the admin REST of a topic."""
+    """Send a request about a topic to the admin REST."""
     url = f"{broker.facts.admin_url}/admin/v2/{topic.replace('://', '/')}/{path}"
     data, headers = None if body is None else json.dumps(body).encode(), {"Content-Type": "application/json"}
     with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=20) as answer:
@@ -82,7 +82,7 @@ def ask(broker: brokers.Broker, topic: str, path: str, method: str = "GET", body
 
 
 def state(broker: brokers.Broker, topic: str, subscription: str = "s") -> dict[str, Any]:
-    """What the broker says of the subscription."""
+    """Return the statistics of a subscription."""
     found: dict[str, Any] = ask(broker, topic, "stats?getPreciseBacklog=true")["subscriptions"][subscription]
     return found
 
@@ -92,12 +92,12 @@ def has_backlog(broker: brokers.Broker, topic: str, expected: int) -> Callable[[
 
 
 def waits(broker: brokers.Broker, topic: str, subscription: str = "s") -> Callable[[], bool]:
-    """The subscription has given what there is."""
+    """Return whether the subscription has delivered all messages."""
     return lambda: ask(broker, topic, "internalStats")["cursors"][subscription]["waitingReadOp"] is True
 
 
 def received(consumer: Consumer, messages: int) -> list[Received]:
-    """Entries, until they have so many messages."""
+    """Receive entries until they have so many messages."""
     found: list[Received] = []
     while sum(len(one.payloads) for one in found) < messages:
         found.append(consumer.receive())
@@ -123,8 +123,8 @@ def each(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[brokers.Bro
         yield running
 
 
-def test_round_trip(each: brokers.Broker, topic: str) -> None:
-    """Handshake, lookup, producer, consumer, plain and batched messages, acknowledgement, a ping, and the ends of both."""
+def test_messages_make_a_round_trip(each: brokers.Broker, topic: str) -> None:
+    """Handshake, lookup, producer, consumer, plain and batched messages, acknowledgement, ping, close."""
     with Wire(each.facts.url) as wire:
         assert wire.connection.ready and wire.connection.max_message == MAX_MESSAGE
         assert each.facts.name != "Pulsar" or each.facts.version in wire.connection.server
@@ -169,8 +169,10 @@ def earliest(library: pulsar.Client, topic: str, **told: Any) -> pulsar.Consumer
 class TestBothWays:
     pytestmark = real
 
-    def test_ours_to_theirs(self, wire: Wire, library: pulsar.Client, topic: str, compression: int, batched: bool, keyed: bool) -> None:
-        """Payloads, keys and, of single messages, properties."""
+    def test_pulsar_client_reads_our_messages(
+        self, wire: Wire, library: pulsar.Client, topic: str, compression: int, batched: bool, keyed: bool
+    ) -> None:
+        """Payloads, keys and, for single messages, properties."""
         producer, keys = Producer(wire, topic), KEYS if keyed else [None] * len(PAYLOADS)
         pairs = list(zip(PAYLOADS, keys, strict=True))
         if batched:
@@ -186,8 +188,10 @@ class TestBothWays:
         assert {one.producer_name() for one in found} == {producer.name}
         consumer.close()
 
-    def test_theirs_to_ours(self, wire: Wire, library: pulsar.Client, topic: str, compression: int, batched: bool, keyed: bool) -> None:
-        """A batch is one entry; an entry says what compressed it."""
+    def test_we_read_the_messages_of_pulsar_client(
+        self, wire: Wire, library: pulsar.Client, topic: str, compression: int, batched: bool, keyed: bool
+    ) -> None:
+        """A batch is one entry, and an entry names its compression."""
         consumer = Consumer(wire, topic)
         batching = {"batching_enabled": True, "batching_max_messages": len(PAYLOADS), "batching_max_publish_delay_ms": 60_000}
         producer = library.create_producer(topic, compression_type=CODECS[compression], **(batching if batched else {}))
@@ -211,8 +215,8 @@ class TestChunks:
     pytestmark = real
     WHOLE = random.Random(1).randbytes(11 * 1024**2)  # does not get smaller
 
-    def test_ours_to_theirs(self, wire: Wire, library: pulsar.Client, topic: str, compression: int) -> None:
-        """Three chunks, compressed as a whole, are one message, though chunks of another message are among them."""
+    def test_pulsar_client_reads_our_chunks(self, wire: Wire, library: pulsar.Client, topic: str, compression: int) -> None:
+        """Three chunks, compressed as a whole, are one message, although chunks of another are among them."""
         producer, other, payload, more = Producer(wire, topic), Producer(wire, topic), self.WHOLE, b""
         if compression:
             payload, more = compress(compression, payload), compressed(compression, len(payload))
@@ -224,8 +228,8 @@ class TestChunks:
         assert [consumer.receive(MS).data() for _ in range(2)] == [self.WHOLE, b"abc"]
         consumer.close()
 
-    def test_theirs_to_ours(self, wire: Wire, library: pulsar.Client, topic: str, compression: int) -> None:
-        """Its chunks come together; the broker forgets all of them when they are acknowledged."""
+    def test_we_read_the_chunks_of_pulsar_client(self, wire: Wire, library: pulsar.Client, topic: str, compression: int) -> None:
+        """The broker deletes all of them when they are acknowledged."""
         producer = library.create_producer(topic, compression_type=CODECS[compression], chunking_enabled=True)
         consumer, assembler, whole = Consumer(wire, topic), ChunkAssembler[api.MessageId](1), None
         producer.send(self.WHOLE)
@@ -244,8 +248,8 @@ class TestChunks:
 class TestDelay:
     pytestmark = real
 
-    def test_ours(self, broker: brokers.Broker, wire: Wire, library: pulsar.Client, topic: str) -> None:
-        """What is due in an hour is kept by the broker; what was sent after it comes, and what is due soon comes too."""
+    def test_the_broker_delays_our_messages(self, broker: brokers.Broker, wire: Wire, library: pulsar.Client, topic: str) -> None:
+        """A message due in an hour is kept, a later one without delay arrives, and so does one due soon."""
         consumer, producer, now = earliest(library, topic), Producer(wire, topic), time.time_ns() // 1_000_000
         producer.send(0, [b"in an hour"], more=deliver_at(now + 3_600_000))
         producer.send(1, [b"soon"], more=deliver_at(now + 1000))
@@ -254,8 +258,7 @@ class TestDelay:
         wait_until(lambda: ask(broker, topic, "stats")["subscriptions"]["s"]["msgDelayed"] == 1, "one message delayed", 30)
         consumer.close()
 
-    def test_theirs(self, wire: Wire, library: pulsar.Client, topic: str) -> None:
-        """The entry says when it was to come."""
+    def test_an_entry_has_its_due_time(self, wire: Wire, library: pulsar.Client, topic: str) -> None:
         consumer, producer, due = Consumer(wire, topic), library.create_producer(topic), time.time_ns() // 1_000_000 + 1000
         producer.send(b"soon", deliver_at=due)
         assert consumer.receive().metadata.deliver_at_time == due
@@ -266,7 +269,7 @@ class TestDelay:
 
 
 def filled(wire: Wire, topic: str, count: int) -> list[bytes]:
-    """Entries 0 to ``count`` - 1 of one message each, published a second apart, the last of them now."""
+    """Publish entries 0 to ``count`` - 1 of one message each, a second apart, the last one now."""
     producer, now = Producer(wire, topic), time.time_ns() // 1_000_000
     payloads = [f"message {number}".encode() for number in range(count)]
     for number, payload in enumerate(payloads):
@@ -277,8 +280,8 @@ def filled(wire: Wire, topic: str, count: int) -> list[bytes]:
 class TestAcknowledgement:
     pytestmark = real
 
-    def test_individual_and_cumulative(self, broker: brokers.Broker, wire: Wire, topic: str) -> None:
-        """The backlog is what was not acknowledged."""
+    def test_the_backlog_is_what_was_not_acknowledged(self, broker: brokers.Broker, wire: Wire, topic: str) -> None:
+        """Individually and cumulatively."""
         consumer = Consumer(wire, topic, kind=EXCLUSIVE)
         filled(wire, topic, 10)
         found = received(consumer, 10)
@@ -290,8 +293,10 @@ class TestAcknowledgement:
         consumer.acknowledge(*(one.id() for one in found[5:]))
         wait_until(has_backlog(broker, topic, 0), "no backlog", 30)
 
-    def test_parts_of_a_batch(self, broker: brokers.Broker, wire: Wire, library: pulsar.Client, topic: str) -> None:
-        """The broker keeps which messages of an entry are acknowledged: it tells so when it delivers the rest again, to them as to us."""
+    def test_the_broker_stores_which_messages_of_a_batch_are_acknowledged(
+        self, broker: brokers.Broker, wire: Wire, library: pulsar.Client, topic: str
+    ) -> None:
+        """It reports them with the redelivery, to pulsar-client and to us."""
         payloads, still = [str(number).encode() for number in range(70)], np.ones(70, np.bool_)
         consumer = Consumer(wire, topic)
         Producer(wire, topic).send(0, payloads, batched=True)
@@ -315,8 +320,8 @@ class TestAcknowledgement:
         again.acknowledge(found.id(ack_set=ack_set_of(np.zeros(70, np.bool_)), batch_size=70))
         wait_until(has_backlog(broker, topic, 0), "no backlog", 30)
 
-    def test_negative(self, wire: Wire, topic: str) -> None:
-        """What is asked for again comes again, and says how often it came; nothing else does."""
+    def test_requested_entries_are_delivered_again_with_their_count(self, wire: Wire, topic: str) -> None:
+        """No others are."""
         consumer = Consumer(wire, topic)
         filled(wire, topic, 3)
         found = received(consumer, 3)
@@ -349,8 +354,8 @@ class TestSubscriptions:
     pytestmark = real
 
     @pytest.mark.parametrize("sticky", [False, True])
-    def test_key_shared(self, wire: Wire, topic: str, sticky: bool) -> None:
-        """Each key goes to one of both, in order, whether the broker shares out the hashes or the consumers do."""
+    def test_key_shared_gives_each_key_to_one_consumer(self, wire: Wire, topic: str, sticky: bool) -> None:
+        """In order, with hash ranges of the broker and of the consumers."""
         metas = [
             api.KeySharedMeta(key_shared_mode=1, hash_ranges=[api.IntRange(start=start, end=start + 32767)])
             if sticky else api.KeySharedMeta(key_shared_mode=0)
@@ -373,8 +378,8 @@ class TestSubscriptions:
             with pytest.raises(RefusedError, match=r"(?i)range"):
                 Consumer(wire, topic, kind=KEY_SHARED, key_shared_meta=metas[0])
 
-    def test_failover(self, broker: brokers.Broker, wire: Wire, topic: str) -> None:
-        """Both learn which of them is active; when it goes, the other is, and gets what was not acknowledged."""
+    def test_failover_names_the_active_consumer(self, broker: brokers.Broker, wire: Wire, topic: str) -> None:
+        """When it leaves, the other is active and gets the unacknowledged messages."""
         both = {consumer.number: consumer for consumer in (Consumer(wire, topic, kind=FAILOVER, consumer_name=name) for name in "ab")}
         active = dict[int, bool]()
 
@@ -396,8 +401,8 @@ class TestSubscriptions:
             learn()
         assert [one.payloads for one in received(consumer, 3)] == [one.payloads for one in found]
 
-    def test_exclusive(self, wire: Wire, topic: str) -> None:
-        """A second consumer is refused, until the first one has gone; what nobody subscribes to is no subscription."""
+    def test_exclusive_rejects_a_second_consumer(self, wire: Wire, topic: str) -> None:
+        """Until the first one has left."""
         first = Consumer(wire, topic, kind=EXCLUSIVE)
         with pytest.raises(RefusedError, match="(?i)exclusive consumer is already connected"):
             Consumer(wire, topic, kind=EXCLUSIVE)
@@ -405,8 +410,7 @@ class TestSubscriptions:
         second = Consumer(wire, topic, kind=EXCLUSIVE)
         wire.request("unsubscribe", consumer_id=second.number)
 
-    def test_permits(self, broker: brokers.Broker, wire: Wire, topic: str) -> None:
-        """No more messages come than were asked for."""
+    def test_the_broker_sends_no_more_than_was_permitted(self, broker: brokers.Broker, wire: Wire, topic: str) -> None:
         consumer = Consumer(wire, topic, permits=2)
         filled(wire, topic, 5)
         received(consumer, 2)
@@ -421,22 +425,20 @@ class TestSubscriptions:
 class TestBroker:
     pytestmark = real
 
-    def test_pings(self, wire: Wire) -> None:
-        """They come while nothing else does, and are answered: else the second would be the end of the connection."""
+    def test_the_broker_keeps_a_connection_that_answers_pings(self, wire: Wire) -> None:
         end = time.monotonic() + 60
         while wire.answers < 2:
             assert time.monotonic() < end, f"{wire.answers} pings"
             wire.read(1)
         wire.lookup("persistent://public/default/anything")
 
-    def test_its_own_metadata(self, wire: Wire, topic: str) -> None:
-        """It stands before ours where the broker is set up so, as this one is."""
+    def test_the_brokers_own_metadata_are_skipped(self, wire: Wire, topic: str) -> None:
+        """This broker is configured to write them."""
         consumer = Consumer(wire, topic)
         filled(wire, topic, 1)
         assert bytes(consumer.entry().body[:2]) == b"\x0e\x02"
 
-    def test_what_it_refuses(self, wire: Wire, topic: str) -> None:
-        """Topics of no type, and a name that another producer has."""
+    def test_the_broker_rejects_invalid_topics_and_a_duplicate_producer(self, wire: Wire, topic: str) -> None:
         for name, told in (("lookup", {}), ("partitioned_metadata", {}), ("producer", {"producer_id": 1})):
             with pytest.raises(RefusedError) as caught:
                 wire.request(name, topic="unknown://public/default/topic", **told)
@@ -446,8 +448,8 @@ class TestBroker:
             Producer(wire, topic, producer_name="same")
         assert caught.value.code == PRODUCER_BUSY
 
-    def test_a_damaged_entry(self, wire: Wire, topic: str) -> None:
-        """It tells which, and stores nothing."""
+    def test_the_broker_rejects_a_damaged_entry_and_names_it(self, wire: Wire, topic: str) -> None:
+        """It stores nothing."""
         producer, consumer = Producer(wire, topic), Consumer(wire, topic)
         sealed = producer.sealer.seal([b"good"], sequence=7, count=1, published=publish_time(1), batched=False)
         wire.add([sealed, b"evil"])
@@ -456,8 +458,8 @@ class TestBroker:
         producer.send(8, [b"whole"])
         assert consumer.receive().payloads == [b"whole"]
 
-    def test_a_topic_that_has_ended(self, broker: brokers.Broker, wire: Wire, topic: str) -> None:
-        """Who has read all of it is told; who sends is closed instead of answered, and refused when it comes again."""
+    def test_a_terminated_topic_is_reported(self, broker: brokers.Broker, wire: Wire, topic: str) -> None:
+        """To a consumer at its end; a producer is closed, and rejected when it connects again."""
         producer, consumer = Producer(wire, topic), Consumer(wire, topic)
         producer.send(0, [b"last"])
         consumer.acknowledge(consumer.receive().id())
@@ -469,8 +471,8 @@ class TestBroker:
             Producer(wire, topic)
         assert caught.value.code == TERMINATED
 
-    def test_a_topic_that_is_unloaded(self, broker: brokers.Broker, wire: Wire, topic: str) -> None:
-        """Producer and consumer are told that they are closed, and may come again."""
+    def test_an_unload_closes_producer_and_consumer(self, broker: brokers.Broker, wire: Wire, topic: str) -> None:
+        """They may connect again."""
         producer, consumer = Producer(wire, topic), Consumer(wire, topic)
         ask(broker, topic, "unload", "PUT")
         wire.event(lambda event: isinstance(event, api.CloseProducer) and event.producer_id == producer.number, "CLOSE_PRODUCER")
@@ -479,7 +481,6 @@ class TestBroker:
         Producer(wire, topic).send(0, [b"after"])
         assert consumer.receive().payloads == [b"after"]
 
-    def test_partitions(self, broker: brokers.Broker, wire: Wire, topic: str) -> None:
-        """The broker tells how many a topic has."""
+    def test_the_broker_reports_the_partitions_of_a_topic(self, broker: brokers.Broker, wire: Wire, topic: str) -> None:
         ask(broker, topic, "partitions", "PUT", 3)
         assert wire.request("partitioned_metadata", topic=topic, metadata_auto_creation_enabled=False).partitions == 3

@@ -1,4 +1,4 @@
-"""The loopback protocol: what is framed comes out again, however it is cut, and nothing else does."""
+"""The frames of the loopback protocol: the decoder returns what was encoded, and nothing else."""
 
 from __future__ import annotations
 

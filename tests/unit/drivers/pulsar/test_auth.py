@@ -1,4 +1,4 @@
-"""Who a Pulsar client says it is: what goes into CONNECT, into the admin's requests, and into TLS."""
+"""The credentials of a Pulsar client: for CONNECT, for the admin REST, and for TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a broker without an answer of its admin REST."""
+"""A broker whose admin REST does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Pulsar client says of a broker whose certificate has another name, found by a real handshake."""
+"""The error for a broker whose certificate has another name, with a real TLS handshake."""
 
 from __future__ import annotations
 

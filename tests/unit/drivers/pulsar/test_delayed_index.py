@@ -1,4 +1,4 @@
-"""The index of delayed messages: what was measured and published of both trackers, and a real Roaring library."""
+"""The model of the index of delayed messages against published measurements of both trackers, and a real Roaring library."""
 
 from __future__ import annotations
 

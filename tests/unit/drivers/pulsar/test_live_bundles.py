@@ -1,4 +1,4 @@
-"""Splits as a live test sees them, and how even each algorithm leaves the bundles."""
+"""Splits in a live test, and how even the bundles are after each algorithm."""
 
 from __future__ import annotations
 

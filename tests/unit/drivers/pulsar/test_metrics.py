@@ -1,4 +1,4 @@
-"""A broker's metrics as numbers of a run's topics, and the columns that come of two answers."""
+"""The numbers of a run's topics in a broker's metrics, and the columns computed from two answers."""
 
 from __future__ import annotations
 

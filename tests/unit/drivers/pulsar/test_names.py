@@ -1,4 +1,4 @@
-"""The names of a run, and what a run makes and deletes at a Pulsar cluster."""
+"""The names of a run, and what a run creates and deletes at a Pulsar cluster."""
 
 from __future__ import annotations
 

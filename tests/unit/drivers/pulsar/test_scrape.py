@@ -1,4 +1,4 @@
-"""A broker asked for its counters, on a local server that answers as it is told."""
+"""The counters of a broker during the phases of a run, on a local server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens and htpasswd lines, as others make and read them."""
+"""Tokens and htpasswd lines, compared with those of other tools."""
 
 from __future__ import annotations
 

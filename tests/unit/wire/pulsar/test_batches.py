@@ -1,4 +1,4 @@
-"""Batches: every message of them is found, as it is, and nothing where there is none."""
+"""Batches: every message is read unchanged, and anything else is an error."""
 
 from __future__ import annotations
 

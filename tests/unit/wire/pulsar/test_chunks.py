@@ -1,4 +1,4 @@
-"""Chunks: what was split comes together, mixed as it may be, and what cannot become a message is named."""
+"""Chunks: split messages are assembled, in any mixture, and chunks that cannot become a message are given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compression: what is compressed comes back, and what does not fit its size is an error instead of a payload."""
+"""Compression: compressed bytes come back, and a wrong size is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection: the same bytes are the same events, however they come; it answers what it must, and skips what it does not know."""
+"""One connection: events do not depend on the pieces of the stream, requests are answered, unknown commands are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries: what is written by hand is what protobuf reads, and what was damaged is not taken for a message."""
+"""Entries: protobuf reads what is written without it, and a damaged entry is no message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of Pulsar's protocol: what is framed comes out again, however it is cut, and nothing else does."""
+"""The frames of Pulsar's protocol: the decoder returns what was encoded, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries that came, as columns: the same as reading message by message."""
+"""The columns of received entries: the same result as reading message by message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How producers and consumers find their broker, come again after a loss, and leave."""
+"""Producers and consumers that look up their broker, reconnect after a loss, and leave."""
 
 from __future__ import annotations
 

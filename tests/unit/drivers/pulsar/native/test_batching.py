@@ -1,4 +1,4 @@
-"""Messages → batches → payloads of entries: as message by message."""
+"""Batches, partitions and the payloads of entries: the same result as message by message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the native client finds its brokers, serves its connections, and reads what brokers answer."""
+"""Lookups, hosts and connections of the native client, and invalid answers of brokers."""
 
 from __future__ import annotations
 

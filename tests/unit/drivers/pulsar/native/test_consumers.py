@@ -1,4 +1,4 @@
-"""What consumers count and acknowledge when entries are damaged, the broker closes them, or they pause and leave."""
+"""Counts and acknowledgements of consumers: damaged entries, closes by the broker, pauses, leaving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one consumer at one partition permits, acknowledges and asks for again; messages of which chunks are missing."""
+"""Permits, acknowledgements and redelivery requests of one consumer at one partition, and incomplete messages in chunks."""
 
 from __future__ import annotations
 
