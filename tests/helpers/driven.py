@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
 from pytest_loadtest.fleet.run_controller import RunController
 from pytest_loadtest.report import terminal
+from pytest_loadtest.report.document import dumps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +57,7 @@ def drive(
 ) -> dict[str, Any]:  # fmt: skip
     """Drive a profile with these additional lines; the phase takes three seconds and its drain five, unless they set something else.
 
-    :param act: gets the progress of the measured phase. :param breaks: context of a run that must break. :returns: the results document.
+    :param act: gets the progress of the measured phase. :param breaks: context of a run that must break. :returns: the results document, as in ``results.json``.
     """
     monkeypatch.setattr(brokers, "start", lambda _request, _progress: broker)
     options = Options(results=folder / "results", force=True, broker="process")
@@ -71,4 +73,5 @@ def drive(
         fleet.close()
     (document,) = controller.documents
     print(*terminal.summary_lines(document), sep="\n")
-    return document
+    written: dict[str, Any] = json.loads(dumps(document))
+    return written
