@@ -46,6 +46,7 @@ class RelayConnection:
             self._socket = socket.create_connection((url.hostname or "", url.port or 0), CONNECT_TIMEOUT)
         except (OSError, ValueError) as error:
             raise TargetError(f"cannot connect to the loopback relay at {self._url}: {error}") from error
+        # Without Nagle's algorithm: a small frame must not wait for the acknowledgement of earlier ones.
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._descriptor = [self._socket.fileno()]
@@ -97,6 +98,7 @@ class RelayConnection:
                     self.failure = "the loopback relay closed the connection"
                     break
                 received += [(frame, now) for frame in self._inbox.filled(count)]
+                # The socket is empty; reading it again would only cost a system call.
                 if count < len(space):
                     break
         except BlockingIOError:

@@ -107,6 +107,7 @@ class Exchange:
 
     def _run(self, frame: Frame) -> int:
         """Return the offset of the run's topic numbers, so that runs do not share topics."""
+        # A run's nonce has 32 bits, and so have its topic numbers; small numbers instead of nonces keep topics close together for _Routes.
         return self._runs.setdefault(frame.run, len(self._runs)) << 32
 
     def _subscribe(self, client: int, frame: Frame) -> None:

@@ -155,11 +155,13 @@ def damage(faults: Faults, batch: Batch) -> None:
     """Change bytes in place, according to ``corruptHeaderEvery`` and ``corruptBodyEvery``."""
     if faults.corrupt_header_every is None and faults.corrupt_body_every is None:
         return
+    # Messages smaller than the full envelope have the compact one.
     head = np.where(batch.size < HEAD, COMPACT_HEAD, HEAD)
     head = np.minimum(head, batch.size)
     start = batch.offsets()[:-1]
     for every, offset, room in ((faults.corrupt_header_every, start, head), (faults.corrupt_body_every, start + head, batch.size - head)):
         if every is not None:
+            # The position advances by one byte with each selected message, so that every byte is damaged at some time.
             hit = _hits(batch.seq, every) & (room > 0)
             batch.payload[offset[hit] + (batch.seq[hit] // every) % room[hit]] ^= _DAMAGE
 
@@ -170,6 +172,7 @@ def delivery_order(faults: Faults, batch: Batch) -> Index:
         return None
     index = np.arange(len(batch))
     if faults.swap_every is not None:
+        # Sorted by stream, the messages of a pair are neighbours, whatever messages of other streams are between them.
         by = np.argsort(batch.producer, kind="stable")
         seq, producer = batch.seq[by], batch.producer[by]
         pair = _hits(seq[1:], 2 * faults.swap_every) & (seq[1:] == seq[:-1] + 1) & (producer[1:] == producer[:-1])
@@ -188,7 +191,8 @@ class HalfPairs:
 
     def __init__(self, every: int) -> None:
         self._every = every
-        none = self._until = np.empty(0, np.int64)  # ns, ascending
+        # Ends of the waits, ns. They are ascending, because all waits have the same length.
+        none = self._until = np.empty(0, np.int64)
         self._batch = Batch(none, none, none, np.empty(0, np.int32), np.empty(0, np.uint8))
 
     def complete(self, batch: Batch, now: int) -> Batch:

@@ -157,6 +157,7 @@ class StreamWindows:
 
     def slots(self, stream: NDArray[np.int32]) -> Slots:
         """Return the indexes of streams in the columns of this object, as a new array."""
+        # New, because slots are kept until their messages are answered, and the burst's columns are overwritten before.
         slots: Slots = stream.copy() if self._step == 1 else stream // self._step
         return slots - self._first if self._first else slots
 
@@ -231,6 +232,7 @@ class Packer:
         if self._table is not None:
             whole = np.concatenate([heads[:, : self._head_sizes[0]], self._table.take(payload, axis=0)], axis=1)
             return [whole.data.cast("B")]
+        # Two buffers for each message: the system joins them when it sends, and no body is copied.
         parts: list[bytes | memoryview] = []
         front = heads.tobytes()
         for start, number in zip(range(0, len(front), HEAD), payload.tolist(), strict=True):
