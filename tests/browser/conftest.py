@@ -15,7 +15,7 @@ OPTIONS = (
 
 @pytest.fixture(scope="session")
 def chromium():
-    """The browser's process; its driver is the package's own, and nothing is downloaded."""
+    """The chromium process; its driver comes with the package, and nothing is downloaded."""
     programs = [which("chromium"), which("chromedriver")]
     if None in programs:
         pytest.skip("no chromium with its driver here; on Debian: apt-get install chromium chromium-driver")
@@ -35,13 +35,13 @@ def chromium():
 
 @pytest.fixture(scope="session")
 def browser(chromium, tmp_path_factory):
-    """The same for all tests; each opens the page that it is about."""
+    """One browser for all tests; each test opens its own page."""
     return Browser(chromium, tmp_path_factory.mktemp("page") / "report.html")
 
 
 @pytest.fixture(autouse=True)
 def silent(browser):
-    """Every test fails where its page said anything on the console or asked for anything."""
+    """Fail each test whose page wrote to the console or made a request."""
     yield
     assert browser.console() == []
     assert browser.run("return performance.getEntriesByType('resource').map(entry => entry.name)") == []

@@ -1,4 +1,4 @@
-"""The page of a session shows what its results documents say, whatever became of the runs."""
+"""The page of a session shows its results documents, whatever the outcomes of the runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def steps_of(found):
 
 @pytest.fixture(scope="module")
 def page(browser, soak):
-    """The page of that run, all drawn; for tests that only look, one after the other."""
+    """The page of that run with all charts drawn, shared by tests that only read it."""
     browser.open(made_session(soak))
     browser.draw()
     return browser
@@ -59,7 +59,7 @@ def test_the_numbers_of_every_line_are_those_of_the_results(page, soak):
     assert counted == 120 * 10_000
 
 
-def test_what_happened_is_shaded_over_every_chart_of_time(page):
+def test_events_are_shaded_in_every_chart_over_time(page):
     painted = page.run(
         "return Object.values(loadtest.charts).filter(({chart}) => chart.x.unit === 's').map((entry) => entry.painted.bands)"
     )
@@ -105,7 +105,7 @@ def test_runs_zoom_by_themselves(browser, soak):
     assert browser.view("run-2-rates") == [0, 120]
 
 
-def test_a_screen_reader_finds_its_way(browser, soak):
+def test_headings_tables_and_links_are_accessible(browser, soak):
     browser.open(made_session(soak, *OUTCOMES.values()))
     browser.draw()
     levels = browser.run("return [...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map((heading) => Number(heading.tagName[1]))")
@@ -127,8 +127,8 @@ def test_a_screen_reader_finds_its_way(browser, soak):
 
 
 @pytest.mark.parametrize("width", [420, 1400])
-def test_long_names_stay_in_their_places(browser, width):
-    """A name without a blank breaks where its column ends: nothing overlaps in the contents, and the page is as wide as its window."""
+def test_a_long_name_does_not_widen_the_page(browser, width):
+    """A name without a blank breaks at the end of its column; nothing overlaps in the table of contents."""
     long = "loadtests/brokers/test_mqtt_broadcast_of_everything.py::test_broadcast_to_very_many_subscribers[1K-clients-plain-100-a-second]"
     browser.open(made_session(*({**found, "test": long} for found in OUTCOMES.values())))
     browser.cdp("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
@@ -146,7 +146,7 @@ def test_long_names_stay_in_their_places(browser, width):
         browser.cdp("Emulation.clearDeviceMetricsOverride")
 
 
-def test_words_of_results_are_words_whatever_they_look_like(browser):
+def test_markup_in_results_is_shown_as_text(browser):
     evil = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
     found = changed(changed(OUTCOMES["missed"], "notes", [evil]), "test", f"loadtests/test_x.py::test_y[{evil}]")
     timeline = {"stages": [{"name": evil, "start": 0, "end": 10**10}], "changes": [], "restarts": [], "stalls": [], "blocked": []}
@@ -159,7 +159,7 @@ def test_words_of_results_are_words_whatever_they_look_like(browser):
 
 
 def test_a_day_of_a_thousand_topics_is_small_and_drawn_at_once(browser):
-    """What one screen needs is drawn within a second where nothing else runs; the best of three on a slow machine."""
+    """The first screen is drawn within a second on an idle machine; the test allows for a slow one."""
     soak = made_soak(86_400, topics=1_000)
     html = made_session(soak)
     assert len(html.encode()) < 3_000_000

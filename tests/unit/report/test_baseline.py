@@ -1,4 +1,4 @@
-"""Which earlier run a run is held against."""
+"""Baselines: the earlier run that a run is compared with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSED = replace(NOW.verdict, outcome=Outcome.MISSED)
 
 
 def kept(root: Path, session: str, started: str, step: str = "measure", **changed: Any) -> RunDocument:
-    """A run in a results folder."""
+    """Write a run in a results folder."""
     folder = root / session / "test" / "1" / "smoke" / step
     found = replace(NOW, started=started, results=str(folder), **changed)
     folder.mkdir(parents=True)
@@ -29,8 +29,7 @@ def kept(root: Path, session: str, started: str, step: str = "measure", **change
     return found
 
 
-def test_the_newest_run_of_a_folder(tmp_path: Path) -> None:
-    """Of the same test, profile and workload."""
+def test_the_baseline_is_the_newest_run_of_the_same_test_profile_and_workload(tmp_path: Path) -> None:
     kept(tmp_path, "1", "2026-01-01")
     newer = kept(tmp_path, "2", "2026-01-02")
     kept(tmp_path, "3", "2026-01-03", test="another")
@@ -40,23 +39,20 @@ def test_the_newest_run_of_a_folder(tmp_path: Path) -> None:
     assert "no run of this test" in str(baseline.baseline_at(tmp_path / "3").find(NOW))
 
 
-def test_of_a_search_its_answer(tmp_path: Path) -> None:
-    """The steps beside it are how it was found."""
+def test_the_baseline_of_a_search_is_the_step_with_the_answer(tmp_path: Path) -> None:
     answer = kept(tmp_path, "1", "2026-01-01", "step-01", peak=document(parts={"peak": PEAK}).peak)
     kept(tmp_path / "more", "1", "2026-01-02", "step-02")
     assert baseline.baseline_at(tmp_path).find(NOW) == answer
 
 
-def test_where_nothing_is(tmp_path: Path) -> None:
-    """A wrong word is an error before any load."""
+def test_a_path_without_results_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text("[]")
     for path in (tmp_path, tmp_path / "results.json", tmp_path / "gone"):
         with pytest.raises(UsageError):
             baseline.baseline_at(path)
 
 
-def test_the_last_that_was_met(tmp_path: Path) -> None:
-    """Comparable, and of another session than this one."""
+def test_last_met_is_comparable_and_of_another_session(tmp_path: Path) -> None:
     kept(tmp_path, "1", "2026-01-01")
     met = kept(tmp_path, "2", "2026-01-02")
     kept(tmp_path, "3", "2026-01-03", verdict=MISSED)
@@ -65,8 +61,8 @@ def test_the_last_that_was_met(tmp_path: Path) -> None:
     assert baseline.last_met(tmp_path, tmp_path / "5").find(NOW) == met
 
 
-def test_the_runs_before_the_last_that_was_met_are_known_too(tmp_path: Path) -> None:
-    """Comparable ones that were met, the newest first, ten in all."""
+def test_last_met_includes_nine_earlier_runs(tmp_path: Path) -> None:
+    """They are comparable, were met, and are sorted newest first."""
     runs = [kept(tmp_path, str(number), f"2026-01-{number:02d}") for number in range(1, 13)]
     kept(tmp_path, "20", "2026-01-20", verdict=MISSED)
     found = baseline.last_met(tmp_path, tmp_path / "99")
@@ -74,8 +70,8 @@ def test_the_runs_before_the_last_that_was_met_are_known_too(tmp_path: Path) -> 
     assert list(found.earlier(NOW)) == runs[-2:-11:-1]
 
 
-def test_without_one_it_says_how_to_have_one(tmp_path: Path) -> None:
-    """None was met yet, or none that can be compared: then the newest is named, with what differs."""
+def test_a_missing_last_met_run_has_a_reason(tmp_path: Path) -> None:
+    """None was met yet, or none is comparable: then the newest is named with a difference."""
     said = str(baseline.last_met(tmp_path, tmp_path / "9").find(NOW))
     assert said.endswith("was met yet: the first one needs a run with --load-baseline none")
     other = kept(tmp_path, "4", "2026-01-04", machine={"cores": 64})
@@ -84,7 +80,7 @@ def test_without_one_it_says_how_to_have_one(tmp_path: Path) -> None:
 
 
 def test_samples_judged_again_keep_their_baseline(tmp_path: Path) -> None:
-    """Or say that it is gone."""
+    """If it is gone, the reason says so."""
     was = kept(tmp_path, "1", "2026-01-01")
     earlier = with_comparison(NOW, compare_runs(was, replace(NOW, machine={"cores": 64}), force=True).section, ())
     found = baseline.recorded_baseline(earlier)
@@ -95,8 +91,8 @@ def test_samples_judged_again_keep_their_baseline(tmp_path: Path) -> None:
     assert baseline.recorded_baseline(None) is baseline.recorded_baseline(NOW) is None
 
 
-def test_pairs_of_two_folders(tmp_path: Path) -> None:
-    """By test, profile and workload; two files are a pair whatever they are of."""
+def test_runs_of_two_folders_are_paired_by_test_profile_and_workload(tmp_path: Path) -> None:
+    """Two files are always a pair."""
     first = kept(tmp_path / "a", "1", "2026-01-01")
     second = kept(tmp_path / "b", "1", "2026-01-02")
     other = kept(tmp_path / "b", "2", "2026-01-02", test="another")

@@ -1,4 +1,4 @@
-"""The section of what limited a run."""
+"""The section ``bottleneck``, and the broker's own numbers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ FOUND = document(parts={"peak": PEAK}).peak
 assert FOUND is not None
 
 
-def test_a_search_was_limited_by_what_the_step_above_the_peak_shows() -> None:
-    """Its second step, at 20 240 msg/s; the step at the peak itself held."""
+def test_a_search_has_the_bottleneck_of_the_step_above_the_peak() -> None:
+    """The second step, at 20 240 msg/s, was missed; the step at the peak itself held."""
     sections = {1: None, 2: BOTTLENECK, 3: replace(BOTTLENECK, conclusion="network")}
     found = peak_bottleneck(FOUND, sections.get)
     assert found == replace(BOTTLENECK, evidence=f"at 20 240 msg/s, which was missed: {BOTTLENECK.evidence}")
 
 
-def test_a_step_that_tells_nothing_gives_nothing() -> None:
-    """It ended too early, was judged by an older version, or nothing was missed."""
+def test_a_step_without_a_conclusion_is_no_bottleneck() -> None:
+    """It ended too early, or nothing was missed."""
     short = replace(BOTTLENECK, conclusion=None)
     assert peak_bottleneck(FOUND, {2: short}.get) is None
     assert peak_bottleneck(FOUND, lambda _: None) is None
@@ -37,7 +37,7 @@ SAID = replace(
 )  # fmt: skip
 
 
-def test_totals_medians_and_the_most_memory() -> None:
+def test_the_broker_line_has_totals_medians_and_peak_memory() -> None:
     told = "  broker     counted 6 000 in, 12 000 out; publish 3.00 ms, ledger 1.88 ms; 0.47 cores, heap up to 3.00 MiB"
     assert told in terminal.summary_lines(document(parts={"bottleneck": SAID}))
     found = dict(junit.junit_properties(document(parts={"bottleneck": SAID})))
@@ -47,8 +47,8 @@ def test_totals_medians_and_the_most_memory() -> None:
     }  # fmt: skip
 
 
-def test_a_broker_that_said_nothing_has_no_line() -> None:
-    """Nor one of which only memory is known, as mosquitto's."""
+def test_a_broker_without_numbers_has_no_line() -> None:
+    """The same applies if only memory is known, as for mosquitto."""
     for section in (None, BOTTLENECK, replace(BOTTLENECK, columns={"sys.heap": (5, 6)})):
         assert list(bottleneck.broker_facts(section)) == []
         assert bottleneck.broker_properties(section) == []

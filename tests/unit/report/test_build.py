@@ -1,4 +1,4 @@
-"""``results.json``."""
+"""The results document of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 NO_DATA = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))
 
 
-def test_what_was_not_measured_is_null() -> None:
+def test_missing_values_are_null() -> None:
     """A second without a message, a percentile on too few samples, order on Shared, a kind that is not applicable."""
     measured = as_json(document(publish=None, end_to_end=spread(1, 20, 500), counts={"out_of_order": None}))["measurements"]
     assert measured["series"]["endToEndP99"][4:6] == [83e6, None]
@@ -32,16 +32,15 @@ def test_what_was_not_measured_is_null() -> None:
     assert measured["counts"]["outOfOrder"] is None
 
 
-def test_both_counts_of_messages_sent_again_are_always_there() -> None:
-    """Also where they are 0."""
+def test_counts_of_resent_messages_are_always_present() -> None:
     names = ("duplicates", "resent", "duplicatesOfResent")
     for counts in ({}, {"duplicates": 5, "resent": 40, "duplicates_of_resent": 3}):
         found = as_json(document(counts=counts))["measurements"]["counts"]
         assert [found[name] for name in names] == ([*counts.values()] or [0, 0, 0])
 
 
-def test_the_histogram_can_be_rebuilt() -> None:
-    """Bucket for bucket, from what is written: any percentile can be asked again later."""
+def test_a_histogram_can_be_rebuilt_from_the_text() -> None:
+    """Every bucket has its count, so any percentile can be computed later."""
     original = histogram(np.arange(1, 5_000_000, 977))
     latency = as_json(document(end_to_end=original))["measurements"]["latencies"]["endToEnd"]
     buckets = decode_histogram(latency["histogram"])
@@ -52,14 +51,12 @@ def test_the_histogram_can_be_rebuilt() -> None:
     assert [rebuilt.percentile(p) for p in range(1, 100)] == [original.percentile(p) for p in range(1, 100)]
 
 
-def test_a_broken_run_has_a_document_too() -> None:
-    """With its cause and no measurements."""
+def test_a_broken_run_has_a_document_with_its_cause() -> None:
     found = as_json(build_document(FACTS, NO_DATA, None))
     assert (found["verdict"]["outcome"], found["verdict"]["reasons"], found["measurements"]) == ("no data", ["worker gw1 died"], None)
 
 
-def test_findings_carry_numbers_and_words() -> None:
-    """Tools read one, people the other."""
+def test_findings_have_numbers_and_text() -> None:
     found = as_json(document())["verdict"]["findings"][1]
     assert (found["name"], found["maximum"], found["outcome"], found["samples"]) == ("endToEndLatency.p99", 15 * MS, "missed", 100_000)
     assert found["observed"] == made().latencies["end_to_end"].percentile(99)
@@ -67,7 +64,7 @@ def test_findings_carry_numbers_and_words() -> None:
 
 
 def test_the_outcome_is_the_worst_of_the_run_and_its_stages() -> None:
-    """With the reasons of that one; findings stay where they belong."""
+    """The reasons are those of the worst; findings stay in their stage."""
     stages = (stage("ramp"), stage("spike", counts={"received": 0}))
     found = as_json(document({"loss": 0}, parts={"stages": stages}))
     assert [part["verdict"]["outcome"] for part in found["stages"]] == ["missed", "no data"]
@@ -77,7 +74,7 @@ def test_the_outcome_is_the_worst_of_the_run_and_its_stages() -> None:
 
 
 def test_a_peak_has_its_interval_its_steps_and_its_unit() -> None:
-    """In bytes where the profile says so."""
+    """The unit is bytes if the profile's first rate is."""
     found = as_json(document(parts={"peak": PEAK}))["peak"]
     assert (found["implicitOnly"], as_json(document({}, parts={"peak": PEAK}))["peak"]["implicitOnly"]) == (False, True)
     assert (found["rate"], found["low"], found["high"], found["unit"]) == (19_843, 19_843, 20_240, "msg/s")
@@ -91,14 +88,13 @@ def test_a_peak_has_its_interval_its_steps_and_its_unit() -> None:
 
 
 def test_a_backlog_keeps_its_latencies() -> None:
-    """As a histogram, like all others."""
     found = as_json(document(parts={"backlog": BACKLOG}))["backlog"]
     assert (found["messages"], found["bytes"], found["drain"], found["drained"]) == (1_048_576, 2**30, 8_000 * MS, True)
     assert found["publishDuringDrain"]["samples"] == 100_000
 
 
-def test_a_bottleneck_keeps_what_was_sampled() -> None:
-    """As columns of one length, null where a sample does not know."""
+def test_a_bottleneck_keeps_its_samples_as_columns() -> None:
+    """Columns have one length; an unknown value is null."""
     found = as_json(document(parts={"bottleneck": BOTTLENECK}))["bottleneck"]
     assert found["conclusion"] in results_schema()["$defs"]["BottleneckSection"]["properties"]["conclusion"]["enum"]
     assert found["columns"]["broker.busiestWanted"] == [1] * 10
@@ -111,8 +107,8 @@ SECTION = {
 }  # fmt: skip
 
 
-def stretches(latencies: list[int | None]) -> SlicedStats:
-    """Ten seconds each, of a thousand messages; None: none of them came."""
+def time_slices(latencies: list[int | None]) -> SlicedStats:
+    """Return time slices of ten seconds with a thousand messages each; None: none of them came."""
     parts = [None if ms is None else histogram(np.full(1000, ms * MS)) for ms in latencies]
     found, at = of_parts(parts), np.arange(len(parts))
     came = np.array([0 if part is None else part.n for part in parts])
@@ -123,8 +119,8 @@ def stretches(latencies: list[int | None]) -> SlicedStats:
 
 
 def verdict(latencies: list[int | None]) -> Verdict:
-    tenths = stretches([20, 30])
-    return evaluate(parse_slo(SECTION), made(windows=stretches(latencies), tenths=tenths), Limits())
+    tenths = time_slices([20, 30])
+    return evaluate(parse_slo(SECTION), made(windows=time_slices(latencies), tenths=tenths), Limits())
 
 
 def windowed_document(latencies: list[int | None]) -> RunDocument:
@@ -135,7 +131,7 @@ def windowed_document(latencies: list[int | None]) -> RunDocument:
 
 
 def test_each_window_is_listed() -> None:
-    """When it was, what was observed, and how it came out; the worst stands for all."""
+    """The finding has the value of the worst window."""
     finding = as_json(windowed_document([20, 500, None]))["verdict"]["findings"][0]
     assert finding["windows"] == {
         "width": 10 * SECOND, "violations": 0.01, "number": 3, "missed": 2, "generatorLimited": 0, "noData": 0,
@@ -149,24 +145,22 @@ def test_each_window_is_listed() -> None:
     assert finding["shown"]["over"] == "missed in 2 of 3 windows"
 
 
-def test_of_many_windows_those_are_listed_that_are_not_met() -> None:
-    """A thousand of them at most: the counts tell the rest."""
+def test_only_unmet_windows_of_many_are_listed() -> None:
+    """At most a thousand are listed; the counts include the others."""
     windows = as_json(windowed_document([20] * 3000 + [500] * (MOST + 10)))["verdict"]["findings"][0]["windows"]
     assert (windows["number"], windows["missed"], len(windows["listed"])) == (3000 + MOST + 10, MOST + 10, MOST)
     assert windows["listed"][0]["start"] == 30_000 * SECOND
     assert as_json(windowed_document([20] * 1500))["verdict"]["findings"][0]["windows"]["listed"] == []
 
 
-def test_drift_tells_both_tenths() -> None:
-    """Beside the change, which is what its bounds are about."""
+def test_a_finding_on_drift_has_both_tenths() -> None:
     finding = next(one for one in as_json(windowed_document([20]))["verdict"]["findings"] if one["name"] == "drift.endToEndLatency.p99")
     assert (finding["unit"], finding["maximum"], finding["outcome"]) == ("ratio", 0.2, "missed")
     assert finding["tenths"]["last"] / finding["tenths"]["first"] - 1 == finding["observed"]
     assert finding["tenths"]["unit"] == "ns"
 
 
-def test_one_line_says_it_everywhere() -> None:
-    """Terminal, JUnit, and what ``assert_slo()`` raises."""
+def test_terminal_junit_and_assertion_have_the_same_text() -> None:
     found = windowed_document([20, 500, 20])
     line = next(line for line in terminal.summary_lines(found) if " endToEndLatency.p99 " in line)
     assert line.split() == [

@@ -1,4 +1,4 @@
-"""What GitHub Actions shows: the step's summary and the annotations."""
+"""The summary and annotations for GitHub Actions, and the metrics for GitLab."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PLACE = {FACTS.test: Location(file="loadtests/test_smoke.py", line=12, failed=Tr
 
 
 def cells(line: str) -> list[str]:
-    """The cells of a row of a table as GitHub reads them: a backslash before a bar keeps it."""
+    """Return the cells of a table row as GitHub reads them: a backslash escapes a bar."""
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
 def parsed(command: str) -> tuple[str, dict[str, str], str]:
-    """A workflow command as the runner reads it (``ActionCommand.cs``)."""
+    """Parse a workflow command as the runner does (``ActionCommand.cs``)."""
     found = re.fullmatch(r"::(\w+) ([^:]*)::(.*)", command)
     assert found is not None, command
 
@@ -42,8 +42,8 @@ def parsed(command: str) -> tuple[str, dict[str, str], str]:
     return found[1], properties, unescaped(found[3], {**data, "%25": "%"})
 
 
-def test_the_worst_run_stands_first() -> None:
-    """In the table and below it; the head counts the outcomes."""
+def test_the_worst_run_comes_first() -> None:
+    """The head counts the outcomes."""
     found = github_summary([MET, MISSED, BROKEN])
     assert found.startswith("## Load tests: 1 no data, 1 missed, 1 met\n")
     rows = [cells(line) for line in found.splitlines() if line.startswith("|")][2:5]
@@ -52,7 +52,7 @@ def test_the_worst_run_stands_first() -> None:
 
 
 def test_a_run_has_its_objectives_latencies_and_folder() -> None:
-    """Observed beside bound, misses first."""
+    """Misses come first."""
     found = github_summary([document(counts={"lost": 3, "received": 99_997})]).splitlines()
     rows = [cells(line) for line in found if line.startswith("|")]
     assert rows[2][4:] == ["10.0 k msg/s", "10.5 ms", "19.8 ms", "20.0 ms", "20.0 ms"]
@@ -63,15 +63,13 @@ def test_a_run_has_its_objectives_latencies_and_folder() -> None:
     assert any(row[0] == "end-to-end" for row in rows)
 
 
-def test_a_scaled_run_says_so() -> None:
-    """In the table and with what was changed."""
+def test_the_summary_marks_a_scaled_run() -> None:
     found = github_summary([document(facts={"scale": 0.001, "scaling": {"rate": "2.50 M → 2 500 msg/s"}})])
     assert "**missed** (SCALED ×0.001)" in found
     assert "SCALED ×0.001: says nothing about the full load (rate 2.50 M → 2 500 msg/s)" in found
 
 
-def test_peak_stages_and_bottleneck_are_told() -> None:
-    """Where the run has them."""
+def test_the_summary_has_peak_stages_and_bottleneck() -> None:
     parts = {"stages": (stage("ramp", {"loss": 0}), stage("spike")), "peak": PEAK, "bottleneck": BOTTLENECK}
     found = github_summary([document(parts=parts)])
     assert "- peak: 19 843 msg/s, held for 60.0 s" in found
@@ -81,7 +79,7 @@ def test_peak_stages_and_bottleneck_are_told() -> None:
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=60))
 def test_no_name_breaks_the_table(name: str) -> None:
-    """Whatever a test is called: its row has nine cells, and no line begins that it did not mean."""
+    """Each row has nine cells, and no other line is added, whatever the name of a test."""
     found = github_summary([replace(MISSED, test=name)])
     rows = [line for line in found.split("\n") if line.startswith("|")]
     assert len(cells(rows[2])) == 9
@@ -89,8 +87,8 @@ def test_no_name_breaks_the_table(name: str) -> None:
 
 
 @given(st.integers(0, 40_000), st.integers(1, 12))
-def test_the_summary_has_no_more_than_there_is_room_for(room: int, runs: int) -> None:
-    """And says what it left out, as long as there is room for that."""
+def test_the_summary_is_not_larger_than_allowed(room: int, runs: int) -> None:
+    """It has a note on the omitted entries if there is room for it."""
     found = github_summary([MISSED] * runs, room)
     size = len(found.encode())
     assert size <= max(room, 60)
@@ -98,7 +96,7 @@ def test_the_summary_has_no_more_than_there_is_room_for(room: int, runs: int) ->
         assert re.search(r"… and \d+ more (rows|runs)", found)
 
 
-def test_a_thousand_runs_fit() -> None:
+def test_three_thousand_runs_fit_in_a_summary() -> None:
     """GitHub shows nothing of a summary above 1 MiB."""
     found = github_summary([replace(MISSED, test=f"loadtests/test_it.py::test_{i}") for i in range(3000)])
     assert LIMIT * 0.9 < len(found.encode()) <= LIMIT
@@ -106,7 +104,7 @@ def test_a_thousand_runs_fit() -> None:
 
 
 def test_an_annotation_is_an_error_at_the_tests_line() -> None:
-    """With every miss."""
+    """It has every miss."""
     level, properties, data = parsed(workflow_commands([document(counts={"lost": 3, "received": 99_997})], PLACE)[0])
     assert (level, properties["file"], properties["line"]) == ("error", "loadtests/test_smoke.py", "12")
     assert properties["title"] == f"{FACTS.test}: missed"
@@ -115,14 +113,14 @@ def test_an_annotation_is_an_error_at_the_tests_line() -> None:
     assert lines[-1] == "results: .loadtest/1/test_smoke/1/smoke"
 
 
-def test_what_was_met_has_no_annotation() -> None:
-    """And a broken run gives its cause."""
+def test_only_runs_that_were_not_met_have_an_annotation() -> None:
+    """A broken run's annotation has its cause."""
     (only,) = workflow_commands([MET, BROKEN], PLACE)
     assert parsed(only)[2].split("\n")[:2] == ["worker gw1 died: exit status -9", "gw2 too"]
 
 
-def test_a_test_that_passed_all_the_same_is_warned_of() -> None:
-    """``judge=False``, or an expected failure; of an unknown test only the name is told."""
+def test_a_missed_run_of_a_passed_test_is_a_warning() -> None:
+    """``judge=False``, or an expected failure; the annotation for an unknown test has no place."""
     places = {FACTS.test: Location(file="a.py", line=1, failed=False)}
     assert parsed(workflow_commands([MISSED], places)[0])[0] == "warning"
     level, properties, _ = parsed(workflow_commands([MISSED], {})[0])
@@ -130,8 +128,8 @@ def test_a_test_that_passed_all_the_same_is_warned_of() -> None:
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=40), st.text(st.characters(codec="utf-8"), min_size=1, max_size=40))
-def test_whatever_is_said_arrives_as_it_was(reason: str, test: str) -> None:
-    """On one line of output."""
+def test_special_characters_survive_the_escapes(reason: str, test: str) -> None:
+    """The command is one line of output."""
     (command,) = workflow_commands(
         [replace(BROKEN, test=test, verdict=replace(BROKEN.verdict, reasons=(reason,)))], {test: Location(file=test, line=3, failed=True)}
     )
@@ -147,19 +145,18 @@ GITLAB_BROKEN = build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=
 
 
 def of_gitlab(text: str) -> dict[str, str]:
-    """Name with labels → value, by the rules of GitLab's parser: ``line.gsub(/#.*$/, '').shellsplit``."""
+    """Parse name with labels → value by the rules of GitLab's parser: ``line.gsub(/#.*$/, '').shellsplit``."""
     words = [shlex.split(line.partition("#")[0]) for line in text.split("\n")]
     return {name: value for name, value, *_ in filter(None, words)}
 
 
 def of_openmetrics(text: str) -> dict[tuple[str, ...], float]:
-    """Sample name and values of its labels, by name → value."""
+    """Parse sample name and label values, by name → value."""
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {(sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value for sample in samples}
 
 
-def test_it_is_openmetrics() -> None:
-    """With its end mark, seconds, and everything that was counted."""
+def test_the_metrics_are_valid_openmetrics() -> None:
     found = of_openmetrics(gitlab_metrics([document(parts={"peak": PEAK})]))
     who = ("smoke", "", FACTS.test, "")
     assert found["loadtest_outcome", "missed", *who] == 1
@@ -169,29 +166,27 @@ def test_it_is_openmetrics() -> None:
     assert gitlab_metrics([GITLAB_MISSED]).endswith("# EOF\n")
 
 
-def test_gitlab_reads_the_same() -> None:
-    """As many names and values, each with its labels."""
+def test_gitlab_reads_the_same_names_and_values() -> None:
     text = gitlab_metrics([GITLAB_MISSED, replace(GITLAB_MISSED, test="other")])
     found = of_gitlab(text)
     assert len(found) == len(of_openmetrics(text))
     assert found[f"loadtest_outcome{{outcome=missed,profile=smoke,scale=,test={FACTS.test},workload=}}"] == "1.0"
 
 
-def test_what_was_not_measured_is_left_out() -> None:
-    """No number is better than a zero."""
+def test_missing_values_are_left_out_of_the_metrics() -> None:
     assert {name for name, *_ in of_openmetrics(gitlab_metrics([GITLAB_BROKEN]))} == {"loadtest_outcome", "loadtest_objectives_missed"}
     without = of_openmetrics(gitlab_metrics([document(publish=None, counts={"out_of_order": None})]))
     assert not [labels for labels in without if "publish" in labels or "outOfOrder" in labels]
 
 
-def test_of_several_attempts_the_last_one_counts() -> None:
-    """A name may stand there once."""
+def test_the_last_of_several_attempts_counts() -> None:
+    """Each name may occur once."""
     found = of_openmetrics(gitlab_metrics([GITLAB_BROKEN, GITLAB_MISSED]))
     assert [labels[1] for labels in found if labels[0] == "loadtest_outcome"] == ["missed"]
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), min_size=1, max_size=60))
 def test_no_name_of_a_test_breaks_the_file(name: str) -> None:
-    """Neither for GitLab nor for OpenMetrics."""
+    """The file stays valid for GitLab and for OpenMetrics."""
     text = gitlab_metrics([replace(GITLAB_MISSED, test=name)])
     assert len(of_gitlab(text)) == len(of_openmetrics(text))

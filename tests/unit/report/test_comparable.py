@@ -1,4 +1,4 @@
-"""Which two runs may be held against each other."""
+"""Comparability of two runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_loadtest.report.verdict_section import DifferenceEntry
 
 
 def test_a_run_is_comparable_with_another_of_its_kind() -> None:
-    """Whatever it measured, whenever, and wherever its results are."""
+    """Measurements, time and folder of results do not matter."""
     other = replace(document(), started="2027-01-01T00:00:00+00:00", results="elsewhere")
     assert differences(document(), other) == []
     assert comparable_key(document()) == comparable_key(other) == comparable_key(document(counts={"lost": 3}))
@@ -38,8 +38,8 @@ def test_a_run_is_comparable_with_another_of_its_kind() -> None:
         ("versions/pytest-loadtest", "0.2.0", "versions.pytest-loadtest"),
     ],
 )
-def test_what_decides(path: str, value: Any, name: str) -> None:
-    """It is named with both values, and the digests differ."""
+def test_deciding_facts_make_runs_incomparable(path: str, value: Any, name: str) -> None:
+    """The difference has both values, and the digests differ."""
     other = changed(document(), path, value)
     (found,) = differences(document(), other)
     assert (found.name, found.decides) == (name, True)
@@ -51,13 +51,11 @@ def test_what_decides(path: str, value: Any, name: str) -> None:
 @pytest.mark.parametrize(
     "path", ["profile/document/slo", "profile/document/generator", "profile/document/target", "broker/url", "broker/adminUrl"]
 )
-def test_how_a_run_is_judged_and_where_it_goes_decides_nothing(path: str) -> None:
-    """A stricter bound, or a broker on another port, is no other experiment."""
+def test_bounds_and_addresses_are_no_difference(path: str) -> None:
     assert differences(document(), changed(document(), path, {"x": "y"} if "profile" in path else "elsewhere")) == []
 
 
-def test_what_else_differs_is_told() -> None:
-    """After what decides."""
+def test_other_differences_follow_the_deciding_ones() -> None:
     other = replace(changed(document(), "machine/host", "other"), versions={"pytest-loadtest": "0.2.0", "numpy": "3"})
     assert differences(document(), other) == [
         DifferenceEntry(name="versions.pytest-loadtest", baseline="0.1.0", now="0.2.0", decides=True),
@@ -66,7 +64,6 @@ def test_what_else_differs_is_told() -> None:
     ]
 
 
-def test_nobody_knows_that_two_unknown_versions_are_the_same() -> None:
-    """A broker that does not tell its version may be any."""
+def test_two_unknown_versions_are_a_difference() -> None:
     unknown = changed(document(), "broker/version", "unknown")
     assert differences(unknown, unknown) == [DifferenceEntry(name="broker.version", baseline="unknown", now="unknown", decides=True)]

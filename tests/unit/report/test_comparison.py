@@ -1,4 +1,4 @@
-"""Two documents held against each other: rows, findings, and what is refused."""
+"""The comparison of two runs: rows, findings, and runs that are not comparable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows(section: ComparisonSection) -> dict[str, FigureEntry]:
 
 
 def test_a_slower_run_misses_its_bound() -> None:
-    """The finding and the row say the same; what did not change is met."""
+    """Finding and row agree; the figure that did not change is met."""
     section, findings = compare_runs(BASELINE, SLOWER, GATES)
     found = rows(section)
     assert [finding.outcome.value for finding in findings] == ["missed", "met"]
@@ -42,16 +42,15 @@ def test_a_slower_run_misses_its_bound() -> None:
     assert (section.comparable, section.forced, section.differences) == (True, False, ())
 
 
-def test_a_run_of_the_same_is_within_noise() -> None:
-    """Its intervals hold no change, or one that no bound asks about."""
+def test_a_change_within_noise_is_met() -> None:
     section, findings = compare_runs(BASELINE, SAME, Slo.read({"regression": {"endToEndLatency.p50": "25%"}}).gates)
     row = rows(section)["endToEndLatency.p50"]
     assert row.low is not None and row.change is not None and row.high is not None and row.low < row.change < row.high
     assert findings[0].outcome.value == "met"
 
 
-def test_the_section_obeys_the_schema() -> None:
-    """And the document with it is a results document, with the findings in its verdict."""
+def test_a_document_with_a_comparison_obeys_the_schema() -> None:
+    """The findings are in its verdict."""
     for found in (
         compare_runs(BASELINE, SLOWER, GATES),
         missing_comparison(GATES, "none is there"),
@@ -63,8 +62,7 @@ def test_the_section_obeys_the_schema() -> None:
     assert with_comparison(SLOWER, *compare_runs(BASELINE, SLOWER, GATES)).verdict.outcome == "missed"
 
 
-def test_what_is_not_comparable_is_not_judged_unless_forced() -> None:
-    """No data, with what differs; forced, it is judged, and says so."""
+def test_incomparable_runs_are_judged_only_if_forced() -> None:
     other = replace(BASELINE, machine={"cores": 64})
     section, findings = compare_runs(other, SLOWER, GATES)
     assert {finding.outcome.value for finding in findings} == {"no data"}
@@ -79,8 +77,8 @@ def test_what_is_not_comparable_is_not_judged_unless_forced() -> None:
 
 
 @pytest.mark.parametrize("which", ["baseline", "run"])
-def test_a_run_that_says_nothing_is_no_baseline(which: str) -> None:
-    """Nor is it held against one, forced or not."""
+def test_a_run_without_a_valid_outcome_is_not_compared(which: str) -> None:
+    """It is neither a baseline nor judged against one, forced or not."""
     verdict = replace(BASELINE.verdict, outcome=Outcome.GENERATOR_LIMITED, reasons=("a worker was late",))
     silent = replace(BASELINE, verdict=verdict)
     pair = (silent, SLOWER) if which == "baseline" else (BASELINE, silent)
@@ -89,15 +87,14 @@ def test_a_run_that_says_nothing_is_no_baseline(which: str) -> None:
     assert section.notes == (f"the {which} is generator-limited",)
 
 
-def test_what_could_not_be_told_from_one_baseline_may_be_from_another() -> None:
-    """A run is no data by a comparison alone: by itself it was measured."""
+def test_a_run_with_no_data_by_comparison_only_is_compared_again() -> None:
     untold = with_comparison(SLOWER, *missing_comparison(GATES, "none is there"))
     assert untold.verdict.outcome == "no data"
     assert [finding.outcome.value for finding in compare_runs(BASELINE, untold, GATES).findings] == ["missed", "met"]
 
 
 def test_a_short_run_has_figures_and_no_intervals() -> None:
-    """A bound is not judged on it; the reason is told."""
+    """A bound is not judged on it, and the text has the reason."""
     short = run_of(wandering(1, seconds=10))
     section, findings = compare_runs(short, short, GATES)
     assert section.blocks is None
@@ -105,31 +102,29 @@ def test_a_short_run_has_figures_and_no_intervals() -> None:
     assert findings[0].text == "regression.endToEndLatency.p99: noise is told from 20 s of measured phase on, here are 10 s"
 
 
-def test_older_results_have_no_course() -> None:
-    """Their latencies are compared without intervals; throughput has had its series always."""
+def test_results_without_blocks_have_no_interval_of_latency() -> None:
+    """Throughput has an interval: its series is in all results."""
     older = changed(BASELINE, "measurements/overTime", None)
     section, findings = compare_runs(older, SLOWER, GATES)
     assert rows(section)["endToEndLatency.p99"].low is None
     assert [finding.outcome.value for finding in findings] == ["no data", "met"]
 
 
-def test_a_generator_that_fared_otherwise_is_not_the_targets_regression() -> None:
-    """Where its own send delay differs by more than is asked about, nothing is judged."""
+def test_a_change_of_the_generators_own_delay_is_not_judged() -> None:
+    """It differs by more than the bound."""
     late = changed(SLOWER, "measurements/latencies/ownSendDelay", as_json(SLOWER)["measurements"]["latencies"]["endToEnd"])
     found = compare_runs(BASELINE, late, GATES).findings[0]
     assert found.outcome.value == "no data"
     assert "the generator's own send delay went from" in found.text
 
 
-def test_a_percentile_of_ones_own_is_read_from_the_histogram() -> None:
-    """Results list seven; a bound may name any."""
+def test_a_percentile_that_results_do_not_list_is_read_from_the_histogram() -> None:
     section, findings = compare_runs(BASELINE, SLOWER, Slo.read({"regression": {"endToEndLatency.p97": "10%"}}).gates)
     assert findings[0].outcome.value == "missed"
     assert rows(section)["endToEndLatency.p97"].now == pytest.approx(1.3 * 50e6 * 1.2, rel=0.2)
 
 
-def test_the_lines() -> None:
-    """What it was held against, what differs, and a row for each figure."""
+def test_the_text_has_baseline_differences_and_figures() -> None:
     other = replace(BASELINE, machine={"cores": 64}, versions={**BASELINE.versions, "numpy": "3"})
     text = "\n".join(comparison_lines(compare_runs(other, SLOWER, GATES, force=True).section))
     assert "  baseline   .loadtest/1/test_smoke/1/smoke (2026-11-21T03:00:00+00:00, met)" in text
@@ -141,8 +136,8 @@ def test_the_lines() -> None:
     assert list(comparison_lines(missing_comparison((), "none is there").section)) == ["  baseline   none: none is there"]
 
 
-def test_what_windows_and_tenths_show_is_no_figure_of_the_run() -> None:
-    """A windowed objective tells its worst window; the run's own percentile is compared, under the one name, and its bound on the whole too."""
+def test_values_of_windows_and_tenths_are_no_figures_of_the_run() -> None:
+    """The run's own percentile is compared under the same name, and so is a bound on the whole run."""
 
     windows = WindowsSection(width=1, violations=0, number=1, missed=0, generator_limited=0, no_data=0, listed=())
     tenths = TenthsSection(unit="ns", first=1.0, last=1.0)

@@ -22,7 +22,6 @@ from pytest_loadtest.report.build import build_document
 from pytest_loadtest.report.document import RunDocument, dumps, parse_document, results_schema
 from pytest_loadtest.report.hdr import decode_histogram
 from pytest_loadtest.values.units import Rate, ms
-from pytest_loadtest.verdict.grammar import METRICS
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 SOMETIMES = {metric.key for metric in LATENCIES.values() if not metric.always}
@@ -69,12 +68,10 @@ def objects(node: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_every_document_obeys_the_schema(found: RunDocument) -> None:
-    """As it is written, NaN and all."""
     VALIDATOR.validate(as_json(found))
 
 
-def test_the_schema_is_one_and_describes_every_key() -> None:
-    """A closed list: an unknown key is an error, and each key says what it is."""
+def test_the_schema_is_closed_and_describes_every_key() -> None:
     VALIDATOR.check_schema(results_schema())
     for node in objects(results_schema()):
         assert node["additionalProperties"] is False
@@ -87,20 +84,15 @@ def test_the_schema_is_one_and_describes_every_key() -> None:
         VALIDATOR.validate({**as_json(document()), "broker": {"restarts": [{"down": 1}]}})
 
 
-def test_every_metric_is_in_the_schema() -> None:
-    found = results_schema()["$defs"]["FindingEntry"]["properties"]["metric"]["enum"]
-    assert found == [*METRICS, "custom", "regression"]
-
-
 def many_topics(n: int) -> RunDocument:
-    """A bad run: every topic has a wide histogram of its own, and there are as many ranges of lost messages as are kept."""
+    """Return a bad run: each topic has a wide histogram of its own, and the maximum number of ranges is lost."""
     topics = tuple(made_bucket(f"topic {i}") for i in range(n))
     lost = tuple(Lost(topic=i % n, subscription=0, stream=i, first=10**6 + i, last=10**6 + 2 * i) for i in range(LOST_RANGES))
     return document(topics=topics, lost=lost, counts={"lost": 10**6})
 
 
 def test_a_thousand_topics_are_two_megabytes_at_most() -> None:
-    """However many messages each had: a histogram for each of some topics, summaries of all."""
+    """There are histograms for up to a hundred topics, and summaries for all."""
     found = many_topics(1000)
     topics = as_json(found)["measurements"]["topics"]
     assert len(dumps(found).encode()) <= 2_000_000
@@ -109,8 +101,7 @@ def test_a_thousand_topics_are_two_megabytes_at_most() -> None:
     assert decode_histogram(as_json(many_topics(100))["measurements"]["topics"][99]["endToEnd"]["histogram"])
 
 
-def test_what_is_written_is_what_was_built() -> None:
-    """Lines that people can read and compare, and few of them."""
+def test_the_text_has_one_line_for_each_key() -> None:
     found = document(parts={"stages": (stage("ramp"),), "peak": PEAK, "backlog": BACKLOG})
     text = dumps(found)
     assert parse_document(text) == found
@@ -119,19 +110,15 @@ def test_what_is_written_is_what_was_built() -> None:
 
 
 def test_every_conclusion_is_in_the_schema() -> None:
-    """And none that no rule can come to."""
+    """The schema has no other conclusions."""
     window = {"publisher window", NOTHING, None}
     known = set(results_schema()["$defs"]["BottleneckSection"]["properties"]["conclusion"]["enum"])
     assert known == {rule.conclusion for rule in RULES} | window
 
 
-def test_every_outcome_is_in_the_schema() -> None:
-    assert results_schema()["$defs"]["Outcome"]["enum"] == [outcome.value for outcome in Outcome]
-
-
 @pytest.mark.parametrize("path", CURRENT, ids=lambda path: path.stem)
-def test_a_document_is_written_again_as_it_was_read(path: Path) -> None:
-    """Byte for byte: keys in their order, whole numbers without a point, nulls."""
+def test_a_document_is_written_byte_for_byte_as_it_was_read(path: Path) -> None:
+    """Keys keep their order, whole numbers have no point, missing values are null."""
     text = path.read_text(encoding="utf-8")
     found = parse_document(text)
     assert dumps(found) == text
@@ -140,7 +127,7 @@ def test_a_document_is_written_again_as_it_was_read(path: Path) -> None:
 
 
 def test_sections_that_older_results_lack_are_unknown() -> None:
-    """They are None or empty; all other values are as they were written."""
+    """They are None or empty; all other values are unchanged."""
     text = OLDER.read_text(encoding="utf-8")
     found = parse_document(text)
     assert (found.bottleneck, found.timeline, found.comparison) == (None, None, None)
@@ -152,7 +139,7 @@ def test_sections_that_older_results_lack_are_unknown() -> None:
 
 
 def holds(whole: Any, part: Any) -> bool:
-    """Everything in ``part`` is in ``whole``, too."""
+    """Return True if everything in ``part`` is in ``whole``, too."""
     if isinstance(part, dict):
         return all(key in whole and holds(whole[key], value) for key, value in part.items())
     if isinstance(part, list):
@@ -175,12 +162,6 @@ def holds(whole: Any, part: Any) -> bool:
 def test_a_wrong_value_is_named_with_its_place(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         parse_document(json.dumps(json.loads(CURRENT[0].read_text(encoding="utf-8")) | change))
-
-
-def test_a_count_that_the_catalogue_does_not_have_is_an_error() -> None:
-    text = (DOCUMENTS / "full.json").read_text(encoding="utf-8")
-    with pytest.raises(ValueError, match="unknown keys: gone"):
-        parse_document(text.replace('"dropped": 0', '"gone": 0'))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])

@@ -1,4 +1,4 @@
-"""Where results are."""
+"""Results documents below folders."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pytest_loadtest.report.find_results import find_runs, results_below
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 
-def test_every_results_document_in_order(tmp_path: Path) -> None:
-    """And nothing else; of no folder there are none."""
+def test_results_documents_are_found_in_order_of_path(tmp_path: Path) -> None:
+    """A missing folder has none."""
     for name in ("b/1/results.json", "a/results.json", "a/other.json", "results.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -24,8 +24,8 @@ def test_every_results_document_in_order(tmp_path: Path) -> None:
     assert results_below(tmp_path / "none") == []
 
 
-def test_folders_that_vanish_meanwhile_are_passed_over(tmp_path: Path) -> None:
-    """As Spark's do when the session ends."""
+def test_folders_that_vanish_during_the_search_are_ignored(tmp_path: Path) -> None:
+    """Spark removes its folders when the session ends."""
     (tmp_path / "measure").mkdir()
     (tmp_path / "measure" / "results.json").touch()
     done = Event()
@@ -50,8 +50,8 @@ LOOSE = {"endToEndLatency": {"p99": "1s"}}
 BROKEN = build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None)
 
 
-def test_worst_first(tmp_path: Path) -> None:
-    """By outcome, over several sessions; each run knows its session and attempt."""
+def test_the_worst_run_comes_first(tmp_path: Path) -> None:
+    """Runs of several sessions are sorted together; each has its session and attempt."""
     put(tmp_path, document(LOOSE), "met")
     put(tmp_path, document(), "missed", attempt=2)
     put(tmp_path, BROKEN, "broken", session="tuesday")
@@ -64,15 +64,14 @@ def test_worst_first(tmp_path: Path) -> None:
     assert found.unreadable == []
 
 
-def test_workloads_that_ran_together_are_runs_of_their_own(tmp_path: Path) -> None:
-    """They share the test's folder."""
+def test_workloads_that_ran_together_are_separate_runs(tmp_path: Path) -> None:
     put(tmp_path, document(facts={"workload": "in"}), workload="in")
     put(tmp_path, document(facts={"workload": "out"}), workload="out")
     assert sorted(run.document.workload for run in find_runs([tmp_path]).runs) == ["in", "out"]
 
 
 def test_a_search_is_one_run(tmp_path: Path) -> None:
-    """The step with the answer stands for it, whichever it is."""
+    """Its document is that of the step with the answer."""
     put(tmp_path, document(), stage="step-01")
     put(tmp_path, document(LOOSE, parts={"peak": PEAK}), stage="step-02")
     put(tmp_path, document(), stage="step-03")
@@ -81,28 +80,24 @@ def test_a_search_is_one_run(tmp_path: Path) -> None:
     assert sorted(run.steps) == [1, 2, 3]
 
 
-def test_a_search_that_broke_off(tmp_path: Path) -> None:
-    """Its last step tells why; what came before is there as steps."""
+def test_a_search_that_broke_off_has_the_document_of_its_last_step(tmp_path: Path) -> None:
     put(tmp_path, document(LOOSE), stage="step-01")
     put(tmp_path, BROKEN, stage="step-02")
     (run,) = find_runs([tmp_path]).runs
     assert (run.outcome, sorted(run.steps)) == ("no data", [1, 2])
 
 
-def test_a_run_below_two_folders_is_there_once(tmp_path: Path) -> None:
-    """A session, and the folder above it."""
+def test_a_run_below_two_folders_is_found_once(tmp_path: Path) -> None:
     put(tmp_path, document())
     assert len(find_runs([tmp_path, tmp_path / "monday"]).runs) == 1
 
 
-def test_a_runs_own_folder_will_do(tmp_path: Path) -> None:
-    """As the summary of a run names it."""
+def test_a_run_is_found_in_its_own_folder(tmp_path: Path) -> None:
     (run,) = find_runs([put(tmp_path, document())]).runs
     assert run.document.test == FACTS.test
 
 
-def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
-    """With what to write instead."""
+def test_a_folder_without_runs_is_a_usage_error(tmp_path: Path) -> None:
     put(tmp_path, document())
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "empty", tmp_path / "nowhere"):
@@ -111,8 +106,7 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": 2}', '{"version": "3"}', '{"version": null}'])
-def test_what_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
-    """The other runs are there all the same."""
+def test_an_unreadable_file_is_named_and_the_others_are_read(tmp_path: Path, text: str) -> None:
     put(tmp_path, document(), "good")
     file = put(tmp_path, document(), "bad") / "results.json"
     file.write_text(text, encoding="utf-8")

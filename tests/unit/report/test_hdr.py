@@ -33,8 +33,8 @@ def read(**changed: Histogram | None) -> dict[str, HdrHistogram]:
         return found
 
 
-def test_the_reader_finds_every_kind_by_its_tag_and_time() -> None:
-    """One interval each, as long as the measured phase."""
+def test_a_reader_finds_each_latency_by_its_tag() -> None:
+    """Each is one interval, as long as the measured phase."""
     found = read(publish=None)
     assert list(found) == ["end-to-end", "send-delay", "own-send-delay"]
     assert found["end-to-end"].get_start_time_stamp() == STARTED * 1000
@@ -43,7 +43,7 @@ def test_the_reader_finds_every_kind_by_its_tag_and_time() -> None:
 
 @given(st.lists(st.integers(0, 2**50), min_size=1, max_size=50))
 def test_the_library_reads_the_same_buckets(values: list[int]) -> None:
-    """Also for 0, and far beyond an hour."""
+    """Values include 0, and far more than an hour."""
     ours = histogram(np.array(values, dtype=np.int64))
     counts = np.frombuffer(HdrHistogram.decode(encode_histogram(ours)).counts, dtype=np.uint64)
     assert np.flatnonzero(counts).tolist() == ours.index.tolist()
@@ -52,5 +52,4 @@ def test_the_library_reads_the_same_buckets(values: list[int]) -> None:
 
 @given(st.dictionaries(st.integers(0, 5000), st.integers(1, 2**40), min_size=1, max_size=50))
 def test_coarse_buckets_are_those_of_two_digits(counts: dict[int, int]) -> None:
-    """Index for index."""
     assert dict(decode_histogram(encode_coarse_counts(counts))) == counts

@@ -18,8 +18,8 @@ from pytest_loadtest.report.history import build_trend, spark_cells, trend_table
 RUN = run_of(wandering(1), {"endToEndLatency": {"p99": "100ms"}})
 
 
-def test_a_line_has_what_a_trend_needs() -> None:
-    """Figures with their noise, objectives with their bounds; no address, no setting, no host."""
+def test_a_line_has_figures_noise_and_objectives() -> None:
+    """It has no address, no setting and no host."""
     line = history.history_line(RUN)
     assert (line["test"], line["outcome"], line["broker"]) == (RUN.test, "met", "Pulsar 4.2.4")
     assert line["figures"]["endToEndLatency.p99"] == as_json(RUN)["measurements"]["latencies"]["endToEnd"]["percentiles"]["p99"]
@@ -30,15 +30,13 @@ def test_a_line_has_what_a_trend_needs() -> None:
     assert len(text) < 1500
 
 
-def test_a_broken_run_has_a_line_too() -> None:
-    """With its outcome and no figure."""
+def test_a_broken_run_has_a_line_without_figures() -> None:
     broken = replace(RUN, measurements=None, broker={})
     line = history.history_line(broken)
     assert (line["figures"], line["cpuPerMessage"], line["comparableKey"]) == ({}, None, None)
 
 
-def test_sessions_beside_each_other_share_a_file(tmp_path: Path) -> None:
-    """Every line is whole."""
+def test_concurrent_sessions_append_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda i: history.append_history(path, [history.history_line(document()) | {"i": i}]), range(40)))
@@ -46,8 +44,8 @@ def test_sessions_beside_each_other_share_a_file(tmp_path: Path) -> None:
     assert (sorted(line["i"] for line in lines), wrong) == (list(range(40)), 0)
 
 
-def test_what_is_no_line_is_counted(tmp_path: Path) -> None:
-    """Half a line, another version's, somebody's note."""
+def test_invalid_lines_are_counted(tmp_path: Path) -> None:
+    """Half a line, a line of another version, a note."""
     path = tmp_path / "history.jsonl"
     history.append_history(path, [history.history_line(RUN)])
     with path.open("a") as file:
@@ -61,7 +59,7 @@ def test_what_is_no_line_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_trend_is_a_row_for_each_figure() -> None:
-    """In the order of time, whatever the order of the file; where comparability changed is marked."""
+    """Runs are in order of time, whatever the order of the file; a change of comparability is marked."""
     line = history.history_line(RUN)
     later = line | {"started": "2026-12-01T00:00:00+00:00", "broker": "Pulsar 4.3.0", "comparableKey": "other", "outcome": "missed"}
     between = line | {"started": "2026-11-30T00:00:00+00:00", "comparableKey": None, "figures": {}, "objectives": [], "outcome": "no data"}
@@ -83,7 +81,7 @@ def test_a_trend_is_a_row_for_each_figure() -> None:
 
 @pytest.mark.parametrize(("unit", "told"), [("msg/s", "19.8 k msg/s"), ("B/s", "19.4 KiB/s")])
 def test_a_trend_has_the_unit_of_the_run(unit: str, told: str) -> None:
-    """A peak is of messages or of bytes."""
+    """A peak is in messages or in bytes."""
     searched = changed(replace(RUN, peak=document(parts={"peak": PEAK}).peak), "peak/unit", unit)
     (found,) = build_trend([history.history_line(searched)])
     units = {row["name"]: row["unit"] for row in found["rows"]}
@@ -91,7 +89,7 @@ def test_a_trend_has_the_unit_of_the_run(unit: str, told: str) -> None:
     assert [line for line in trend_table([found]) if line.split()[:1] == ["peak"] and told in line]
 
 
-def test_sparks() -> None:
-    """From nothing to the largest; what is not known leaves a gap."""
+def test_a_sparkline_scales_to_the_largest_value() -> None:
+    """A missing value is a gap."""
     assert "".join(spark_cells([0, 1, None, 2], "abc")) == "ab c"
     assert spark_cells([], "abc") == []

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def test_numbers_have_their_unit_in_the_name() -> None:
-    """So that tools need not parse them."""
     found = dict(junit_properties(document()))
     assert found["load.end_to_end.max.ms"] == "20.000"
     assert found["load.throughput.msg_per_s"] == "10000.0"
@@ -32,14 +31,12 @@ def test_numbers_have_their_unit_in_the_name() -> None:
     assert found["load.objective.endToEndLatency.p99"].startswith("missed: endToEndLatency.p99 19.8 ms > 15.0 ms")
 
 
-def test_a_scaled_run_says_so() -> None:
-    """And one that is not, says that."""
+def test_the_properties_tell_if_a_run_was_scaled() -> None:
     assert dict(junit_properties(document()))["load.scaled"] == "no"
     assert dict(junit_properties(document(facts={"scale": 0.001})))["load.scaled"] == "×0.001: says nothing about the full load"
 
 
-def test_what_was_not_measured_is_left_out() -> None:
-    """No property is better than a zero."""
+def test_missing_values_have_no_property() -> None:
     found = dict(junit_properties(document(publish=None, counts={"out_of_order": None})))
     assert not any(name.startswith("load.publish") for name in found)
     assert "load.outOfOrder" not in found
@@ -49,20 +46,17 @@ def test_what_was_not_measured_is_left_out() -> None:
     assert "load.lost" not in broken
 
 
-def test_messages_sent_again_are_told_where_there_are_any() -> None:
-    """As on the terminal."""
+def test_resent_messages_have_properties_if_there_are_any() -> None:
     found = dict(junit_properties(document(counts={"duplicates": 5, "resent": 40, "duplicates_of_resent": 3})))
     assert (found["load.duplicates"], found["load.resent"], found["load.duplicatesOfResent"]) == ("5", "40", "3")
     assert not any("esent" in name for name, _ in junit_properties(document(counts={"duplicates": 5})))
 
 
-def test_all_are_text() -> None:
-    """JUnit knows nothing else."""
+def test_all_properties_are_text() -> None:
     assert all(isinstance(name, str) and isinstance(value, str) for name, value in junit_properties(document()))
 
 
 def test_peak_stages_backlog_and_workload_have_properties() -> None:
-    """Numbers where there are numbers, and words for readers."""
     parts = {"stages": (stage("ramp", {"loss": 0}), stage("spike")), "peak": PEAK, "backlog": BACKLOG}
     found = dict(junit_properties(document(facts={"workload": "files"}, parts=parts)))
     assert found["load.workload"] == "files"
@@ -75,15 +69,14 @@ def test_peak_stages_backlog_and_workload_have_properties() -> None:
 
 
 def test_a_peak_that_was_not_found_has_no_number() -> None:
-    """Only words."""
     none = replace(PEAK, rate=None, low=None, high=None, limit="none", broke_first=None)
     found = dict(junit_properties(document(parts={"peak": none})))
     assert found["load.peak"] == "none: no rate held (limit: none)"
     assert [name for name in found if name.startswith("load.peak")] == ["load.peak", "load.peak.at_least"]
 
 
-def test_metrics_of_the_users_own_have_their_unit_in_the_name() -> None:
-    """And are left out where there is nothing to tell."""
+def test_custom_metrics_have_their_unit_in_the_name() -> None:
+    """A missing value has no property."""
     found = dict(junit_properties(document(custom={"gold.p99": ms(3.25), "rate": Rate(500), "skew": -0.25, "none": None})))
     assert {name: value for name, value in found.items() if name.startswith("load.custom")} == {
         "load.custom.gold.p99.ms": "3.25", "load.custom.rate.msg_per_s": "500", "load.custom.skew": "-0.25",
@@ -96,7 +89,7 @@ def test_the_bottleneck_is_one_property() -> None:
     assert "load.bottleneck" not in dict(junit_properties(document()))
 
 
-def test_an_implicit_objective_beside_an_explicit_one_keeps_a_property_of_its_own() -> None:
+def test_implicit_and_explicit_objectives_have_separate_properties() -> None:
     """Readers that keep one value for each name would lose one of two outcomes."""
     found = document()
     twin = replace(found.verdict.findings[0], implicit=True, outcome=Outcome.NO_DATA)
@@ -106,8 +99,8 @@ def test_an_implicit_objective_beside_an_explicit_one_keeps_a_property_of_its_ow
     assert len(names) == len(set(names))
 
 
-def test_what_second_copies_leave_open_of_a_backlog_has_no_property() -> None:
-    """No text in place of a number."""
+def test_unknown_values_of_a_backlog_have_no_property() -> None:
+    """Second copies leave them open."""
     unknown = replace(BACKLOG, drain=None, drained=None, left=None, drain_rate=None, between=(8_000_000_000, None), uncounted=6000)
     found = dict(junit_properties(document(parts={"backlog": unknown})))
     assert [name for name in found if name.startswith("load.backlog")] == ["load.backlog.build.s"]
@@ -130,8 +123,7 @@ def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool 
     )  # fmt: skip
 
 
-def test_junit() -> None:
-    """Connections, what was asked and what came, and no counts of messages that there are none of."""
+def test_connections_have_properties_and_no_counts_of_messages() -> None:
     found = dict(junit_properties(reported(losses=2)))
     assert (found["load.connections"], found["load.connections.lost"]) == ("1000", "2")
     assert (found["load.connections.asked.per_s"], found["load.connections.achieved.per_s"]) == ("100.0", "100.0")
@@ -150,7 +142,7 @@ DELAYED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_junit_of_delayed_messages() -> None:
+def test_delayed_messages_have_properties() -> None:
     found = dict(junit.junit_properties(document(**DELAYED)))
     assert found["load.delayed_index.bytes_per_message"] == "2.500"
     assert found["load.earliness.max.ms"] == "200.000"

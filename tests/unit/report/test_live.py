@@ -1,4 +1,4 @@
-"""The line that says how load goes."""
+"""The progress line."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def phase() -> Phase:
     return made(loopback()).measure
 
 
-def test_the_line(phase: Phase) -> None:
-    """Phase, time, rates since the last line, the worst delay, and what is in flight, all workers together."""
+def test_the_line_has_phase_time_rates_delay_and_messages_in_flight(phase: Phase) -> None:
+    """Rates are since the last line; the delay is the worst worker's."""
     line = describe(
         "p", [said(), said(send_delay_p99=7 * MILLISECOND, in_flight=4)], (phase, 10.0, 100, 80, 60), (phase, 12.0, 200, 180, 140)
     )
     assert line == "measure 2/3 s  offered 50 sent 50 received 40 msg/s  delay p99 7.00 ms  in flight 7  load p"
 
 
-def test_drain_full_window_and_nothing_sent(phase: Phase) -> None:
-    """The drain is called so; a full window is told; a delay that nobody measured is not 0."""
+def test_the_line_names_drain_and_full_windows(phase: Phase) -> None:
+    """A delay that was not measured is not 0."""
     line = describe(
         "p", [said(elapsed=4 * SECOND, sending=False, send_delay_p99=None, blocked=True)], (phase, 0.0, 0, 0, 0), (phase, 1.0, 0, 0, 5)
     )
@@ -48,7 +48,7 @@ def test_drain_full_window_and_nothing_sent(phase: Phase) -> None:
 
 
 class Reporter:
-    """What the line needs of pytest's reporter."""
+    """The part of pytest's reporter that the line needs."""
 
     isatty = False
 
@@ -66,7 +66,7 @@ class Reporter:
 
 
 class Config:
-    """A configuration with that reporter and nothing else."""
+    """A configuration that has only this reporter."""
 
     def __init__(self, reporter: Reporter) -> None:
         self.reporter, self.pluginmanager = reporter, self
@@ -77,8 +77,10 @@ class Config:
 
 
 @pytest.mark.parametrize(("terminal", "times", "shown"), [(False, [0, 5, 9.9, 10, 19, 20], 2), (True, [0, 0.2, 0.5, 0.9, 1.0], 2)])
-def test_how_often(phase: Phase, monkeypatch: pytest.MonkeyPatch, terminal: bool, times: list[float], shown: int) -> None:
-    """A line every ten seconds, or two a second rewritten in place on a terminal, never wider than it."""
+def test_a_line_is_written_every_ten_seconds(
+    phase: Phase, monkeypatch: pytest.MonkeyPatch, terminal: bool, times: list[float], shown: int
+) -> None:
+    """On a terminal it is rewritten twice a second and never wider than the terminal."""
     reporter = Reporter()
     reporter.isatty = terminal
     line = LiveLine(Config(reporter))  # type: ignore[arg-type]
@@ -89,8 +91,7 @@ def test_how_often(phase: Phase, monkeypatch: pytest.MonkeyPatch, terminal: bool
     assert all(text.startswith("\r") == terminal and len(text) <= 80 + 40 * (not terminal) for text in reporter.lines)
 
 
-def test_a_new_run_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counts of one run are never subtracted from those of another."""
+def test_counts_of_two_runs_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
     reporter = Reporter()
     line = LiveLine(Config(reporter))  # type: ignore[arg-type]
     for now, phase in ((0, made(loopback()).measure), (100, made(loopback()).measure)):
@@ -102,8 +103,8 @@ def test_a_new_run_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("verbose", "shown"), [(0, ["load: planning", "load: target: mqtt://host"]), (-1, ["load: target: mqtt://host"]), (-2, [])]
 )
-def test_quiet(phase: Phase, monkeypatch: pytest.MonkeyPatch, verbose: int, shown: list[str]) -> None:
-    """With -q what the load went to stays, for no result can be read without it; with -qq nothing does."""
+def test_quiet_leaves_only_the_target(phase: Phase, monkeypatch: pytest.MonkeyPatch, verbose: int, shown: list[str]) -> None:
+    """With -q the target stays, because results cannot be read without it; -qq suppresses it, too."""
     config = Config(Reporter())
     config.option.verbose = verbose
     line = LiveLine(config)  # type: ignore[arg-type]
@@ -116,8 +117,7 @@ def test_quiet(phase: Phase, monkeypatch: pytest.MonkeyPatch, verbose: int, show
     assert (len(config.reporter.lines) == 3) == (verbose == 0)
 
 
-def test_the_line_while_they_are_held() -> None:
-    """How long yet: there are no rates."""
+def test_held_connections_have_no_rates() -> None:
     text = "name: p\nmessages: 0\ntestDuration: 30s\ndriver: {name: mqtt}\nslo: {connectLatency: {mean: 1s}}\n"
     phase = made_plan(profiles.loads(text, "p.yaml")).measure
     line = describe("p", [made_progress(elapsed=2 * SECOND, sending=True)], (phase, 1.0, 0, 0, 0), (phase, 2.0, 0, 0, 0))

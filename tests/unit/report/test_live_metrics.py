@@ -1,4 +1,4 @@
-"""What is served while load runs, as OpenMetrics has it."""
+"""The OpenMetrics that are served while load runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def phase(name: str = "measure", rate: float = 100.0) -> Phase:
 
 
 def served(metrics: LiveMetrics) -> dict[tuple[str, ...], float]:
-    """Name and values of the labels, by their names → value; parsed from the text."""
+    """Parse the served text: name and label values by label names → value."""
     registry = CollectorRegistry()
     registry.register(metrics)
     families = text_string_to_metric_families(generate_latest(registry).decode())
@@ -32,14 +32,14 @@ def served(metrics: LiveMetrics) -> dict[tuple[str, ...], float]:
 
 
 def told(latencies: list[int], **said: int) -> dict[str, object]:
-    """What a worker tells of copies with these latencies, after two bounds of somebody else's."""
+    """Return what a worker reports of copies with these latencies; two other bounds come first."""
     values = np.array(latencies, np.int64)
     return {"received": len(values), "beyond_bounds": (99, 98, *(int((values > edge).sum()) for edge in BUCKETS)), **said}
 
 
 @given(st.lists(st.lists(st.integers(0, 100 * SECOND), max_size=20), min_size=1, max_size=3))
-def test_the_histogram_is_that_of_all_workers(latencies: list[list[int]]) -> None:
-    """Cumulative, with everything below infinity."""
+def test_the_histogram_adds_up_all_workers(latencies: list[list[int]]) -> None:
+    """Buckets are cumulative."""
     metrics = LiveMetrics(list)
     metrics.show("t", "p", "", phase(), [made_progress(**told(mine)) for mine in latencies])
     found = served(metrics)
@@ -51,7 +51,7 @@ def test_the_histogram_is_that_of_all_workers(latencies: list[list[int]]) -> Non
 
 
 def test_counts_are_sums_over_workers_and_stay_when_the_phase_is_over() -> None:
-    """Of each phase its own; what is only true just now is of the phase that runs."""
+    """Each phase has its own; gauges belong to the running phase only."""
     metrics = LiveMetrics(list)
     both = [made_progress(**told([1], sent=3, elapsed=SECOND)), made_progress(**told([1, 2], sent=4, elapsed=2 * SECOND), blocked=True)]
     metrics.show("t", "p", "w", phase("warm-up"), both)
@@ -63,8 +63,8 @@ def test_counts_are_sums_over_workers_and_stay_when_the_phase_is_over() -> None:
     assert {key[1] for key in found if key[0] == "loadtest_blocked_workers"} == {"measure"}
 
 
-def test_of_other_peoples_messages_there_is_no_latency() -> None:
-    """They are counted, and nobody knows when they were intended."""
+def test_messages_of_other_producers_have_no_latency() -> None:
+    """They are counted, but their intended time is unknown."""
     metrics = LiveMetrics(list)
     metrics.show("t", "p", "", phase(rate=0.0), [made_progress(received=5, beyond_bounds=(0,) * len(BUCKETS))])
     found = served(metrics)
@@ -73,7 +73,7 @@ def test_of_other_peoples_messages_there_is_no_latency() -> None:
 
 
 def test_a_run_that_has_ended_has_its_outcome_and_no_phase() -> None:
-    """The last attempt's."""
+    """The outcome is that of the last attempt."""
     missed = document()
     metrics = LiveMetrics(lambda: [document({"loss": 0}), missed])
     metrics.show(missed.test, "smoke", "", phase(), [made_progress(**told([1]))])

@@ -1,4 +1,4 @@
-"""What else happened while a run was measured."""
+"""The time line: events while a run was measured."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def stage(name: str, start: int, duration: int) -> RunStage:
     return RunStage(name=name, start=start, duration=duration, slo=None, rate=1.0)
 
 
-def test_what_the_run_did() -> None:
-    """Times are those of the measured phase."""
+def test_the_timeline_has_stages_changes_and_restarts() -> None:
+    """Times are since the start of the measured phase."""
     run = made_run_file(
         start=5 * SECOND, stages=(stage("up", 5 * SECOND, 2 * SECOND), stage("down", 7 * SECOND, SECOND)),
         changes=(
@@ -51,8 +51,7 @@ def test_what_the_run_did() -> None:
     assert (found.restarts, found.stalls, found.blocked) == ((TimelineRestart(down=3, ready=None),), (), ())
 
 
-def test_when_workers_stalled_and_messages_were_blocked() -> None:
-    """By the second; an older run does not say what was changed."""
+def test_stalls_and_blocked_seconds_are_spans() -> None:
     seconds = np.zeros((10, 4), np.int64)
     seconds[[2, 3, 9], 1] = 50 * MS, 400 * MS, 49 * MS
     worker = WorkerEvidence(worker="gw1", cpu=0.5, stalled=499 * MS, longest_stall=400 * MS, gc=0, seconds=seconds)
@@ -66,7 +65,7 @@ def test_when_workers_stalled_and_messages_were_blocked() -> None:
 
 @given(st.lists(st.booleans(), max_size=3 * MOST_SPANS))
 def test_spans_cover_every_second(seconds: list[bool]) -> None:
-    """And no other, unless there are too many; they are in order, and the last one ends where the run does."""
+    """They cover no other seconds unless there are too many spans, are in order, and end with the run."""
     column = np.array(seconds, np.bool_)
     found = second_spans(column, len(seconds) * SECOND - 1)
     assert len(found) <= MOST_SPANS
@@ -79,8 +78,7 @@ def test_spans_cover_every_second(seconds: list[bool]) -> None:
     assert all(before < after for (_, before), (after, _) in pairwise(found))
 
 
-def test_too_many_spans_become_fewer() -> None:
-    """Over the smallest gaps."""
+def test_too_many_spans_are_joined_over_the_smallest_gaps() -> None:
     column = np.zeros(4 * MOST_SPANS, np.bool_)
     column[::3] = True
     column[7] = True  # a gap of one second behind it

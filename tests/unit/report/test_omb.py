@@ -40,8 +40,8 @@ def long(seconds: int = 25, **changed: Any) -> dict[str, Any]:
     return result(duration=seconds * 1000 * MS, series=made_series(seconds), intervals=intervals, **changed)
 
 
-def test_the_names_are_those_of_omb_and_no_others() -> None:
-    """A strict reader refuses what it does not know."""
+def test_the_names_are_exactly_those_of_omb() -> None:
+    """A strict reader rejects unknown names."""
     aggregated = [f"aggregated{name[0].upper()}{name[1:]}" for name in LATENCIES]
     expected = {*FACT_NAMES, *RATES, *(f"{name}Quantiles" for name in aggregated)}
     expected |= {f"{name}{statistic}" for name in (*LATENCIES, *aggregated) for statistic in STATISTICS}
@@ -50,7 +50,7 @@ def test_the_names_are_those_of_omb_and_no_others() -> None:
 
 
 def test_facts_are_those_of_the_run() -> None:
-    """The true mean size; consumers of all subscriptions; the load as it was scaled."""
+    """They are the true mean size, the consumers of all subscriptions, and the load as it was scaled."""
     found = result(bytes_sent=25_614 * 100_000)
     assert [found[name] for name in FACT_NAMES] == ["smoke", "pulsar", 25_614, 2, 1, 2, 3]
 
@@ -64,13 +64,13 @@ def test_facts_are_those_of_the_run() -> None:
         ({"facts": {"scale": 0.5}, "publish": None, "section": {"publishLatency": {"p50": "1s"}}}, "pulsar (no data, scaled x0.5)"),
     ],
 )
-def test_a_run_that_proves_nothing_says_so_in_the_legend(changed: dict[str, Any], driver: str) -> None:
+def test_a_run_that_proves_nothing_is_marked_in_the_drivers_name(changed: dict[str, Any], driver: str) -> None:
     """OMB has no field for it, and charts name their lines by the driver."""
     assert result(**changed)["driver"] == driver
 
 
 def test_a_list_has_an_entry_for_every_ten_seconds() -> None:
-    """The last one may be shorter; a rate is one all the same."""
+    """The last one may be shorter; its rate is still per second."""
     found = long(25)
     assert found["publishRate"] == [10_000.0, 10_000.0, 10_000.0]
     assert found["consumeRate"] == [9_000.0, 10_000.0, 10_000.0]
@@ -82,7 +82,7 @@ def test_a_list_has_an_entry_for_every_ten_seconds() -> None:
 
 
 def test_a_sample_of_less_than_a_second_has_its_own_length() -> None:
-    """Half a second of 10 000 messages is 20 000 a second."""
+    """10 000 messages in half a second are 20 000 a second."""
     assert result(duration=500 * MS, series=made_series(1))["publishRate"] == [20_000.0]
 
 
@@ -92,7 +92,6 @@ def test_the_drain_belongs_to_no_sample() -> None:
 
 
 def test_backlog_counts_over_all_subscriptions() -> None:
-    """What was due to each of them, less what came to any."""
     series = made_series(20)
     slow = replace(series, received=np.full(20, 29_000))
     found = result(duration=20_000 * MS, subscriptions=3, series=slow, counts={"received": 100_000})
@@ -100,21 +99,19 @@ def test_backlog_counts_over_all_subscriptions() -> None:
     assert result(duration=20_000 * MS, series=slow)["backlog"] == [0, 0]
 
 
-def test_what_is_not_known_by_sample_is_null() -> None:
-    """Errors and copies by the second; what is not applicable in none."""
+def test_values_unknown_by_sample_are_null() -> None:
     found = long(25, counts={"failed": 1, "duplicates": 1}, publish=None)
     assert found["publishErrorRate"] == found["backlog"] == found["publishLatency99pct"] == [None] * 3
 
 
 def test_a_single_sample_is_the_whole_run() -> None:
-    """Its percentiles are the run's."""
     found = result()
     assert found["publishLatency99pct"] == [found["aggregatedPublishLatency99pct"]]
     assert found["endToEndLatencyMax"] == [20.0]
 
 
 def test_a_line_over_time_has_no_gaps() -> None:
-    """Charts take the largest of a list: a sample of few messages has its percentiles, the whole run, which proves something, none."""
+    """A sample of few messages has its percentiles; the whole run, which proves something, has none."""
     found = result(end_to_end=spread(1, 20, 50))
     assert found["endToEndLatency99pct"] == [pytest.approx(20, rel=0.05)]
     assert found["aggregatedEndToEndLatency99pct"] is None
@@ -130,7 +127,7 @@ def test_latencies_have_the_units_of_omb() -> None:
     assert found["aggregatedPublishDelayLatencyAvg"] == pytest.approx(500.5)
 
 
-def test_absence_is_null_and_never_zero() -> None:
+def test_missing_latencies_are_null() -> None:
     """A kind that was not measured, a percentile on too few samples, clocks that disagree."""
     found = result(publish=None, end_to_end=spread(1, 20, 500), send_delay=replace(spread(1, 20), negative=1))
     assert (found["aggregatedPublishLatencyAvg"], found["aggregatedPublishLatencyQuantiles"]) == (None, {})
@@ -139,8 +136,7 @@ def test_absence_is_null_and_never_zero() -> None:
     assert (found["aggregatedPublishDelayLatencyMax"], found["publishDelayLatencyMax"]) == (None, [None])
 
 
-def test_a_run_that_measured_nothing_has_no_result() -> None:
-    """An empty chart would look like one."""
+def test_a_run_without_measurements_has_no_result() -> None:
     broken = build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None)
     with pytest.raises(NoData, match="nothing was measured, so there is no OMB result"):
         omb.test_result(broken)
@@ -149,7 +145,7 @@ def test_a_run_that_measured_nothing_has_no_result() -> None:
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 10**11), min_size=1, max_size=300))
 def test_quantiles_rise_to_the_maximum(values: list[int]) -> None:
-    """Every point is true: that share of the values lies at or below it; the last is the largest value."""
+    """At each point that share of the values lies at or below it; the last point is the largest value."""
     whole = histogram(np.array(values, dtype=np.int64))
     points = [(float(p), ms) for p, ms in result(end_to_end=whole)["aggregatedEndToEndLatencyQuantiles"].items()]
     assert points[-1] == (100.0, max(values) / MS)
@@ -159,7 +155,7 @@ def test_quantiles_rise_to_the_maximum(values: list[int]) -> None:
 
 
 def test_quantiles_are_closer_together_towards_the_tail() -> None:
-    """A hundred for each halving of what is left, so that the tail of a chart is as smooth as its head."""
+    """Each halving of the remaining share has a hundred, so the tail of a chart is as smooth as its head."""
     tailed = histogram((-np.log(np.linspace(1, 1e-5, 100_000)) * MS).astype(np.int64))
     points = [float(p) for p in result(end_to_end=tailed)["aggregatedEndToEndLatencyQuantiles"]]
     assert 40 < sum(p < 50 for p in points) <= 101
@@ -168,7 +164,7 @@ def test_quantiles_are_closer_together_towards_the_tail() -> None:
 
 
 def test_the_file_is_named_as_omb_names_it(tmp_path: Path) -> None:
-    """Workload, driver, date; no name is used twice."""
+    """The name has workload, driver and date; a name that is taken gets a number."""
     folder = tmp_path / "omb"
     first, second = omb.write_test_result(document(), folder), omb.write_test_result(document(), folder)
     assert first.name == "smoke-pulsar-2026-11-21-03-00-00.json"

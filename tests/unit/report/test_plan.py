@@ -1,4 +1,4 @@
-"""The plan of a run as people read it."""
+"""The plan of a run as a table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def lines(*more: str) -> list[str]:
     return [line for line in plan.plan_table(made, DriverFacts(client="c", version="1"), HERE) if line.startswith(("delayed", "WARNING"))]
 
 
-def test_the_plan() -> None:
-    """What will be pending and what it takes; a warning where a broker of the run's own has less."""
+def test_the_plan_has_delayed_messages_and_a_warning() -> None:
+    """The warning is about a broker of the run's own with too little memory."""
     (short,) = lines("deliverAfter: 10s\n")
     assert short.startswith("delayed      10.0 s each; about 200 k messages pending, an entry each")
     assert "4.58 MiB as a heap" in short

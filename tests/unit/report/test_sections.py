@@ -22,8 +22,8 @@ def starting(found: list[str], word: str) -> str:
     return next(line for line in found if line.strip().startswith(word))
 
 
-def test_stages_stand_in_a_table_with_what_they_missed() -> None:
-    """The headline counts them in."""
+def test_stages_are_a_table_with_their_misses() -> None:
+    """The headline counts them, too."""
     found = summary_lines(document({"endToEndLatency": {"p99": "25ms"}}, parts={"stages": (stage("ramp", {"loss": 0}), stage("spike"))}))
     assert found[0].endswith("MISSED (1 of 23 objectives)")
     at = next(i for i, line in enumerate(found) if line.split()[:1] == ["stage"])
@@ -38,8 +38,7 @@ def test_stages_stand_in_a_table_with_what_they_missed() -> None:
 @pytest.mark.parametrize(
     ("section", "lost", "shown"), [({"loss": 0}, 0, False), ({"loss": 0}, 7, True), ({"buckets": {"0-256": {"loss": 0}}}, 0, True)]
 )
-def test_size_buckets_are_shown_where_they_matter(section: dict[str, Any], lost: int, shown: bool) -> None:
-    """One has an objective, or one lost something."""
+def test_size_buckets_are_shown_if_one_has_an_objective_or_lost_messages(section: dict[str, Any], lost: int, shown: bool) -> None:
     found = summary_lines(
         document(section, buckets=(made_bucket("0-256"), made_bucket("256-1KB", lost=lost, end_to_end=None, publish=None)))
     )
@@ -49,8 +48,7 @@ def test_size_buckets_are_shown_where_they_matter(section: dict[str, Any], lost:
         assert [cell.strip() for cell in table[2] if cell] == ["256-1KB", "50 000", "50 000", "50 000", "7", "-", "-", "-", "-"]
 
 
-def test_a_peak_stands_first_with_interval_limit_and_steps() -> None:
-    """The answer, what broke first, then how it was found."""
+def test_a_peak_comes_first_with_interval_limit_and_steps() -> None:
     found = summary_lines(document(parts={"peak": PEAK}))
     assert found[3:9] == [
         "  peak       19 843 msg/s, held for 60.0 s; 20 240 msg/s was missed",
@@ -87,14 +85,13 @@ def test_a_peak_stands_first_with_interval_limit_and_steps() -> None:
         ),
     ],
 )
-def test_a_peak_says_what_limited_it(changed: dict[str, Any], answer: str, limit: str) -> None:
-    """What the target may exceed is called "at least"."""
+def test_a_peak_has_its_limit(changed: dict[str, Any], answer: str, limit: str) -> None:
+    """A rate that the target may exceed is "at least"."""
     found = summary_lines(document(parts={"peak": replace(PEAK, **changed)}))
     assert [line.strip() for line in found[3:5]] == [f"peak       {answer}", limit]
 
 
-def test_a_peak_without_objectives_says_what_had_to_hold() -> None:
-    """The implicit ones; with others there is nothing to say."""
+def test_a_peak_without_objectives_lists_the_implicit_ones() -> None:
     said = "the profile has no objectives, so the implicit ones had to hold: loss <= 0, corrupt <= 0, dropped <= 0, sent >= 99 %"
     found = summary_lines(document({}, parts={"peak": PEAK}))
     assert found[5] == f"             {said}, throughput >= 95 %, failed <= 1 %, silent <= 0; no latency was asked for"
@@ -102,14 +99,12 @@ def test_a_peak_without_objectives_says_what_had_to_hold() -> None:
 
 
 def test_a_peak_in_bytes_is_shown_in_bytes() -> None:
-    """As the profile asks."""
     facts = {"profile": {"name": "smoke", "search": {"start": "1048576B/s"}}}
     found = summary_lines(document(facts=facts, parts={"peak": replace(PEAK, rate=2e8, high=3e8)}))
     assert starting(found, "peak") == "  peak       191 MiB/s; 286 MiB/s was missed"
 
 
-def test_a_backlog_has_build_and_drain_and_what_publishing_was_like() -> None:
-    """One that did not drain says so."""
+def test_a_backlog_has_build_drain_and_publish_latency() -> None:
     found = summary_lines(document(parts={"backlog": BACKLOG}))
     assert starting(found, "backlog") == ("  backlog    1 048 576 deliveries, 1.00 GiB, built in 32.0 s, drained in 8.00 s at 131 k msg/s")
     assert starting(found, "publish latency") == "             publish latency meanwhile: p50 6.25 ms, p99 11.9 ms"
@@ -120,16 +115,16 @@ def test_a_backlog_has_build_and_drain_and_what_publishing_was_like() -> None:
     assert starting(stuck, "publish latency").endswith("meanwhile: not measured")
 
 
-def test_a_drain_that_second_copies_leave_open_says_between_what() -> None:
-    """Its rate is not known either."""
+def test_a_drain_left_open_by_second_copies_has_its_bounds() -> None:
+    """Its rate is unknown, too."""
     unknown = replace(BACKLOG, drain=None, drained=None, left=None, drain_rate=None, uncounted=6000)
     for latest, words in ((9_000 * MS, "9.00 s"), (None, "an unknown time")):
         found = starting(summary_lines(document(parts={"backlog": replace(unknown, between=(8_000 * MS, latest))})), "backlog")
         assert found.endswith(f"drained between 8.00 s and {words} (6 000 second or doubtful copies) at an unknown rate")
 
 
-def test_metrics_of_the_users_own_have_rows() -> None:
-    """As people read them, in the order in which they came; nobody knows on how many samples they rest."""
+def test_custom_metrics_have_rows_in_their_order() -> None:
+    """Their number of samples is unknown."""
     found = summary_lines(
         document({"custom": {"gold.p99": "5ms"}}, custom={"gold.p99": ms(3), "rate": Rate(5), "skew": -0.25, "none": None})
     )
@@ -143,7 +138,7 @@ def test_metrics_of_the_users_own_have_rows() -> None:
 
 
 def test_silent_topics_and_streams_are_named() -> None:
-    """As many as the results name; a run that has none has no such line."""
+    """A run without any has no such line."""
     silent = Silent(pairs=12, pairs_due=200, streams=1, streams_due=200, first_pairs=((17, 0), (18, 0)), first_streams=((17, 17),))
     found = starting(summary_lines(document(silent=silent)), "silent")
     counts = "12 of 200 subscriptions of topics, 1 of 200 streams"
@@ -172,8 +167,7 @@ def connected(found: RunDocument) -> str:
     return next(line for line in summary_lines(found) if line.startswith("  connected"))
 
 
-def test_connections_alone_are_all_that_is_shown() -> None:
-    """No rate, no message and no latency that could only be 0 or absent."""
+def test_a_run_with_connections_only_shows_nothing_else() -> None:
     found = summary_lines(reported())
     said = "1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores meanwhile), held for 10.0 s, none lost after that"
     assert connected(reported()) == f"  connected  {said}"
@@ -182,15 +176,13 @@ def test_connections_alone_are_all_that_is_shown() -> None:
     assert not any(word in text for word in ("msg/s", "offered", "end-to-end", "publish", "received/s"))
 
 
-def test_what_was_lost_and_what_nobody_tells() -> None:
-    """A number; and nothing of a client that does not count."""
+def test_lost_connections_are_shown_if_they_are_known() -> None:
     assert connected(reported(losses=3)).endswith(", held for 10.0 s, 3 lost after that")
     assert connected(reported(losses=None)).endswith("held for 10.0 s")
     assert "1 000, as fast as they came, 100.1 connections/s in" in connected(reported(rate=None))
 
 
-def test_connections_beside_messages() -> None:
-    """A line more among those of messages; none where connections were not paced."""
+def test_paced_connections_have_a_line_among_those_of_messages() -> None:
     text = "\n".join(summary_lines(reported(alone=False)))
     assert "  connected  1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores meanwhile), none lost" in text
     assert "rate       offered 10.0 k msg/s" in text

@@ -30,8 +30,7 @@ def starting(found: list[str], word: str) -> str:
     return next(line for line in found if line.strip().startswith(word))
 
 
-def test_the_verdict_stands_first_and_misses_before_the_rest() -> None:
-    """A reader who stops early has read what matters."""
+def test_the_verdict_comes_first_and_misses_before_the_rest() -> None:
     found = summary_lines(document(counts={"lost": 3, "received": 99_997}))
     assert found[0] == "loadtests/test_smoke.py::test_smoke · profile smoke · MISSED (2 of 8 objectives)"
     marks = [line.split()[0] for line in found if line.strip()[0] in "✗✓?"]
@@ -41,14 +40,13 @@ def test_the_verdict_stands_first_and_misses_before_the_rest() -> None:
     assert found[-1] == "  results    .loadtest/1/test_smoke/1/smoke"
 
 
-def test_a_scaled_run_says_so() -> None:
-    """In its second line."""
+def test_the_second_line_marks_a_scaled_run() -> None:
     found = summary_lines(document(facts={"scale": 0.001, "scaling": {"rate": "2.50 M → 2 500 msg/s"}}))
     assert found[1] == "  SCALED ×0.001 — says nothing about the full load (rate 2.50 M → 2 500 msg/s)"
 
 
-def test_the_target_is_named_with_what_decides_results() -> None:
-    """A stand-in says that it is none; settings that the client lacks are listed."""
+def test_the_target_has_its_settings() -> None:
+    """A stand-in is marked; settings that the client lacks are listed."""
     assert (
         starting(summary_lines(document()), "target")
         == "  target     Pulsar 4.2.4 (process, pulsar://127.0.0.1:6650) · journalSyncData=false"
@@ -63,7 +61,7 @@ def test_the_target_is_named_with_what_decides_results() -> None:
 
 
 def test_the_client_that_ran_is_named() -> None:
-    """With its version; not where a driver has but one, named as itself, and not where no worker came to say it."""
+    """It has its version; a client with the driver's name is not shown."""
     assert starting(summary_lines(document()), "driver") == "  driver     pulsar-client 3.13.0"
     native = {"driver": {"client": "native", "version": "0.1.0"}}
     assert starting(summary_lines(document(facts=native)), "driver") == "  driver     native 0.1.0"
@@ -73,7 +71,6 @@ def test_the_client_that_ran_is_named() -> None:
 
 
 def test_a_restarted_broker_has_a_line_for_each_restart() -> None:
-    """From when to when it was down."""
     found = summary_lines(document(facts={"broker": RESTARTED}))
     at = next(i for i, line in enumerate(found) if line.startswith("  target"))
     assert found[at + 1 : at + 3] == [
@@ -82,8 +79,7 @@ def test_a_restarted_broker_has_a_line_for_each_restart() -> None:
     ]
 
 
-def test_a_broken_run_gives_its_cause() -> None:
-    """Also when there is nothing else to show."""
+def test_a_broken_run_has_its_cause() -> None:
     verdict = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died: exit status -9", "gw2 too"))
     found = summary_lines(build_document(FACTS, verdict, None))
     assert found[:3] == [
@@ -94,7 +90,7 @@ def test_a_broken_run_gives_its_cause() -> None:
 
 
 def test_a_slow_generator_comes_with_its_remedy() -> None:
-    """Evidence first."""
+    """Evidence comes first."""
     workers = tuple(WorkerEvidence(worker=f"gw{n}", cpu=1 + n / 10, stalled=0, longest_stall=60_000_000, gc=0) for n in range(6))
     found = summary_lines(document(workers=workers))
     assert starting(found, "because") == "  because    worker gw5 used 1.50 cores > 0.95 (generator.cpu), and so did 5 more"
@@ -102,22 +98,19 @@ def test_a_slow_generator_comes_with_its_remedy() -> None:
     assert "gw2 1.20 cores and 2 more · longest stall 60.0 ms" in starting(found, "generator")
 
 
-def test_blocked_time_is_the_targets() -> None:
-    """It stands on a line of its own."""
+def test_blocked_time_has_its_own_line() -> None:
     found = summary_lines(document(blocked=spread(0.001, 1).total // 2))
     assert starting(found, "blocked") == "  blocked    25.0 s summed over messages, 50 % of the send delay: the target's full window"
 
 
-def test_absence_is_shown_as_absence() -> None:
-    """Never as 0."""
+def test_missing_values_are_not_shown_as_0() -> None:
     found = summary_lines(document(publish=None, end_to_end=spread(1, 20, 500), counts={"out_of_order": None}))
     assert starting(found, "publish").endswith("not measured")
     assert starting(found, "end-to-end").count("too few") == 2
     assert "out of order not applicable" in starting(found, "in ")
 
 
-def test_duplicates_of_messages_sent_again_are_told_where_there_are_such_messages() -> None:
-    """The client made them, and not the target."""
+def test_duplicates_of_resent_messages_are_shown_if_there_are_any() -> None:
     resent = {"duplicates": 5_000, "resent": 40, "duplicates_of_resent": 3_000}
     assert "lost 0, duplicates 5 000 (3 000 of resent messages), out of order 0" in starting(summary_lines(document(counts=resent)), "in ")
     assert "duplicates 0 (0 of resent messages)," in starting(summary_lines(document(counts={"resent": 40})), "in ")
@@ -125,7 +118,7 @@ def test_duplicates_of_messages_sent_again_are_told_where_there_are_such_message
 
 
 def test_lost_messages_are_listed_by_range() -> None:
-    """The first five; the rest is in the document."""
+    """At most five ranges are listed; the document has all."""
     lost = tuple(Lost(topic=1, subscription=0, stream=n, first=n, last=n + (n > 0)) for n in range(8))
     found = summary_lines(document(lost=lost, counts={"lost": 15, "received": 99_985}))
     assert starting(found, "lost") == "  lost       0 of stream 0 (topic 1, subscription 0)"
@@ -134,7 +127,6 @@ def test_lost_messages_are_listed_by_range() -> None:
 
 
 def test_without_unicode_every_line_is_ascii() -> None:
-    """For terminals that show nothing else."""
     found = summary_lines(
         document(facts={"scale": 0.5, "scaling": {"rate": "2 → 1"}}, counts={"lost": 3, "received": 99_997}), unicode=False
     )
@@ -144,7 +136,7 @@ def test_without_unicode_every_line_is_ascii() -> None:
 
 @given(st.lists(st.none() | st.floats(0, 1e12), min_size=1, max_size=400), st.sampled_from([min, max]))
 def test_a_sparkline_fits_and_shows_gaps(values: list[float | None], worst: object) -> None:
-    """One character per group of seconds; a gap exactly where a whole group was not measured."""
+    """Each group of seconds has one character; a gap is a group without a measured second."""
     for blocks in (BLOCKS, ASCII_BLOCKS):
         drawn = sparkline(values, blocks, worst=worst)
         step = -(-len(values) // WIDTH)
@@ -155,12 +147,11 @@ def test_a_sparkline_fits_and_shows_gaps(values: list[float | None], worst: obje
 
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_a_run_of_a_second_has_no_plot(seconds: int) -> None:
-    """One bar says nothing."""
     assert not any("/s  " in line for line in summary_lines(document(series=made_series(seconds))) if line.startswith("  received"))
 
 
 def test_a_miss_that_ended_its_run_has_a_cause_instead_of_a_number() -> None:
-    """Too few came for its percentile."""
+    """There were too few messages for its percentile."""
     run = made(end_to_end=spread(1, 20, 900))
     found = summary_lines(build_document(FACTS, evaluate_ended(parse_slo(SLO), run, Limits(), "endToEndLatency.p99"), run))
     row = starting(found, "✗ endToEndLatency.p99")
@@ -168,16 +159,15 @@ def test_a_miss_that_ended_its_run_has_a_cause_instead_of_a_number() -> None:
     assert row.endswith("900  could no longer hold when the run was ended early (900 samples)")
 
 
-def test_a_run_without_consumers_says_so() -> None:
-    """No zeros where nothing was to come."""
+def test_received_messages_are_not_applicable_without_consumers() -> None:
     run: dict[str, Any] = {"subscriptions": 0, "end_to_end": None, "counts": {"received": 0, "received_in_time": 0, "out_of_order": None}}
     found = summary_lines(document({"publishLatency": {"p99": "1s"}}, **run))
     assert starting(found, "in ") == "  in         not applicable: nothing subscribes in this run"
     assert "delivered nowhere (nothing subscribes)" in starting(found, "rate")
 
 
-def test_a_fan_out_says_what_the_target_gave_out() -> None:
-    """Deliveries and their bits, where each message goes to several subscriptions."""
+def test_a_fan_out_has_the_rate_out_of_the_target() -> None:
+    """It is in deliveries and bits."""
     run: dict[str, Any] = {
         "subscriptions": 4,
         "counts": {"received_in_time": 2_000, "received": 2_000, "sent": 500},
@@ -189,8 +179,8 @@ def test_a_fan_out_says_what_the_target_gave_out() -> None:
     assert found.endswith("; out of the target 200 msg/s, 1.60 Mbit/s"), found
 
 
-def test_what_did_not_come_out_of_the_target_has_no_bits() -> None:
-    """Of ten kilobytes each nothing came, of a hundred bytes all: not the mean of both."""
+def test_the_rate_out_of_the_target_counts_each_size_bucket_separately() -> None:
+    """Nothing of ten kilobytes arrived, everything of a hundred bytes did: the mean of both would be wrong."""
     small = made_bucket("0-256", sent=400, bytes_sent=400 * 100, received_in_time=1_600)
     large = made_bucket("1KB-10KB", sent=100, bytes_sent=100 * 10_000, received_in_time=0)
     run: dict[str, Any] = {
@@ -202,15 +192,14 @@ def test_what_did_not_come_out_of_the_target_has_no_bits() -> None:
 
 
 def test_every_part_can_be_shown_in_ascii() -> None:
-    """Stages, peak, buckets and backlog, too."""
     parts = {"stages": (stage("ramp"),), "peak": PEAK, "backlog": BACKLOG, "bottleneck": BOTTLENECK}
     found = summary_lines(document(facts={"workload": "files"}, parts=parts, buckets=(made_bucket("0-256", lost=1),)), unicode=False)
     assert all(line.isascii() for line in found)
     assert found[0] == "loadtests/test_smoke.py::test_smoke | profile smoke | workload files | MISSED (2 of 16 objectives)"
 
 
-def test_corrupt_says_how_far_messages_were_looked_into() -> None:
-    """Without a checksum, damage behind the head does not show: nobody may read "corrupt 0" as "every byte was right"."""
+def test_the_corrupt_count_has_a_note_without_checksums() -> None:
+    """Without a checksum only damage to heads is detected."""
     whole = document(facts={"profile": {**FACTS.profile, "checksum": True}}, checksum=True)
     for found, said, text in ((document(), " (heads and sizes alone)", ", by heads and sizes alone: no checksum"), (whole, "", "")):
         shown = summary_lines(found)
@@ -221,8 +210,8 @@ def test_corrupt_says_how_far_messages_were_looked_into() -> None:
         assert dict(junit_properties(found))["load.objective.corrupt"].endswith(finding.text)
 
 
-def test_what_never_came_stands_beside_the_samples() -> None:
-    """A percentile that lies among them is never; too few samples are another thing."""
+def test_messages_that_never_came_are_next_to_the_samples() -> None:
+    """A percentile among them is "never"; too few samples are something else."""
     counts = {"acked": 9_910, "unknown": 90, "offered": 10_000, "sent": 10_000, "received": 9_910, "received_in_time": 9_910}
     found = summary_lines(document({"endToEndLatency": {"p99.9": "1s"}}, counts=counts, end_to_end=spread(1, 3, 9_910)))
     assert starting(found, "end-to-end").split()[-9:] == ["never", "3.00", "ms", "2.00", "ms", "9", "910,", "90", "never", "came"][-9:]
@@ -231,7 +220,7 @@ def test_what_never_came_stands_beside_the_samples() -> None:
 
 
 def test_the_bottleneck_has_a_line_with_its_evidence() -> None:
-    """Then what else was saturated, and what nobody sampled; results of older versions have none."""
+    """Further lines have other saturated sides, and what was not sampled."""
     found = summary_lines(document(parts={"bottleneck": BOTTLENECK}))
     at = found.index("  bottleneck broker CPU: mosquitto's busiest thread used 0.97 of a core, in 9 of 10 samples")
     assert found[at + 1 : at + 3] == [
@@ -257,13 +246,13 @@ DELAYED: dict[str, Any] = {
 
 
 def outcome(**section: Any) -> dict[str, str]:
-    """Of each objective of the section."""
+    """Return the outcome of each objective of the section."""
     found = evaluate(parse_slo(section, implicit=()), made(**DELAYED), Limits())
     return {finding.objective.name: finding.outcome.value for finding in found.findings}
 
 
-def test_objectives() -> None:
-    """Both sides, and the index; a median may be below zero."""
+def test_objectives_on_delayed_messages_have_outcomes() -> None:
+    """A median may be below zero."""
     assert outcome(lateness={"p50": "301ms", "p99": "700ms"}) == {"lateness.p50": "met", "lateness.p99": "missed"}
     assert outcome(earliness={"max": "200ms", "p50": "1ms"}) == {"earliness.max": "met", "earliness.p50": "met"}
     assert outcome(earliness={"max": "0s"}) == {"earliness.max": "missed"}
@@ -272,20 +261,18 @@ def test_objectives() -> None:
 
 
 @pytest.mark.parametrize("section", [{"lateness": {"max": "1s"}}, {"earliness": {"max": "0s"}}, {"delayedIndexBytesPerMessage": 2.5}])
-def test_nothing_measured_is_no_pass(section: dict[str, Any]) -> None:
-    """A run whose messages were not delayed, or whose broker nobody asked."""
+def test_objectives_on_delays_without_measurements_are_no_data(section: dict[str, Any]) -> None:
     assert evaluate(parse_slo(section, implicit=()), made(), Limits()).outcome is Outcome.NO_DATA
 
 
-def test_what_never_came_is_late() -> None:
-    """It counts in percentiles of lateness, and in none of earliness."""
+def test_messages_that_never_came_are_late() -> None:
+    """They count in percentiles of lateness, not of earliness."""
     measurements = made(**{**DELAYED, "counts": {"out_of_due_order": 0, "received": 90_000, "lost": 10_000}})
     found = evaluate(parse_slo({"lateness": {"p99": "10s"}, "earliness": {"p99": "1s"}}, implicit=()), measurements, Limits())
     assert [finding.outcome for finding in found.findings] == [Outcome.MISSED, Outcome.MET]
 
 
-def test_the_document() -> None:
-    """As the schema has it; a run without delays has none of it."""
+def test_a_document_has_lateness_only_with_delays() -> None:
     found = document(**DELAYED)
     jsonschema.Draft202012Validator(results_schema()).validate(as_json(found))
     measured, plain = (as_json(run)["measurements"] for run in (found, document()))
@@ -298,8 +285,7 @@ def test_the_document() -> None:
     assert plain["delayedIndex"] is plain["counts"]["outOfDueOrder"] is None
 
 
-def test_the_summary() -> None:
-    """Rows of their own, with a sign."""
+def test_the_summary_has_rows_for_lateness() -> None:
     text = "\n".join(terminal.summary_lines(document(**DELAYED)))
     assert "after due" in text and "before due" in text
     assert "7 copies after one that is due more than a tick later" in text

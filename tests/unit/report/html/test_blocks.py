@@ -1,4 +1,4 @@
-"""The parts that a page is made of."""
+"""The blocks of a page."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from builders.results import run, shown
 LOOSE = {"endToEndLatency": {"p99": "1s"}}
 
 
-def test_every_chart_has_its_place() -> None:
-    """Once, with its title and its sentence in words."""
+def test_every_chart_has_one_place() -> None:
+    """The place has its title and its summary as text."""
     found = shown(run(document()), run(document(LOOSE)))
     places = [attributes["data-chart"] for tag, attributes in found.tags if tag == "figure"]
     assert sorted(places) == sorted(found.data["charts"])
@@ -19,8 +19,7 @@ def test_every_chart_has_its_place() -> None:
     assert set(found.data["bands"]) == {"run-1", "run-2"}
 
 
-def test_links_and_labels_lead_somewhere() -> None:
-    """To an id that there is, once."""
+def test_links_and_labels_refer_to_unique_ids() -> None:
     found = shown(run(document()), run(document(LOOSE)))
     ids = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -30,8 +29,7 @@ def test_links_and_labels_lead_somewhere() -> None:
     assert wanted <= set(ids)
 
 
-def test_tables_are_for_everybody() -> None:
-    """Each has a caption; heads say of what."""
+def test_every_table_has_a_caption_and_scoped_heads() -> None:
     found = shown(run(document()))
     tags = [tag for tag, _ in found.tags]
     assert tags.count("table") == tags.count("caption") > 5

@@ -1,4 +1,4 @@
-"""Fewer points, the same extremes."""
+"""Charts: reduced series, distributions, percentile curves."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ VALUES = st.lists(st.none() | st.integers(-(10**15), 10**15) | st.floats(allow_n
 
 
 @given(VALUES, st.integers(1, 50))
-def test_extremes_are_the_true_ones(values: list[float | None], most: int) -> None:
-    """Nothing that was measured is larger or smaller than what is shown, in all and in each span; and no value is made up."""
+def test_reduced_series_keep_their_extremes(values: list[float | None], most: int) -> None:
+    """No value is outside the range that was measured, in the whole series and in each part, and none is invented."""
     high, low = span_extremes(values, most)
     assert len(high) == len(low) <= most
     assert [max((v for v in values[first:last] if v is not None), default=None) for first, last in even_spans(len(values), most)] == high
@@ -52,8 +52,8 @@ def test_extremes_are_the_true_ones(values: list[float | None], most: int) -> No
 
 
 @given(st.integers(0, 10**6), st.integers(1, 2000))
-def test_spans_cover_all_once(length: int, most: int) -> None:
-    """In order, without gap or overlap, all but the last equally long, and no more than are wanted."""
+def test_parts_cover_every_entry_once(length: int, most: int) -> None:
+    """They are in order, all but the last are equally long, and there are no more than allowed."""
     found = even_spans(length, most)
     assert len(found) <= most
     assert [place for first, last in found for place in (first, last)] == sorted(place for span in found for place in span)
@@ -62,8 +62,7 @@ def test_spans_cover_all_once(length: int, most: int) -> None:
     assert len({last - first for first, last in found[:-1]}) <= 1
 
 
-def test_what_fits_is_left_as_it_is() -> None:
-    """A short run is shown with every second."""
+def test_a_short_series_is_not_reduced() -> None:
     values = [float(value) for value in range(POINTS)]
     assert span_extremes(values) == (values, values)
 
@@ -73,7 +72,7 @@ LATENCY_VALUES = st.lists(st.integers(0, 10**12), min_size=1, max_size=200)
 
 @given(LATENCY_VALUES, st.integers(1, 200), st.integers(0, 50))
 def test_percentiles_are_those_of_the_results(values: list[int], times: int, never: int) -> None:
-    """The curve and the figures beside it come from one definition: rank over all that was due, and no percentile on too few samples."""
+    """The curve and the figures use one definition: rank over all due messages, and no percentile on too few samples."""
     counted = histogram(np.repeat(np.array(values, np.int64), times))
     written = latency_section(counted, never)
     found = latency_distribution(written)
@@ -86,8 +85,8 @@ def test_percentiles_are_those_of_the_results(values: list[int], times: int, nev
 
 
 @given(st.dictionaries(st.integers(0, 5000), st.integers(1, 10**9), min_size=1, max_size=100))
-def test_a_block_is_what_was_counted(counts: dict[int, int]) -> None:
-    """Read back from its text, and every percentile within the buckets that there are."""
+def test_a_block_is_decoded_as_it_was_encoded(counts: dict[int, int]) -> None:
+    """Every percentile lies within its buckets."""
     read = decode_counts(encode_coarse_counts(counts))
     assert read == counts
     assert list(read) == sorted(read)
@@ -100,7 +99,7 @@ def test_a_block_is_what_was_counted(counts: dict[int, int]) -> None:
 
 
 def test_delayed_messages_that_came_early_rank_first() -> None:
-    """Their lateness is below zero, which no log axis has; the others stand where they stand in the results."""
+    """Their lateness is below zero, which a log axis cannot show; the percentiles of the others are those of the results."""
     values = np.arange(-2000, 8000, dtype=np.int64) * MS // 10
     written = latency_section(lateness(values), 2000)
     found = latency_distribution(written)
@@ -115,8 +114,8 @@ def test_delayed_messages_that_came_early_rank_first() -> None:
     assert "after due p50 400 ms, p99 never" in told["summary"]
 
 
-def test_nothing_has_no_distribution() -> None:
-    """Neither blocks in which nothing came, nor a latency without a histogram, nor one of clocks that disagree."""
+def test_a_latency_without_a_histogram_has_no_distribution() -> None:
+    """The same applies to blocks without messages, and to clocks that disagree."""
     assert counts_distribution(decode_counts(None)) is None
     assert latency_distribution(None) is None
     written = latency_section(spread(1, 2))
@@ -126,14 +125,13 @@ def test_nothing_has_no_distribution() -> None:
 
 
 @pytest.mark.parametrize("p", [0, 50, 75, 90, 95, 99, 99.9, 99.99, 99.999])
-def test_percentiles_stand_at_their_place(p: float) -> None:
-    """Each of the usual ones has a point of its own on the curve."""
+def test_each_usual_percentile_has_a_point_on_the_curve(p: float) -> None:
     assert percentile_at(percentile_position(p)) == pytest.approx(p)
     assert any(math.isclose(x, percentile_position(p), rel_tol=1e-6) for x in GRID)
 
 
-def test_a_curve_ends_where_samples_do() -> None:
-    """p99.9 needs ten thousand; what never came has no latency at all."""
+def test_a_curve_ends_where_its_samples_end() -> None:
+    """p99.9 needs ten thousand samples; messages that never came have no latency."""
     found = curve_chart(
         "latency",
         "run-1",
@@ -153,12 +151,11 @@ def test_a_curve_ends_where_samples_do() -> None:
 
 
 def test_without_any_latency_there_is_no_curve() -> None:
-    """An empty chart says nothing."""
     assert curve_chart("latency", "run-1", {"end-to-end": None}) is None
 
 
-def test_objectives_stand_on_the_curve() -> None:
-    """A percentile's bound is a point, a maximum's a level; with how it was judged."""
+def test_objectives_are_marks_on_the_curve() -> None:
+    """A bound on a percentile is a point, one on the maximum a level; both have their outcome."""
     slo = {
         "endToEndLatency": {"p50": "20ms", "p99.9": {"min": "1ms", "max": "15ms"}, "max": "2s", "mean": "1s"},
         "publishLatency": {"p99": "1s"},
@@ -176,16 +173,15 @@ def test_objectives_stand_on_the_curve() -> None:
     }  # fmt: skip
 
 
-def test_objectives_of_size_buckets_stand_on_theirs() -> None:
-    """Not on the curve of the whole run."""
+def test_objectives_of_size_buckets_are_marks_on_their_own_curves() -> None:
     made = document({"buckets": {"0-256": {"endToEndLatency": {"p99": "1s"}}}}, buckets=(made_bucket("0-256"),))
     assert objective_points(made.verdict.findings, {"endToEndLatency"}) == []
     (found,) = objective_points(made.verdict.findings, {"endToEndLatency"}, buckets=True)
     assert found["label"].startswith("buckets.0-256.endToEndLatency.p99")
 
 
-def test_windows_and_drift_do_not_stand_on_the_curve_of_the_whole_run() -> None:
-    """A bound in windows is a level over time; a bound on drift is a share, and no latency at all."""
+def test_windows_and_drift_are_no_marks_on_the_curve_of_the_whole_run() -> None:
+    """A bound in windows is a level over time; a bound on drift is a share, not a latency."""
     finding = document().verdict.findings[1]
     assert finding.name == "endToEndLatency.p99"
     windows = WindowsSection(width=10**9, violations=0, number=1, missed=1, generator_limited=0, no_data=0, listed=())

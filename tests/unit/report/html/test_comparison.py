@@ -1,4 +1,4 @@
-"""Chapters of what only some profiles and sessions ask for: objectives in windows, a baseline."""
+"""The chapters on windows, the baseline and the trend."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ S, MS = 1_000_000_000, 1_000_000
 
 
 def in_windows(*, listed: int = 6, number: int = 6) -> RunDocument:
-    """A run whose p99 was bounded in windows of a second: the third missed, the last has no data."""
+    """Return a run with a bound on p99 in windows of a second: the third missed, the last has no data."""
     made = as_json(document({"endToEndLatency": {"p99": "15ms"}}))
     (finding,) = [one for one in made["verdict"]["findings"] if one["metric"] == "endToEndLatency"]
     seen = [(5 * MS, "met"), (6 * MS, "met"), (40 * MS, "missed"), (7 * MS, "met"), (5 * MS, "met"), (None, "no data")][:listed]
@@ -32,8 +32,8 @@ def in_windows(*, listed: int = 6, number: int = 6) -> RunDocument:
     return from_json(made)
 
 
-def test_objectives_in_windows() -> None:
-    """Each window where it is, those that did not hold by name, the bound as a level."""
+def test_each_window_is_a_point_with_the_bound_as_a_level() -> None:
+    """Windows that were not met have marks and rows."""
     found = shown(run(in_windows()))
     chart = found.charts["windows-1"]
     assert (chart["xs"], chart["series"][0]["values"]) == ([0, 1, 2, 3, 4, 5], [5 * MS, 6 * MS, 40 * MS, 7 * MS, 5 * MS, None])
@@ -44,13 +44,13 @@ def test_objectives_in_windows() -> None:
     assert ["5.00 s", "6.00 s", "not known", "no data"] in found.rows
 
 
-def test_windows_that_are_left_out_are_told() -> None:
-    """Of very many only some are in the results."""
+def test_a_chart_tells_that_windows_are_left_out() -> None:
+    """Results list at most a thousand of them."""
     assert "; only those that were not met are shown." in shown(run(in_windows(number=5000))).charts["windows-1"]["summary"]
 
 
 def compared(**changed: Any) -> RunDocument:
-    """A run beside another of the same kind."""
+    """Return a run that was compared with another of the same kind."""
     made = as_json(document())
     p99 = {"name": "endToEndLatency.p99", "unit": "ns", "better": "less", "baseline": 10 * MS, "now": 12 * MS}
     made["comparison"] = {
@@ -68,8 +68,8 @@ def compared(**changed: Any) -> RunDocument:
     return from_json(made)
 
 
-def test_a_run_beside_its_baseline() -> None:
-    """Figures of both with the interval of the change, and both curves in one chart."""
+def test_both_runs_have_figures_and_curves() -> None:
+    """The figures have the interval of the change."""
     found = shown(run(compared()))
     assert ["endToEndLatency.p99", "10.0 ms", "12.0 ms", "+20.0 %", "+15.0 % to +25.0 %", "less", "missed"] in found.rows
     assert ["CPU of the broker", "not measured", "0.50 cores", "not known", "not known", "less", "not judged"] in found.rows
@@ -78,8 +78,8 @@ def test_a_run_beside_its_baseline() -> None:
     assert baseline["values"][1:] == now["values"][1:]  # the exact minimum of the baseline is not known
 
 
-def test_runs_that_cannot_be_compared() -> None:
-    """What differs is listed; nothing is hidden by forcing it."""
+def test_differences_of_incomparable_runs_are_listed() -> None:
+    """They are listed also if the comparison was forced."""
     differs = [
         {"name": "cores", "baseline": "2", "now": "16", "decides": True},
         {"name": "seed", "baseline": "1", "now": "2", "decides": False},
@@ -90,8 +90,7 @@ def test_runs_that_cannot_be_compared() -> None:
     assert "Figures of both runs; noise is not known" in found.words
 
 
-def test_a_baseline_that_is_not_there() -> None:
-    """Is told with why."""
+def test_a_missing_baseline_has_a_reason() -> None:
     found = shown(run(compared(baseline=None, comparable=False, rows=[], blocks=None, notes=["no run of this test was met before"])))
     assert "the baseline: not measured" in found.reads
     assert "no run of this test was met before" in found.words
@@ -99,7 +98,7 @@ def test_a_baseline_that_is_not_there() -> None:
 
 
 def past(root: Path, days: int, **last: Any) -> Path:
-    """A history of one test by the day, and one run of another test."""
+    """Write a history with daily runs of one test, and one run of another test."""
     file = root / "history.jsonl"
     runs = [document(facts={"started": f"2026-10-{day:02d}T03:00:00+00:00"}, end_to_end=spread(1, 10 + day)) for day in range(1, days)]
     runs.append(document(facts={"started": "2026-11-21T03:00:00+00:00"}, **last))
@@ -112,8 +111,8 @@ def read(root: Path, history: Path | None) -> Page:
     return Page((root / "report.html").read_text(encoding="utf-8"))
 
 
-def test_a_chart_of_each_figure(tmp_path: Path) -> None:
-    """With the bound and the runs that missed it; of the page's own tests alone."""
+def test_each_figure_of_a_test_has_a_trend(tmp_path: Path) -> None:
+    """The chart has the bound and marks the runs that missed it; other tests in the history are ignored."""
     put(tmp_path, document())
     found = read(tmp_path, past(tmp_path, 4, end_to_end=spread(1, 40)))
     charts = [chart for name, chart in found.data["charts"].items() if name.startswith("trend-")]
@@ -127,14 +126,14 @@ def test_a_chart_of_each_figure(tmp_path: Path) -> None:
 
 
 def test_without_a_history_there_is_no_chapter(tmp_path: Path) -> None:
-    """Nor where it has nothing of the page's tests."""
+    """The same applies to a history without the page's tests."""
     put(tmp_path, document(facts={"test": "new.py::test_new"}))
     for history in (None, past(tmp_path, 2)):
         assert "From run to run" not in read(tmp_path, history).words
 
 
-def test_one_run_is_no_trend(tmp_path: Path) -> None:
-    """Its figures are told, and nothing is drawn; changes of what decides comparability are named."""
+def test_one_run_has_figures_and_no_trend_chart(tmp_path: Path) -> None:
+    """A second run that is not comparable is named."""
     put(tmp_path, document())
     file = tmp_path / "history.jsonl"
     append_history(file, [history_line(document())])
@@ -147,8 +146,7 @@ def test_one_run_is_no_trend(tmp_path: Path) -> None:
     assert "run 2: the broker Pulsar 4.2.4 → Pulsar 4.3.0" in read(tmp_path, file).words
 
 
-def test_the_newest_of_a_long_history(tmp_path: Path) -> None:
-    """A page of years does not grow without end."""
+def test_only_the_newest_runs_of_a_long_history_are_drawn(tmp_path: Path) -> None:
     put(tmp_path, document())
     file, first = tmp_path / "history.jsonl", history_line(document())
     append_history(file, [{**first, "started": f"2026-01-01T00:{n // 60:02d}:{n % 60:02d}"} for n in range(MOST + 5)])

@@ -14,8 +14,8 @@ LOOSE = {"endToEndLatency": {"p99": "1s"}}
 CONNECTED = Opening(alone=True, connections=500, rate=None, took=2_000_000_000, busiest="gw0", cpu=0.5, begun_late=None, in_time=None)
 
 
-def test_what_was_not_measured_is_said() -> None:
-    """Never zero, never an empty chart."""
+def test_missing_measurements_are_named() -> None:
+    """They are neither zero nor an empty chart."""
     found = shown(run(document(publish=None, end_to_end=None, counts={"received": 0, "received_in_time": 0, "out_of_order": None})))
     rows = {row[0]: row for row in found.rows}
     assert set(rows["publish"][1:]) == {"not measured"}
@@ -24,8 +24,7 @@ def test_what_was_not_measured_is_said() -> None:
     assert [line["label"] for line in found.charts["curve"]["series"]] == ["send delay", "own send delay"]
 
 
-def test_a_run_without_subscriptions() -> None:
-    """What came in is not applicable, not nothing."""
+def test_received_messages_are_not_applicable_without_subscriptions() -> None:
     found = shown(run(document(LOOSE, subscriptions=0, end_to_end=None, counts={"received": 0, "received_in_time": 0})))
     rows = {row[0]: row for row in found.rows}
     assert (rows["received"][1], rows["lost"][1], rows["delivered"][1]) == (
@@ -36,16 +35,15 @@ def test_a_run_without_subscriptions() -> None:
     assert "received" not in [line["label"] for line in found.charts["rates"]["series"]]
 
 
-def test_a_run_of_connections_alone() -> None:
-    """Has no rates and no messages, and says so."""
+def test_a_run_with_connections_only_has_no_rates_and_messages() -> None:
     found = shown(run(document({}, opening=CONNECTED, connect=spread(1, 9), subscribe=spread(1, 9), publish=None, end_to_end=None)))
     assert set(found.charts) == {"opening"}
     assert "messages: not applicable: the run had connections and no messages" in found.reads
     assert "500, as fast as they came" in found.reads
 
 
-def test_lost_and_doubled_are_shown_when_they_were() -> None:
-    """By the second of the intended time, with the ranges; what cannot be known is said."""
+def test_lost_and_duplicate_messages_are_shown_by_their_second() -> None:
+    """The second is that of the intended time. If it is unknown, the page states it."""
     made = document(counts={"lost": 20, "duplicates": 3})
     assert "when messages were lost or doubled: not measured" in shown(run(made)).reads
     made = changed(made, "measurements/series/missing", [0, 12, 8, 0, -3, 0, 0, 0, 0, 0])

@@ -12,7 +12,7 @@ from pytest_loadtest.values.quantities import SECOND
 
 
 def windowed(*outcomes: str) -> Any:
-    """A run of which an objective was judged in one window for each outcome."""
+    """Return a run with one window for each outcome."""
     run = as_json(document(SLO))
     listed = [
         {"start": at * SECOND, "end": (at + 1) * SECOND, "observed": 1e6 * (at + 1), "outcome": outcome}
@@ -24,7 +24,7 @@ def windowed(*outcomes: str) -> Any:
     return from_json(run)
 
 
-def test_misses_stand_before_objectives_that_were_met() -> None:
+def test_misses_come_before_objectives_that_were_met() -> None:
     table = objectives_table(document({"throughput": "99%", "endToEndLatency": {"p99": "15ms"}}))
     assert table is not None
     outcomes = [cell.text for row in table.rows for cell in row if isinstance(cell, Cell)]

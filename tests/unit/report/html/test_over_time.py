@@ -40,7 +40,7 @@ assert MEASURED is not None
 
 
 def measured(latencies: list[tuple[int, int]], seconds: int = 10) -> MeasurementsSection:
-    """The measurements of a run with these copies: second and latency in ns."""
+    """Return the measurements of a run with these copies: second, and latency in ns."""
     second, latency = (np.array(column, np.int64) for column in zip(*latencies, strict=True))
     order = np.argsort(second, kind="stable")
     counted = over_time(second[order], hdr_index(latency, SERIES_BITS)[order])
@@ -62,7 +62,7 @@ def percentiles_of(found: MeasurementsSection) -> dict[str, Any] | None:
 
 @given(st.lists(st.tuples(st.integers(0, 1999), st.integers(0, 10**11)), min_size=1, max_size=100))
 def test_a_heat_map_counts_every_copy_once(latencies: list[tuple[int, int]]) -> None:
-    """In the column of its second and in the row of its latency, however many blocks share a column."""
+    """It is in the column of its second and in the row of its latency, even if blocks share a column."""
     found = heat_of(measured(latencies, seconds=2000))
     assert found is not None
     assert len(found["xs"]) <= COLUMNS
@@ -76,15 +76,14 @@ def test_a_heat_map_counts_every_copy_once(latencies: list[tuple[int, int]]) -> 
         )
 
 
-def test_rows_are_an_eighth_of_an_octave() -> None:
-    """Close enough to see two groups apart, few enough to be drawn."""
+def test_an_octave_has_eight_rows() -> None:
     found = heat_of(measured([(0, MS), (9, 2 * MS)]))
     assert found is not None
     assert 8 <= len(found["ys"]) - 1 <= 10
 
 
-def test_percentiles_of_blocks() -> None:
-    """Each of its own copies; a block without any has none."""
+def test_each_block_has_the_percentiles_of_its_own_copies() -> None:
+    """A block without copies has none."""
     found = percentiles_of(measured([(0, MS)] * 99 + [(0, 50 * MS)] + [(2, 3 * MS)]))
     assert found is not None
     lines = {line["role"]: line["values"] for line in found["series"]}
@@ -98,7 +97,7 @@ def test_percentiles_of_blocks() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2999), st.integers(0, 10**11)), min_size=1, max_size=100))
 def test_no_percentile_is_above_the_maximum(latencies: list[tuple[int, int]]) -> None:
-    """Of a block's seconds, which is exact where percentiles are not."""
+    """The maximum of a block is exact, its percentiles are not."""
     found = percentiles_of(measured(latencies, seconds=3000))
     assert found is not None
     for line in found["series"]:
@@ -106,8 +105,7 @@ def test_no_percentile_is_above_the_maximum(latencies: list[tuple[int, int]]) ->
             assert value is None or value <= max(latency for second, latency in latencies if second // 3 == at)
 
 
-def test_older_results_have_neither() -> None:
-    """They do not hold what they are made of."""
+def test_results_without_blocks_have_no_chart_of_them() -> None:
     assert MEASURED.over_time is None
     assert (heat_of(MEASURED), percentiles_of(MEASURED)) == (None, None)
 
@@ -123,12 +121,12 @@ TIMELINE = {
 
 
 def made(missing: list[int] | None = None) -> RunDocument:
-    """A run of ten seconds with everything in it."""
+    """Return a run of ten seconds with every kind of event."""
     return changed(changed(document(), "timeline", TIMELINE), "measurements/series/missing", missing)
 
 
-def test_every_kind_is_a_band() -> None:
-    """In seconds, by kind; what never came back lasts until the end."""
+def test_every_kind_of_event_is_a_band() -> None:
+    """A broker that did not come back is down until the end."""
     found = [(one["kind"], one["from"], one["to"], one["label"]) for one in find_bands(made([0, 2, 3, -1, 0, 0, 1, 0, 0, 0]))]
     assert found == [
         ("stage", 0, 4, "ramp"), ("stage", 4, 10, "hold"), ("change", 5, 5, "rate 12 000 msg/s"),
@@ -138,8 +136,7 @@ def test_every_kind_is_a_band() -> None:
     ]  # fmt: skip
 
 
-def test_they_are_told_in_order_of_time() -> None:
-    """In words, with how long each lasts."""
+def test_events_are_listed_in_order_of_time() -> None:
     table = events_table(find_bands(made()))
     assert table is not None
     assert [row[:3] for row in table.rows] == [
@@ -148,21 +145,20 @@ def test_they_are_told_in_order_of_time() -> None:
     ]  # fmt: skip
 
 
-def test_nothing_happened() -> None:
-    """Then there is no table; nor in a run that broke."""
+def test_a_run_without_events_has_no_table() -> None:
+    """The same applies to a run that broke."""
     assert events_table(find_bands(document())) is None
     assert find_bands(build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None)) == []
 
 
-def test_older_results_tell_of_restarts_alone() -> None:
-    """Where they have no time line, the broker's own section has them."""
+def test_results_without_a_time_line_have_the_restarts_of_the_broker() -> None:
     old = document(facts={"broker": RESTARTED})
     assert old.timeline is None
     assert [(one["kind"], one["from"], one["to"]) for one in find_bands(old)] == [("restart", 3.02, 7.13), ("restart", 9, 10)]
 
 
-def test_of_too_many_the_longest_are_shown() -> None:
-    """With how many are left out."""
+def test_the_longest_of_too_many_bands_are_shown() -> None:
+    """The caption tells how many are left out."""
     found = find_bands(made([1, 0] * MOST_BANDS + [1, 1, 1, 0]))
     lost = [one for one in drawn_bands(found) if one["kind"] == "lost"]
     assert len(lost) == MOST_BANDS

@@ -20,7 +20,7 @@ LOOSE = {"endToEndLatency": {"p99": "1s"}}
 
 
 def broken(outcome: Outcome, *reasons: str) -> RunDocument:
-    """A run that was given up."""
+    """Return the document of a run that was given up."""
     return build_document(FACTS, Verdict(outcome=outcome, findings=(), reasons=reasons), None)
 
 
@@ -41,8 +41,7 @@ BROKEN = broken(Outcome.NO_DATA, "worker gw1 died")
         (BROKEN, "no data", ["worker gw1 died", "the run broke before anything could be measured", "rates and latencies: not measured"]),
     ],
 )
-def test_a_page_of_each_outcome(made: RunDocument, outcome: str, words: list[str]) -> None:
-    """Says it in the overview, in the contents and at the run, with its figures."""
+def test_the_outcome_is_in_overview_contents_and_run(made: RunDocument, outcome: str, words: list[str]) -> None:
     found = shown(run(made))
     assert next(row[1] for row in found.rows if row[0] == made.test) == outcome
     assert f"1 run: 1 {outcome}." in found.reads
@@ -50,30 +49,26 @@ def test_a_page_of_each_outcome(made: RunDocument, outcome: str, words: list[str
     assert [word for word in words if word not in found.reads] == []
 
 
-def test_nothing_that_can_be_read() -> None:
-    """Is a page too, and says so."""
+def test_a_page_without_readable_results_says_so() -> None:
     found = shown(unreadable=("x/results.json: cannot be read",))
     assert "0 runs: none that can be read." in found.words
     assert found.charts == {}
 
 
-def test_scaled_runs_say_so() -> None:
-    """In the overview and at the run."""
+def test_a_scaled_run_is_marked_in_overview_and_run() -> None:
     found = shown(run(document(facts={"scale": 0.001, "scaling": {"rate": "10 M → 10 k msg/s"}})))
     assert found.reads.count("says nothing about the full load") >= 2
     assert found.rows[1][3] == "×0.001"
     assert "SCALED ×0.001 (rate 10 M → 10 k msg/s)" in found.reads
 
 
-def test_attempts_and_workloads_are_told_apart() -> None:
-    """By what differs."""
+def test_titles_distinguish_attempts_and_workloads() -> None:
     found = shown(run(document(), attempt=2), run(document(facts={"workload": "telemetry"})))
     assert f"{FACTS.test} · attempt 2" in found.words
     assert f"{FACTS.test} · workload telemetry" in found.words
 
 
-def test_results_that_cannot_be_read_are_named() -> None:
-    """A page of the others says which."""
+def test_unreadable_results_are_listed() -> None:
     assert (
         "Results that cannot be read x/results.json: cannot be read"
         in shown(run(document()), unreadable=("x/results.json: cannot be read",)).reads

@@ -1,4 +1,4 @@
-"""The page as its reader finds it: words, tables, charts, and nothing from anywhere else."""
+"""The whole page: text, tables, charts, and nothing loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NASTY = "</script><script>alert('1')</script> \"<b>&amp;\" <!-- '"
 
 
 def broken(outcome: Outcome, *reasons: str) -> RunDocument:
-    """A run that was given up."""
+    """Return the document of a run that was given up."""
     return build_document(FACTS, Verdict(outcome=outcome, findings=(), reasons=reasons), None)
 
 
@@ -40,14 +40,13 @@ BROKEN = broken(Outcome.NO_DATA, "worker gw1 died")
 
 
 def test_a_broken_run_has_no_chart() -> None:
-    """And nothing that looks like a measurement."""
     found = shown(run(BROKEN))
     assert found.charts == {}
     assert not any(tag == "figure" for tag, _ in found.tags)
 
 
-def test_all_that_a_run_may_have() -> None:
-    """Search, stages, size buckets, topics, backlog, broadcast, connections, bottleneck: each has its chapter and charts."""
+def test_every_part_of_a_run_has_its_chapter() -> None:
+    """The run has a search, stages, size buckets, topics, a backlog, a broadcast, connections and a bottleneck."""
     topics = tuple(made_bucket(f"topic {number}", lost=number % 7) for number in range(30))
     made = document(
         {"buckets": {"0-256": {"loss": 0}}, **LOOSE},
@@ -80,7 +79,6 @@ def test_all_that_a_run_may_have() -> None:
 
 
 def test_a_chart_shows_the_figures_of_the_results() -> None:
-    """Second by second."""
     made = document()
     found, series = shown(run(made)), as_json(made)["measurements"]["series"]
     assert {line["role"]: line["values"] for line in found.charts["rates"]["series"]} == {
@@ -91,8 +89,8 @@ def test_a_chart_shows_the_figures_of_the_results() -> None:
     }
 
 
-def test_nothing_that_was_written_is_taken_for_markup() -> None:
-    """A test's id, a note, a reason, a stage, a topic, a setting."""
+def test_markup_in_results_is_escaped() -> None:
+    """It may be in a test's id, a note, a reason, a stage, a topic or a setting."""
     made = document(
         LOOSE, facts={"test": NASTY, "profile_name": NASTY, "notes": (NASTY,), "broker": {"name": NASTY, "settings": {NASTY: NASTY}}},
         parts={"stages": (stage(NASTY),), "timeline": TimelineSection(stages=(), changes=(TimelineChange(at=0, text=NASTY),), restarts=(), stalls=(), blocked=())},
@@ -107,8 +105,8 @@ def test_nothing_that_was_written_is_taken_for_markup() -> None:
     assert NASTY in [line["label"] for line in found.charts["stages"]["series"]]
 
 
-def test_the_policy_allows_the_pages_own_scripts_and_styles_alone() -> None:
-    """Each by its hash, and nothing of the network."""
+def test_the_policy_allows_only_the_pages_own_scripts_and_styles() -> None:
+    """Each is allowed by its hash, and no network."""
     found = shown(run(document()))
     (policy,) = [attributes["content"] for _, attributes in found.tags if attributes.get("http-equiv") == "Content-Security-Policy"]
     allowed = set(re.findall(r"'(sha256-[^']+)'", policy))
@@ -120,7 +118,6 @@ def test_the_policy_allows_the_pages_own_scripts_and_styles_alone() -> None:
 
 
 def test_nothing_is_loaded_and_no_style_is_inline() -> None:
-    """A file by itself, under a strict policy."""
     found = shown(run(document()))
     assert [attributes for _, attributes in found.tags if {"style", "src", "onclick", "onload"} & set(attributes)] == []
     assert [attributes["href"] for _, attributes in found.tags if not attributes.get("href", "#").startswith("#")] == []
@@ -128,7 +125,7 @@ def test_nothing_is_loaded_and_no_style_is_inline() -> None:
 
 
 def test_a_report_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    """Its folder is made; nothing else is left there."""
+    """Its folder is made, and no temporary file is left."""
     file = tmp_path / "out" / "report.html"
     put(tmp_path / "results", document())
     for _ in range(2):
@@ -138,14 +135,12 @@ def test_a_report_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_runs_has_no_report(tmp_path: Path) -> None:
-    """And no empty file."""
     with pytest.raises(UsageError):
         page.write_page([tmp_path], tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_older_results_are_read() -> None:
-    """What they lack is not measured."""
+def test_sections_missing_in_older_results_are_not_measured() -> None:
     old = as_json(document(LOOSE, facts={"broker": {"name": "x"}}, parts={"stages": (stage("ramp"),)}))
     for node in (old["measurements"], *(part["measurements"] for part in old["stages"])):
         for key in ("opening", "delayedIndex", "overTime"):
@@ -170,7 +165,7 @@ COLUMNS = 40
 
 
 def of_a_day() -> Any:
-    """Every second measured, every block and topic different, trouble all the time."""
+    """Return a day with every second measured, different blocks and topics, and events all the time."""
     drawn = random.Random(7)
     made = as_json(document(duration=DAY * 1_000_000_000))
     measured = made["measurements"]
@@ -202,8 +197,8 @@ def of_a_day() -> Any:
     return made
 
 
-def test_a_day_of_a_thousand_topics() -> None:
-    """At most 3 MB; every chart has points that can be drawn, and the extremes are the true ones."""
+def test_a_day_of_a_thousand_topics_fits_in_3_mb() -> None:
+    """Every chart has few enough points, and the true extremes."""
     made = of_a_day()
     text = page.page_html(Found(runs=[ReadRun(session="monday", attempt=1, document=from_json(made), steps={})], unreadable=[]))
     assert len(text.encode()) <= LIMIT
@@ -222,13 +217,13 @@ def test_a_day_of_a_thousand_topics() -> None:
 VENDOR = files("pytest_loadtest.report.html").joinpath("vendor")
 
 
-def test_the_files_are_those_that_version_names():
+def test_vendored_files_have_the_hashes_in_version():
     named = dict(reversed(line.split()) for line in VENDOR.joinpath("VERSION").read_text().splitlines()[2:])
     assert {file.name for file in VENDOR.iterdir()} == {"VERSION", *named}
     assert {name: hashlib.sha256(VENDOR.joinpath(name).read_bytes()).hexdigest() for name in named} == named
 
 
-def test_version_and_licence_are_told():
+def test_vendored_files_have_version_and_licence():
     assert VENDOR.joinpath("VERSION").read_text().startswith("uplot 1.6.32, https://www.npmjs.com/package/uplot, MIT")
     assert "v1.6.32" in VENDOR.joinpath("uPlot.iife.min.js").read_text()[:100]
     assert "MIT License" in VENDOR.joinpath("LICENSE").read_text()

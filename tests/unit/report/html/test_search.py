@@ -9,8 +9,8 @@ from builders.results import run, shown
 LOOSE = {"endToEndLatency": {"p99": "1s"}}
 
 
-def test_a_search_is_rate_against_latency() -> None:
-    """Each step where its rate and its p99 are, in order of rate; one whose results are gone has a place but no latency."""
+def test_each_step_is_a_mark_at_its_rate_and_p99() -> None:
+    """Steps are in order of rate; one without results has a rate and no latency."""
     steps = {1: document(LOOSE), 3: document(LOOSE)}
     found = shown(run(document(LOOSE, parts={"peak": PEAK}), steps=steps)).charts["search"]
     p99 = as_json(steps[1])["measurements"]["latencies"]["endToEnd"]["percentiles"]["p99"]
@@ -25,8 +25,7 @@ def test_a_search_is_rate_against_latency() -> None:
     ]  # fmt: skip
 
 
-def test_a_step_of_few_messages_stands_at_its_maximum() -> None:
-    """Its p99 cannot be told."""
+def test_a_step_without_p99_is_a_mark_at_its_maximum() -> None:
     few = document(LOOSE, end_to_end=spread(1, 20, 500))
     found = shown(run(document(LOOSE, parts={"peak": PEAK}), steps={1: few})).charts["search"]
     assert found["marks"][0]["y"] == as_json(few)["measurements"]["latencies"]["endToEnd"]["maximum"]

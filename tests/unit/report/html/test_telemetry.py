@@ -1,4 +1,4 @@
-"""The chapters on the broker as it was sampled, and on the generator."""
+"""The chapters on the broker's samples and on the generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hands and eyes: the mouse, the keyboard, light and dark, paper, the width of the window."""
+"""Interaction and appearance: mouse, keyboard, light and dark, print, width of the window."""
 
 from __future__ import annotations
 

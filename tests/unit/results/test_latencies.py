@@ -1,0 +1,83 @@
+"""Latencies and size buckets as a test gets them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from builders.loads import load
+from builders.measurements import made_bucket, spread
+
+from pytest_loadtest.errors import NoData
+from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.results.load import Load, ms
+from pytest_loadtest.verdict.objectives import parse_slo
+from pytest_loadtest.verdict.tolerance import tolerances
+
+GOOD = {"endToEndLatency": {"p99": "25ms"}}
+
+
+def test_latencies_are_durations() -> None:
+    run = load()
+    assert ms(19.7) < run.end_to_end.p99 < run.end_to_end.p999 < run.end_to_end.max == ms(20)
+    assert run.end_to_end.min == ms(1)
+    assert ms(6) < run.publish.p50 < run.publish.p90
+    assert run.send_delay.mean < ms(1)
+    assert (run.end_to_end.p99.label, run.end_to_end.p99.samples) == ("end-to-end p99", 100_000)
+    assert run.end_to_end.percentile(99.99).label == "end-to-end p99.99"
+
+
+def test_missing_values_raise_no_data() -> None:
+    """Absent latencies, too few samples, order that is not applicable, loss of nothing."""
+    run = load(publish=None, end_to_end=spread(1, 20, 500), counts={"out_of_order": None, "acked": 0, "unknown": 100_000})
+    with pytest.raises(NoData, match="not applicable"):
+        _ = run.publish.p50
+    with pytest.raises(NoData, match="p99 needs 1 000 samples, there are 500"):
+        _ = run.end_to_end.p99
+    with pytest.raises(NoData, match="order is not applicable"):
+        _ = run.out_of_order
+    with pytest.raises(NoData, match="no delivery was due"):
+        _ = run.lost
+    with pytest.raises(NoData, match="nothing was received"):
+        _ = load(counts={"received": 0}).throughput
+    assert run.end_to_end.max == ms(20)
+
+
+@pytest.mark.parametrize("p", [0, 100, -1, 100.1])
+def test_a_percentile_out_of_range_is_a_value_error(p: float) -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        load().end_to_end.percentile(p)
+
+
+def test_a_bucket_has_its_own_numbers() -> None:
+    """Labels name the bucket; missing values raise."""
+    slow = made_bucket(
+        "1048576-5242880", end_to_end=spread(1, 200, 500), publish=None, lost=3, received=50_000, received_in_time=49_997, sent=50_001
+    )
+    bucket = load(GOOD, buckets=(made_bucket("0-256"), slow)).bucket("1048576-5242880")
+    assert (bucket.end_to_end.max, bucket.lost, bucket.sent, bucket.throughput) == (ms(200), 3, 50_001, 4999.7)
+    assert bucket.end_to_end.max.label == "1048576-5242880 end-to-end max"
+    assert repr(bucket) == "<size bucket 1048576-5242880: 50 001 messages sent>"
+    with pytest.raises(NoData, match="p99 needs 1 000 samples, there are 500"):
+        _ = bucket.end_to_end.p99
+    with pytest.raises(NoData, match="not applicable"):
+        _ = bucket.publish.max
+    with pytest.raises(NoData, match="no buckets.0-256.loss: no message of this size was due"):
+        _ = load(GOOD, buckets=(made_bucket("0-256", offered=0),)).bucket("0-256").lost
+
+
+def test_the_fixture_has_a_property_for_each_latency_that_an_objective_bounds() -> None:
+    """They are written out, so that editors complete them."""
+    wanted = {attribute for attribute, metric in LATENCIES.items() if metric.name}
+    assert {name for name in wanted if not isinstance(getattr(Load, name, None), property)} == set()
+
+
+def test_the_largest_latency_is_never_if_messages_never_came() -> None:
+    """The profile's own bounds may allow it; minimum and mean ignore such messages."""
+    measured = {"counts": {"lost": 2, "received": 99_998}, "end_to_end": spread(1, 20, 99_998)}
+    untold = load(GOOD, **measured)
+    assert not untold.end_to_end.max < ms(1_000_000)
+    assert (untold.end_to_end.min, untold.publish.max) == (ms(1), ms(12))
+    told = replace(untold, tolerances=tolerances(parse_slo({"loss": 2})))
+    assert told.end_to_end.max == ms(20)
+    assert replace(untold, tolerances=tolerances(parse_slo({"loss": 1}))).end_to_end.max > ms(20)
