@@ -1,4 +1,4 @@
-"""A fresh project for every test."""
+"""A new project for every test."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .projects import Project, fresh
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    """A fresh project; nothing that it started may be left when the test ends."""
+    """Return a new project; no process that it started may be left when the test ends."""
     with fresh(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
 def spark_project(tmp_path: Path) -> Iterator[Project]:
-    """The same, with Spark."""
+    """Return a new project whose samples Spark aggregates."""
     with fresh(tmp_path, spark=True) as made:
         yield made

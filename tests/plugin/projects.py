@@ -1,4 +1,4 @@
-"""A project of somebody who uses the plugin, and pytest runs of it in processes of their own."""
+"""A user's project with load tests, and pytest runs of it in processes of their own."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ class Finished:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """The counts of pytest's last line, by its words in the singular."""
+        """The counts in pytest's last line, by its words in the singular."""
         found = re.findall(r"(\d+) (passed|failed|error|skipped|deselected|rerun|xfailed|warning)s?\b", self.out.strip().splitlines()[-1])
         return {word: int(number) for number, word in found}
 
     def case(self, name: str) -> ElementTree.Element:
-        """The one JUnit test case of a test."""
+        """Return the only JUnit test case of a test."""
         (case,) = [case for case in self.junit if case.get("name") == name]
         return case
 
     def properties(self, name: str) -> dict[str, str]:
-        """The JUnit properties of a test."""
+        """Return the JUnit properties of a test."""
         return {p.get("name", ""): p.get("value", "") for p in self.case(name).iter("property")}
 
 
@@ -137,7 +137,7 @@ class Project:
         return Finished(process.returncode, out, cases, by_test, None if named is None else named.get("value"))
 
     def runs(self) -> list[Path]:
-        """The run folders of all sessions so far, oldest first."""
+        """Return the run folders of all sessions so far, oldest first."""
         return sorted(
             (path.parent for path in self.path.glob(".loadtest/**/run.json")), key=lambda path: (path / "run.json").stat().st_mtime_ns
         )
@@ -148,11 +148,11 @@ class Project:
         return subprocess.run(command, cwd=self.path, env=os.environ | self.environment, text=True, timeout=TIMEOUT, check=False)
 
     def survivors(self) -> list[str]:
-        """Processes of any run of this project that are still there: runs, workers, brokers, JVMs."""
+        """Return the processes of this project that still exist: runs, workers, brokers, JVMs."""
         return [command for _, command in self.processes()]
 
     def processes(self) -> list[tuple[int, str]]:
-        """The same with their ids."""
+        """Return them with their ids."""
         mark, found = self.environment["LOADTEST_MARK"].encode(), []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -166,7 +166,7 @@ class Project:
 
 @contextmanager
 def fresh(path: Path, *, spark: bool = False) -> Iterator[Project]:
-    """A project with nothing in it; nothing that it started may be left at the end. :param spark: it aggregates as users' do."""
+    """Make an empty project; no process that it started may be left at the end. :param spark: aggregate with Spark, as users do."""
     made = Project(path, {"LOADTEST_MARK": uuid.uuid4().hex, **({} if spark else numpy_aggregation.ENVIRONMENT)})
     made.write("pytest.ini", INI + (SPARK_INI if spark else "    -p numpy_aggregation\n"))
     yield made

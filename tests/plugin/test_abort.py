@@ -1,4 +1,4 @@
-"""A run that is lost ends early, keeps its samples and is missed; one that is not is what it would be without ``abort``."""
+"""The section ``abort``: a lost run ends early, keeps its samples and is missed; any other run is not affected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PAUSE = 100  # s for what must come to pass
 
 
 def wait_for_samples(project: Project) -> None:
-    """Until some of the measured phase are on disk."""
+    """Wait until samples of the measured phase are on disk."""
     deadline = time.monotonic() + PAUSE
     while not list(project.path.glob(".loadtest/**/measure/received/*")):
         assert time.monotonic() < deadline, "no sample was written"
@@ -43,7 +43,7 @@ def wait_for_samples(project: Project) -> None:
 
 
 def aborted(run: Finished, cause: str) -> None:
-    """Missed long before its ten minutes, with the reason everywhere, and with what was measured until then."""
+    """Check that the run was missed long before its ten minutes, with the reason everywhere, and with measurements until then."""
     assert run.ret == pytest.ExitCode.TESTS_FAILED, run.out
     document = run.documents["test_soak"]
     assert document["verdict"]["outcome"] == "missed"
@@ -59,8 +59,8 @@ def aborted(run: Finished, cause: str) -> None:
 
 @pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
 @pytest.mark.slow
-def test_a_broker_that_stands_still_ends_a_run(project: Project) -> None:
-    """Though nothing arrives that could be late."""
+def test_a_broker_that_hangs_ends_the_run(project: Project) -> None:
+    """Although no late message arrives."""
     project.profile("soak", rate=200, duration="10min", slo="{throughput: 1%, sent: 1%}", more=MORE.format(bound="1s"))
     path = project.path / "profiles" / "soak.yaml"
     path.write_text(path.read_text().replace("driver: {name: loopback}", "driver: {name: mqtt, qos: 1, keepAlive: 2s}"))
@@ -72,16 +72,16 @@ def test_a_broker_that_stands_still_ends_a_run(project: Project) -> None:
     aborted(project.finish(process), "endToEndLatency.p99 > 1.00 s in each of the 2 s from second ")
 
 
-def test_a_live_test_hears_of_it(project: Project) -> None:
-    """While its body waits, or would change something."""
+def test_the_body_of_a_live_test_gets_the_abort(project: Project) -> None:
+    """While it waits, or when it changes the load."""
     project.profile("soak", rate=200, duration="10min", slo="{throughput: 1%, sent: 1%}", more=MORE.format(bound="1s"))
     project.write("test_it.py", LIVE)
     aborted(project.run(), "endToEndLatency.p99 > 1.00 s in each of the 2 s from second ")
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
-def test_a_run_without_fault_is_untouched(project: Project, workers: tuple[str, ...]) -> None:
-    """Every message of it, and no word of an abort."""
+def test_a_run_within_the_bounds_is_not_aborted(project: Project, workers: tuple[str, ...]) -> None:
+    """All messages are received, and no output mentions an abort."""
     project.profile("soak", rate=200, duration="6s", slo="{throughput: 1%, sent: 1%}", more=MORE.format(bound="1min") + "seed: 7\n")
     project.write("test_it.py", TEST)
     run = project.run(*workers)
@@ -107,8 +107,8 @@ slo: {throughput: 1%, sent: 1%}
 """
 
 
-def test_a_stage_in_which_nothing_came_is_part_of_it(project: Project) -> None:
-    """It is no *no data*: the run as a whole tells enough. With two workers, which are both heard."""
+def test_a_stage_without_arrivals_before_an_abort_is_missed(project: Project) -> None:
+    """It is not *no data*, because the whole run has enough. With two workers, whose reports both count."""
     project.write("profiles/soak.yaml", STAGED)
     project.write("test_it.py", TEST)
     run = project.run("-n", "2")
@@ -116,8 +116,8 @@ def test_a_stage_in_which_nothing_came_is_part_of_it(project: Project) -> None:
     assert [(stage["name"], stage["verdict"]["outcome"]) for stage in run.documents["test_soak"]["stages"]][-1] == ("lost", "missed")
 
 
-def test_the_plan_says_when_it_would_be(project: Project) -> None:
-    """And what is not known while load runs."""
+def test_the_plan_shows_the_bounds_of_an_abort(project: Project) -> None:
+    """Also the metrics that are unknown while load runs."""
     project.write("profiles/soak.yaml", STAGED)
     project.write("test_it.py", TEST)
     out = project.run("--load-plan").out
@@ -125,8 +125,8 @@ def test_the_plan_says_when_it_would_be(project: Project) -> None:
     assert "loss cannot end a run: messages under way may arrive until the drain ends" in out
 
 
-def test_what_was_dropped_ends_a_run(project: Project) -> None:
-    """As soon as it is more than the plan allows, of ten minutes as of the seconds that ran."""
+def test_dropped_messages_end_a_run_at_their_bound(project: Project) -> None:
+    """As soon as there are more than the bound allows for the ten minutes of the plan."""
     more = "maxSendDelay: 5s\ndrainTimeout: 1s\nabort: {dropped: 20}\n"
     project.profile("soak", rate=500, duration="10min", slo="{throughput: 1%, sent: 1%}", more=more)
     path = project.path / "profiles" / "soak.yaml"

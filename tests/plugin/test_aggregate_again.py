@@ -1,4 +1,4 @@
-"""``python -m pytest_loadtest aggregate`` on what real runs left."""
+"""``python -m pytest_loadtest aggregate`` on the samples of real runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SPARK = (
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose one session is over, and in ``kept`` what it left."""
+    """Return a project whose only session has ended; ``kept`` holds a copy of its results."""
     with fresh(tmp_path_factory.mktemp("session")) as project:
         project.profile("good", slo="{throughput: 1%, sent: 1%}")
         project.profile("slow", slo="{duplicates: {min: 1}}")
@@ -60,7 +60,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture
 def project(finished: Project) -> Project:
-    """The project as the session left it, for a test to spoil. At its own path, which results name."""
+    """Return the project as the session left it, for a test to damage; at its own path, which results contain."""
     shutil.rmtree(finished.path / ".loadtest")
     shutil.copytree(finished.path / "kept", finished.path / ".loadtest")
     return finished
@@ -68,7 +68,7 @@ def project(finished: Project) -> Project:
 
 @pytest.fixture
 def runs(project: Project) -> dict[str, Path]:
-    """The folders of a run that met its objectives, of one that missed one, of a backlog and of a search."""
+    """Return the folders of a run that met its objectives, of one that missed one, of a backlog and of a search."""
     return {json.loads((folder / "run.json").read_text())["profile"]["name"]: folder for folder in reversed(project.runs())}
 
 
@@ -82,9 +82,9 @@ def aggregate(project: Project, folder: Path) -> subprocess.CompletedProcess[str
 
 
 def test_a_search_is_judged_by_its_answer(project: Project, runs: dict[str, Path]) -> None:
-    """Steps above the peak were missed, and that is how it was found: the status is that of the step which stands for the answer.
+    """The status is that of the step at the peak: the steps above it were missed, which is how the peak was found.
 
-    Without the results of that step nobody knows the answer.
+    Without the results of that step the answer is unknown.
     """
     search = runs["sought"].parent
     (best,) = [path for path in search.glob("*/results.json") if json.loads(path.read_text())["peak"] is not None]
@@ -100,11 +100,11 @@ def test_a_search_is_judged_by_its_answer(project: Project, runs: dict[str, Path
 
 
 def test_runs_are_judged_again(project: Project, runs: dict[str, Path]) -> None:
-    """All of a session at once, with the same results to the byte; the status is that of the worst.
+    """All runs of a session, with the same results to the byte; the status is that of the worst.
 
-    How a backlog was built and drained was seen while load ran and is not in the samples: it is taken from the earlier results.
+    The build-up and drain of a backlog were observed while load ran and are not in the samples: they are taken from the earlier results.
 
-    Then one manifest goes missing and the other run was given up: no data for both, and earlier results are left alone.
+    Then one manifest is deleted and another run is given up: no data for both, and earlier results are kept.
     """
     del runs["sought"]
     before = {(folder / name): (folder / name).read_bytes() for folder in runs.values() for name in ("results.json", "latency.hlog")}

@@ -1,4 +1,4 @@
-"""``pytest_loadtest_aggregate`` in users' projects: Spark on raw samples, in the controller, judged like everything else."""
+"""``pytest_loadtest_aggregate`` in users' projects: Spark on raw samples, in the controller, judged like any metric."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ WHY = {
 
 @pytest.fixture
 def gold(spark_project: Project) -> Project:
-    """A project with metrics of its own: in its conftest, and in a plugin of the user's."""
+    """Return a project with custom metrics in its conftest and in a plugin."""
     project = spark_project
     for name, slo in (
         ("gold", "gold.p99: 30s, gold.rate: {min: 1/s}, topics: 2"),
@@ -103,8 +103,8 @@ def aggregate(project: Project, folder: Path, *more: str) -> subprocess.Complete
     return done
 
 
-def test_metrics_of_ones_own_are_judged_and_reported(gold: Project) -> None:
-    """The same with one process, with two workers, and from the samples later. What fails in the hook leaves the run's own numbers."""
+def test_custom_metrics_are_judged_and_reported(gold: Project) -> None:
+    """The same with one process, two workers, and from the samples later. An error in the hook keeps the run's own metrics."""
     for workers, chosen in (("-n0", "bounded or missed or explodes"), ("-n2", "")):
         run = gold.run(workers, "-k", chosen, "-p", "more_metrics", "-p", "no:cacheprovider")
         broken = {name: why for name, why in WHY.items() if not chosen or name == "test_explodes"}
@@ -138,7 +138,7 @@ def test_metrics_of_ones_own_are_judged_and_reported(gold: Project) -> None:
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_a_conftest_that_the_controller_does_not_read_is_an_error(spark_project: Project, workers: str) -> None:
-    """Before any load, and it names the one to write the hook into."""
+    """Before any load; the error names the conftest to use instead."""
     project = spark_project
     project.profile("gold")
     project.write("deep/er/conftest.py", CONFTEST)

@@ -1,4 +1,4 @@
-"""``--load-baseline``, ``--load-history`` and the commands that read what they leave."""
+"""``--load-baseline``, ``--load-history``, and the commands that read their files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_orders(load): ...
 SLO = "{throughput: 1%, sent: 1%, regression: {endToEndLatency.p50: 10%}}"
 
 
-def test_a_run_beside_the_last_that_was_met(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a baseline the bound is noted and not judged; beside a run too short to tell noise it is no data; each run has its line."""
+def test_a_run_is_compared_with_the_last_one_that_was_met(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a baseline the bound is only noted; with too few samples to know the noise it is no data; each run has a line in the history."""
     project.profile("orders", slo=SLO)
     project.write("test_orders.py", TEST)
     first = project.run("--load-history", "history.jsonl")
@@ -53,8 +53,8 @@ def test_a_run_beside_the_last_that_was_met(project: Project, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out)[0]["comparison"]["comparable"] is True
 
 
-def test_wrong_uses_are_told_before_any_load(project: Project) -> None:
-    """A baseline that is not there, nothing to force, a history in a folder that is not there: usage errors."""
+def test_a_wrong_baseline_or_history_is_a_usage_error_before_any_load(project: Project) -> None:
+    """A missing baseline, nothing to force, a history in a missing folder."""
     project.profile("orders")
     project.write("test_orders.py", TEST)
     for arguments, said in (
@@ -69,7 +69,7 @@ def test_wrong_uses_are_told_before_any_load(project: Project) -> None:
 
 
 def test_a_missing_baseline_of_the_ini_file_is_no_data(project: Project) -> None:
-    """A gate that nobody opened by an option is not open; ``none`` leaves it out for one session, a file that is gone stops at the start."""
+    """Regression objectives cannot be judged; ``none`` leaves them out for one session, a missing file is a usage error."""
     project.profile("orders", slo=SLO)
     project.write("test_orders.py", TEST)
     found = project.run("-o", "load_baseline=last-met")

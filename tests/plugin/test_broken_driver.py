@@ -1,4 +1,4 @@
-"""A package of somebody else registers a driver that cannot be loaded: who needs a driver is told, and nobody else."""
+"""A foreign package registers a driver that cannot be loaded: only tests that need a driver are affected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAID = (
 
 @pytest.fixture
 def broken(project: Project) -> Project:
-    """A project in whose environment such a package is installed."""
+    """Return a project in whose environment such a package is installed."""
     metadata = project.path / "installed" / "their_package-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
@@ -38,15 +38,15 @@ def broken(project: Project) -> Project:
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("test_ordinary.py",)], ids=["help", "a test without load"])
-def test_who_needs_no_driver_is_not_disturbed(broken: Project, arguments: tuple[str, ...]) -> None:
-    """Neither by an error nor by a word."""
+def test_a_session_without_load_tests_is_not_affected(broken: Project, arguments: tuple[str, ...]) -> None:
+    """There is neither an error nor any output."""
     run = broken.run(*arguments)
     assert run.ret == 0
     assert "their-package" not in run.out
 
 
-def test_a_load_test_is_a_usage_error(broken: Project) -> None:
-    """That names the package and the remedy; what the profile asks for does not matter, for the name may be claimed twice."""
+def test_a_load_test_is_a_usage_error_that_names_the_package(broken: Project) -> None:
+    """With the remedy; for any driver of the profile, because the package may claim its name too."""
     run = broken.run()
     assert SAID in " ".join(run.out.split()), run.out
     assert run.ret == pytest.ExitCode.USAGE_ERROR

@@ -1,4 +1,4 @@
-"""The files and the output that CI systems read, of whole runs."""
+"""Files and output for CI systems, of whole runs."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def project(project: Project) -> Project:
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
-def test_github_and_gitlab_get_what_they_read(project: Project, workers: tuple[str, ...]) -> None:
-    """With any number of workers, once for each run; what the step's summary had before stays."""
+def test_github_and_gitlab_get_each_run_once(project: Project, workers: tuple[str, ...]) -> None:
+    """With any number of workers; an earlier summary of the step is kept."""
     written = project.path / "summary.md"
     written.write_text("before\n")
     project.environment |= {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(written), "GITHUB_WORKSPACE": str(project.path.parent)}
@@ -58,8 +58,8 @@ def test_github_and_gitlab_get_what_they_read(project: Project, workers: tuple[s
     assert 'loadtest_outcome{outcome="no data",profile="rare",' in metrics
 
 
-def test_what_cannot_be_written_changes_nothing(project: Project) -> None:
-    """It is said; the exit status is that of the tests."""
+def test_a_file_that_cannot_be_written_is_a_warning(project: Project) -> None:
+    """The exit status is that of the tests."""
     project.write("file", "")
     project.environment |= {"GITHUB_STEP_SUMMARY": str(project.path / "none" / "summary.md")}
     done = project.run("--load-gitlab-metrics", "file/metrics.txt", "loads", "-k", "test_met")

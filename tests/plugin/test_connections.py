@@ -1,4 +1,4 @@
-"""Runs without messages, as a user has them: connections at a rate, held, judged by how they came up."""
+"""Runs without messages: connections at a rate, held, judged by how they connected."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ FOUND = {"test_met": "met", "test_missed": "missed", "test_too_few": "no data", 
 
 
 @pytest.mark.parametrize("how", [("-n0", "library"), ("-n2", "native")], ids=" ".join)
-def test_connections_alone(project: Project, how: tuple[str, str]) -> None:
-    """All clients come in at the rate asked for, whoever opens them; the summary, results and JUnit tell it, and no zeros of messages."""
+def test_connections_are_opened_at_the_rate_of_the_profile(project: Project, how: tuple[str, str]) -> None:
+    """By any client; summary, results and JUnit show it, without zeros for messages."""
     workers, client = how
     project.write(
         "profiles/only.yaml",
@@ -85,8 +85,8 @@ def test_connections_alone(project: Project, how: tuple[str, str]) -> None:
     assert f"{lost} lost after that" in run.out
 
 
-def test_scaled_beside_messages_and_aggregated_again(project: Project) -> None:
-    """A scale takes connections; a workload of connections and one of messages run together; samples without any row are judged again."""
+def test_a_scale_reduces_the_number_of_connections(project: Project) -> None:
+    """A workload of connections and one of messages run together; samples without any row are judged again."""
     text = ONLY.format(name="both", client="native", slo="{connectLatency: {mean: 1min}, connectRate: 1%}").replace("messages: 0\n", "")
     more = """\
 workloads:
@@ -118,8 +118,8 @@ REFUSED = {
 }
 
 
-def test_what_cannot_be_is_refused_before_anything_is_started(project: Project) -> None:
-    """All of it at once, each with its file and line, and what to write instead."""
+def test_impossible_profiles_are_rejected_before_anything_is_started(project: Project) -> None:
+    """All of them together, each with file, line and remedy."""
     for number, line in enumerate(REFUSED):
         text = ONLY.format(name="no", client="native", slo="{connectLatency: {mean: 1s}}")
         project.write(f"profiles/no{number}.yaml", f"{text}{line}\n")

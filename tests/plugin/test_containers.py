@@ -1,4 +1,4 @@
-"""Brokers in containers of a real engine: they are driven, and nothing is left of them, whoever dies."""
+"""Brokers in containers of a real engine: they are driven, and no container is left, whichever process dies."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_pytest_dies(load):
 
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:
-    """The engine, once."""
+    """Start the engine once."""
     if mosquitto.find_mosquitto() is None:
         pytest.skip("mosquitto is not installed: apt-get install mosquitto")
     try:
@@ -97,15 +97,15 @@ def podman() -> Iterator[Podman]:
 
 @pytest.fixture
 def engine(podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Iterator[Podman]:
-    """The engine that is asked; no test leaves it a container."""
+    """Return the address of the engine; no test may leave it a container."""
     monkeypatch.setenv("DOCKER_HOST", podman.host)
     yield podman
     assert podman.containers() == []
 
 
 def test_brokers_in_containers(engine: Podman, project: Project) -> None:
-    """Both brokers are driven, by ``--load-image`` and by ``target.image``; a killed engine is a run without data, a killed pytest leaves
-    no container."""
+    """Both brokers are driven, by ``--load-image`` and by ``target.image``; a killed engine is no data, a killed pytest leaves no
+    container."""
     with_pulsar = java.find() is not None and pulsar_jars.PULSAR.version in pulsar_jars.PULSAR.cached_versions()
     project.write("profiles/mqtt.yaml", PROFILE.format(name="mqtt", driver="{name: mqtt}"))
     project.write("profiles/pulsar.yaml", PROFILE.format(name="pulsar", driver="omb.yaml") + f"target: {{image: {IMAGE}}}\n")
@@ -137,7 +137,7 @@ def test_brokers_in_containers(engine: Podman, project: Project) -> None:
 
 
 def test_broker_in_a_container_restarts_and_its_death_is_reported(engine: Podman, tmp_path: Path) -> None:
-    """It comes back on its ports; when it ends, its exit status is told, and its log is kept."""
+    """It restarts on its ports; when it ends, the error has its exit status, and its log is kept."""
     asked = request(folder=tmp_path / "broker", settings={"log_type": "all"})
     broker = brokers.start(asked, lambda _: None)
     try:
@@ -153,7 +153,7 @@ def test_broker_in_a_container_restarts_and_its_death_is_reported(engine: Podman
 
 
 def test_only_this_machine_reaches_a_container(engine: Podman, tmp_path: Path) -> None:
-    """Its port is published on 127.0.0.1, and on none of this machine's other addresses: containers' bridges and networks."""
+    """Its port is published on 127.0.0.1, and on no other address of this machine: bridges and networks."""
     broker = brokers.start(request(folder=tmp_path), lambda _: None)
     try:
         assert len(engine.containers()) == 1
@@ -167,10 +167,10 @@ def test_only_this_machine_reaches_a_container(engine: Podman, tmp_path: Path) -
         broker.stop()
 
 
-def test_a_container_of_an_engine_elsewhere_is_reached_by_its_address_and_says_by_whom_else(
+def test_a_container_of_a_remote_engine_is_reached_by_its_address_with_a_warning(
     engine: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine is told to be at another address of this machine than loopback."""
+    """The engine is given another address of this machine than loopback."""
     from testcontainers.core.config import testcontainers_config
 
     host, said = other_addresses()[0], list[str]()
@@ -200,7 +200,7 @@ def test_containers_of_a_dead_engine_are_named_and_removed_when_it_is_back(engin
 
 
 def test_missing_image_is_named_with_its_remedy(engine: Podman, tmp_path: Path) -> None:
-    """No other broker takes its place, and the two ways to name another are told."""
+    """No other broker is used instead; the error names both ways to set another image."""
     remedy = r"--load-image IMAGE, or target: \{image: IMAGE\} in the profile"
     with pytest.raises(TargetError, match=rf"container: the engine has no image 127\.0\.0\.1:1/none:1 and cannot pull it.*{remedy}"):
         brokers.start(request(folder=tmp_path, image="127.0.0.1:1/none:1"), lambda _: None)

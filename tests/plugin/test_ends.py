@@ -1,4 +1,4 @@
-"""Workers and Spark that die in mid-run, Ctrl-C and SIGTERM: the run says so, nothing hangs, nothing is left behind."""
+"""Workers and Spark that die during a run, Ctrl-C and SIGTERM: the error names the cause, nothing hangs, no process is left."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_ordinary(): ...
 """
 
 
-def test_workers_die_in_mid_run(project: Project) -> None:
-    """A dead member or lead is one error that names it; the load tests that follow run on three workers again."""
+def test_a_worker_that_dies_during_a_run_is_one_error(project: Project) -> None:
+    """It names the dead member or lead; the load tests that follow run on three workers again."""
     project.profile("long", duration="5min")
     project.profile("short")
     project.write("test_it.py", DYING)
@@ -69,7 +69,7 @@ def test_workers_die_in_mid_run(project: Project) -> None:
 
 
 def wait_until(what: Callable[[], object], seconds: float) -> bool:
-    """Whether it came true in time."""
+    """Wait for a condition; return whether it became true in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if what():
@@ -92,8 +92,8 @@ def test_never(load): load.assert_slo()
 """
 
 
-def test_spark_is_killed_in_mid_run(spark_project: Project) -> None:
-    """Killed once, Spark is started anew and the verdict is that of the samples; killed again and again, the error says how to go on."""
+def test_killed_spark_is_restarted_once(spark_project: Project) -> None:
+    """The verdict is that of the samples; if it is killed again, the error says how to continue."""
     project = spark_project
     for name in ("once", "twice", "never"):
         project.profile(name, duration="2s")
@@ -116,7 +116,7 @@ def test_spark_is_killed_in_mid_run(spark_project: Project) -> None:
 
 
 def _kill_spark(project: Project) -> None:
-    """Once in the first test; in the second one every process of it on sight, until there is a result."""
+    """Kill Spark: once in the first test; in the second test every process of it, until there is a result."""
     measured = lambda test: wait_until(lambda: list(project.path.glob(f".loadtest/*/*{test}-*/1/*/measure/run.json")), 120)  # noqa: E731
     if measured("once"):
         assert wait_until(lambda: _kill_java(project), 10)
@@ -141,8 +141,10 @@ INTERRUPTS = [  # with Spark, once in one process and once in a group of them
 
 
 @pytest.mark.parametrize(("number", "workers", "whom", "kind"), INTERRUPTS, ids=lambda value: getattr(value, "name", value))
-def test_an_interrupt(request: pytest.FixtureRequest, number: int, workers: str, whom: str, kind: str) -> None:
-    """Ctrl-C and SIGTERM in mid-run end workers, broker and JVM within ten seconds, exit 2 and keep the samples."""
+def test_an_interrupt_ends_everything_within_ten_seconds(
+    request: pytest.FixtureRequest, number: int, workers: str, whom: str, kind: str
+) -> None:
+    """Ctrl-C and SIGTERM end workers, broker and JVM; exit status 2, samples are kept."""
     project: Project = request.getfixturevalue(kind)
     project.profile("long", duration="5min")
     project.write(
@@ -172,7 +174,7 @@ def test_an_interrupt(request: pytest.FixtureRequest, number: int, workers: str,
 
 
 def busy() -> float:
-    """How many times longer than on a machine of its own a computation takes here just now."""
+    """Return how many times longer a computation takes now than on an idle machine."""
     wall, spent = time.monotonic(), time.process_time()
     while time.process_time() - spent < 0.2:
         pass
@@ -180,7 +182,7 @@ def busy() -> float:
 
 
 def started(folder: Path) -> int:
-    """When the measured phase began."""
+    """Return the instant at which the measured phase began."""
     import json
 
     return int(json.loads((folder / "run.json").read_text(encoding="utf-8"))["start"])

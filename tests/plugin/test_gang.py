@@ -1,6 +1,6 @@
 """Load tests and ordinary tests together, under every scheduler and with other plugins.
 
-The load tests here ask for more than any machine can carry: the gang meets, the plan's gate breaks the run, and no Spark is needed.
+The load tests here need more than any machine can carry: the workers meet, the check of the plan breaks the run, and no Spark is needed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class TestGroup:
 
 @pytest.fixture
 def huge(project: Project) -> Project:
-    """A project with a profile that no machine can carry."""
+    """Return a project with a profile that no machine can carry."""
     project.profile("huge", rate=50_000_000)
     return project
 
 
 def once(run: Finished) -> bool:
-    """Whether every test was reported once."""
+    """Return whether every test was reported once."""
     return bool(run.junit) and set(Counter((case.get("classname"), case.get("name")) for case in run.junit).values()) == {1}
 
 
@@ -49,8 +49,8 @@ MODES = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_scheduler(huge: Project, mode: str) -> None:
-    """Ordinary tests keep the scheduler that was chosen; each load test is one report; other plugins are no hindrance."""
+def test_each_load_test_is_reported_once_under_every_scheduler(huge: Project, mode: str) -> None:
+    """Ordinary tests keep the chosen scheduler; other plugins do not interfere."""
     for name in ("one", "two"):
         huge.write(f"test_{name}.py", HEAD + GATE.format(name=f"gate_{name}") + ORDINARY)
     run = huge.run("-n2", "--dist", mode, *MODES[mode])
@@ -66,8 +66,8 @@ def test_every_scheduler(huge: Project, mode: str) -> None:
         assert [p.get("value") for p in case.iter("property") if p.get("name") == "load.outcome"] == ["generator-limited"]
 
 
-def test_fewer_selected(huge: Project) -> None:
-    """-k leaves load tests out; --lf runs the broken one again, alone."""
+def test_deselected_load_tests_do_not_run(huge: Project) -> None:
+    """-k leaves some out; --lf runs only the broken one again."""
     huge.write("test_one.py", HEAD + GATE.format(name="gate") + ORDINARY)
     assert huge.run("-n2", "-k", "not gate").outcomes == {"passed": 8}
     assert huge.run("-n2").outcomes == {"passed": 8, "error": 1}
@@ -76,8 +76,8 @@ def test_fewer_selected(huge: Project) -> None:
 
 
 @pytest.mark.parametrize(("options", "errors"), [(["-x"], 1), (["--maxfail=2"], 2)])
-def test_later_load_tests_do_not_start(huge: Project, options: list[str], errors: int) -> None:
-    """After -x or --maxfail no further load test starts, on any worker."""
+def test_no_load_test_starts_after_the_session_stops(huge: Project, options: list[str], errors: int) -> None:
+    """After -x or --maxfail, on any worker."""
     huge.write("test_one.py", HEAD + "".join(GATE.format(name=f"gate{i}") for i in range(5)))
     run = huge.run("-n2", *options)
     assert run.outcomes == {"error": errors}
@@ -132,8 +132,8 @@ def pytest_runtest_makereport(item, call):
 """
 
 
-def test_troubled_fixtures(huge: Project) -> None:
-    """A load test that is skipped, fails or hangs in another fixture, or never starts its load, ends by itself and holds up no other."""
+def test_trouble_in_a_fixture_ends_only_its_own_load_test(huge: Project) -> None:
+    """It is skipped, fails or hangs in another fixture, or never starts its load; later tests run."""
     huge.write("conftest.py", ALARM)
     huge.write("test_one.py", HEAD + TROUBLED)
     run = huge.run("-n2")
@@ -147,8 +147,8 @@ def test_troubled_fixtures(huge: Project) -> None:
         assert run.case(name).find("error") is not None
 
 
-def test_ordinary_crash_before_load(huge: Project) -> None:
-    """A worker that dies in an ordinary test is replaced, and load tests run on as many workers as before."""
+def test_a_worker_that_crashed_in_an_ordinary_test_is_replaced(huge: Project) -> None:
+    """Load tests run on as many workers as before."""
     huge.write("test_one.py", HEAD + GATE.format(name="gate") + ORDINARY + "def test_dies(): os._exit(1)\n")
     run = huge.run("-n2")
     assert run.outcomes == {"passed": 8, "failed": 1, "error": 1}

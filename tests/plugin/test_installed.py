@@ -1,4 +1,4 @@
-"""The package as users get it: its wheel, in a virtual environment that knows nothing of this checkout."""
+"""The installed wheel, in a virtual environment without this checkout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(json.dumps([pytest_loadtest.__file__, distribution("pytest-loadtest").requ
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Without what this test run has put into its environment."""
+    """Run a command without the environment variables of this test run."""
     ours = ("PYTEST_", "COV_", "PYTHONPATH", "PYTHONWARNINGS")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
@@ -40,7 +40,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an environment with the wheel. What it depends on is taken from here: it is 700 MB, and its versions are looked at by a test."""
+    """Return the Python of an environment with the wheel. Its dependencies (700 MB) are taken from here; a test checks their versions."""
     folder = tmp_path_factory.mktemp("installed")
     built = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT, cwd=folder)
     if "No matching distribution found for hatchling" in built.stderr:
@@ -58,8 +58,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def test_pandas_is_one_that_pyspark_does_not_warn_of(python: Path, tmp_path: Path) -> None:
-    """Whoever installs the wheel gets a pandas below 3."""
+def test_the_wheel_requires_a_pandas_that_pyspark_supports(python: Path, tmp_path: Path) -> None:
+    """A version below 3."""
     packaging = pytest.importorskip("packaging.requirements")
     told = run(python, "-c", SAY, cwd=tmp_path)
     file, requires = json.loads(told.stdout)
@@ -68,8 +68,8 @@ def test_pandas_is_one_that_pyspark_does_not_warn_of(python: Path, tmp_path: Pat
     assert [demanded["pandas"].contains(version) for version in ("2.2.0", "2.3.3", "3.0.0", "3.1.2")] == [True, True, False, False]
 
 
-def test_a_quiet_run_of_the_wheel_warns_of_nothing(python: Path, tmp_path: Path) -> None:
-    """Neither we nor what we use: not in the test process, not from Spark's workers and JVM."""
+def test_a_run_of_the_wheel_emits_no_warning(python: Path, tmp_path: Path) -> None:
+    """In the test process, Spark's workers and the JVM, by this package or its dependencies."""
     (tmp_path / "profiles").mkdir()
     profile = PROFILE.format(name="smoke", rate=500, duration="1s", slo="{throughput: 1%, sent: 1%}", size="messageSize: 64", more="")
     (tmp_path / "profiles" / "smoke.yaml").write_text(profile, encoding="utf-8")

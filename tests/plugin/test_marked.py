@@ -1,4 +1,4 @@
-"""Tests that are marked as load tests: each drives load, or is an error that says why none was driven; broken runs under xfail."""
+"""Marked tests: each drives load, or is an error with the reason; broken runs under xfail."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def test_missed(load): ...
 
 
 def tags(run: Finished) -> dict[str, str]:
-    """By test, what JUnit says of it."""
+    """Return the outcome of each test in JUnit."""
     found = {case.get("name"): [child.tag for child in case if child.tag in ("failure", "error", "skipped")] for case in run.junit}
     return {str(name): " ".join(of_test) for name, of_test in found.items()}
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_a_marked_test_that_drives_no_load_is_an_error_that_names_whose_load_it_was(project: Project, workers: str) -> None:
-    """Where a conftest, a class or parametrize has something else of that name, three tests passed with nothing driven."""
+def test_a_marked_test_whose_load_is_another_fixture_is_an_error(project: Project, workers: str) -> None:
+    """The error names the other fixture or parameter: of a conftest, a class or parametrize."""
     project.profile("smoke", slo="{sent: 1%, throughput: 1%}")
     project.write("foreign/conftest.py", CONFTEST)
     project.write("foreign/test_foreign.py", FOREIGN)
@@ -102,7 +102,7 @@ def test_a_marked_test_that_drives_no_load_is_an_error_that_names_whose_load_it_
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_a_broken_run_is_an_error_under_xfail_too(project: Project, workers: str) -> None:
-    """Unless the mark names the exception: a missed objective is what can be expected, not that nothing is known."""
+    """Unless the mark names the exception: xfail expects a missed objective, not missing data."""
     project.profile("few", slo="{endToEndLatency: {p99.99: 1s}, sent: 1%, throughput: 1%}")
     project.profile("missed", slo="{throughput: 1000000/s, sent: 1%}")
     project.write("test_it.py", BROKEN)

@@ -30,14 +30,14 @@ PATIENCE = 150
 
 
 def free_port() -> int:
-    """One that nobody listens on just now."""
+    """Return a port on which no process listens."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
 
 
 def scrape(port: int) -> list[Sample]:
-    """What is served, as Prometheus asks for it; nothing before the session listens."""
+    """Return the served metrics, requested as by Prometheus; empty before the session listens."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
@@ -49,7 +49,7 @@ def scrape(port: int) -> list[Sample]:
 
 
 def until(port: int, found: Callable[[list[Sample]], bool]) -> list[Sample]:
-    """Scrape again and again until something is found."""
+    """Scrape repeatedly until the condition holds."""
     deadline = time.monotonic() + PATIENCE
     while not found(samples := scrape(port)):
         assert time.monotonic() < deadline, samples
@@ -58,15 +58,15 @@ def until(port: int, found: Callable[[list[Sample]], bool]) -> list[Sample]:
 
 
 def value(samples: list[Sample], name: str, **labels: str) -> float:
-    """The one sample with these labels; 0 where there is none yet."""
+    """Return the only sample with these labels; 0 if there is none yet."""
     found = [one.value for one in samples if one.name == name and labels.items() <= one.labels.items()]
     assert len(found) <= 1, found
     return float(found[0]) if found else 0.0
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
-def test_load_is_seen_while_it_runs(project: Project, workers: tuple[str, ...]) -> None:
-    """Counts grow, the histogram holds what was received, and a run that has ended has an outcome."""
+def test_metrics_show_the_load_while_it_runs(project: Project, workers: tuple[str, ...]) -> None:
+    """Counters grow, the histogram has the received messages, and a run that has ended has an outcome."""
     project.profile("steady", rate=200, duration="8s", slo="{throughput: 1%, sent: 1%}")
     project.write("test_it.py", TESTS)
     port = free_port()
@@ -91,7 +91,7 @@ def test_load_is_seen_while_it_runs(project: Project, workers: tuple[str, ...]) 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
 def test_a_port_in_use_is_a_usage_error(project: Project, workers: tuple[str, ...]) -> None:
-    """Before any broker is touched."""
+    """Before any broker is started."""
     project.profile("steady")
     project.write("test_it.py", TESTS)
     with socket.socket() as taken:

@@ -1,4 +1,4 @@
-"""A driver of somebody else: the example package is installed next to our wheel, keeps the promises of a driver, and carries a load test."""
+"""A third-party driver: the example package, installed next to the wheel, passes the conformance kit and carries a load test."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_comes_from_packages():
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Without what this test run has put into its environment."""
+    """Run a command without the environment variables of this test run."""
     ours = ("PYTEST_", "COV_", "PYTHONPATH", "PYTHONWARNINGS")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     environment["PYTHONPATH"] = ENVIRONMENT["PYTHONPATH"].partition(os.pathsep)[0]
@@ -85,7 +85,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an environment with both wheels; what they depend on is taken from this one."""
+    """Return the Python of an environment with both wheels; their dependencies are taken from this one."""
     folder = tmp_path_factory.mktemp("installed")
     built = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT, EXAMPLE, cwd=folder)
     if "No matching distribution found for hatchling" in built.stderr:
@@ -122,7 +122,7 @@ def test_the_driver_keeps_every_promise(python: Path, project: Path) -> None:
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_load_test_meets_its_objectives(python: Path, project: Path, workers: str) -> None:
-    """With one consumer of a subscription and with two, in one process and in two workers; every message arrives."""
+    """With one consumer for a subscription and with two, in one process and in two workers; every message arrives."""
     (project / "test_orders.py").write_text(LOAD, encoding="utf-8")
     done = run(python, "-m", "pytest", "-n", workers, cwd=project)
     assert done.returncode == 0, done.stdout + done.stderr

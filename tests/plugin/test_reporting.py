@@ -1,4 +1,4 @@
-"""The report of a session: written at its end, named where people look, and never in the way of the tests."""
+"""The report of a session: written at its end, named in the output, and without effect on outcomes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_no_data(load): ...
 """
 
 
-def told(out: str) -> str:
-    """The line of the terminal that tells of the report: the last of the section."""
+def report_line(out: str) -> str:
+    """Return the line of the terminal that names the report: the last of the section."""
     lines = out.splitlines()
     (at,) = [number for number, line in enumerate(lines) if line.startswith(("report ", "WARNING: no report"))]
     assert lines[at - 1].startswith("  results ")
@@ -46,7 +46,7 @@ def test_a_session_writes_its_report(project: Project, workers: str) -> None:
     assert (run.outcomes["passed"], run.outcomes["failed"]) == (1, 1)
     (session,) = project.path.glob(".loadtest/*")
     file = session / "report.html"
-    assert told(run.out) == f"report     {file}"
+    assert report_line(run.out) == f"report     {file}"
     assert run.report == str(file)
     found = Page(file.read_text(encoding="utf-8"))
     assert [row[:2] for row in found.rows[1:3]] == [["test_it.py::test_missed", "missed"], ["test_it.py::test_met", "met"]]
@@ -54,13 +54,13 @@ def test_a_session_writes_its_report(project: Project, workers: str) -> None:
     assert [path.name for path in session.glob(".*")] == []
 
 
-def test_a_report_elsewhere_and_of_what_broke(project: Project) -> None:
-    """``--load-html`` says where; a broken run is in it, with its cause."""
+def test_a_report_at_another_path_has_broken_runs_too(project: Project) -> None:
+    """``--load-html`` sets the path; a broken run has its cause."""
     project.profile("mix")
     project.write("test_it.py", WRONG)
     run = project.run("-p", "no:cacheprovider", "--load-html", "out/mine.html")
     assert run.outcomes == {"error": 1}
-    assert told(run.out) == f"report     {project.path / 'out' / 'mine.html'}"
+    assert report_line(run.out) == f"report     {project.path / 'out' / 'mine.html'}"
     found = Page((project.path / "out" / "mine.html").read_text(encoding="utf-8"))
     assert found.rows[1][:2] == ["test_it.py::test_no_data", "no data"]
     assert "p99.999 needs" in found.rows[1][2]
@@ -68,18 +68,18 @@ def test_a_report_elsewhere_and_of_what_broke(project: Project) -> None:
 
 
 def test_a_report_that_cannot_be_written_is_a_warning(project: Project) -> None:
-    """The outcome of the tests stays; JUnit names nothing that is not there."""
+    """The outcomes of the tests stay; JUnit names no report."""
     project.profile("mix")
     project.write("test_it.py", TESTS.replace('"missed"', '"mix"'))
     project.write("file", "")
     run = project.run("-p", "no:cacheprovider", "-k", "met", "--load-html", "file/report.html")
     assert (run.ret, run.outcomes["passed"]) == (0, 1)
-    assert told(run.out).startswith(f"WARNING: no report is written to {project.path / 'file' / 'report.html'}: ")
+    assert report_line(run.out).startswith(f"WARNING: no report is written to {project.path / 'file' / 'report.html'}: ")
     assert run.report is None
 
 
 def test_without_load_there_is_no_report(project: Project) -> None:
-    """Nor a word of it."""
+    """The output does not mention it."""
     project.write("test_it.py", "def test_ordinary(): ...\n")
     run = project.run("-p", "no:cacheprovider", "--load-html", "mine.html")
     assert run.outcomes == {"passed": 1}

@@ -1,4 +1,4 @@
-"""Recovery, as a user tests it: the broker is restarted in the body of a live test, and every message arrives all the same."""
+"""Recovery as a user tests it: the body of a live test restarts the broker, and every message arrives all the same."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_recovery(load):
 
 
 def recovered(run: Finished) -> None:
-    """Results and summary tell both instants."""
+    """Check that results and summary show both instants."""
     (restart,) = restarts(run, "test_recovery")
     assert 10**9 <= restart["down"] < restart["ready"]
     assert run.documents["test_recovery"]["started"] < restart["downAt"] < restart["readyAt"]
@@ -79,8 +79,8 @@ def restarts(run: Finished, test: str) -> list[dict[str, Any]]:
 
 @pytest.mark.pulsar
 @pytest.mark.slow
-def test_recovery_of_pulsar(project: Project) -> None:
-    """Topics, subscriptions and messages are still there, and clients come back."""
+def test_every_message_survives_a_restart_of_pulsar(project: Project) -> None:
+    """Topics, subscriptions and messages are kept, and clients reconnect."""
     if java.find() is None or pulsar_jars.PULSAR.version not in pulsar_jars.PULSAR.cached_versions():
         pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
     recovered(recovery(project, PULSAR))
@@ -88,8 +88,8 @@ def test_recovery_of_pulsar(project: Project) -> None:
 
 @pytest.mark.artemis
 @pytest.mark.slow
-def test_recovery_of_artemis(project: Project) -> None:
-    """At QoS 1; the report says which broker it was and what it kept. Without a restart each message of QoS 2 comes once."""
+def test_every_message_survives_a_restart_of_artemis(project: Project) -> None:
+    """At QoS 1; the report names the broker and what it kept. Without a restart each message of QoS 2 arrives once."""
     if java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions():
         pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
     project.write("profiles/exactly.yaml", DURABLE.format(more=ARTEMIS).replace("5min", "2s", 1).replace("qos: 1", "qos: 2"))
@@ -102,7 +102,7 @@ def test_recovery_of_artemis(project: Project) -> None:
 
 
 def recovery(project: Project, more: str, tests: str = "", passed: int = 1) -> Finished:
-    """A recovery and other tests on two workers, all of which passed."""
+    """Run a recovery and other tests on two workers, and check that all passed."""
     project.write("profiles/durable.yaml", DURABLE.format(more=more))
     project.write("test_it.py", RECOVERY + tests)
     run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
@@ -142,7 +142,7 @@ def test_after_it(load):
 
 @pytest.fixture(scope="module")
 def on_mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """One session: a recovery, then what goes otherwise."""
+    """Run one session with a recovery, and with restarts that fail."""
     with fresh(tmp_path_factory.mktemp("mosquitto")) as project:
         project.profile("plain", slo="{throughput: 1%, sent: 1%}")  # a busy machine may be late
         project.write("profiles/durable.yaml", DURABLE.format(more=MQTT))
@@ -151,8 +151,8 @@ def on_mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 @needs_mosquitto
-def test_recovery_of_mosquitto(on_mosquitto: Finished) -> None:
-    """QoS 1, sessions that outlive connections, and a broker that keeps them: nothing that was acknowledged is lost."""
+def test_every_message_survives_a_restart_of_mosquitto(on_mosquitto: Finished) -> None:
+    """QoS 1, sessions that outlive connections, and a broker that keeps them: no acknowledged message is lost."""
     assert [child.tag for child in on_mosquitto.case("test_recovery") if child.tag != "properties"] == []
     assert on_mosquitto.documents["test_recovery"]["driver"]["losses"] > 0
     recovered(on_mosquitto)
@@ -160,8 +160,8 @@ def test_recovery_of_mosquitto(on_mosquitto: Finished) -> None:
 
 @needs_mosquitto
 def test_restarts_that_cannot_be(on_mosquitto: Finished) -> None:
-    """What is not ours to restart is refused and the load goes on; a broker that does not come back breaks the run with its own words, and the
-    next test has another one."""
+    """A broker not started by the run is rejected and the load continues; a broker that does not restart breaks the run with its output,
+    and the next test gets another one."""
     run = on_mosquitto
     assert run.outcomes == {"passed": 3, "error": 1}
     assert "no_such_option" in run.case("test_no_return").find("error").get("message", "")  # type: ignore[union-attr]

@@ -1,6 +1,6 @@
-"""Whole runs on the loopback: same load whatever the workers, four outcomes, and what is written about them.
+"""Whole runs on the loopback: the same load for any number of workers, four outcomes, and their results.
 
-Every pytest run that aggregates starts a JVM, so each is asked many things.
+Every pytest run that aggregates takes long, so each test checks many things.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ SIZES = 'messageSizeDistribution: {"32-128": 5, "128-1KB": 3, "1KB-4KB": 1}\nuse
 
 @pytest.fixture
 def outcomes(spark_project: Project) -> Project:
-    """A project with a test for every outcome."""
+    """Return a project with a test for every outcome."""
     project = spark_project
     project.profile("mix", rate=800, duration="2s", size=SIZES, more="warmupDuration: 500ms")
     project.profile("missed", duration="500ms", slo="{throughput: 200000/s}")
@@ -98,15 +98,15 @@ def outcomes(spark_project: Project) -> Project:
 
 
 def sent(project: Project, test: str) -> list[pa.Table]:
-    """What each session so far has sent in a test: stream, seq, bucket and size, sorted."""
+    """Return the messages that each session so far has sent in a test: stream, seq, bucket and size, sorted."""
     folders = [folder for folder in project.runs() if f"{test}-" in str(folder)]
     order = [(name, "ascending") for name in ("stream", "seq")]
     return [pa.concat_tables(pq.read_table(p).select(["stream", "seq", "bucket", "size"]) for p in (f / "sent").glob("*.parquet")).sort_by(order)
             for f in folders]  # fmt: skip
 
 
-def test_outcomes_and_streams(outcomes: Project) -> None:
-    """Each outcome is what pytest says of it, with one worker as with three, and both send the same messages."""
+def test_outcomes_and_messages_are_the_same_for_any_number_of_workers(outcomes: Project) -> None:
+    """With one worker and with three."""
     for workers, chosen in (("-n0", ""), ("-n3", "not once")):
         run = outcomes.run(workers, "-k", chosen, "--load-scale", "0.5", "--load-duration", "1s", "-p", "no:cacheprovider")
         assert run.ret == pytest.ExitCode.TESTS_FAILED
@@ -174,8 +174,8 @@ def _documents(documents: dict[str, dict[str, Any]], workers: int) -> None:
     assert {"broker.busiest", "broker.unread", "workers.unsent"} < set(sampled)
 
 
-def test_on_a_terminal_with_one_worker(project: Project) -> None:
-    """On a terminal the live line is rewritten in place while one xdist worker drives load."""
+def test_the_live_line_is_rewritten_on_a_terminal(project: Project) -> None:
+    """While one worker of xdist drives load."""
     project.profile("two", duration="4s")
     project.write("test_it.py", 'import pytest\n@pytest.mark.load("two")\ndef test_met(load): load.assert_slo()\n')
     try:
@@ -208,8 +208,8 @@ def _read(terminal: int, seen: list[bytes]) -> None:
 
 
 def test_without_xdist_quietly_and_with_auto_scale(project: Project) -> None:
-    """-p no:xdist drives load in the one process; -q leaves one line of it, what the load went to; auto leaves alone what this machine
-    can carry; results lie where load_results says."""
+    """-p no:xdist drives load in the only process; -q prints only the line with the target; auto does not scale what this machine can
+    carry; results are in the folder load_results."""
     project.profile("two", rate=300)
     project.write("test_it.py", 'import pytest\n@pytest.mark.load("two")\ndef test_met(load): load.assert_slo()\n')
     run = project.run("-p", "no:xdist", "--load-scale", "auto", "-q", "-o", "load_results=out/results")

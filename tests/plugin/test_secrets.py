@@ -1,4 +1,4 @@
-"""A password given in every way that a profile has is in no file of the results, and in no output."""
+"""A password, set in any way that a profile supports, is in no file of the results and in no output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_wrong_mark(load):
 @pytest.mark.slow
 @pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
 def test_passwords_are_in_no_output_and_no_file(project: Project) -> None:
-    """Two runs with a password each, a mark and an option that are wrong; JUnit, and all files of the results."""
+    """Two runs with a password each, a wrong mark and a wrong option; JUnit, and all files of the results."""
     project.write("profiles/secrets.yaml", PROFILE)
     project.write("test_right.py", RIGHT)
     project.write("test_wrong.py", WRONG)

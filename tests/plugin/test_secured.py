@@ -1,4 +1,4 @@
-"""A broker with keys of the run's own, as a user asks for it: two words in the profile, and nothing of who the client is."""
+"""A broker with keys made by the run: two words in the profile, and no credentials."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_with_a_token_of_my_own(load):
 
 @pytest.mark.pulsar
 @pytest.mark.slow
-def test_secured_pulsar(project: Project) -> None:
-    """Two workers get in and meet; who brings a token of his own is taken at his word. No token is in results, output, or left behind."""
+def test_workers_authenticate_at_a_secured_pulsar(project: Project) -> None:
+    """Two workers; a token in the profile takes precedence. No token is in results, output, or left behind."""
     if java.find() is None or pulsar_jars.PULSAR.version not in pulsar_jars.PULSAR.cached_versions():
         pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
     project.write("profiles/secured.yaml", SECURED)
@@ -99,8 +99,8 @@ def test_not_trusted(load):
 
 
 @pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
-def test_subscribers_over_tls(project: Project) -> None:
-    """Two workers get in by both ports; results say what is open and what was agreed on; who brings files of his own hears what is wrong."""
+def test_subscribers_may_connect_over_tls_and_publishers_without(project: Project) -> None:
+    """Results show the open ports and the negotiated TLS; an error in the user's own key files is reported."""
     from pytest_loadtest.brokers.certificates import Authority
 
     project.write("profiles/broadcast.yaml", BROADCAST)
@@ -121,8 +121,8 @@ def test_subscribers_over_tls(project: Project) -> None:
 
 
 @pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
-def test_no_subscriber_gets_in(project: Project) -> None:
-    """The address of the two that does not answer is named, with exit status and outcome of a broken run."""
+def test_a_subscriber_address_without_a_broker_breaks_the_run(project: Project) -> None:
+    """The error names it, with exit status and outcome of a broken run."""
     (port,) = free_ports(1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         target = f"target: {{url: 'mqtt://127.0.0.1:{server.getsockname()[1]}', subscriberUrl: 'mqtts://127.0.0.1:{port}'}}"
@@ -134,8 +134,8 @@ def test_no_subscriber_gets_in(project: Project) -> None:
     assert "is the broker running, and the address right?" in run.out
 
 
-def test_security_of_somebody_elses_broker(project: Project) -> None:
-    """File and line of what cannot be, and what to do; the plan says so already."""
+def test_security_of_another_broker_is_a_usage_error(project: Project) -> None:
+    """With file, line and remedy; the plan reports it already."""
     project.write("profiles/secured.yaml", SECURED)
     project.write("test_it.py", TESTS)
     for options in (["--load-broker", "embedded"], ["--load-plan", "--load-broker", "embedded"]):

@@ -1,4 +1,4 @@
-"""Topics with shares and sizes of their own, in whole runs: the same messages however many workers there are."""
+"""Topics with shares and sizes of their own, in whole runs: the same messages for any number of workers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_swings(load):
 
 @pytest.fixture
 def skewed(project: Project) -> Project:
-    """Three topics of two producers each."""
+    """Return a project with three topics of two producers each."""
     project.profile(
         "skewed", rate=180, size="skew: {weights: [1, 2, 6], messageSizes: [100, 1000, 100]}", slo="{throughput: 1%, sent: 1%, loss: 0}"
     )
@@ -65,7 +65,7 @@ def skewed(project: Project) -> Project:
 
 
 def test_shares_are_exact_and_the_same_for_every_number_of_workers(skewed: Project) -> None:
-    """To the message and byte, through a warm-up, stages, a change of rate and a swing; on one worker, on three."""
+    """To the message and byte, through a warm-up, stages, a change of rate and a swing; on one worker and on three."""
     found = {}
     for workers, only in ((0, ()), (3, ("-k", "shares"))):
         path = skewed.path / f"rows-{workers}.json"
@@ -77,7 +77,6 @@ def test_shares_are_exact_and_the_same_for_every_number_of_workers(skewed: Proje
     assert len(found[0]) == 180
 
 
-def test_the_plan_says_how_uneven_it_is(skewed: Project) -> None:
-    """Of the busiest topic and of the quietest."""
+def test_the_plan_shows_the_busiest_and_the_quietest_topic(skewed: Project) -> None:
     run = skewed.run("--load-plan", "-n2", "-k", "shares", "-p", "no:cacheprovider")
     assert "skew         the busiest topic has 66.7 % of the messages, the quietest 11.1 %" in run.out

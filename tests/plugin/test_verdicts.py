@@ -1,4 +1,4 @@
-"""A run that missed its objectives fails its test whatever the body asked, and a live run without a result is an error."""
+"""A run that missed its objectives fails its test, whatever its body checked, and a live run without a result is an error."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ CHOSEN = ("test_asks_for_latency_alone", "test_strictly_expected_to_fail", "test
 
 @pytest.mark.parametrize(("workers", "chosen"), [("-n0", ()), ("-n2", CHOSEN)])
 def test_what_the_body_does_not_ask(project: Project, workers: str, chosen: tuple[str, ...]) -> None:
-    """A miss that the body did not judge is the call's own failure, which xfail sees; what the body raised stays; a live test without a
+    """A miss that the body did not judge is a failure of the call, which xfail handles; the body's own error stays; a live test without a
     result is an error."""
     project.profile("good", slo="{sent: 1%, throughput: 1%}")
     project.profile("missed", rate=3000, duration="500ms", slo="{throughput: 1000000/s, endToEndLatency: {p99: 60s}, sent: 1%}")

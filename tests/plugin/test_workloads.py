@@ -1,4 +1,4 @@
-"""What a workload may be besides one rate: stages, changes from the body, a backlog, a search, several at once, overrides, a matrix."""
+"""Workloads other than one rate: stages, changes from the body, a backlog, a search, several at once, overrides, a matrix."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ ASSERTED = (
 
 @pytest.fixture
 def workloads(project: Project) -> Project:
-    """A project with one test of each."""
+    """Return a project with one test for each."""
     project.profile("plain")
     project.profile("slow", slo="{endToEndLatency: {p50: 100ms}, throughput: 1%, sent: 1%, dropped: 100%}")
     project.profile("late", slo="{endToEndLatency: {p99: 100ms}}")
@@ -160,19 +160,19 @@ def workloads(project: Project) -> Project:
     return project
 
 
-def test_every_kind_of_workload(workloads: Project) -> None:
-    """Each does what it says, on two workers; what the body forgets to end is an error; results in OMB's form lie where asked."""
+def test_every_kind_of_workload_runs_on_two_workers(workloads: Project) -> None:
+    """A load that the body does not end is an error; results in OMB's form are in the requested folder."""
     run = workloads.run("-n2", "-p", "no:cacheprovider", "--load-omb-json", "omb", "--maxfail", "20")
     for name in ASSERTED:
         ends = [(child.tag, child.get("message")) for child in run.case(name) if child.tag in ("failure", "error")]
         assert ends == [], name
     assert "load.finish()" in str([child.get("message") or child.text for child in run.case("test_forgotten")])
     assert len(list((workloads.path / "omb").glob("plain-*.json"))) == 9
-    told(run)
+    shown(run)
 
 
-def told(run: Finished) -> None:
-    """What people see of it."""
+def shown(run: Finished) -> None:
+    """Check the output of the session."""
     assert "search step 1 (bracket): 200 msg/s" in run.out
     assert "backlog" in run.out
     assert run.documents["test_stages"]["stages"][1]["name"] == "large"
@@ -193,8 +193,8 @@ def told(run: Finished) -> None:
         ('"plain", payloadFile="conftest.py"', "messageSize is 64 B"),
     ],
 )
-def test_wrong_uses(project: Project, mark: str, said: str) -> None:
-    """Each is a usage error that names the value, before anything starts."""
+def test_a_wrong_mark_is_a_usage_error_before_anything_starts(project: Project, mark: str, said: str) -> None:
+    """It names the value."""
     project.profile("plain")
     project.write("profiles/conftest.py", "")
     project.write("test_it.py", f"import pytest\n@pytest.mark.load({mark})\ndef test_it(load): ...\n")

@@ -1,4 +1,4 @@
-"""xfail expects what the target does: it never turns a run that cannot be judged into a success."""
+"""xfail expects a miss of the target: it never turns a run that cannot be judged into a success."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ def test_missed(load): ...
 
 
 def tags(run: Finished) -> dict[str | None, list[str]]:
-    """What JUnit says of each test."""
+    """Return the outcome of each test in JUnit."""
     return {case.get("name"): [child.tag for child in case if child.tag in ("failure", "error", "skipped")] for case in run.junit}
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_a_generator_limited_run_is_an_error_under_xfail(project: Project, workers: str) -> None:
-    """Unless the mark's `raises` names the error by a class of this package; terminal, JUnit and exit status agree."""
+    """Unless the mark's `raises` names a class of this package for the error; terminal, JUnit and exit status agree."""
     project.profile("huge", rate=50_000_000)
     project.write("test_it.py", HEAD + LIMITED)
     run = project.run(workers, "-p", "no:cacheprovider")
@@ -120,7 +120,7 @@ def test_runxfail_changes_nothing_for_broken_runs(project: Project) -> None:
 
 
 def test_no_data_is_an_error_under_xfail_and_a_miss_is_not(project: Project) -> None:
-    """Too few samples for the percentile say nothing of the target; an objective that did not hold is what xfail expects."""
+    """Too few samples for the percentile prove nothing about the target; xfail expects a missed objective."""
     project.profile("thin", slo="{endToEndLatency: {p99.99: 60s}, throughput: 1%, sent: 1%}")
     project.profile("missed", slo="{throughput: 1000000/s, sent: 1%}")
     project.write("test_it.py", HEAD + THIN)
