@@ -33,7 +33,7 @@ class OrderCheck:
 
     def _clear(self, size: int) -> None:
         self._mask = size - 1
-        self._one, self._two = np.full(size, _FREE, np.int64), np.zeros(size, np.int64)  # the two words of a group
+        self._word1, self._word2 = np.full(size, _FREE, np.int64), np.zeros(size, np.int64)  # the two words of a group
         self._highest = np.full(size, -1, np.int64)
 
     def late(self, consumer: NDArray[np.int32], stream: NDArray[np.int32], order: Column, seq: Column) -> NDArray[np.bool_] | None:
@@ -41,11 +41,11 @@ class OrderCheck:
 
         :param consumer: the consumer's place. The rows of one consumer are in arrival order.
         """
-        one = consumer.astype(np.int64) << 32 | stream
+        word1 = consumer.astype(np.int64) << 32 | stream
         # a batch of a single group, as of one consumer of one stream, needs neither a sort nor a probe for each row
-        if not np.count_nonzero(one != one[0]) and not np.count_nonzero(order != order[0]):
-            return self._late(self._slots(one[:1], order[:1]), np.zeros(1, np.int64), seq)
-        slots = self._slots(one, order)
+        if not np.count_nonzero(word1 != word1[0]) and not np.count_nonzero(order != order[0]):
+            return self._late(self._slots(word1[:1], order[:1]), np.zeros(1, np.int64), seq)
+        slots = self._slots(word1, order)
         rank = np.argsort(slots, kind="stable")  # stable: rows of a group stay in arrival order
         ordered = slots[rank]
         starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
@@ -76,45 +76,45 @@ class OrderCheck:
         late: NDArray[np.bool_] = seq < highest
         return late
 
-    def _slots(self, one: Column, two: Column) -> Column:
+    def _slots(self, word1: Column, word2: Column) -> Column:
         """Return the slot of each row's group; new groups are added to the table."""
-        slot = self._home(one, two)
-        astray = np.flatnonzero((self._one[slot] != one) | (self._two[slot] != two))
+        slot = self._home(word1, word2)
+        astray = np.flatnonzero((self._word1[slot] != word1) | (self._word2[slot] != word2))
         if not len(astray):
             return slot
         # at most half full, so that linear probing takes few steps; every stray row may be of a new group
         if 2 * (self._groups + len(astray)) > self._mask:
             self._grow(len(astray))
-            return self._slots(one, two)
+            return self._slots(word1, word2)
         while len(astray):
-            free = astray[self._one[slot[astray]] == _FREE]
+            free = astray[self._word1[slot[astray]] == _FREE]
             # Several rows may be of one new group, or of different groups with this slot: the first row takes it, and the next comparison
             # sends the rows of other groups on to the following slot.
             taken, which = np.unique(slot[free], return_index=True)
-            self._one[taken], self._two[taken] = one[free[which]], two[free[which]]
+            self._word1[taken], self._word2[taken] = word1[free[which]], word2[free[which]]
             self._groups += len(taken)
             at = slot[astray]
-            astray = astray[(self._one[at] != one[astray]) | (self._two[at] != two[astray])]
+            astray = astray[(self._word1[at] != word1[astray]) | (self._word2[at] != word2[astray])]
             slot[astray] = slot[astray] + 1 & self._mask
         return slot
 
-    def _home(self, one: Column, two: Column) -> Column:
+    def _home(self, word1: Column, word2: Column) -> Column:
         """Hash the two words of each group to the slot where probing starts."""
-        mixed = one.view(np.uint64) * _MIX1
+        mixed = word1.view(np.uint64) * _MIX1
         mixed ^= mixed >> np.uint64(29)
-        mixed += two.astype(np.uint64)
+        mixed += word2.astype(np.uint64)
         mixed *= _MIX2
         mixed ^= mixed >> np.uint64(32)
         mixed &= np.uint64(self._mask)
         return mixed.view(np.int64)
 
     def _grow(self, more: int) -> None:
-        used = self._one != _FREE
-        one, two, highest = self._one[used], self._two[used], self._highest[used]
+        used = self._word1 != _FREE
+        word1, word2, highest = self._word1[used], self._word2[used], self._highest[used]
         self._groups = 0
         # at most a quarter full afterwards, so that the table grows rarely
-        self._clear(1 << (4 * (len(one) + more)).bit_length())
-        self._highest[self._slots(one, two)] = highest
+        self._clear(1 << (4 * (len(word1) + more)).bit_length())
+        self._highest[self._slots(word1, word2)] = highest
 
 
 class DueOrder:

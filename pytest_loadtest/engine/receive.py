@@ -235,10 +235,10 @@ class Consumers:
         self._all = np.union1d(opened.consumer, np.array(later, np.int32)).astype(np.int32)
         self._rank = self._all % per_subscription
         self._place = np.full(len(self._all), _AWAY, np.int32)
-        self._wanted = np.zeros(len(self._all), np.bool_)
+        self._active = np.zeros(len(self._all), np.bool_)
         self._coming = np.zeros(len(self._all), np.bool_)  # requested from the driver and not connected yet
         self._paused = False
-        self._wanted[self._join(opened)] = True
+        self._active[self._join(opened)] = True
 
     def _join(self, joined: Joined) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
         at = np.searchsorted(self._all, joined.consumer)
@@ -256,9 +256,9 @@ class Consumers:
 
     def limit(self, number: int) -> None:
         """Let ``number`` consumers of each subscription take messages: the others leave, missing ones join once they are connected."""
-        self._wanted = self._rank < number  # the same consumers of every subscription, on whichever worker they are
-        self._leave(~self._wanted)
-        joining = self._wanted & ~self._coming & (self._place == _AWAY)
+        self._active = self._rank < number  # the same consumers of every subscription, on whichever worker they are
+        self._leave(~self._active)
+        joining = self._active & ~self._coming & (self._place == _AWAY)
         if joining.any():
             self._coming |= joining
             self._driver.attach(self._all[joining].tolist())
@@ -278,5 +278,5 @@ class Consumers:
         if self._paused:
             self._driver.pause(joined.place.tolist())
         superfluous = np.zeros(len(self._all), np.bool_)
-        superfluous[at] = ~self._wanted[at]  # a later change made them leave before they were connected
+        superfluous[at] = ~self._active[at]  # a later change made them leave before they were connected
         self._leave(superfluous)

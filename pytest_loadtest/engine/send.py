@@ -158,10 +158,10 @@ class Sender:
         for number, block in self._ledger.blocks.items():
             kept = max(first - number * size, 0)
             if kept < size:
-                made = self._make(number * size + kept, size - kept)
+                changed = self._make(number * size + kept, size - kept)
                 for name in ("stream", "seq", "intended", "payload", "key", "due"):  # in place: the block keeps its answers
                     if (column := getattr(block, name)) is not None:
-                        column[kept:] = getattr(made, name)
+                        column[kept:] = getattr(changed, name)
 
     # --- sending
 

@@ -115,13 +115,13 @@ def can_connect(profile: Profile, topology: Topology, workers: int, machine: Mac
     return not any(missing_for_connections([connections], machine))
 
 
-def largest_connectable(profile: Profile, wanted: Topology, workers: int, machine: Machine, *, broker_here: bool) -> Topology:
+def largest_connectable(profile: Profile, unscaled: Topology, workers: int, machine: Machine, *, broker_here: bool) -> Topology:
     """Return the largest part of a topology whose connections this machine can have."""
 
     def fits(factor: float) -> bool:
-        return can_connect(profile, fewer_connections(wanted, factor), workers, machine, broker_here=broker_here)
+        return can_connect(profile, fewer_connections(unscaled, factor), workers, machine, broker_here=broker_here)
 
-    return fewer_connections(wanted, largest_factor(fits))
+    return fewer_connections(unscaled, largest_factor(fits))
 
 
 class ChunkBuffers(NamedTuple):

@@ -212,18 +212,18 @@ def _shrunk(steps: Steps, share: Fraction, factor: float) -> Steps:
     return tuple((end - start, rate * factor) for start, end, (_, rate) in zip(starts, ends, steps, strict=True) if end > start)
 
 
-def warmup_and_measure(profile: Profile, made: PacedTraffic, streams: int, warmup: int, turns: Turns | None = None) -> tuple[Phase, ...]:
+def warmup_and_measure(traffic: PacedTraffic, streams: int, warmup: int, turns: Turns | None = None) -> tuple[Phase, ...]:
     """Return the phases of a run with given rates."""
-    before, size = StreamCounts(streams=streams), made.mean_size if made.in_bytes else None
-    consumers = next((change.consumers for change in made.changes if change.at == 0 and change.consumers), None)
-    pacer = Pacer.through(made.steps, streams) if streams else Pacer.through([(made.duration, 0.0)], 1)
+    before, size = StreamCounts(streams=streams), traffic.mean_size if traffic.in_bytes else None
+    consumers = next((change.consumers for change in traffic.changes if change.at == 0 and change.consumers), None)
+    pacer = Pacer.through(traffic.steps, streams) if streams else Pacer.through([(traffic.duration, 0.0)], 1)
     measure = Phase(
-        name="measure", duration=made.duration, pacer=pacer, before=before, recorded=True, mean_size=size, changes=made.changes,
-        consumers=consumers, stages=made.stages, turns=turns,
+        name="measure", duration=traffic.duration, pacer=pacer, before=before, recorded=True, mean_size=size, changes=traffic.changes,
+        consumers=consumers, stages=traffic.stages, turns=turns,
     )  # fmt: skip
     if not warmup or not streams:
         return (measure,)
-    pacer = Pacer.through([(warmup, next((rate for _, rate in made.steps if rate), 0.0))], streams)
+    pacer = Pacer.through([(warmup, next((rate for _, rate in traffic.steps if rate), 0.0))], streams)
     first = replace(measure, name="warm-up", duration=warmup, pacer=pacer, recorded=False, changes=(), stages=())
     return first, replace(measure, before=first.ends)
 

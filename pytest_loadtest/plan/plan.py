@@ -126,69 +126,69 @@ def make_plan(
     :param scale: a factor, ``"auto"``, or None. :param duration_cap: longest measured phase, or hold of a search, ns; see
         :func:`~pytest_loadtest.plan.scaling.durations`.
     """
-    wanted = Topology(
+    unscaled = Topology(
         topics=profile.topics, partitions=profile.partitions_per_topic, producers=profile.producers_per_topic,
         subscriptions=0 if profile.producer_only else profile.subscriptions_per_topic, consumers=profile.consumer_per_subscription,
         name=profile.topic, hashes=(profile.skew and profile.skew.hashes) or (),
     )  # fmt: skip
     whole = paced_traffic(profile, pool, 1.0, None)
-    topology, factor = wanted, 1.0
+    topology, factor = unscaled, 1.0
     if scale == "auto":
-        topology, factor = _auto_scaled(profile, wanted, whole, workers, cost, machine, broker_here)
+        topology, factor = _auto_scaled(profile, unscaled, whole, workers, cost, machine, broker_here)
     elif scale is not None:
-        topology, factor = _scaled(profile, wanted, float(scale))
+        topology, factor = _scaled(profile, unscaled, float(scale))
     _check_size(topology, profile)
     _check_rate(whole, factor, profile)
-    made = paced_traffic(profile, pool, factor, duration_cap)
-    changed = plan_scale(profile, wanted, topology, factor, whole, made, duration_cap)
+    traffic = paced_traffic(profile, pool, factor, duration_cap)
+    changed = plan_scale(profile, unscaled, topology, factor, whole, traffic, duration_cap)
     if changed is not None:
         profile = profile.as_scaled()
-    check_windows(profile, made, duration_cap)
+    check_windows(profile, traffic, duration_cap)
     search = _search(profile, topology, pool, whole, factor, duration_cap)
-    backlog = _backlog(profile, pool, factor, made.rate, duration_cap)
-    _check_compact(pool, topology.streams, made.rate, profile)
+    backlog = _backlog(profile, pool, factor, traffic.rate, duration_cap)
+    _check_compact(pool, topology.streams, traffic.rate, profile)
     _, warmup = durations(profile, whole, duration_cap)["warm-up"]
-    turns = turns_of(profile, topology, made.rate)
-    phases = () if search else warmup_and_measure(profile, made, topology.streams, warmup, turns)
+    turns = turns_of(profile, topology, traffic.rate)
+    phases = () if search else warmup_and_measure(traffic, topology.streams, warmup, turns)
     if backlog is not None:
         phases = backlog.phases(phases)
-    rate, longest = (search.start, search.confirm) if search else (made.rate, phases[-1].duration)
+    rate, longest = (search.start, search.confirm) if search else (traffic.rate, phases[-1].duration)
     needs = partial(
-        needs_of, profile, pool=pool, size=made.mean_size, duration=longest, cost=cost, machine=machine, broker_here=broker_here
+        needs_of, profile, pool=pool, size=traffic.mean_size, duration=longest, cost=cost, machine=machine, broker_here=broker_here
     )
     return Plan(
         profile=profile, topology=topology, rate=rate, phases=phases, turns=turns, search=search, backlog=backlog,
         assignments=assign(topology, workers), scale=changed,
-        mean_size=made.mean_size, bucket_names=pool.bucket_names, clamped=pool.clamped,
-        needs=needs(topology=topology, rate=max(rate, made.highest), workers=workers),
-        unscaled=None if changed is None else needs(topology=wanted, rate=_highest_rate(profile, whole), workers=workers),
+        mean_size=traffic.mean_size, bucket_names=pool.bucket_names, clamped=pool.clamped,
+        needs=needs(topology=topology, rate=max(rate, traffic.highest), workers=workers),
+        unscaled=None if changed is None else needs(topology=unscaled, rate=_highest_rate(profile, whole), workers=workers),
     )  # fmt: skip
 
 
 def _auto_scaled(
-    profile: Profile, wanted: Topology, whole: PacedTraffic, workers: int, cost: Cost, machine: Machine, broker_here: bool
+    profile: Profile, unscaled: Topology, whole: PacedTraffic, workers: int, cost: Cost, machine: Machine, broker_here: bool
 ) -> tuple[Topology, float]:
     """Return the topology, and the factor on the rate, that this machine can carry."""
     if profile.connects_only:
-        return largest_connectable(profile, wanted, workers, machine, broker_here=broker_here), 1.0
-    if not wanted.broadcasts:
-        topology = auto_topology(profile, wanted, machine)
+        return largest_connectable(profile, unscaled, workers, machine, broker_here=broker_here), 1.0
+    if not unscaled.broadcasts:
+        topology = auto_topology(profile, unscaled, machine)
         batch = partial(expected_batch, profile, topology, whole.mean_size)
-        return topology, auto_factor(wanted.subscriptions, whole, cost, machine, workers, broker_here, batch)
+        return topology, auto_factor(unscaled.subscriptions, whole, cost, machine, workers, broker_here, batch)
     topology = auto_broadcast(
-        wanted, _highest_rate(profile, whole), whole.mean_size, cost, machine, workers, broker_here,
+        unscaled, _highest_rate(profile, whole), whole.mean_size, cost, machine, workers, broker_here,
         lambda smaller: can_connect(profile, smaller, workers, machine, broker_here=broker_here),
     )  # fmt: skip
     return topology, auto_factor(topology.subscriptions, whole, cost, machine, workers, broker_here, lambda _: 1.0)
 
 
-def _scaled(profile: Profile, wanted: Topology, factor: float) -> tuple[Topology, float]:
+def _scaled(profile: Profile, unscaled: Topology, factor: float) -> tuple[Topology, float]:
     """Return the topology, and the factor on the rate, for a factor on the load."""
     if profile.connects_only:
-        return fewer_connections(wanted, factor), 1.0
-    if wanted.broadcasts:
-        return scaled_broadcast(wanted, factor)
-    return scaled_topology(wanted, profile.scalable, factor), factor
+        return fewer_connections(unscaled, factor), 1.0
+    if unscaled.broadcasts:
+        return scaled_broadcast(unscaled, factor)
+    return scaled_topology(unscaled, profile.scalable, factor), factor
 
 
 def _highest_rate(profile: Profile, whole: PacedTraffic) -> float:

@@ -63,7 +63,7 @@ class Scale:
 
 
 def auto_broadcast(
-    wanted: Topology, rate: float, size: float, cost: Cost, machine: Machine, workers: int, broker_here: bool,
+    unscaled: Topology, rate: float, size: float, cost: Cost, machine: Machine, workers: int, broker_here: bool,
     connects: Callable[[Topology], bool],
 ) -> Topology:  # fmt: skip
     """Return a broadcast with as many subscribers as this machine can serve, by the calibrated costs, and connect.
@@ -77,13 +77,13 @@ def auto_broadcast(
         worker = cost.busiest_worker(rate, fan_out, size, workers)
         return max(cores, worker) <= AUTO_LOAD and connects(topology)
 
-    if fits(wanted):
-        return wanted
-    few, many = WIDTH, max(wanted.subscriptions, WIDTH + 1)
+    if fits(unscaled):
+        return unscaled
+    few, many = WIDTH, max(unscaled.subscriptions, WIDTH + 1)
     while many - few > 1:
         middle = (few + many) // 2
-        few, many = (middle, many) if fits(replace(wanted, subscriptions=middle)) else (few, middle)
-    return replace(wanted, subscriptions=few)
+        few, many = (middle, many) if fits(replace(unscaled, subscriptions=middle)) else (few, middle)
+    return replace(unscaled, subscriptions=few)
 
 
 def auto_factor(
@@ -115,13 +115,13 @@ def largest_factor(fits: Callable[[float], bool]) -> float:
     return low
 
 
-def auto_topology(profile: Profile, wanted: Topology, machine: Machine) -> Topology:
+def auto_topology(profile: Profile, unscaled: Topology, machine: Machine) -> Topology:
     """Return a topology with as many clients as this machine should have; only the numbers in ``scalable`` change."""
     limit, share = HANDLES_PER_CORE * machine.cores, 1.0
-    topology = wanted
+    topology = unscaled
     while topology.partition_handles > limit and profile.scalable and share > 1e-4:
         share *= 0.9
-        topology = scaled_topology(wanted, profile.scalable, share)
+        topology = scaled_topology(unscaled, profile.scalable, share)
     return topology
 
 
@@ -159,29 +159,32 @@ def durations(profile: Profile, whole: PacedTraffic, cap: int | None) -> dict[st
     :param whole: the profile's traffic. :param cap: longest measured phase, ns.
     """
     if profile.search is not None and profile.peak_search:
-        asked = profile.search
-        shares = {"hold": (asked.hold, Fraction(1)), "confirm": (asked.confirm, Fraction(2)), "warm-up": (asked.warmup, Fraction(1, 2))}
+        search = profile.search
+        shares = {"hold": (search.hold, Fraction(1)), "confirm": (search.confirm, Fraction(2)), "warm-up": (search.warmup, Fraction(1, 2))}
     else:
         warmup = 0 if profile.consumer_only or profile.connects_only else profile.warmup_duration
         shares = {"measured phase": (whole.duration, Fraction(1)), "warm-up": (warmup, Fraction(1, 2))}
     return {name: (length, length if cap is None else min(length, int(cap * share))) for name, (length, share) in shares.items()}
 
 
-def check_windows(profile: Profile, made: PacedTraffic, cap: int | None) -> None:
+def check_windows(profile: Profile, traffic: PacedTraffic, cap: int | None) -> None:
     """Check that windows still fit into a measured phase that a cap has shortened.
 
     :raises UsageError: a window does not fit, or a tenth is shorter than a second; names section and remedy.
     """
     if cap is None or profile.consumer_backlog_size_gb:
         return
-    hold = profile.search.hold if profile.search is not None and profile.peak_search else made.duration
-    judged = [("slo", profile.slo, min(hold, cap)), *((f"the slo of stage {span.name}", span.slo, span.duration) for span in made.stages)]
+    hold = profile.search.hold if profile.search is not None and profile.peak_search else traffic.duration
+    judged = [
+        ("slo", profile.slo, min(hold, cap)),
+        *((f"the slo of stage {span.name}", span.slo, span.duration) for span in traffic.stages),
+    ]
     for name, section, length in judged:
         least = 10 * SECOND if "drift" in section else 0
-        wanted = max(section.window or 0, least)
-        if wanted > length:
-            drift = wanted == least
-            what = "drift, for which ten seconds are needed" if drift else f"a window of {format_duration(wanted)}"
+        needed = max(section.window or 0, least)
+        if needed > length:
+            drift = needed == least
+            what = "drift, for which ten seconds are needed" if drift else f"a window of {format_duration(needed)}"
             remedy = "use a longer one" if drift else "use a longer one, or write a shorter window under scaled: {slo: {window: …}}"
             raise UsageError(
                 f"profile {profile.name}: {name} asks for {what}, and --load-duration leaves {format_duration(length)} to measure: {remedy}"
@@ -189,15 +192,15 @@ def check_windows(profile: Profile, made: PacedTraffic, cap: int | None) -> None
 
 
 def plan_scale(
-    profile: Profile, wanted: Topology, topology: Topology, factor: float, whole: PacedTraffic, made: PacedTraffic, cap: int | None
+    profile: Profile, unscaled: Topology, topology: Topology, factor: float, whole: PacedTraffic, traffic: PacedTraffic, cap: int | None
 ) -> Scale | None:
     """Return the differences between plan and profile; None if the profile runs as it is written.
 
-    :param factor: on the rate. :param whole: the profile's traffic. :param made: the plan's. :param cap: longest measured phase, ns.
+    :param factor: on the rate. :param whole: the profile's traffic. :param traffic: the plan's. :param cap: longest measured phase, ns.
     """
     changes = {} if factor == 1.0 else {"rate": _rates(profile, factor, whole)}
     for name in ("topics", "partitions", "producers", "subscriptions", "consumers"):
-        before, after = getattr(wanted, name), getattr(topology, name)
+        before, after = getattr(unscaled, name), getattr(topology, name)
         if before != after:
             changes[name] = f"{before} → {after}"
     planned = durations(profile, whole, cap)
@@ -208,20 +211,20 @@ def plan_scale(
         return None
     if profile.scaled.keys:
         changes["bounds"] = f"as under scaled: {', '.join(profile.scaled.keys)}"
-    share = topology.subscriptions / wanted.subscriptions if wanted.broadcasts else 1.0
+    share = topology.subscriptions / unscaled.subscriptions if unscaled.broadcasts else 1.0
     if profile.connects_only:
-        share = topology.clients / wanted.clients
-    messages = _share(planned.get("hold"), factor, whole, made) * share
+        share = topology.clients / unscaled.clients
+    messages = _share(planned.get("hold"), factor, whole, traffic) * share
     return Scale(factor=factor * share, rate=factor, messages=messages, changes=changes)
 
 
-def _share(hold: tuple[int, int] | None, factor: float, whole: PacedTraffic, made: PacedTraffic) -> float:
+def _share(hold: tuple[int, int] | None, factor: float, whole: PacedTraffic, traffic: PacedTraffic) -> float:
     """Return the planned share of the profile's messages; of a search, of those in a hold."""
     if hold is not None:
         before, after = hold
         return factor * after / before
     planned = _messages(whole)
-    return _messages(made) / planned if planned else 1.0
+    return _messages(traffic) / planned if planned else 1.0
 
 
 def _messages(traffic: PacedTraffic) -> int:

@@ -34,8 +34,8 @@ def _parse(text: str, units: dict[str, int], what: str, fold: bool) -> int:
     match = _NUMBER.fullmatch(text)
     unit = match[2].upper() if match and fold else match[2] if match else ""
     if match is None or unit not in units:
-        known = ", ".join(unit for unit in units if unit)
-        raise ValueError(f"{text!r} is not a {what}: write a number and a unit ({known})")
+        names = ", ".join(unit for unit in units if unit)
+        raise ValueError(f"{text!r} is not a {what}: write a number and a unit ({names})")
     value = _decimal(match[1]) * units[unit]
     if not value.is_finite():
         raise ValueError(f"{text!r} is too large for a {what}")

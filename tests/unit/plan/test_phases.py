@@ -175,7 +175,7 @@ def staged_traffic() -> PacedTraffic:
 
 def test_a_warm_up_has_the_first_rate_above_0_and_the_first_consumers() -> None:
     """It is not recorded and has no changes; the measured phase continues its sequences."""
-    warmup, measure = warmup_and_measure(None, staged_traffic(), 4, SECOND)  # type: ignore[arg-type]
+    warmup, measure = warmup_and_measure(staged_traffic(), 4, SECOND)
     assert (warmup.name, warmup.duration, warmup.recorded, warmup.total, warmup.changes, warmup.consumers) == (
         "warm-up", SECOND, False, 300, (), 2,
     )  # fmt: skip
@@ -186,22 +186,22 @@ def test_a_warm_up_has_the_first_rate_above_0_and_the_first_consumers() -> None:
 
 def test_without_a_warm_up_or_without_streams_there_is_the_measured_phase_alone() -> None:
     """Without streams nothing is due in it."""
-    (only,) = warmup_and_measure(None, staged_traffic(), 4, 0)  # type: ignore[arg-type]
+    (only,) = warmup_and_measure(staged_traffic(), 4, 0)
     assert (only.name, only.before.total) == ("measure", 0)
-    (listening,) = warmup_and_measure(None, staged_traffic(), 0, SECOND)  # type: ignore[arg-type]
+    (listening,) = warmup_and_measure(staged_traffic(), 0, SECOND)
     assert (listening.name, listening.duration, listening.streams, listening.total) == ("measure", 3 * SECOND, 0, 0)
 
 
 def test_a_warm_up_of_a_phase_without_any_rate_sends_nothing() -> None:
     """Its duration is the same."""
-    warmup, measure = warmup_and_measure(None, replace(staged_traffic(), steps=((SECOND, 0.0), (SECOND, 0.0))), 4, SECOND)  # type: ignore[arg-type]
+    warmup, measure = warmup_and_measure(replace(staged_traffic(), steps=((SECOND, 0.0), (SECOND, 0.0))), 4, SECOND)
     assert (warmup.total, warmup.duration, measure.total) == (0, SECOND, 0)
 
 
 def test_phases_of_paced_bytes_have_the_mean_size() -> None:
     """All consumers take messages unless a change at the start has a number."""
     made = replace(staged_traffic(), in_bytes=True, changes=(Change(at=SECOND, consumers=3),))
-    phases = warmup_and_measure(None, made, 4, SECOND)  # type: ignore[arg-type]
+    phases = warmup_and_measure(made, 4, SECOND)
     assert [(phase.mean_size, phase.consumers) for phase in phases] == [(100.0, None)] * 2
     assert [phase.total for phase in phases] == [3, 6]
 
@@ -213,6 +213,6 @@ def test_a_backlog_is_drained_at_the_larger_of_what_is_under_way_and_what_the_ra
     """Messages of 100 ms to two subscriptions, or a share of 1 000 messages."""
     plan = BacklogPlan(messages=1000, size=100_000, drain_ratio=ratio, drain_timeout=SECOND, after=2 * SECOND, subscriptions=2, rate=rate)
     assert plan.drained == left
-    warmup, measure = plan.phases(warmup_and_measure(None, staged_traffic(), 4, SECOND))  # type: ignore[arg-type]
+    warmup, measure = plan.phases(warmup_and_measure(staged_traffic(), 4, SECOND))
     assert (measure.paused, warmup.paused) == (True, False)
     assert measure.duration == 2 * int(1000 / 2 / rate * SECOND) + 3 * SECOND + 3 * CHANGE_IN
