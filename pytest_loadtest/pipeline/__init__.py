@@ -1,1 +1,1 @@
-"""Samples → measurements, by one Spark session: the only place that imports pyspark."""
+"""Measurements from samples, by one Spark session; the only package that imports pyspark."""

@@ -1,4 +1,4 @@
-"""From the small tables that Spark returns to measurements: arithmetic on at most some thousand rows."""
+"""Assemble measurements from the small tables that Spark returns: arithmetic on at most some thousand rows each."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What was asked about one run or stage.
+    """The merged tables of one run or stage.
 
-    :param tables: of :mod:`pytest_loadtest.pipeline.tables`, by name. :param deliveries: as ``tables.delivery_totals`` makes it.
-    :param buckets: as ``tables.bucket_totals`` makes it. :param reached: of a broadcast; empty for others.
-    :param pieces: as ``tables.piece_totals`` makes it.
-    :param edges: as ``tables.lost_edges`` makes it; None where nothing was lost.
+    :param tables: the tables of rows, by their name in ``tables.TABLES``. :param deliveries: see ``tables.delivery_totals``.
+    :param buckets: see ``tables.bucket_totals``. :param reached: of a broadcast; otherwise empty. :param pieces: see
+        ``tables.piece_totals``. :param edges: see ``tables.lost_edges``; None if nothing was lost.
     """
 
     tables: Mapping[str, t.Table]
@@ -49,7 +48,7 @@ class Answers:
 
 
 def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurements:
-    """Put the answers together."""
+    """Return the measurements of a run or stage."""
     sent, sliced, series = answers.tables["sent"], _by_piece(run, answers.tables), _series(run, answers.tables)
     counted = _deliveries_by_piece(run, answers.pieces)
     return Measurements(
@@ -123,7 +122,7 @@ def _sum(values: NDArray[np.int64]) -> int:
 
 
 def _by_key(table: t.Table, key: str, n: int) -> list[t.Table]:
-    """The rows of each key 0 … n-1, in their order."""
+    """Return the rows of each key 0 … n-1, in their order."""
     order = np.argsort(table[key], kind="stable")
     edges = np.searchsorted(table[key][order], np.arange(n + 1))
     parts = np.split(order, edges)[1:-1]
@@ -150,7 +149,8 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
         foreign=None if recorded.foreign is None else recorded.foreign + fate[t.MISPLACED],
         corrupt=recorded.corrupt + fate[t.CORRUPT],
         corrupt_heads=recorded.corrupt,
-        resent=_sum(deliveries["resent"][deliveries["subscription"] == 0]),  # each subscription repeats the number: count it once
+        # Each subscription repeats the number of resent messages: it is counted once.
+        resent=_sum(deliveries["resent"][deliveries["subscription"] == 0]),
         duplicates_of_resent=_sum(deliveries["duplicates_of_resent"]),
         out_of_due_order=_sum(_where(answers.tables["seconds"], "what", t.UNDUE)["n"]) if run.delays else None,
     )
@@ -158,7 +158,7 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
 
 def _silent(run: Expected, answers: Answers) -> Silent | None:
     deliveries = answers.deliveries
-    if run.broadcasts:  # their deliveries are summed over all subscriptions
+    if run.broadcasts:  # the table of deliveries has no single subscriptions
         row, bit = bits(answers.reached["mask"])
         subscription, topic = answers.reached["group"][row] * WIDTH + bit, answers.reached["topic"][row]
     else:
@@ -169,11 +169,12 @@ def _silent(run: Expected, answers: Answers) -> Silent | None:
 
 
 def _by_piece(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histograms]:
-    """Latencies of the pieces that the phase is cut into, by kind. The table ``spans`` is in the order of its pieces."""
+    """Return the latencies of each piece of the cut phase, by kind."""
     found = {}
     for kind, metric in LATENCIES.items():
         if run.cut is None or not run.slices(metric):
             continue
+        # The table ``spans`` is in the order of its pieces, as histograms() requires.
         cells = _where(tables["spans"], "what", t.KINDS[kind])
         whole = dict(_where(_where(tables["histograms"], "what", t.KINDS[kind]), "by", t.SPAN))
         found[kind] = histograms(len(run.cut.starts), cells, whole | {"piece": whole["group"]})
@@ -181,11 +182,12 @@ def _by_piece(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histogr
 
 
 def _deliveries_by_piece(run: Expected, counted: t.Table) -> dict[str, NDArray[np.int64]]:
-    """Deliveries by the pieces that objectives ask for; pieces without any have none."""
-    found = {}
-    for name in ("received", "windows", "tenths") if run.slice_cut is not None else ():
-        found[name] = np.zeros(len(run.slice_cut.starts) if run.slice_cut else 0, np.int64)
-        found[name][counted["piece"]] = counted[name]
+    """Return deliveries by piece of ``run.slice_cut``; 0 for pieces without any."""
+    if run.slice_cut is None:
+        return {}
+    found = {name: np.zeros(len(run.slice_cut.starts), np.int64) for name in ("received", "windows", "tenths")}
+    for name, column in found.items():
+        column[counted["piece"]] = counted[name]
     return found
 
 
@@ -199,7 +201,7 @@ def _buckets(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
 
 
 def _summed(deliveries: t.Table, group: NDArray[np.int64], n: int) -> dict[str, NDArray[np.int64]]:
-    """Deliveries of each group 0 … n-1."""
+    """Return the sums of deliveries of each group 0 … n-1."""
     sums = {name: np.zeros(n, np.int64) for name in ("received", "received_in_time", "lost")}
     for name, total in sums.items():
         np.add.at(total, group, deliveries[name])
@@ -235,8 +237,10 @@ def _series(run: Expected, tables: Mapping[str, t.Table]) -> Series:
     extremes, due = tables["extremes"], tables["due"]
     again = _where(tables["seconds"], "what", t.AGAIN)
     came = np.zeros(int(due["second"].max(initial=-1)) + 1, np.int64)
-    for some in (due, again):  # later copies are of the same second as the first one
-        np.add.at(came, some["second"], some["n"])
+    # Copies by intended second: first ones are in the table of latencies. A later copy has the intended second of its first one, so no copy
+    # lies beyond the end of the column.
+    for copies in (due, again):
+        np.add.at(came, copies["second"], copies["n"])
     counted = [*(by_second(what) for what in (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED, t.BLOCKED, t.KEPT)), came]
     percentiles = [
         np.clip(midpoint(_nearest_rank(due, extremes["second"], p), SERIES_BITS), extremes["minimum"], extremes["maximum"])
@@ -247,18 +251,20 @@ def _series(run: Expected, tables: Mapping[str, t.Table]) -> Series:
 
 
 def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[np.int64]:
-    """The HDR bucket of each second's percentile. :param seconds: ascending, all those of ``due``, whose rows are in order."""
+    """Return the HDR bucket of each second's percentile. :param seconds: all seconds of ``due``, ascending; its rows are in order."""
+    # One cumulative sum over all seconds: the rank within a second is shifted by the values of all seconds before it.
     below = np.cumsum(due["n"])
     after = np.searchsorted(due["second"], seconds, side="right")
     whole = below[after - 1] if len(seconds) else below
     n = np.diff(whole, prepend=0)
     rank = whole - n + -(-n * p // 100)
-    found: NDArray[np.int64] = due["index"][np.searchsorted(below, rank)]
-    return found
+    bucket: NDArray[np.int64] = due["index"][np.searchsorted(below, rank)]
+    return bucket
 
 
 def _lost(edges: t.Table) -> tuple[Lost, ...]:
-    """Pair the beginnings with the ends of ranges."""
+    """Return the ranges between beginnings and ends."""
+    # Both lists are in one order, and beginnings and ends alternate, so the n-th beginning belongs to the n-th end.
     order = np.lexsort([edges[name] for name in ("word", "stream", "subscription", "topic")])
     edges = {name: column[order] for name, column in edges.items()}
     (rows, first), (_, last) = (_set_bits(edges["word"], edges[name]) for name in ("first", "last"))
@@ -272,6 +278,6 @@ def _lost(edges: t.Table) -> tuple[Lost, ...]:
 
 
 def _set_bits(word: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row and sequence of every set bit, in the order of rows and bits."""
+    """Return row and sequence of every set bit, in the order of rows and bits."""
     row, bit = bits(mask)
     return row, (word[row] << 6) + bit

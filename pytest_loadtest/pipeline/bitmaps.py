@@ -1,7 +1,7 @@
-"""Which messages were offered, acked, received, as bitmaps: one bit a message, 64 sequences of a stream to a word. numpy only.
+"""Bitmaps of messages offered, acknowledged and received: one bit for each message, 64 sequences of a stream to a word. numpy only.
 
-A table of words has, for each word, sums of rows (``WORD_SUMS``), masks of messages (``WORD_MASKS``) and greatest values (``WORD_ENDS``).
-What a table does not have is 0.
+A table of words has for each word sums of rows (``WORD_SUMS``), masks of messages (``WORD_MASKS``) and greatest values (``WORD_ENDS``). A
+column that a table lacks is 0.
 """
 
 from __future__ import annotations
@@ -24,25 +24,29 @@ if TYPE_CHECKING:
 
 SENT_WORD_COLUMNS = ("stream", "bucket", "status", "seq", "resends")
 RECEIVED_WORD_COLUMNS = ("subscription", "stream", "topic", "flags", "seq", "received")
+# A word has 64 messages.
 WORD_BITS = 6
 WORD_SUMS = ("offered_rows", "copies")
-WORD_ENDS = ("last", "early", "due")  # of broadcasts
+# Only words of broadcasts have these.
+WORD_ENDS = ("last", "early", "due")
 WORD_MASKS = ("offered", "acked", "resent", "got", "punctual", "in_time")
-RANGES = 1 << 13  # of repeated words, of one slot: at most 128 KiB, so that those of all slots fit on the controller and in every task
-SLOT_BITS = 17  # so many words are merged at once: 8 million messages, some 13 MB
+# Ranges of repeated words of one slot: at most 128 KiB, so that those of all slots fit into the controller and every task.
+RANGES = 1 << 13
+# 2**17 words are merged at once: 8 million messages, some 13 MB.
+SLOT_BITS = 17
 
 
 class Words:
     """Words of 64 sequences, each of one stream and subscription.
 
-    Every message of the run has a number, its own over all streams and subscriptions, of which 64 in a row make a word; ``_base`` is the
-    number of the first word of each stream. Words in a row make a slot.
+    Every message has a number that is unique over all streams and subscriptions. 64 consecutive numbers are a word, consecutive words are a
+    slot; ``_base`` is the number of the first word of each stream.
 
-    While words are gathered, a word may have several rows. The messages of a row came equally often, so that the copies of some of them
-    can be told from all its copies.
+    While words are gathered, a word can have several rows. The messages of one row came equally often, so the copies of a subset of them
+    can be computed from the copies of all.
 
-    Where the phase is cut for objectives, the messages of a word that are of different pieces have a word each: the number of a word is
-    that of its 64 sequences, times the number of pieces, plus that of its piece.
+    If the phase is cut for objectives, a word has the messages of one piece only: its number is that of its 64 sequences, times the number
+    of pieces, plus the number of the piece.
     """
 
     def __init__(self, run: Expected) -> None:
@@ -56,11 +60,12 @@ class Words:
         self._check_room()
 
     def _split(self) -> int:
-        """Into how many words those of one number may fall: the pieces of the phase."""
+        """Return the number of words for the same 64 sequences: one for each piece of the phase."""
         return 1 if self.run.slice_cut is None else len(self.run.slice_cut.starts)
 
     def _check_room(self) -> None:
-        """:raises NoData: there are more words than have a number, with a bit for each mark of a message beside it."""
+        """:raises NoData: there are more words than can be numbered."""
+        # A message number shares 63 bits with one bit for each of its marks while words are sorted, see _words_and_order.
         marks = max(len(self.planes) + 2, 4)
         if (self._all_words() << WORD_BITS + marks).bit_length() > 63:
             raise NoData(
@@ -68,16 +73,15 @@ class Words:
             )
 
     def _all_words(self) -> int:
-        """The number of words over all subscriptions and pieces, a Python integer."""
+        """Return the number of words over all subscriptions and pieces, as a Python integer, which cannot overflow."""
         return self._words * max(self.run.subscriptions, 1) * self.pieces
 
     def sent(self, rows: Rows) -> Table:
-        """The words of sent messages, once for every subscription: how many rows, and which messages were offered, acked and resent.
+        """Return the words of sent messages for every subscription: rows, and masks of messages offered, acked and resent.
 
-        The number of each message's size bucket is spread over several columns of bits, its *planes*.
-
-        A bucket number that the run does not have becomes one more than its last. A run without subscriptions has the words of one
-        subscription all the same, in which nothing is expected: so nothing can be lost.
+        The number of a message's size bucket is stored in *planes*: one mask for each of its bits. An invalid bucket number becomes one
+        more than the last valid one. A run without subscriptions has the words of one subscription, in which nothing is expected, so
+        nothing can be lost.
 
         :param rows: ``SENT_WORD_COLUMNS``.
         """
@@ -87,22 +91,22 @@ class Words:
         marks = {"acked": rows["status"] == int(Status.ACKED)}
         marks |= {plane: (bucket >> i & 1) != 0 for i, plane in enumerate(self.planes)}
         resent = rows["resends"] > 0
-        if resent.any():  # most runs have none, and no column for it
+        if resent.any():  # most runs resend nothing and need no column for it
             marks["resent"] = resent
         once = words(self._of_piece(self._number(rows), rows), marks, ("offered_rows", "offered"))
         return self._for_all(once)
 
     def _for_all(self, once: Mapping[str, NDArray[np.int64]]) -> Table:
-        """The words of sent messages for every subscription. :param once: for the first."""
+        """Repeat the words of sent messages for every subscription. :param once: the words of the first."""
         times = max(self.run.subscriptions, 1)
         every = {name: np.tile(column, times) for name, column in once.items()}
         every["word"] += np.repeat(np.arange(times) * self._words * self.pieces, len(once["word"]))
         return every
 
     def copies(self, rows: Rows, begin: int, end: int) -> Table:
-        """What each subscription got: rows, all sequences, those not late, those from ``begin`` until ``end``, less their delay.
+        """Return the words of copies: rows, and masks of messages received, punctual, and received from ``begin`` until ``end``.
 
-        :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` where messages are delayed, or the phase is cut for objectives.
+        :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` if messages are delayed, or the phase is cut for objectives.
         """
         rows = copies_of(rows, self.run)
         punctual = rows["flags"] & int(Flag.LATE) == 0
@@ -114,7 +118,7 @@ class Words:
         return self._with_ends(_apart(table, further) if len(further) else table, rows)
 
     def _before_ends(self, rows: Rows, came: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
-        """Which copies came before the end of their window, or tenth. :param came: when, ns after the begin, moved by the median."""
+        """Return masks of copies before the end of their window or tenth. :param came: arrivals, ns after the shifted start."""
         cut = self.run.slice_cut
         if cut is None:
             return {}
@@ -122,7 +126,7 @@ class Words:
         return {name: came < spans.ends(cut)[piece] for name, spans in self.run.spans.items()}
 
     def _of_piece(self, number: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
-        """The numbers of messages with their piece. :param number: 64 in a row make a word."""
+        """Return the numbers of messages with their piece. :param number: without it; 64 consecutive ones are a word."""
         cut = self.run.slice_cut
         if cut is None:
             return number
@@ -130,12 +134,12 @@ class Words:
         return (((number >> WORD_BITS) * self.pieces + piece) << WORD_BITS) + (number & 63)
 
     def _with_ends(self, table: Table, rows: Rows) -> Table:
-        """What else the copies tell of their words. :param rows: the copies that are in the table."""
+        """Add columns for broadcasts. :param rows: the copies in the table."""
         return table
 
     def _delivery(self, rows: Rows) -> NDArray[np.int64]:
-        """The number of the message for the subscription."""
-        # The column is int32, and numpy keeps a product with a Python integer at that width: 800 M messages are too many for it.
+        """Return the number of each copy's message for its subscription."""
+        # The column is int32, and numpy keeps a product with a Python integer at that width, which 800 M messages would overflow.
         subscription = rows["subscription"].astype(np.int64)
         number: NDArray[np.int64] = self._number(rows) + subscription * (self._words << WORD_BITS)
         return number
@@ -145,10 +149,11 @@ class Words:
         return number
 
     def compact(self, parts: Sequence[Table]) -> Table:
-        """The words of many tables in order, each once; only a word of which a message came more than once keeps all its rows."""
+        """Merge tables of words, in order; a word with a message that came more than once keeps all its rows."""
         rows = _in_order(parts, [name for name in self._columns() if any(name in part for part in parts)])
         starts = _starts(rows["word"])
         if "copies" in rows and len(starts):
+            # More copies than distinct messages: some came twice, and how often each did is known from the single rows only.
             repeated = np.add.reduceat(rows["copies"], starts) > count_bits(_any(rows["got"], starts))
             alone = np.repeat(repeated, _lengths(starts, rows["word"]))
             alone[starts] = True
@@ -156,13 +161,14 @@ class Words:
         return _combined(rows, starts)
 
     def merge(self, parts: Sequence[Table]) -> Table:
-        """All words of many tables in order, each once; with ``copies_of_resent``, the copies of the messages that were resent."""
+        """Merge tables of words, in order, each word once; add ``copies_of_resent``, the copies of resent messages."""
         rows = _in_order(parts, self._columns())
         starts = _starts(rows["word"])
         found = _combined(rows, starts)
         found["copies_of_resent"] = np.zeros_like(found["word"])
         if found["resent"].any():
-            each = rows["copies"] // np.maximum(count_bits(rows["got"]), 1)  # how often each message of a row came
+            # The messages of a row came equally often, so this division has no remainder.
+            each = rows["copies"] // np.maximum(count_bits(rows["got"]), 1)
             resent = np.repeat(found["resent"], _lengths(starts, rows["word"]))
             found["copies_of_resent"] = np.add.reduceat(each * count_bits(rows["got"] & resent), starts)
         return found
@@ -171,30 +177,30 @@ class Words:
         return (*WORD_SUMS, *WORD_MASKS, *self.run.spans, *self.planes)
 
     def repeated(self, table: Table) -> Table:
-        """Ranges that have all words of which a message came more than once. :param table: the words of one slot, merged."""
+        """Return ranges of the words with a message that came more than once. :param table: the words of one slot, merged."""
         return ranges_of(self._together(table["word"][table["copies"] > count_bits(table["got"])]), RANGES)
 
     def _together(self, word: NDArray[np.int64]) -> NDArray[np.int64]:
-        """These words, and those whose copies must be looked at together with theirs. :param word: ascending."""
+        """Return these words and those whose copies must be compared with theirs. :param word: ascending."""
         return word
 
     def of_rows(self, rows: Rows) -> NDArray[np.int64]:
-        """The number of each copy's delivery, of which 64 in a row make a word. :param rows: measured copies."""
+        """Return the number of each copy's delivery; 64 consecutive ones are a word. :param rows: measured copies."""
         return self._of_piece(self._delivery(rows), rows)
 
     def slot_words(self, bits: int) -> int:
-        """How many words in a row make a slot. :param bits: 2**bits, or about as many."""
+        """Return the number of words of a slot, about ``2**bits``."""
         return self.pieces << bits
 
     def slots(self, table: Table) -> Iterator[tuple[int, Table]]:
-        """The words of each slot, by its number. :param table: in the order of its words."""
+        """Yield number and words of each slot. :param table: in the order of its words."""
         slot = table["word"] // self.slot_words(SLOT_BITS)
         starts = _starts(slot)
         for number, low, high in zip(slot[starts].tolist(), starts, np.append(starts, len(slot))[1:], strict=True):
             yield number, {name: column[low:high] for name, column in table.items()}
 
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
-        """What all words of one slot tell: ``deliveries``, ``buckets``, ``edges`` and ``repeated``. :param table: merged."""
+        """Return the tables counted from all words of one slot. :param table: merged. :param ranges: of lost messages, at most."""
         named = self.named(table)
         return {
             "repeated": self.repeated(table),
@@ -204,7 +210,7 @@ class Words:
         } | ({} if self.run.slice_cut is None else {"pieces": piece_totals(named)})
 
     def _whole(self, table: Table) -> Table:
-        """Each word once, of all its pieces."""
+        """Return the words of all pieces together: ranges of lost messages may cross them."""
         if self.pieces == 1:
             return table
         rows = {"word": table["word"] // self.pieces, "acked": table["acked"], "got": table["got"]}
@@ -212,7 +218,7 @@ class Words:
         return found | {"word": found["word"] * self.pieces}
 
     def named(self, table: Table) -> Table:
-        """The table with columns for subscription, stream and piece, and with words numbered within their stream."""
+        """Return the table with columns for subscription, stream and piece, and with words numbered within their stream."""
         word, piece = np.divmod(table["word"], self.pieces)
         subscription, word = np.divmod(word, max(self._words, 1))
         stream = np.searchsorted(self._base, word, side="right") - 1
@@ -223,9 +229,9 @@ class Words:
 
 
 def words(number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], names: tuple[str, str]) -> dict[str, NDArray[np.int64]]:
-    """Numbers as bitmaps: per ``word`` of 64 how many there are and which, and for every mark, which of them have it at least once.
+    """Return numbers as bitmaps: for each word their count and mask, and for every mark the mask of numbers that have it at least once.
 
-    :param names: of the columns of how many and which.
+    :param names: of the columns for count and mask.
     """
     return _words_and_order(number, marks, names)[0]
 
@@ -233,7 +239,8 @@ def words(number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], nam
 def _words_and_order(
     number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], names: tuple[str, str]
 ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64]]:
-    """The words, and the numbers in ascending order."""
+    """Return the words, and the numbers in ascending order."""
+    # One sort orders numbers and marks: each varying mark is one more low bit of the key. Marks of all numbers, or of none, need no bit.
     varied = {name: mark for name, mark in marks.items() if mark.any() and not mark.all()}
     key = number << len(varied)
     for place, mark in enumerate(varied.values()):
@@ -253,9 +260,9 @@ def _words_and_order(
 
 
 def _apart(table: Table, further: NDArray[np.int64]) -> Table:
-    """First copies and further ones in rows of their own, so that the messages of a row came equally often.
+    """Split words into rows of first and of further copies, so that the messages of one row came equally often.
 
-    :param table: the words of all copies. :param further: the number of the message of every copy but the first.
+    :param table: the words of all copies. :param further: the message number of every copy but the first.
     """
     parts = [{**table, "copies": count_bits(table["got"])}]
     number, times = np.unique(further, return_counts=True)
@@ -266,7 +273,7 @@ def _apart(table: Table, further: NDArray[np.int64]) -> Table:
 
 
 def _in_order(parts: Sequence[Table], columns: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """The rows of many tables by their words."""
+    """Return the rows of many tables in the order of their words."""
     word = np.concatenate([part["word"] for part in parts])
     order = np.argsort(word, kind="stable")
     rows = {"word": word[order]}
@@ -276,7 +283,7 @@ def _in_order(parts: Sequence[Table], columns: Sequence[str]) -> dict[str, NDArr
 
 
 def _combined(rows: Table, starts: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """One row of those that begin at each start."""
+    """Combine the rows from each start to the next into one."""
     found = {"word": rows["word"][starts]}
     for name, column in rows.items():
         if name != "word":
@@ -286,12 +293,12 @@ def _combined(rows: Table, starts: NDArray[np.int64]) -> dict[str, NDArray[np.in
 
 
 def _starts(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each of the values begins."""
+    """Return the position of the first of each group of equal values."""
     return np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(ordered) else np.zeros(0, np.int64)
 
 
 def _lengths(starts: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each of the values is there."""
+    """Return the length of each group of equal values."""
     return np.diff(starts, append=len(ordered))
 
 

@@ -1,7 +1,7 @@
-"""Words of broadcasts: one bit a subscription, 64 subscriptions of one message to a word. numpy only.
+"""Words of broadcasts: one bit for each subscription, 64 subscriptions of one message to a word (decision 016). numpy only.
 
-With thousands of subscriptions, words of 64 messages would be mostly empty, and what was sent would be said once for each subscription.
-Here a message's words follow each other, and what was sent of it is said once, as the lowest bit of its first word.
+With thousands of subscriptions, words of 64 messages would be mostly empty, and the data of the sent message would be repeated for each
+subscription. Here the words of a message are consecutive, and its sent data is the lowest bit of its first word.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SUMS: Final = ("offered", "copies", "distinct", "received", "received_in_time",
 
 
 def words_of(run: Expected) -> Words:
-    """The words that suit the run."""
+    """Return the kind of words for the run."""
     return BroadcastWords(run) if run.broadcasts else Words(run)
 
 
 class BroadcastWords(Words):
-    """Messages are numbered over all streams; each has ``width`` words."""
+    """Words of 64 subscriptions; messages are numbered over all streams, and each has ``width`` words."""
 
     def __init__(self, run: Expected) -> None:
         self.width = (run.subscriptions - 1 >> WORD_BITS) + 1
@@ -47,7 +47,7 @@ class BroadcastWords(Words):
         return max(self._planned * self.width, super()._all_words())
 
     def by_subscription(self, deliveries: Rows) -> Table:
-        """Deliveries as named words of 64 messages of one subscription, as runs without broadcasts have them; their bits are ``mask``.
+        """Return deliveries as named words of 64 messages of one subscription, as in other runs, with their bits in ``mask``.
 
         :param deliveries: int64 ``subscription``, ``stream``, ``seq``.
         """
@@ -55,16 +55,18 @@ class BroadcastWords(Words):
         return self.named(words(number, {}, ("n", "mask")))
 
     def _with_ends(self, table: Table, rows: Rows) -> Table:
-        """Of each word the ``last`` arrival, how ``early`` the first was, and when it was ``due``."""
+        """Add the ``last`` arrival of each word, the ``early`` value of the first arrival, and the ``due`` time."""
         if not len(rows["seq"]):
             return table
         groups = Groups({"word": self._delivery(rows) >> WORD_BITS})
-        place = np.searchsorted(groups.keys["word"], table["word"])  # a word with second copies has several rows
-        ends = {"last": rows["received"], "early": MANY - rows["received"], "due": rows["intended"]}  # 0 is what a table does not have
+        # A word with second copies has several rows, each with the same ends.
+        place = np.searchsorted(groups.keys["word"], table["word"])
+        # A missing column is 0 and ends are merged by their maximum, so the first arrival is stored as a value that grows with earliness.
+        ends = {"last": rows["received"], "early": MANY - rows["received"], "due": rows["intended"]}
         return {**table} | {name: groups.maximum(column.astype(np.int64))[place] for name, column in ends.items()}
 
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
-        """Besides, ``histograms``, ``counts`` and ``spans`` of how long messages took to reach all."""
+        """Return the tables of one slot, including ``histograms``, ``counts`` and ``spans`` of completion and spread."""
         found = _Messages(self, table)
         tables = {"deliveries": found.deliveries(), "buckets": found.buckets(), "reached": found.reached(), "edges": found.edges(ranges)}
         tables["repeated"] = self.repeated(table)
@@ -72,7 +74,7 @@ class BroadcastWords(Words):
         return tables | ({} if self.run.slice_cut is None else {"pieces": found.pieces(self.run.slice_cut)})
 
     def place(self, message: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Stream and sequence of numbered messages."""
+        """Return stream and sequence of numbered messages."""
         stream = np.searchsorted(self._before, message, side="right") - 1
         return stream, message - self._before[stream] + self.run.first[stream]
 
@@ -86,7 +88,7 @@ class BroadcastWords(Words):
         return number
 
     def _split(self) -> int:
-        return 1  # a word is of one message
+        return 1  # a word has one message, which lies in one piece
 
     def _of_piece(self, number: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
         return number
@@ -98,13 +100,13 @@ class BroadcastWords(Words):
         return (*super()._columns(), *WORD_ENDS)
 
     def slot_words(self, bits: int) -> int:
-        """See :class:`~pytest_loadtest.pipeline.bitmaps.Words`; whole messages."""
+        """Return the number of words of a slot, which has whole messages."""
         return self.width * max(super().slot_words(bits) // self.width, 1)
 
     def completions(self, number: NDArray[np.int64], rows: Rows) -> Iterator[tuple[str, Table]]:
-        """How long messages took to reach all of which some subscription got several copies.
+        """Yield the tables of completion and spread for messages with second copies.
 
-        :param number: of each row's delivery, ascending. :param rows: the first copies of all deliveries of some messages.
+        :param number: of each row's delivery, ascending. :param rows: the first copies of all deliveries of these messages.
         """
         starts = np.flatnonzero(np.diff(number // (self.width << WORD_BITS), prepend=-1))
         if not len(starts):
@@ -115,13 +117,16 @@ class BroadcastWords(Words):
         yield from _completions(first, last, rows["intended"][starts][all_got], self.run)
 
     def _together(self, word: NDArray[np.int64]) -> NDArray[np.int64]:
-        """All words of the messages that have one of these, because how long a message took is told of all its copies together."""
+        """Return all words of the messages with one of these: completion is computed from all copies of a message together."""
         message = np.unique(word // self.width)
         return (message[:, None] * self.width + np.arange(self.width)).ravel()
 
 
 def _completions(first: NDArray[np.int64], last: NDArray[np.int64], due: NDArray[np.int64], run: Expected) -> Iterator[tuple[str, Table]]:
-    """The tables of messages that all subscriptions got. :param first: copy. :param last: copy. :param due: the intended time, all ns."""
+    """Yield the tables of messages that all subscriptions received.
+
+    :param first: and :param last: arrivals of the earliest and the latest first copy. :param due: the intended time; all ns.
+    """
     found: dict[str, list[Table]] = {}
     for name, table in latency_tables({"completion": last - due, "spread": last - first}, {"intended": due}, run):
         found.setdefault(name, []).append(table)
@@ -130,7 +135,7 @@ def _completions(first: NDArray[np.int64], last: NDArray[np.int64], due: NDArray
 
 
 class _Messages:
-    """The messages of one slot, one row each, and ``(messages, width)`` masks of what subscriptions got. :param table: merged."""
+    """The messages of one slot, one row each, and ``(messages, width)`` masks of subscriptions. :param table: merged words."""
 
     def __init__(self, how: BroadcastWords, table: Table) -> None:
         self._how, run = how, how.run
@@ -140,10 +145,11 @@ class _Messages:
         place = (message - self._low, group)
         self._got, punctual, in_time = (self._masks(table[name], place) for name in ("got", "punctual", "in_time"))
         sent = group == 0
-        facts = {name: self._said(table[name], place[0], sent) for name in ("offered", "acked", "resent")}
+        facts = {name: self._sent_bit(table[name], place[0], sent) for name in ("offered", "acked", "resent")}
         self._bucket = np.zeros(self._n, np.int64)
         for i, plane in enumerate(how.planes):
-            self._bucket |= self._said(table[plane], place[0], sent).astype(np.int64) << i
+            self._bucket |= self._sent_bit(table[plane], place[0], sent).astype(np.int64) << i
+        # The last word of a message has fewer than 64 subscriptions, unless their number is a multiple of 64.
         valid = np.full(how.width, _ALL)
         if run.subscriptions & 63:
             valid[-1] = (1 << (run.subscriptions & 63)) - 1
@@ -167,19 +173,19 @@ class _Messages:
         return found
 
     def _of_message(self, how: np.ufunc, column: NDArray[np.int64], message: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The words of each message together."""
+        """Combine the words of each message."""
         found = np.zeros(self._n, np.int64)
         how.at(found, message, column)
         return found
 
-    def _said(self, column: NDArray[np.int64], message: NDArray[np.int64], sent: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """What the lowest bit of a message's first word says of it."""
+    def _sent_bit(self, column: NDArray[np.int64], message: NDArray[np.int64], sent: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the lowest bit of each message's first word, which has the data of the sent message."""
         found = np.zeros(self._n, np.bool_)
         found[message[sent]] = column[sent] & 1 != 0
         return found
 
     def deliveries(self) -> Table:
-        """By stream, all subscriptions together as if they were the first."""
+        """Count by stream, with the sums over all subscriptions in the row of the first."""
         groups = Groups({"stream": self._stream})
         return {
             "subscription": np.zeros(len(groups.n), np.int64), "stream": groups.keys["stream"],
@@ -187,7 +193,7 @@ class _Messages:
         }  # fmt: skip
 
     def reached(self) -> Table:
-        """By topic and group of 64 subscriptions, which of them got a message."""
+        """Return masks of the subscriptions that received a message, by topic and group of 64 subscriptions."""
         topic = self._how.run.stream_topics[self._stream]
         order = np.argsort(topic, kind="stable")
         starts = np.flatnonzero(np.diff(topic[order], prepend=-1))
@@ -197,7 +203,7 @@ class _Messages:
         return take({"topic": topics, "group": groups, "mask": masks.ravel()}, masks.ravel() != 0)
 
     def buckets(self) -> Table:
-        """By size bucket."""
+        """Count by size bucket."""
         found: dict[str, NDArray[np.int64]] = {"bucket": np.arange(len(self._how.run.buckets))}
         known = self._bucket < len(self._how.run.buckets)
         for name in ("received", "received_in_time", "lost"):
@@ -206,15 +212,16 @@ class _Messages:
         return found
 
     def pieces(self, cut: Boundaries) -> Table:
-        """By the piece that messages were intended in; what nobody got adds nothing, wherever it lies."""
+        """Count by the piece in which messages were intended."""
+        # A message without copies has no due time here; it adds nothing to any piece.
         groups = Groups({"piece": cut.of(self._how.run.seconds(self._ends["due"]))})
         found = {"received": self._counts["received"], **dict.fromkeys(("windows", "tenths"), np.zeros(self._n, np.int64)), **self._early}
         return groups.keys | {name: groups.sum(column) for name, column in found.items()}
 
     def times(self, repeated: Table) -> Iterator[tuple[str, Table]]:
-        """Of each message that all subscriptions got once: until the last copy came, and from the first copy to the last.
+        """Yield the tables of completion and spread of each message that every subscription received once.
 
-        :param repeated: ranges of words; :meth:`BroadcastWords.completions` has what lies in them, for here are copies of all kinds.
+        :param repeated: ranges of words that are left to :meth:`BroadcastWords.completions`, because ends here are of all copies.
         """
         once = self._counts["received"] == self._how.run.subscriptions
         once &= ~within((self._low + np.arange(self._n)) * self._how.width, repeated)
@@ -222,9 +229,9 @@ class _Messages:
         yield from _completions(MANY - ends["early"], ends["last"], ends["due"], self._how.run)
 
     def edges(self, ranges: int) -> Table:
-        """Where ranges of lost messages begin and end, as :func:`~pytest_loadtest.pipeline.tables.lost_edges` has them.
+        """Return the edges of lost messages, see :func:`~pytest_loadtest.pipeline.tables.lost_edges`.
 
-        Subscriptions are gone through in order, until there are ranges enough: where everything is lost, the rest is not looked at.
+        It stops at the subscription with which there are enough ranges, so a run that lost everything does not list all of it.
         """
         found = first_edges([self._edges_of(np.zeros(0, np.intp), 0)], ranges)
         topic = self._how.run.stream_topics[self._stream]
@@ -238,7 +245,7 @@ class _Messages:
         return found
 
     def _edges_of(self, messages: NDArray[np.intp], group: int) -> Table:
-        """Of 64 subscriptions."""
+        """Return the edges of 64 subscriptions."""
         row, bit = bits(self._missing[messages, group])
         message = messages[row]
         deliveries = {"subscription": (group << WORD_BITS) + bit, "stream": self._stream[message], "seq": self._seq[message]}

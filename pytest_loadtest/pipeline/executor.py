@@ -1,10 +1,10 @@
-"""The functions that Spark's workers run: sample files in, Arrow batches of small tables or of words out.
+"""The functions that Spark's workers run: they reduce sample files to Arrow batches of small tables or of words.
 
-Workers read the files themselves. Spark could read them too, but hands rows to Python one by one, which costs five times as much as all
-that is done with them here.
+Workers read the files themselves. Spark could read them too, but passes rows to Python one by one, which costs five times as much as all
+the work here.
 
-They travel to the workers as code (see :mod:`pytest_loadtest.pipeline.transforms`), so a cluster needs numpy and pyarrow and not this
-package.
+The functions are sent to the workers as code (see :mod:`pytest_loadtest.pipeline.transforms`), so a cluster needs numpy and pyarrow but not
+this package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_loadtest.message.samples import BROADCAST, WIDTH
 from pytest_loadtest.pipeline.bitmaps import RECEIVED_WORD_COLUMNS, SENT_WORD_COLUMNS
 from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.kernel import RECEIVED_COLUMNS, SENT_COLUMNS, received_tables, sent_tables
-from pytest_loadtest.pipeline.tables import merged
+from pytest_loadtest.pipeline.tables import merge_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,20 +32,24 @@ if TYPE_CHECKING:
     from pytest_loadtest.pipeline.read import SampleFile
     from pytest_loadtest.pipeline.tables import Table
 
-BLOCK = 1 << 18  # rows at once
-CELLS = 1 << 20  # rows of tables that are kept before they are merged
-LARGEST = (1 << 31) - 1  # bytes of a column of texts or tables, whose offsets have 32 bits
-SHARD = 128  # pieces of the measured phase whose histograms are merged at once
+# Rows that are counted at once.
+BLOCK = 1 << 18
+# Rows of tables that are collected before they are merged.
+CELLS = 1 << 20
+# Bytes of an Arrow column of texts or tables, whose offsets have 32 bits.
+LARGEST = (1 << 31) - 1
+# Pieces of the measured phase whose histograms are merged at once. A day has thousands of pieces with thousands of buckets each (decision
+# 021), which must not be in the memory of one worker.
+SHARD = 128
 
 TABLE_SCHEMA = "part int, name string, content binary"
 WORDS_SCHEMA = "part int, slot bigint, content binary"
 
 
 class TablesOfFiles:
-    """The tables of a task's files, one row each.
+    """Count the tables of a task's files; each table is one row of the result.
 
-    :param tasks: paths by the number of the task.
-    :param parts: the runs, or stages, that rows are counted for; each is a part of its own.
+    :param tasks: paths by the number of the task. :param parts: the run and its stages; rows are counted for each of them.
     """
 
     def __init__(self, tasks: Sequence[Sequence[SampleFile]], parts: Sequence[Expected]) -> None:
@@ -63,7 +67,7 @@ class TablesOfFiles:
 
 
 def shards(name: str, table: Table) -> Iterator[tuple[str, Table]]:
-    """Tables that may be large in parts of their own, ``spans 0``, ``spans 1`` …, so that nobody has to hold all at once."""
+    """Split a large table into ``spans 0``, ``spans 1`` …, so that no worker holds all of it. Others are one shard."""
     if name != "spans" or not len(table["piece"]):
         yield name, table
         return
@@ -78,7 +82,7 @@ def shards(name: str, table: Table) -> Iterator[tuple[str, Table]]:
 
 
 def narrow(table: Table) -> Table:
-    """The same in less room: of a day there are some ten million rows."""
+    """Store a table of spans in smaller integers: that of a day has some ten million rows."""
     found: dict[str, Any] = {name: column.astype(np.int8 if name == "what" else np.int32) for name, column in table.items() if name != "n"}
     many = table["n"]
     return found | {"n": many.astype(np.int32) if many.max(initial=0) <= np.iinfo(np.int32).max else many}
@@ -95,36 +99,36 @@ def merge_tables(rows: pa.Table) -> pa.Table:
 
 
 def unpacked(rows: pa.Table) -> Iterator[Table]:
-    """The tables of rows that Spark brought together."""
+    """Yield the tables of rows that Spark has grouped."""
     return (unpack(content.as_buffer()) for content in rows["content"])
 
 
 class Gathered:
-    """Tables of one name, merged now and then, so that they never take much memory."""
+    """Tables of one name, merged from time to time to limit their memory."""
 
     def __init__(self, name: str) -> None:
         self._name, self._size = name, 0
         self._tables: list[Table] = []
 
     def add(self, table: Table) -> None:
-        """One more."""
+        """Add a table."""
         self._tables.append(table)
         self._size += len(next(iter(table.values())))
         if self._size > CELLS:
             self._tables, self._size = [self.merged()], 0
 
     def merged(self) -> Table:
-        """All of them as one."""
-        return merged(self._name, self._tables)
+        """Return all tables as one."""
+        return merge_rows(self._name, self._tables)
 
 
 class WordsOfFiles:
-    """The words of a task's files by part and slot; those of a slot may come several times.
+    """Count the words of a task's files by part and slot; a slot can have several rows.
 
-    They are merged as they are gathered, and leave only where they are too many: files come in the order of time, so most words are whole.
+    Words are merged while they are gathered, and are sent before the end only if there are too many: files are read in the order of time,
+    so most words are complete.
 
-    :param tasks: and :param parts: as for :class:`TablesOfFiles`.
-    :param begins: when a copy is in time, from each part's begin on for its duration.
+    :param tasks: and :param parts: see :class:`TablesOfFiles`. :param begins: the start of the time in which a copy is in time, by part.
     """
 
     def __init__(self, tasks: Sequence[Sequence[SampleFile]], parts: Sequence[Expected], begins: Sequence[int]) -> None:
@@ -147,7 +151,7 @@ class WordsOfFiles:
 
 
 class GatheredWords:
-    """Tables of words, merged now and then, so that they take little more memory than what they come to."""
+    """Tables of words, merged from time to time, so that they take little more memory than the result."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
@@ -156,13 +160,14 @@ class GatheredWords:
         self.size = 0
 
     def add(self, table: Table) -> None:
-        """One more."""
+        """Add a table."""
         self.tables.append(table)
         self.size += len(table["word"])
         if self.size > self._limit:
             self.tables = [self._words.compact(self.tables)]
             self.size = len(self.tables[0]["word"])
-            self._limit = max(self._limit, 2 * self.size)  # where they do not become fewer, not after every table
+            # If merging does not reduce them, doubling the limit avoids a merge after every table.
+            self._limit = max(self._limit, 2 * self.size)
 
 
 def _slots(words: Sequence[Words], found: Sequence[GatheredWords]) -> pa.RecordBatch:
@@ -177,14 +182,13 @@ def _slots(words: Sequence[Words], found: Sequence[GatheredWords]) -> pa.RecordB
 
 
 def deliveries_of_words(parts: Sequence[Expected], ranges: int) -> Callable[[pa.Table], pa.Table]:
-    """What all words of one slot of a part tell, as :meth:`Words.tables` has it.
+    """Return a function that counts the tables of all words of one slot, see :meth:`Words.tables`.
 
-    Returns a plain function: Spark looks at how many arguments it takes, and of an object that can be called would count ``self`` too.
-
-    :param parts: as for :class:`TablesOfFiles`. :param ranges: how many ranges of lost messages are wanted.
+    :param parts: see :class:`TablesOfFiles`. :param ranges: of lost messages, at most.
     """
 
-    def tell(rows: pa.Table) -> pa.Table:
+    # A plain function: Spark inspects the number of its arguments, and would count ``self`` of a callable object.
+    def tables_of_slot(rows: pa.Table) -> pa.Table:
         number = rows["part"][0].as_py()
         run = parts[number]
         words = words_of(run)
@@ -194,13 +198,13 @@ def deliveries_of_words(parts: Sequence[Expected], ranges: int) -> Callable[[pa.
         tables = words.tables(words.merge(gathered.tables), ranges)
         return pa.Table.from_batches([table_batch({(number, name): table for name, table in tables.items()})])
 
-    return tell
+    return tables_of_slot
 
 
 def blocks(
     tasks: Sequence[Sequence[SampleFile]], batches: Iterator[pa.RecordBatch], columns: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, Rows]]:
-    """The rows of the tasks' files, with their kind, which is the folder they lie in; those of broadcasts as received rows."""
+    """Yield the rows of the tasks' files in blocks, with their kind, the name of the folder; broadcast rows become received rows."""
     for path, correction in (file for batch in batches for task in batch.column(0).to_pylist() for file in tasks[task]):
         kind = path.rsplit("/", 2)[-2]
         try:
@@ -219,7 +223,7 @@ def blocks(
 
 
 def pack(table: Table) -> bytes:
-    """A table as a compressed Arrow stream."""
+    """Return a table as a compressed Arrow stream."""
     batch = pa.record_batch([_array(column) for column in table.values()], names=list(table))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))) as stream:
@@ -229,28 +233,29 @@ def pack(table: Table) -> bytes:
 
 
 def unpack(content: bytes) -> Table:
-    """What :func:`pack` made of it."""
+    """Return the table of :func:`pack`."""
     batch = pa.ipc.open_stream(content).read_next_batch()
     return {name: _numbers(batch[name]) for name in batch.schema.names}
 
 
 def table_batch(found: Mapping[tuple[int, str], Table]) -> pa.RecordBatch:
-    """Tables by part and name, one row each."""
+    """Return a batch with one row for each table, by part and name."""
     return record_batch([(*key, pack(table)) for key, table in found.items()], TABLE_SCHEMA)
 
 
 def record_batch(rows: Sequence[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
-    """:param schema: as Spark has it."""
+    """:param schema: names and types in Spark's notation."""
     columns = [column.split() for column in schema.split(", ")]
     arrays = [_column([row[i] for row in rows], kind) for i, (_, kind) in enumerate(columns)]
     return pa.record_batch(arrays, names=[name for name, _ in columns])
 
 
-# Arrow's own pa.array() and to_numpy() import pandas, which takes every Python worker of Spark longer than to count a small run.
+# Arrow's own pa.array() and to_numpy() import pandas, which takes every Python worker of Spark longer than counting a small run. So arrays
+# are made from buffers here.
 
 
 def _column(values: list[Any], kind: str) -> pa.Array:
-    """:param kind: Spark's name of a type."""
+    """:param kind: Spark's name of the type."""
     if kind in ("int", "bigint"):
         return _array(np.array(values, np.int32 if kind == "int" else np.int64))
     parts = [value.encode() if isinstance(value, str) else value for value in values]
@@ -267,7 +272,7 @@ def _array(numbers: NDArray[Any]) -> pa.Array:
 
 
 def _numbers(array: pa.Array) -> NDArray[Any]:
-    """The numbers of an array without nulls, where they lie; of lists, all their items."""
+    """Return the numbers of an array without nulls, not copied; of lists, all their items."""
     if pa.types.is_list(array.type):
         array = array.flatten()
     content, dtype = array.buffers()[1], np.dtype(str(array.type))

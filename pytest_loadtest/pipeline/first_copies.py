@@ -1,8 +1,8 @@
-"""Latencies of first copies, where some deliveries came more than once: see decision 024.
+"""Latencies of first copies in runs with deliveries that came more than once (decision 024).
 
-Which copy of a delivery came first is known only where all of its copies are together. So the rows of the words that have such deliveries
-are sent through a shuffle by slot, one for each delivery and task, and all other rows are counted where they are read. These functions
-travel to Spark's workers as those of :mod:`pytest_loadtest.pipeline.executor` do.
+The first copy of a delivery is known only where all its copies are together. So the rows of words with such deliveries are shuffled by
+slot, one row for each delivery and task, and all other rows are counted where they are read. These functions are sent to Spark's workers as
+code, like those of :mod:`pytest_loadtest.pipeline.executor`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ if TYPE_CHECKING:
 
 ROWS_SCHEMA: Final = "part int, slot bigint, name string, content binary"
 ROWS: Final = "rows"
-NOWHERE: Final = -1  # the slot of tables
-ROW_SLOT_BITS: Final = 11  # words whose rows are looked at together: 131 072 deliveries, some 6 MB for each time they came
+# The slot of rows that are tables.
+NOWHERE: Final = -1
+# The rows of 2**11 words are compared together: 131 072 deliveries, some 6 MB for each time that they came.
+ROW_SLOT_BITS: Final = 11
 
 
 class FirstCopiesOfFiles:
-    """Of a task's files the tables of all that came once, and the ``rows`` of what may have come more than once, by slot.
+    """Count the deliveries of a task's files that came once, and return the ``rows`` of those that may have come more than once, by slot.
 
-    :param tasks: paths by the number of the task. :param parts: the runs, or stages, that rows are counted for.
-    :param repeated: of each part the ranges of words with deliveries that came more than once, in order; None of a part that has none.
+    :param tasks: paths by the number of the task. :param parts: the run and its stages.
+    :param repeated: for each part the ranges of words with deliveries that came more than once, in order; None without any.
     """
 
     def __init__(self, tasks: Sequence[Sequence[SampleFile]], parts: Sequence[Expected], repeated: Sequence[Table | None]) -> None:
@@ -72,17 +74,17 @@ class _Counted:
         self._tables: dict[str, Gathered] = {}
 
     def add(self, tables: Iterator[tuple[str, Table]]) -> None:
-        """More of them."""
+        """Add tables by name."""
         for name, table in tables:
             self._tables.setdefault(name, Gathered(name)).add(table)
 
     def merged(self) -> Iterator[tuple[str, Table]]:
-        """Each whole, or in shards."""
+        """Yield the merged tables, large ones in shards."""
         for name, gathered in self._tables.items():
             yield from shards(name, gathered.merged())
 
     def packed(self) -> Iterator[tuple[str, bytes]]:
-        """The same to be sent."""
+        """Yield the merged tables packed."""
         return ((name, pack(table)) for name, table in self.merged())
 
 
@@ -95,28 +97,29 @@ class _Repeated:
         self.size = 0
 
     def number(self, copies: Rows) -> Rows:
-        """Copies with the number of their delivery, in place of the subscription."""
+        """Replace the subscription of copies by the number of their delivery."""
         return {name: column for name, column in copies.items() if name != "subscription"} | {"number": self._words.of_rows(copies)}
 
     def add(self, copies: Rows) -> None:
-        """More of them."""
+        """Add numbered copies."""
         if len(copies["number"]):
             self._blocks.append(copies)
             self.size += len(copies["number"])
 
     def split(self) -> tuple[Rows, Rows] | None:
-        """First copies, by their number, and later ones; none is kept. None where there are none."""
+        """Remove all copies; return the first ones, by number, and the later ones, or None without any."""
         if not self._blocks:
             return None
         rows = {name: np.concatenate([block[name] for block in self._blocks]) for name in self._blocks[0]}
         self._blocks, self.size = [], 0
+        # Of copies of one instant, one that is not out of due order is the first, as in metrics.stats.
         order = np.lexsort((rows["flags"] & int(Flag.UNDUE), rows["received"], rows["number"]))
         rows = {name: column[order] for name, column in rows.items()}
         first = np.diff(rows["number"], prepend=-1) != 0
         return take(rows, first), take(rows, ~first)
 
     def slots(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
-        """The rows of each slot. :param rows: by their number."""
+        """Yield number and rows of each slot. :param rows: in the order of their numbers."""
         slot = rows["number"] // (self._words.slot_words(ROW_SLOT_BITS) << WORD_BITS)
         edges = np.flatnonzero(np.diff(slot, prepend=-1, append=-1))
         for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
@@ -124,7 +127,7 @@ class _Repeated:
 
 
 def _rows_by_slot(waiting: Mapping[int, _Repeated], counted: Mapping[int, _Counted]) -> pa.RecordBatch:
-    """What may be first copies leaves; what another one of the same task came before is counted here."""
+    """Return the rows that can be first copies; count those that came after another one of the same task."""
     sent = []
     for number, one in waiting.items():
         if (found := one.split()) is not None:
@@ -135,12 +138,10 @@ def _rows_by_slot(waiting: Mapping[int, _Repeated], counted: Mapping[int, _Count
 
 
 def tables_of_slots(parts: Sequence[Expected]) -> Callable[[pa.Table], pa.Table]:
-    """The tables of the rows of one slot, or of one name.
+    """Return a function that counts the tables of the rows of one slot, or merges the tables of one name. :param parts: see above."""
 
-    Returns a plain function, as :func:`~pytest_loadtest.pipeline.executor.deliveries_of_words` does. :param parts: as above.
-    """
-
-    def tell(rows: pa.Table) -> pa.Table:
+    # A plain function, for the reason in executor.deliveries_of_words.
+    def tables_of_slot(rows: pa.Table) -> pa.Table:
         if rows["name"][0].as_py() != ROWS:
             return merge_tables(rows)
         number = rows["part"][0].as_py()
@@ -157,4 +158,4 @@ def tables_of_slots(parts: Sequence[Expected]) -> Callable[[pa.Table], pa.Table]
                 counted.add(words.completions(first["number"], first))
         return pa.Table.from_batches([table_batch({(number, name): table for name, table in counted.merged()})])
 
-    return tell
+    return tables_of_slot

@@ -1,6 +1,6 @@
-"""Spark's Java process, started as pyspark starts it and held from its first moment on.
+"""Spark's Java process, started as pyspark starts it, but accessible from the beginning.
 
-pyspark's own launcher hands the process out once it is ready, many seconds later; until then nobody could end it.
+pyspark's own launcher returns the process when it is ready, many seconds later; until then it could not be ended.
 """
 
 from __future__ import annotations
@@ -24,62 +24,66 @@ from pytest_loadtest.brokers.java import cache_root
 from pytest_loadtest.errors import UsageError
 
 STOP_SECONDS = 10
+# Time for Java to serve its first request; five to twenty seconds are usual, also with a cold disk.
 START_SECONDS = 180
-"""What Java gets to serve its first request; five to twenty seconds are usual, also with a cold disk."""
-_POLL = 0.05  # s between two looks at a process that starts
+# Seconds between two checks of a starting process.
+_POLL = 0.05
 
 
 class JavaProcess:
-    """One Java process that serves a Spark driver; it ends with this process, whose pipe it reads.
+    """One Java process that serves a Spark driver; it reads a pipe from this process and ends with it.
 
-    :param settings: of Spark. :param log: gets all that it prints. :param loopback: it need not have this host's own address.
+    :param settings: of Spark. :param log: for all its output. :param loopback: it does not need this host's own address.
     """
 
     def __init__(self, settings: Mapping[str, str], log: Path, *, loopback: bool) -> None:
         self._log = log
         self._folder = tempfile.TemporaryDirectory(prefix="loadtest-spark-")
-        self._told = Path(self._folder.name) / "connection"
+        self._connection = Path(self._folder.name) / "connection"
         home = spark_home()
-        wanted = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-        command = [f"{home}/bin/spark-submit", *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")), *wanted]
+        arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        command = [f"{home}/bin/spark-submit", *options, *arguments]
         with log.open("ab") as output:
-            # a group of its own: neither Ctrl-C nor a SIGTERM for the group of pytest is for it
+            # A process group of its own: Ctrl-C and a SIGTERM to pytest's group must not end it.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, process_group=0, env=self._environment(loopback)
             )
 
     def _environment(self, loopback: bool) -> Mapping[str, str]:
-        """Spark ends where this host's own name has no address; a local session needs none, and only the environment tells it."""
+        """Return the environment of the process."""
+        # Spark fails if this host's name has no address. A local session needs none, which only this variable can set.
         own = {"SPARK_LOCAL_IP": "127.0.0.1"} if loopback else {}
-        return own | os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
+        return own | os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._connection)}
 
     def gateway(self) -> Any:
-        """Return pyspark's connection to it, once it is there.
+        """Wait until the process is ready; return pyspark's connection to it.
 
-        :raises UsageError: it ended before that, or is not there after :data:`START_SECONDS`.
+        :raises UsageError: it ended before, or is not ready after :data:`START_SECONDS`.
         """
         from pyspark.java_gateway import launch_gateway
         from pyspark.serializers import UTF8Deserializer, read_int
 
         deadline = time.monotonic() + START_SECONDS
-        while not self._told.exists():
+        while not self._connection.exists():
             if time.monotonic() > deadline:
-                said = "; ".join(self._last_lines()) or "it printed nothing"
-                raise UsageError(f"Spark's Java process was not ready after {START_SECONDS:g} s: {said} (its output: {self._log})")
+                output = "; ".join(self._last_lines()) or "it printed nothing"
+                raise UsageError(f"Spark's Java process was not ready after {START_SECONDS:g} s: {output} (its output: {self._log})")
             if self._process.poll() is not None:
                 why = self.last_cause() or "it needs Java 17 on the PATH or at JAVA_HOME"
                 raise UsageError(f"Spark could not start its Java process: {why} (its output: {self._log})")
             time.sleep(_POLL)
-        with self._told.open("rb") as told:
-            port, secret = read_int(told), UTF8Deserializer().loads(told)  # type: ignore[no-untyped-call]
-        os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}  # so it starts none
+        with self._connection.open("rb") as file:
+            port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
+        # With these variables launch_gateway connects to the running process instead of starting one.
+        os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
         try:
             return launch_gateway()  # type: ignore[no-untyped-call]
         finally:
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
     def alive(self, wait: float = 0.0) -> bool:
-        """Whether it runs. :param wait: s that a process which is just ending gets to be gone."""
+        """Return whether the process runs. :param wait: for a process that is ending, s."""
         try:
             self._process.wait(wait)
         except subprocess.TimeoutExpired:
@@ -87,16 +91,16 @@ class JavaProcess:
         return False
 
     def _last_lines(self) -> list[str]:
-        """The last three lines that it printed."""
+        """Return the last three lines of its output."""
         return [line.strip() for line in self._log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()][-3:]
 
     def last_cause(self) -> str:
-        """The last exception in its log, or a line of a fatal error; empty where there is none."""
-        said = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((line.strip() for line in reversed(said) if "Exception" in line or "Error" in line), "")
+        """Return the last exception in its log, or a line of a fatal error; empty without any."""
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if "Exception" in line or "Error" in line), "")
 
     def ended_by(self) -> str:
-        """How it ended, for people."""
+        """Return the reason for its end as text."""
         status = self._process.returncode
         how = f"killed by signal {-status}" if status is not None and status < 0 else f"exit status {status}"
         cause = self.last_cause()
@@ -104,12 +108,13 @@ class JavaProcess:
 
     def kill(self) -> None:
         """End it at once, also while it starts."""
+        # A starting process is a script and the processes that the script has called: they are one group.
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # while it starts it is a script, and what that called
+            os.killpg(self._process.pid, signal.SIGKILL)
         self.end(STOP_SECONDS)
 
     def end(self, seconds: float) -> None:
-        """Let it end by itself; after ``seconds`` it has to."""
+        """Close its pipe so that it ends by itself; kill it after ``seconds``."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         if self.alive(seconds):
@@ -118,18 +123,18 @@ class JavaProcess:
         self._folder.cleanup()
 
 
-# What makes Spark's Java process start in a third of the time: a class archive, made once per Java and pyspark.
+# A class archive, made once for each Java and pyspark, reduces the start of Spark's Java process to a third of the time.
 #
-# Most of a start is Java loading and checking Spark's classes. ``-XX:SharedArchiveFile`` takes them as they were in memory when the
-# archive was made. Java itself looks whether the archive fits, and loads classes the long way where it does not, so a stale one costs
-# time only.
+# Most of a start is loading and verifying Spark's classes. ``-XX:SharedArchiveFile`` maps them as they were in memory when the archive was
+# made. Java checks whether the archive matches, and otherwise loads the classes normally, so a stale archive only costs time.
 
 OPTIONS = "spark.driver.extraJavaOptions"
-QUICK = "-XX:TieredStopAtLevel=1"  # the JVM hands samples to Python workers and computes little: its second compiler never pays
+# The JVM passes samples to Python workers and computes little, so its second compiler never pays off.
+QUICK = "-XX:TieredStopAtLevel=1"
 
 
 def path() -> Path | None:
-    """Where the archive of the Java and the pyspark found here lies once it is made; None where there is no Java."""
+    """Return the path of the class archive for the Java and the pyspark on this machine; None without Java."""
     java = _java()
     if java is None:
         return None
@@ -139,7 +144,7 @@ def path() -> Path | None:
 
 
 def spark_home() -> Path:
-    """Where Spark's scripts and jars are, found without importing pyspark, which takes as long as Java needs to begin."""
+    """Return the folder of Spark's scripts and jars, without importing pyspark, which takes as long as the start of Java."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None, "it is among the requirements"
     assert spec.origin is not None
@@ -151,20 +156,20 @@ def _digest(text: str) -> str:
 
 
 def _java() -> Path | None:
-    """The java that Spark's scripts take."""
+    """Return the path of the java that Spark's scripts use."""
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which(f"{home}/bin/java" if home else "java")
-    return Path(found).resolve() if found else None
+    java = shutil.which(f"{home}/bin/java" if home else "java")
+    return Path(java).resolve() if java else None
 
 
 def with_archive(conf: Mapping[str, str]) -> dict[str, str]:
-    """The settings with Java options for a quick start; the user's own options stand last, where Java lets them win."""
+    """Add Java options for a quick start to the settings; the user's own options are last, where they override these."""
     archive = path()
     ours = [QUICK, *([f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"] if archive is not None and archive.is_file() else [])]
     return {**conf, OPTIONS: " ".join([*ours, conf.get(OPTIONS, "")]).strip()}
 
 
 def replaced_by(archive: Path) -> list[Path]:
-    """Those of other versions of Java, or of a pyspark that lay where this one does."""
+    """Return the archives of other versions of Java, or of another pyspark in the same place."""
     home = archive.name.split("-")[1]
     return [other for other in archive.parent.glob(f"spark-{home}-*.jsa") if other != archive]

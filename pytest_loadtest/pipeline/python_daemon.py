@@ -1,7 +1,7 @@
-"""What Spark starts on this machine in place of ``pyspark.daemon``, which forks its Python workers.
+"""A replacement for ``pyspark.daemon``, which forks Spark's Python workers, on this machine.
 
-Spark puts pyspark as a zip file in front of the path, from where Python compiles every module anew: a second of CPU in the daemon, and
-half of one in each worker. Here it is taken from where it is installed.
+Spark puts a zip file with pyspark in front of the path, from which Python compiles every module anew: a second of CPU in the daemon, and
+half a second in each worker. This daemon imports the installed pyspark.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import sys
 
 if __name__ == "__main__":
     sys.path[:] = [entry for entry in sys.path if not entry.endswith(".zip")]
+    # Workers use the code that is sent to them, as on a cluster, so that both behave alike.
     for name in [name for name in sys.modules if name.partition(".")[0] == "pytest_loadtest"]:
-        del sys.modules[name]  # workers have what is sent to them, as on a cluster, and nothing of ours
-    import pyspark.worker  # noqa: F401 - once, and not in each worker; it starts no thread, which a fork would lose
+        del sys.modules[name]
+    # Imported once here and not in each worker. It starts no thread, which a fork would lose.
+    import pyspark.worker  # noqa: F401
 
     runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)

@@ -1,7 +1,7 @@
-"""A run folder, checked before it is believed: its plan, its manifests, its files.
+"""Read a run folder and check that its plan, its manifests and its files are consistent.
 
-Spark skips nothing here on its own: every sample file must be named in a manifest and hold the rows that the manifest says, by its own
-footer; so a file that is short, cut off, missing or left over is an error that names it.
+Every sample file must be listed in a manifest and have the number of rows listed there, by its own footer. So a file that is short, cut
+off, missing or left over is an error that names it, and Spark never skips one silently.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.pipeline.run_file import RunStage
 
 
+# Rows of a task; fewer in all are one task, so that nothing is shuffled.
 TASK_ROWS = 2_000_000
+# The most tasks, which then have more rows.
 TASKS = 512
 
 
@@ -51,7 +53,7 @@ class SampleFile(NamedTuple):
 
 
 class Offered(NamedTuple):
-    """The measured sent rows, in columns of one length; a stream that is not there has none.
+    """Numbers of measured sent rows, in columns of one length; a missing stream has none.
 
     :param stream: each once. :param rows: its sent rows. :param distinct: the distinct sequences among them.
     """
@@ -63,10 +65,10 @@ class Offered(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RunFolder:
-    """A run folder whose files agree with each other.
+    """A run folder whose files are consistent.
 
-    :param stages: by name, what each stage is measured as. :param files: rows by sample file, as ``kind/name``.
-    :param senders: by worker, the streams that were its to send.
+    :param stages: by name, the plan of each stage. :param files: rows by sample file, as ``kind/name``.
+    :param senders: by worker, the streams that it had to send.
     :param corrections: by worker on another host, the correction of its times.
     """
 
@@ -82,7 +84,7 @@ class RunFolder:
         """Compare the measured sent rows with the plan.
 
         :param run: the run, or a stage.
-        :raises NoData: a stream has too few, or one twice; names its workers.
+        :raises NoData: a stream has too few rows, or two of one message; names its workers.
         """
         planned, counts = run.end - run.first, np.zeros((2, len(run.first)), np.int64)
         counts[:, offered.stream] = offered.rows, offered.distinct
@@ -98,9 +100,9 @@ class RunFolder:
 
 
 def load_run(path: Path) -> RunFolder:
-    """Read the plan, reconcile every worker's manifest with its files.
+    """Read the plan, and compare every worker's manifest with its files.
 
-    :raises NoData: something is missing, unclean, or disagrees; names the worker or the file.
+    :raises NoData: a file is missing, a worker did not end cleanly, or something is inconsistent; names the worker or the file.
     """
     described = RunFile.read(path)
     workers = described.workers
@@ -122,10 +124,10 @@ def load_run(path: Path) -> RunFolder:
 
 
 def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
-    """The sample files, sent and received, in groups of about as many rows: what one worker reads at a time.
+    """Return the sample files, sent and received, in groups of similar numbers of rows, each of which one worker reads.
 
-    A group is a stretch of the run: the rows of a message, and of the messages around it, come together early, so that thousands of slow
-    streams do not send a piece of every word from every group.
+    A group is a time slice of the run: the rows of a message, and of its neighbours, are in the same group, so that thousands of slow
+    streams do not shuffle a part of every word from every group.
 
     Few rows are one group, so that nothing is shuffled: planning stages would take longer than the work.
     """
@@ -142,7 +144,10 @@ def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
 
 
 def _in_time(files: Mapping[str, int]) -> list[str]:
-    """In the order in which they were written, by how much of its kind a worker had written before; each worker numbers its own."""
+    """Return the files in the order of writing, estimated by the share of its rows that a worker had written before each.
+
+    Each worker numbers its files itself, so numbers of two workers cannot be compared.
+    """
     when: dict[str, float] = {}
     for _, own in groupby(files, key=lambda file: file.rpartition("-")[0]):
         names = list(own)
@@ -215,7 +220,7 @@ def _manifest(path: Path, worker: str, nonce: int) -> Any:
 
 
 def _reconcile(path: Path, kind: str, manifests: Mapping[str, Any]) -> dict[str, int]:
-    """Files against manifests, and rows in files against both; returns the rows of each file."""
+    """Compare files with manifests, and the rows in files with both; return the rows of each file."""
     listed: dict[str, int] = {}
     for worker, manifest in manifests.items():
         try:
@@ -294,11 +299,8 @@ def _senders(path: Path, manifests: Mapping[str, Any]) -> dict[str, range]:
     return senders
 
 
-# A run that sends nothing: what the workers counted of other people's messages, which have no samples, or that there were none.
-
-
 def measure_arrivals(run_dir: Path) -> Measurements:
-    """What arrived, by the second; of latency, loss and order nothing is known.
+    """Measure a run that sends nothing: the arrivals that workers counted by second. Latency, loss and order are unknown.
 
     :raises NoData: the folder is incomplete; names worker or file.
     """
@@ -324,14 +326,11 @@ def measure_arrivals(run_dir: Path) -> Measurements:
     )  # fmt: skip
 
 
-# How the connections of a run came up, from what the run asked for and its workers' manifests say.
-
-
 def opening_of(path: Path, described: RunFile, manifests: Mapping[str, Any], times: Mapping[str, Histogram | None]) -> Opening | None:
-    """None of a run whose connections are neither paced nor all that there is.
+    """Return the opening of connections; None if it was not paced and the run has messages too.
 
     :param manifests: by worker. :param times: ``connect`` and ``dial``, of all workers.
-    :raises NoData: not all of the connections came up, or nobody told.
+    :raises NoData: not all connections came up, or manifests lack their times.
     """
     alone, rate, asked = described.connects_only, described.connect_rate, described.connections
     if not alone and rate is None:
@@ -356,5 +355,5 @@ def opening_of(path: Path, described: RunFile, manifests: Mapping[str, Any], tim
 
 
 def _cores(spans: Collection[Sequence[int]]) -> float:
-    """That a worker used while it opened its connections. :param spans: each begins with its begin, its end and its CPU time, ns."""
+    """Return the cores that a worker used to open its connections. :param spans: they begin with begin, end and CPU time, ns."""
     return sum(cpu for _, _, cpu, *_ in spans) / max(sum(ended - began for began, ended, *_ in spans), 1)

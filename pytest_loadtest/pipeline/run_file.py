@@ -75,7 +75,7 @@ class RunChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCircumstances:
-    """The circumstances of a run, as documents of the modules that know them."""
+    """The circumstances of a run, as documents of the modules that record them."""
 
     plan: Mapping[str, Any]
     scaling: Mapping[str, Any]
@@ -235,25 +235,25 @@ def what_is_wrong(error: Exception) -> str:
 
 
 def write_columns(folder: Path, columns: Iterable[tuple[str, NDArray[np.int64]]]) -> None:
-    """Write the columns, each with its name, in the same way. They are taken one by one, so that they need not be in memory together."""
-    aside = folder / f".{STREAMS_FILE}.tmp"
-    with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    """Write named columns to a temporary name and rename the file. They are consumed one by one, so they need not all be in memory."""
+    temporary = folder / f".{STREAMS_FILE}.tmp"
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, column in columns:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, column, allow_pickle=False)
-    aside.replace(folder / STREAMS_FILE)
+    temporary.replace(folder / STREAMS_FILE)
 
 
 class Columns:
-    """The columns of a run folder. :param count: how many streams the run has."""
+    """The columns of a run folder. :param count: the number of the run's streams."""
 
     def __init__(self, folder: Path, name: str, count: int) -> None:
         self._path, self._count = folder / name, count
 
     def read(self, name: str) -> NDArray[np.int64]:
-        """One of them.
+        """Read a column.
 
-        :raises NoData: the file is missing or not whole, or the column is not one number for each stream.
+        :raises NoData: the file is missing or not whole, or the column does not have one number for each stream.
         """
         try:
             with self._path.open("rb") as file, np.load(file, allow_pickle=False) as archive:

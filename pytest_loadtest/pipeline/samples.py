@@ -1,6 +1,6 @@
-"""Raw samples for people's own questions: as Spark DataFrames in a hook, as pyarrow datasets in a test's body.
+"""Raw samples for users: as Spark DataFrames in a hook, as pyarrow datasets in a test's body.
 
-Both are read lazily: naming a kind reads nothing but the list of its files.
+Both are lazy: accessing a kind reads only the list of its files.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.pipeline.run_file import RunFile
 
+# Spark's names of the columns' types.
 _SPARK = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint"}
-"""Spark's names of the columns' types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledRun:
-    """What a hook is told of the run.
+    """The description of a run for a hook.
 
-    :param test: its node id. :param profile: its name. :param workload: its name, where several ran together; otherwise empty.
+    :param test: its node id. :param profile: its name. :param workload: its name if several ran together; otherwise empty.
     :param folder: of the samples.
     :param start: of the measured phase on the clock of the samples, ns. :param started: the same instant as wall clock, seconds since
         the epoch. :param duration: of the measured phase, ns.
-    :param rate: offered, msg/s. :param topics: how many. :param subscriptions: of each topic.
+    :param rate: offered, msg/s. :param topics: their number. :param subscriptions: of each topic.
     :param buckets: names of the size buckets, in the order of the samples' ``bucket``.
-    :param scale: factor of ``--load-scale``; None where the profile ran as written.
+    :param scale: factor of ``--load-scale``; None if the profile ran as written.
     :param stages: start and end of each stage by its name, ns on the samples' clock.
     """
 
@@ -73,23 +73,24 @@ def kinds_of(run: RunFile) -> tuple[str, ...]:
 class SampleFiles:
     """The samples of a run, ``load.samples`` in a test's body: each kind is a ``pyarrow.dataset.Dataset``.
 
-    A kind that the run does not have is an AttributeError that names what there is.
+    A kind that the run does not have is an AttributeError that names the kinds it has.
 
-    :param folder: of the run. :param kinds: what it has. :param subscriptions: of each topic.
+    :param folder: of the run. :param kinds: of its samples. :param subscriptions: of each topic.
     """
 
     sent: Dataset
-    """One row for each message that was to be sent."""
+    """One row for each message due."""
     received: Dataset
-    """One row for each copy that a consumer got."""
+    """One row for each copy that a consumer received."""
     broadcast: Dataset
-    """In place of that, where each message goes to 64 subscriptions or more of one consumer each: one row for 64 of them."""
+    """One row for 64 subscriptions, instead of ``received``, if each message goes to 64 subscriptions or more of one consumer each."""
 
     def __init__(self, folder: Path, kinds: tuple[str, ...], subscriptions: int = 1) -> None:
         self.folder, self.kinds, self.subscriptions = folder, kinds, subscriptions
 
     def __getattr__(self, kind: str) -> Dataset:
-        folder = folder_of(self, kind)  # first: pickle asks for names that are none, and must not wait for imports
+        # First: pickle looks up other names, which must not import pyarrow.
+        folder = folder_of(self, kind)
         from pyarrow import dataset
 
         from pytest_loadtest.engine.sample_files import arrow_schema
@@ -101,34 +102,35 @@ class SampleFiles:
 class Samples:
     """The samples of a run, for the hook ``pytest_loadtest_aggregate``: each kind is a Spark DataFrame.
 
-    A kind that the run does not have is an AttributeError that names what there is.
+    A kind that the run does not have is an AttributeError that names the kinds it has.
 
-    :param files: the same samples as pyarrow has them.
+    :param files: the same samples for pyarrow.
     """
 
     sent: DataFrame
-    """One row for each message that was to be sent."""
+    """One row for each message due."""
     received: DataFrame
-    """One row for each copy that a consumer got; made of the broadcast rows where the run has those."""
+    """One row for each copy that a consumer received; computed from broadcast rows if the run has those."""
     broadcast: DataFrame
-    """Where each message goes to 64 subscriptions or more of one consumer each: one row for 64 of them."""
+    """One row for 64 subscriptions, if each message goes to 64 subscriptions or more of one consumer each."""
 
     def __init__(self, spark: SparkSession, files: SampleFiles) -> None:
         self._spark, self.folder, self.kinds, self._subscriptions = spark, files.folder, files.kinds, files.subscriptions
 
     def __getattr__(self, kind: str) -> DataFrame:
-        """The schema is given, so that Spark looks into no file before it is asked for rows."""
+        """Return a kind as a DataFrame. Its schema is explicit, so that Spark opens no file before an action."""
         if kind == "received" and "broadcast" in self.kinds:
             return _copies(self.broadcast, self._subscriptions)
         path = folder_of(self, kind).resolve()
         types = {column: f"array<{_SPARK[column.item]}>" if column.item else _SPARK[column.type] for column in KINDS[kind]}
         schema = ", ".join(f"{column.name} {type_}" for column, type_ in types.items())
-        plain = re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path))  # to Spark a path is a pattern
+        # Spark takes a path for a glob pattern.
+        plain = re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path))
         return self._spark.read.schema(schema).parquet(f"file://{plain}")
 
 
 def _copies(rows: DataFrame, subscriptions: int) -> DataFrame:
-    """Broadcast rows as received ones."""
+    """Return broadcast rows as received rows."""
     masks = {"redelivered": Flag.REDELIVERED, "late": Flag.LATE, "corrupt": Flag.CORRUPT}
     flags = " + ".join(f"(shiftright({name}, bit) & 1) * {int(flag)}" for name, flag in masks.items())
     made = {
@@ -142,11 +144,11 @@ def _copies(rows: DataFrame, subscriptions: int) -> DataFrame:
 
 
 def folder_of(samples: SampleFiles | Samples, kind: str) -> Path:
-    """Where the files of a kind are.
+    """Return the folder of a kind's files.
 
-    :raises AttributeError: the run has none of it; names what there is.
+    :raises AttributeError: the run does not have the kind; names the kinds it has.
     """
-    if kind.startswith("_"):  # what copy and pickle ask of any object
+    if kind.startswith("_"):  # copy and pickle look up such names in any object
         raise AttributeError(kind)
     if kind not in samples.kinds:
         there = ", ".join(samples.kinds) if samples.kinds else "none at all"

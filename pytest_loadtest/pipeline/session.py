@@ -1,7 +1,7 @@
-"""The one Spark session: started when first wanted, quiet, and gone when told to stop.
+"""The one Spark session: started on first use, silent, and ended by ``stop``.
 
-A classic session's JVM writes to a log file in the host's folder, never to the terminal; its temporary files live there too. It reads its
-end from a pipe, so it also goes when this process is killed.
+A classic session's JVM writes to a log file in the host's folder, never to the terminal; its temporary files are there too. It reads a pipe
+from this process and ends when the pipe does, so it also ends if this process is killed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,12 @@ from pytest_loadtest.pipeline.java_process import STOP_SECONDS, JavaProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# The addresses of a local session; the executors of a cluster must reach the driver at another one.
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""A local session's addresses; the executors of a cluster must reach the driver elsewhere."""
 
 
 def default_conf(folder: Path, cores: int) -> dict[str, str]:
-    """What a session is configured with unless told otherwise.
-
-    Few shuffle partitions, because the shuffled tables are small; no adaptive planning, which costs more than it wins on them.
-    """
+    """Return the default settings of a session."""
     return {
         "spark.app.name": "pytest-loadtest",
         "spark.driver.memory": "2g",
@@ -42,20 +39,22 @@ def default_conf(folder: Path, cores: int) -> dict[str, str]:
         "spark.log.level": "ERROR",
         "spark.local.dir": str(folder / "tmp"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        # Hive's Derby metastore locks its files, which two sessions in one folder cannot share.
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
+        # The shuffled tables are small: few partitions, and no adaptive planning, which costs more than it gains on them.
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.adaptive.enabled": "false",
     }
 
 
 class SparkHost:
-    """Holds the session of a pytest session; starts nothing before it is asked to. Safe to use from several threads.
+    """The Spark session of a pytest session, started on first use. Safe to use from several threads.
 
     :param folder: for the JVM's log (``spark.log``) and temporary files.
-    :param conf: Spark settings; they win over the defaults.
-    :param master: a Spark master URL, for a classic session; ``local[*]`` when there is neither master nor remote.
-    :param remote: a Spark Connect URL (``sc://host:port``); wins over ``master``.
+    :param conf: Spark settings; they override the defaults.
+    :param master: a Spark master URL, for a classic session; ``local[*]`` without master and remote.
+    :param remote: a Spark Connect URL (``sc://host:port``); it overrides ``master``.
     """
 
     def __init__(self, folder: Path, conf: Mapping[str, str], master: str | None = None, remote: str | None = None) -> None:
@@ -66,7 +65,7 @@ class SparkHost:
         self._ours = self._killed = False
 
     def session(self) -> SparkSession:
-        """The session, started on first call; one that the process already has (spark-submit) is used as it is.
+        """Return the session, started on the first call; a session that the process already has (spark-submit) is used unchanged.
 
         :raises UsageError: pyspark or Java is missing, or the server does not answer.
         """
@@ -76,7 +75,7 @@ class SparkHost:
             return self._session
 
     def warm(self) -> None:
-        """Start the session and aggregate nothing, so that the first aggregation does not pay for it."""
+        """Start the session and aggregate nothing, so that the first aggregation need not wait for it."""
         session = self.session()
         from pytest_loadtest.pipeline.transforms import file_tables, for_workers
 
@@ -84,16 +83,16 @@ class SparkHost:
             file_tables(session.range(1), [[]], []).toArrow()
 
     def alive(self, wait: float = 0.0) -> bool:
-        """Whether the Java process runs; one that is not ours is taken to. :param wait: s that one which is just ending gets to be gone."""
+        """Return whether the Java process runs; True for one started elsewhere. :param wait: for a process that is ending, s."""
         return self._java is None or self._java.alive(wait)
 
     def ended_by(self) -> str:
-        """How the Java process ended, for people, with its log's last cause."""
+        """Return the reason for the end of the Java process, with the last error in its log."""
         assert self._java is not None
         return self._java.ended_by()
 
     def forget(self) -> None:
-        """Drop a session whose Java process is gone; the next call of :meth:`session` starts both anew."""
+        """Drop a session whose Java process has ended; the next call of :meth:`session` starts both again."""
         with self._lock:
             session, self._session = self._session, None
             if session is not None:
@@ -101,18 +100,19 @@ class SparkHost:
             self._end_java(STOP_SECONDS)
 
     def kill(self) -> None:
-        """End the Java process at once, also while it starts; whoever waits for it gets an error. Nothing starts after this."""
+        """End the Java process at once, also while it starts; threads that wait for it get an error. Nothing starts after this."""
         self._killed = True
         if self._java is not None:
             self._java.kill()
-            shutil.rmtree(self._folder / "tmp", ignore_errors=True)  # what it would have removed itself
+            shutil.rmtree(self._folder / "tmp", ignore_errors=True)  # a process that is not killed removes it itself
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End the session if it was made here, and its JVM with it. Safe to call twice, or when nothing was started.
+        """End the session and its JVM if they were started here. Safe to call twice, or if nothing was started.
 
-        :param seconds: what the JVM gets to end by itself.
+        :param seconds: time for the JVM to end by itself.
         """
-        if not self._lock.acquire(blocking=False):  # it is just being started, in another thread, for nothing
+        # Another thread is starting the session, which is no longer needed.
+        if not self._lock.acquire(blocking=False):
             self.kill()
             return
         try:
@@ -144,17 +144,19 @@ class SparkHost:
         return session
 
     def _classic(self) -> SparkSession:
-        pyspark = sys.modules.get("pyspark")  # whoever has a session has imported it, which takes time
+        # A process with a session has imported pyspark; to import it only for this check would take time.
+        pyspark = sys.modules.get("pyspark")
         if "PYSPARK_GATEWAY_PORT" in os.environ or (pyspark is not None and pyspark.SparkContext._active_spark_context is not None):
             from pyspark.sql import SparkSession
 
-            return SparkSession.builder.getOrCreate()  # somebody else's, or spark-submit's
+            return SparkSession.builder.getOrCreate()  # the user's, or spark-submit's
         return self._launch()
 
     def _settings(self, master: str) -> dict[str, str]:
         local = master.startswith("local")
         ours = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (LOOPBACK if local else {})
-        if local and "spark.pyspark.python" not in self._conf and "PYSPARK_PYTHON" not in os.environ:  # so workers run on this Python
+        # The workers run on this Python, so they can import this package's daemon.
+        if local and "spark.pyspark.python" not in self._conf and "PYSPARK_PYTHON" not in os.environ:
             ours["spark.python.daemon.module"] = "pytest_loadtest.pipeline.python_daemon"
         return java_process.with_archive({**ours, **self._conf}) | {"spark.master": master}
 
@@ -166,7 +168,7 @@ class SparkHost:
         interrupt = signal.getsignal(signal.SIGINT)
         try:
             self._java = JavaProcess(settings, log, loopback=master.startswith("local"))
-            if self._killed:  # meanwhile
+            if self._killed:  # by another thread, before there was a process to kill
                 self._java.kill()
             _import_all()
             from pyspark import SparkConf, SparkContext
@@ -174,8 +176,9 @@ class SparkHost:
 
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
             context = SparkContext(conf=conf, gateway=self._java.gateway())
-            asked = context.getConf().get("spark.pyspark.python")  # which pyspark itself reads nowhere, once a context is made by hand
-            context.pythonExec = asked or workers_python(master, context.pythonExec)
+            # pyspark does not read this setting if the context is made by hand.
+            setting = context.getConf().get("spark.pyspark.python")
+            context.pythonExec = setting or workers_python(master, context.pythonExec)
             context._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign,assignment]
             session = SparkSession(context)
         except Exception as error:
@@ -185,7 +188,7 @@ class SparkHost:
             raise UsageError(f"Spark could not start: {_first_line(error)} (its output: {log})") from error
         finally:
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, interrupt)  # a Spark context puts one there that fails once it is stopped
+                signal.signal(signal.SIGINT, interrupt)  # a Spark context installs a handler that fails after it is stopped
         self._ours = True
         return session
 
@@ -195,19 +198,20 @@ class SparkHost:
         java, self._java = self._java, None
         if java is None:
             return
-        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None  # so that a later session starts a JVM
+        # Without these a later session would use the ended JVM instead of starting one.
+        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
         if gateway is not None:
-            with contextlib.suppress(Exception):  # whatever py4j says of a process that is gone
+            with contextlib.suppress(Exception):  # py4j raises various errors if the process has ended
                 gateway.shutdown()
         java.end(seconds)
 
 
 def _say_nothing(_request: object, _client: object) -> None:
-    """A thread of pyspark's reads from the JVM; where that dies, it would print its traceback on the user's terminal."""
+    """Handle an error of pyspark's thread that reads from the JVM: print no traceback on the terminal if the JVM dies."""
 
 
 def _import_all() -> None:
-    """What a first session imports anyway, while Java starts: py4j has pyspark.testing look whether pandas is there, which imports it."""
+    """Import the modules of a first session while Java starts: py4j imports pyspark.testing, which imports pandas if it is installed."""
     from pytest_loadtest.pipeline import transforms  # noqa: F401
 
     _quiet()
@@ -216,7 +220,7 @@ def _import_all() -> None:
 
 
 def _drop(session: SparkSession) -> None:
-    """Make pyspark forget a session whose Java process is gone; its own ``stop`` asks that process, warns, and stops half-way."""
+    """Remove a session whose Java process has ended from pyspark; its own ``stop`` calls that process, warns, and stops half-way."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -228,24 +232,25 @@ def _drop(session: SparkSession) -> None:
 
 
 def workers_python(master: str, own: str) -> str:
-    """The Python of Spark's workers where no setting names one.
+    """Return the Python of Spark's workers if no setting names one.
 
-    On this machine it is the one that runs now, for the PATH may lead to another. A cluster's machines have their Python elsewhere.
+    On this machine it is the running one, because the PATH may lead to another. A cluster's machines have their Python in another place.
 
-    :param own: Spark's own choice: PYSPARK_PYTHON, otherwise whatever ``python3`` the workers' PATH has.
+    :param own: Spark's own choice: PYSPARK_PYTHON, otherwise ``python3`` on the workers' PATH.
     """
     here = master.partition("[")[0] == "local" and "PYSPARK_PYTHON" not in os.environ
     return sys.executable if here else own
 
 
 def _quiet() -> None:
-    """Keep pyspark from printing every failed query to the terminal as JSON, and py4j from printing, as the root logger's, the traceback of
-    a call that its Java process did not live to answer; the exceptions say it all.
+    """Silence pyspark's JSON for each failed query, and py4j's traceback of a call that its Java process did not answer.
+
+    The exceptions contain the same information.
     """
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_not_of_py4j)  # once, however often
+    logging.getLogger().addFilter(_not_of_py4j)  # repeated calls add it once
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:

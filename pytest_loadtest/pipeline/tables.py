@@ -155,7 +155,7 @@ def _unpack(packed: NDArray[np.int64], lows: list[int], widths: list[int]) -> li
     return columns[::-1]
 
 
-def merged(name: str, parts: Iterable[Table]) -> Table:
+def merge_rows(name: str, parts: Iterable[Table]) -> Table:
     """Merge tables of one name into one, in the order of its keys."""
     shape = TABLES[name]
     parts = list(parts)

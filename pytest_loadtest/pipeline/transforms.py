@@ -1,7 +1,7 @@
-"""Small steps from frame to frame: no action, no session, nothing that Spark Connect cannot carry.
+"""Steps from frame to frame, without actions and sessions, and with nothing that Spark Connect lacks.
 
-Rows leave the samples only as tables and as words of 64 sequences (:mod:`pytest_loadtest.pipeline.kernel`), so that a message costs no row
-of its own; Spark spreads the files, and brings together what comes of them.
+Rows leave the samples only as tables and as words of 64 sequences (:mod:`pytest_loadtest.pipeline.kernel`), so no message is a row of
+Spark, which distributes the files and groups the results.
 """
 
 from __future__ import annotations
@@ -33,37 +33,34 @@ if TYPE_CHECKING:
 
 
 def file_tables(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected]) -> DataFrame:
-    """``part, name, content``: every table of every part, whole. :param numbers: of the tasks, each in a partition of its own."""
+    """Return ``part, name, content``: every table of every part. :param numbers: of the tasks, each in a partition of its own."""
     parted = numbers.mapInArrow(TablesOfFiles(tasks, parts), TABLE_SCHEMA)
     return parted.groupBy("part", "name").applyInArrow(merge_tables, TABLE_SCHEMA)
 
 
 def for_workers() -> AbstractContextManager[None]:
-    """Around every action on these frames: a cluster's workers need not have this package."""
+    """Return the context for every action on these frames: it sends this package to workers that do not have it."""
     return by_value(sys.modules[__name__.partition(".")[0]])
 
 
 def deliveries(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], begins: Sequence[int], ranges: int) -> DataFrame:
-    """``part, name, content``: of every slot of every part the tables ``deliveries`` and ``buckets``, the ``edges`` of lost messages, and
-    the words with ``repeated`` ones.
+    """Return ``part, name, content``: the tables of the words of every slot of every part, see ``Words.tables``.
 
-    Words travel in columns and not as rows: Spark takes longer for a row of them than reading its 64 messages takes.
+    Words are packed in columns, not in rows: Spark needs more time for a row with one word than reading its 64 messages takes.
     """
     words = numbers.mapInArrow(WordsOfFiles(tasks, parts, begins), WORDS_SCHEMA)
     return words.groupBy("part", "slot").applyInArrow(deliveries_of_words(parts, ranges), TABLE_SCHEMA)
 
 
 def first_copies(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], repeated: Sequence[Table | None]) -> DataFrame:
-    """``part, name, content``: the tables of latencies of each part that has deliveries which came more than once.
+    """Return ``part, name, content``: the tables of latencies of each part with deliveries that came more than once.
 
-    :param repeated: as of :class:`~pytest_loadtest.pipeline.first_copies.FirstCopiesOfFiles`.
+    :param repeated: see :class:`~pytest_loadtest.pipeline.first_copies.FirstCopiesOfFiles`.
     """
     rows = numbers.mapInArrow(FirstCopiesOfFiles(tasks, parts, repeated), ROWS_SCHEMA)
     tables = rows.groupBy("part", "slot", "name").applyInArrow(tables_of_slots(parts), TABLE_SCHEMA)
     return tables.groupBy("part", "name").applyInArrow(merge_tables, TABLE_SCHEMA)
 
-
-# Functions that travel to Spark's workers as code: those need not have the modules to import them from.
 
 _LOCK = threading.Lock()
 _USERS: Counter[str] = Counter()
@@ -71,10 +68,10 @@ _USERS: Counter[str] = Counter()
 
 @contextlib.contextmanager
 def by_value(*modules: ModuleType) -> Iterator[None]:
-    """Until the end of this, what these modules (and those below them) define is sent whole.
+    """Pickle the functions of these modules (and those below them) by value while the context lasts.
 
-    Around the action, and not only where the frame is made: Spark Connect pickles functions when rows are asked for. Several threads may
-    be in it; whoever is last leaves the registry, which is the whole process's, as it was.
+    It must enclose the action, not only the definition of the frame: Spark Connect pickles functions when rows are requested. Several
+    threads can be in it; the last one restores the registry, which belongs to the whole process.
     """
     register, unregister = cloudpickle.register_pickle_by_value, cloudpickle.unregister_pickle_by_value
     with _LOCK:

@@ -33,13 +33,13 @@ def answers(run: Expected, sent: dict[str, Any], received: dict[str, Any]) -> An
     parts: dict[str, list[Table]] = defaultdict(list)
     for name, table in (*sent_tables(sent, run), *received_tables(received, run)):
         parts[name].append(table)
-    counted = {name: tables.merged(name, parts[name]) for name in tables.TABLES}
+    counted = {name: tables.merge_rows(name, parts[name]) for name in tables.TABLES}
     begin, words = run.start + median_shift(latencies_by_kind(counted)), words_of(run)
     of_words = words.tables(words.merge([words.sent(sent), words.copies(received, begin, begin + run.duration)]), LOST_RANGES)
     for name in ("counts", "histograms", "spans"):
-        counted[name] = tables.merged(name, [counted[name], *([of_words[name]] if name in of_words else [])])
+        counted[name] = tables.merge_rows(name, [counted[name], *([of_words[name]] if name in of_words else [])])
     names = ("deliveries", "buckets", "reached", "pieces")
-    merged = {name: tables.merged(name, [of_words[name]] if name in of_words else []) for name in names}
+    merged = {name: tables.merge_rows(name, [of_words[name]] if name in of_words else []) for name in names}
     return Answers(tables=counted, **merged, edges=of_words["edges"] if merged["deliveries"]["lost"].any() else None)
 
 

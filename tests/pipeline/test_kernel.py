@@ -46,7 +46,7 @@ def merged(rows: dict[str, Any], kind: str, runs: list[Any], block: int) -> dict
         for run in runs:
             for name, table in how({column: values[low : low + block] for column, values in rows.items()}, run):
                 found[name].append(executor.unpack(executor.pack(table)))
-    whole = {name: {column: values.tolist() for column, values in tables.merged(name, parts).items()} for name, parts in found.items()}
+    whole = {name: {column: values.tolist() for column, values in tables.merge_rows(name, parts).items()} for name, parts in found.items()}
     halves = [whole["histograms"].pop(half) for half in ("high", "low")]  # two of many ways to write the same sum
     whole["histograms"]["total"] = [join_total(high, low) for high, low in zip(*halves, strict=True)]
     return whole

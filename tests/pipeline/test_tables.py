@@ -110,7 +110,7 @@ def test_who_was_reached_in_several_slots_is_merged_by_bits() -> None:
     rows = [{"topic": 0, "group": 0, "mask": 0b011}, {"topic": 0, "group": 1, "mask": HIGH}, {"topic": 2, "group": 0, "mask": 1}]
     again = [{"topic": 0, "group": 0, "mask": 0b110}, {"topic": 0, "group": 1, "mask": 1}]
     parts = [{name: np.array([row[name] for row in part], np.int64) for name in ("topic", "group", "mask")} for part in (rows, again)]
-    assert plain(tables.merged("reached", parts)) == [
+    assert plain(tables.merge_rows("reached", parts)) == [
         {"topic": 0, "group": 0, "mask": 0b111},
         {"topic": 0, "group": 1, "mask": HIGH | 1},
         {"topic": 2, "group": 0, "mask": 1},
