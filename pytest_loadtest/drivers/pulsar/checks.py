@@ -55,12 +55,12 @@ def _stored(profile: Profile) -> Iterator[Problem]:
 
 
 def _credentials(profile: Profile) -> Iterator[Problem]:
-    if (who := _settings(profile).authentication) is None:
+    if (authentication := _settings(profile).authentication) is None:
         return
-    groups = _CREDENTIALS[who.plugin]
-    if any(sum(getattr(who, name) is not None for name in names) != 1 for names in groups):
+    groups = _CREDENTIALS[authentication.plugin]
+    if any(sum(getattr(authentication, name) is not None for name in names) != 1 for names in groups):
         keys = " and ".join(("either " if len(names) > 1 else "") + " or ".join(map(spelling, names)) for names in groups)
-        yield Problem(("driver", "authentication"), f"driver.authentication: {who.plugin} needs {keys}", "", at_key=True)
+        yield Problem(("driver", "authentication"), f"driver.authentication: {authentication.plugin} needs {keys}", "", at_key=True)
 
 
 def _delayed(profile: Profile) -> Iterator[Problem]:

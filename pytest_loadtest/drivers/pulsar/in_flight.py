@@ -17,26 +17,26 @@ _NONE: Final = np.empty(0, np.int64)
 
 
 class InFlight:
-    """Streams are numbered from 0; a *place* is a partition of a stream, ``stream * partitions + partition``.
+    """Streams are numbered from 0; a *part* is a partition of a stream, ``stream * partitions + partition``.
 
-    :param window: most messages of one place; None: no limit.
+    :param window: most messages of one part; None: no limit.
     :param memory: most bytes over all; None: no limit. As in the Java client (PIP-74) a message may be sent while there is any room.
     """
 
     def __init__(self, streams: int, partitions: int, window: int | None, memory: int | None) -> None:
         self._partitions, self._window, self._memory = partitions, window, memory
-        # Messages that still fit into the window of each place.
+        # Messages that still fit into the window of each part.
         self._room = np.full(streams * partitions, 0 if window is None else window, np.int64)
         self._of_stream = np.zeros(streams, np.int64)
         self._last_answer = np.zeros(streams, np.int64)
         self._first = np.zeros(streams, np.int64)  # scratch
         self._bytes = 0
 
-    def beyond(self, stream: Column, place: Column, size: Column) -> Column:
+    def beyond(self, stream: Column, part: Column, size: Column) -> Column:
         """Return the positions, ascending, of the messages that cannot be sent now: for each stream, all from one message on."""
         refused = _NONE
         if self._window is not None:
-            refused = positions_without_room(place, self._room)
+            refused = positions_without_room(part, self._room)
             # A message that waits for one partition holds back the later ones of its stream, which keeps the stream's order.
             if len(refused) and self._partitions > 1:
                 self._first[:] = len(stream)
@@ -62,28 +62,28 @@ class InFlight:
         idle[empty[first]] = self._last_answer.take(theirs[first])
         return idle
 
-    def add(self, stream: Column, place: Column, size: int) -> None:
+    def add(self, stream: Column, part: Column, size: int) -> None:
         """Count messages as in flight. :param size: bytes of all of them."""
-        np.subtract.at(self._room, place, 1)
+        np.subtract.at(self._room, part, 1)
         np.add.at(self._of_stream, stream, 1)
         self._bytes += size
 
-    def answered_each(self, place: Column, time: Column, size: int) -> None:
-        """Count one message of each of these places as answered, in any order of time. :param size: bytes of all of them."""
-        np.add.at(self._room, place, 1)
-        stream = place // self._partitions
+    def answered_each(self, part: Column, time: Column, size: int) -> None:
+        """Count one message of each of these parts as answered, in any order of time. :param size: bytes of all of them."""
+        np.add.at(self._room, part, 1)
+        stream = part // self._partitions
         np.subtract.at(self._of_stream, stream, 1)
         np.maximum.at(self._last_answer, stream, time)
         self._bytes -= size
 
-    def answered(self, place: int, count: int, time: int, size: int) -> None:
-        """Count ``count`` messages of a place as answered. :param size: bytes of all of them."""
-        stream = place // self._partitions
-        self._room[place] += count
+    def answered(self, part: int, count: int, time: int, size: int) -> None:
+        """Count ``count`` messages of a part as answered. :param size: bytes of all of them."""
+        stream = part // self._partitions
+        self._room[part] += count
         self._of_stream[stream] -= count
         self._last_answer[stream] = time
         self._bytes -= size
 
-    def places(self) -> list[int]:
-        """Return the places with messages in flight."""
+    def parts(self) -> list[int]:
+        """Return the parts with messages in flight."""
         return np.flatnonzero(self._room != (self._window or 0)).tolist()

@@ -130,8 +130,8 @@ class MetricsReader:
 
 def _parsed(labels: str) -> Mapping[str, str]:
     ((sample,),) = (family.samples for family in text_string_to_metric_families(f"any{labels} 0\n"))
-    found: Mapping[str, str] = sample.labels
-    return found
+    parsed: Mapping[str, str] = sample.labels
+    return parsed
 
 
 def columns(before: Scraped | None, now: Scraped, seconds: float) -> dict[str, float]:
@@ -139,25 +139,25 @@ def columns(before: Scraped | None, now: Scraped, seconds: float) -> dict[str, f
 
     :param before: the last answer; None: there is none.
     """
-    found = {column: sum(now.topics[metric].values()) for column, metric in _GAUGES.items() if metric in now.topics}
-    found |= {column: now.broker[metric] for column, metric in _OF_BROKER_NOW.items() if metric in now.broker}
+    sample = {column: sum(now.topics[metric].values()) for column, metric in _GAUGES.items() if metric in now.topics}
+    sample |= {column: now.broker[metric] for column, metric in _OF_BROKER_NOW.items() if metric in now.broker}
     for column, (metric, unit) in _MEANS.items():
         total, count = (sum(now.topics.get(f"{metric}_{part}", {}).values()) for part in ("sum", "count"))
-        found |= {column: total / count * unit} if count else {}
-    return found if before is None or seconds <= 0 else found | _rates(before, now, seconds)
+        sample |= {column: total / count * unit} if count else {}
+    return sample if before is None or seconds <= 0 else sample | _rates(before, now, seconds)
 
 
 def _rates(before: Scraped, now: Scraped, seconds: float) -> dict[str, float]:
-    found = dict[str, float]()
+    sample = dict[str, float]()
     for column, metrics in _RATES.items():
         grown = [counter_growth(before, now, metric) for metric in metrics if metric in now.topics]
-        known = [one for one in grown if one is not None]
-        found |= {column: sum(known) / seconds} if known and len(known) == len(grown) else {}
+        known = [growth for growth in grown if growth is not None]
+        sample |= {column: sum(known) / seconds} if known and len(known) == len(grown) else {}
     for column, metric in _OF_BROKER_RATES.items():
         used = _of_broker(before, now, metric)
-        found |= {} if used is None else {column: used / seconds}
+        sample |= {} if used is None else {column: used / seconds}
     total, count = (_of_broker(before, now, f"pulsar_broker_publish_latency_{part}") for part in ("sum", "count"))
-    return found | ({"sys.publishLatency": total / count * MILLISECOND} if total is not None and count else {})
+    return sample | ({"sys.publishLatency": total / count * MILLISECOND} if total is not None and count else {})
 
 
 def _of_broker(before: Scraped, now: Scraped, metric: str) -> float | None:

@@ -198,8 +198,8 @@ def topic_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     starved = [
         one["availablePermits"] <= 0 or bool(one.get("blockedConsumerOnUnackedMsgs")) for one in consumers if "availablePermits" in one
     ]
-    found = {"sys.chunks": sum(chunks)} if chunks else {}
-    return found | ({"sys.starved": float(sum(starved)), "sys.consumers": float(len(starved))} if starved else {})
+    sample = {"sys.chunks": sum(chunks)} if chunks else {}
+    return sample | ({"sys.starved": float(sum(starved)), "sys.consumers": float(len(starved))} if starved else {})
 
 
 def load_times(topics: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     "Place of the consumer, time of arrival, the first bytes, size, order, flags: see :class:`~pytest_loadtest.drivers.base.Received`."
 
 
-class _Newcomer(NamedTuple):
+class _Attached(NamedTuple):
     """A consumer that receives already, but is not reported to the engine yet. ``number``: its number in the run."""
 
     number: int
@@ -51,12 +51,12 @@ class PulsarConsumers:
         self._opening = opening
         # Filled by the consumers' threads, emptied by the engine's: a deque needs no lock for append and popleft.
         self._copies: deque[Copy] = deque()
-        self._here: dict[int, PulsarConsumer] = {}  # by place
+        self._consumers: dict[int, PulsarConsumer] = {}  # by place
         self._leaving: list[PulsarConsumer] = []
         self._numbering, self._places = threading.Lock(), 0
-        self._newcomers: deque[_Newcomer] = deque()
+        self._attached: deque[_Attached] = deque()
         # Places that the engine does not know yet, and the messages for them.
-        self._untold: set[int] = set()
+        self._unreported: set[int] = set()
         self._early: list[Copy] = []
         self._threads: list[threading.Thread] = []
         self._failures: deque[Exception] = deque()
@@ -66,7 +66,7 @@ class PulsarConsumers:
         opened = self._opening(consumers)
         with self._numbering:
             joined = self._begin(consumers, opened)
-        return self._tell(joined).place
+        return self._report(joined).place
 
     def attach(self, consumers: Sequence[int]) -> None:
         """Begin to subscribe in a thread; :meth:`attached` returns the consumers."""
@@ -77,25 +77,25 @@ class PulsarConsumers:
             opened = self._opening(consumers)
             with self._numbering:
                 # Held until they are in the queue, so that places are reported in their order.
-                self._newcomers.extend(self._begin(consumers, opened))
+                self._attached.extend(self._begin(consumers, opened))
         except Exception as error:
             # This is a thread of its own: attached() raises the error on the engine's thread.
             self._failures.append(error)
 
-    def _begin(self, consumers: Sequence[int], opened: Sequence[PulsarConsumer]) -> list[_Newcomer]:
+    def _begin(self, consumers: Sequence[int], opened: Sequence[PulsarConsumer]) -> list[_Attached]:
         """Give the consumers their places and start to receive."""
-        joined = [_Newcomer(*row) for row in zip(consumers, count(self._places), opened, strict=False)]
+        joined = [_Attached(*row) for row in zip(consumers, count(self._places), opened, strict=False)]
         self._places += len(joined)
         # This must precede start(): a message for an unknown place may arrive at once.
-        self._untold.update(one.place for one in joined)
-        for one in joined:
-            one.consumer.start(one.place, self._copies)
+        self._unreported.update(new.place for new in joined)
+        for new in joined:
+            new.consumer.start(new.place, self._copies)
         return joined
 
-    def _tell(self, joined: Sequence[_Newcomer]) -> Joined:
-        self._here.update((one.place, one.consumer) for one in joined)
-        self._untold.difference_update(one.place for one in joined)
-        return Joined(np.array([one.number for one in joined], np.int32), np.array([one.place for one in joined], np.int32))
+    def _report(self, joined: Sequence[_Attached]) -> Joined:
+        self._consumers.update((new.place, new.consumer) for new in joined)
+        self._unreported.difference_update(new.place for new in joined)
+        return Joined(np.array([new.number for new in joined], np.int32), np.array([new.place for new in joined], np.int32))
 
     def attached(self) -> Joined | None:
         """Consumers of :meth:`attach` that are established since the last call, or None.
@@ -104,47 +104,47 @@ class PulsarConsumers:
         """
         if self._failures:
             raise self._failures.popleft()
-        joined = [self._newcomers.popleft() for _ in range(len(self._newcomers))]
-        return self._tell(joined) if joined else None
+        joined = [self._attached.popleft() for _ in range(len(self._attached))]
+        return self._report(joined) if joined else None
 
     def detach(self, places: Sequence[int]) -> None:
         """Begin to close consumers. Each receives its current batch to the end: otherwise all of it would be delivered again elsewhere."""
-        leaving = [self._here.pop(place) for place in places]
+        leaving = [self._consumers.pop(place) for place in places]
         for consumer in leaving:
             consumer.leave()
-        self._leaving = [one for one in self._leaving if one.thread.is_alive()] + leaving
+        self._leaving = [consumer for consumer in self._leaving if consumer.thread.is_alive()] + leaving
         self._start("pulsar-detach", lambda: _close_all(leaving))
 
     def pause(self, places: Sequence[int]) -> None:
         """Stop taking messages from the client; ``receiverQueueSize`` bounds what it fetches ahead."""
         for place in places:
-            self._here[place].pause()
+            self._consumers[place].pause()
 
     def resume(self, places: Sequence[int]) -> None:
         """Go on."""
         for place in places:
-            self._here[place].resume()
+            self._consumers[place].resume()
 
     def take(self) -> Received | None:
         """Return the messages since the last call, or None; those of new consumers wait until :meth:`attached` has returned the places."""
-        came = self._early + [self._copies.popleft() for _ in range(len(self._copies))]
-        self._early = [copy for copy in came if copy[0] in self._untold] if self._untold else []
+        copies = self._early + [self._copies.popleft() for _ in range(len(self._copies))]
+        self._early = [copy for copy in copies if copy[0] in self._unreported] if self._unreported else []
         if self._early:
-            came = [copy for copy in came if copy[0] not in self._untold]
-        return received_columns(came) if came else None
+            copies = [copy for copy in copies if copy[0] not in self._unreported]
+        return received_columns(copies) if copies else None
 
     def disconnected(self) -> list[str]:
         """Return the names of consumers that are not connected at present."""
-        return [consumer.name for consumer in self._here.values() if not consumer.connected]
+        return [consumer.name for consumer in self._consumers.values() if not consumer.connected]
 
     def expect_close(self) -> None:
         """Expect that the clients are closed: the errors that the threads then get are no failures."""
-        for consumer in [*self._here.values(), *self._leaving, *(one.consumer for one in list(self._newcomers))]:
+        for consumer in [*self._consumers.values(), *self._leaving, *(new.consumer for new in list(self._attached))]:
             consumer.expect_close()
 
     def join_threads(self, deadline: float) -> None:
         """Wait for the end of all threads. :param deadline: of ``time.monotonic()``."""
-        for thread in [*(consumer.thread for consumer in self._here.values()), *self._threads]:
+        for thread in [*(consumer.thread for consumer in self._consumers.values()), *self._threads]:
             thread.join(max(deadline - time.monotonic(), 0))
 
     def _start(self, name: str, work: Callable[[], None]) -> None:

@@ -43,10 +43,10 @@ class NativeConsumers:
         self._cluster, self._context, self._topics, self._earliest = cluster, context, topics, earliest
         self._keyed = context.ordered and settings.subscription_type == "Key_Shared"
         self._parts: dict[int, PartitionConsumer] = {}
-        self._here: dict[int, NativeConsumer] = {}
-        self._coming: list[NativeConsumer] = []
+        self._consumers: dict[int, NativeConsumer] = {}
+        self._attaching: list[NativeConsumer] = []
         self._numbers = self._places = 0
-        self._came: list[Arrival] = []
+        self._arrivals: list[Arrival] = []
         self._unacked: set[PartitionConsumer] = set()
         self.written: set[Any] = set()
         self._chunked: set[PartitionConsumer] = set()  # those with incomplete messages
@@ -60,7 +60,7 @@ class NativeConsumers:
     def begin(self, consumers: Sequence[int]) -> list[NativeConsumer]:
         """Begin to subscribe consumers."""
         begun = [self._make(number) for number in consumers]
-        self._coming += begun
+        self._attaching += begun
         for consumer in begun:
             for part in consumer.parts:
                 part.open()
@@ -87,31 +87,33 @@ class NativeConsumers:
         self._refuse(joined)
         for consumer in joined:
             consumer.place, self._places = self._places, self._places + 1
-            self._here[consumer.place] = consumer
+            self._consumers[consumer.place] = consumer
             for part in consumer.parts:
                 part.flow()
-        self._coming = [one for one in self._coming if one.place < 0]
+        self._attaching = [consumer for consumer in self._attaching if consumer.place < 0]
         self.write()
-        return Joined(np.array([one.number for one in joined], np.int32), np.array([one.place for one in joined], np.int32))
+        return Joined(
+            np.array([consumer.number for consumer in joined], np.int32), np.array([consumer.place for consumer in joined], np.int32)
+        )
 
     def attached(self) -> Joined | None:
         """See :meth:`Driver.attached`."""
-        self._refuse(self._coming)
-        established = [one for one in self._coming if one.established]
+        self._refuse(self._attaching)
+        established = [consumer for consumer in self._attaching if consumer.established]
         return self.welcome(established) if established else None
 
-    def _refuse(self, coming: Iterable[NativeConsumer]) -> None:
-        failed = [one for one in coming if one.failure]
+    def _refuse(self, consumers: Iterable[NativeConsumer]) -> None:
+        failed = [consumer for consumer in consumers if consumer.failure]
         if failed:
-            self._coming = [one for one in self._coming if not one.failure]
-            for one in failed:
-                self._close(one)
-            raise TargetError("; ".join(one.failure for one in failed))
+            self._attaching = [consumer for consumer in self._attaching if not consumer.failure]
+            for consumer in failed:
+                self._close(consumer)
+            raise TargetError("; ".join(consumer.failure for consumer in failed))
 
     def detach(self, places: Sequence[int]) -> None:
         """Acknowledge the taken messages, and close; the broker gives waiting messages to other consumers."""
         for place in places:
-            self._close(self._here.pop(place))
+            self._close(self._consumers.pop(place))
         self.write()
 
     def _close(self, consumer: NativeConsumer) -> None:
@@ -125,13 +127,13 @@ class NativeConsumers:
     def pause(self, places: Sequence[int]) -> None:
         """Keep further messages waiting, and permit the broker no more."""
         for place in places:
-            self._here[place].paused = True
+            self._consumers[place].paused = True
 
     def resume(self, places: Sequence[int]) -> None:
         """Take the waiting messages now."""
         now = self._context.clock()
         for place in places:
-            consumer = self._here[place]
+            consumer = self._consumers[place]
             consumer.paused = False
             for part in consumer.parts:
                 waiting, part.waiting = part.waiting, []
@@ -176,7 +178,7 @@ class NativeConsumers:
         except ProtocolError:
             # A damaged entry counts as corrupt, and is acknowledged so that it is not delivered again.
             part.to_ack.append(where)
-            self._came.append(Arrival(part.owner.place, now, 0, flags, 0, self._damaged))
+            self._arrivals.append(Arrival(part.owner.place, now, 0, flags, 0, self._damaged))
         part.took(messages)
         self._unacked.add(part)
         if self._ack_at is None:
@@ -198,7 +200,7 @@ class NativeConsumers:
             order = key_number(metadata.partition_key) if metadata.HasField("partition_key") else 0
         batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
         chosen = np.flatnonzero(pending_mask(entry.ack_set, batch)) if entry.ack_set and batch else None
-        self._came.append(Arrival(part.owner.place, now, order, flags, batch, payload, chosen))
+        self._arrivals.append(Arrival(part.owner.place, now, order, flags, batch, payload, chosen))
 
     def serve(self, now: int) -> int | None:
         """Do what is due. :returns: the time of the next due work, ns; None: there is none."""
@@ -226,14 +228,14 @@ class NativeConsumers:
 
     def take(self) -> Received | None:
         """See :meth:`Driver.take`."""
-        if not self._came:
+        if not self._arrivals:
             return None
-        came, self._came = self._came, []
-        return self._reader.columns(came)
+        arrivals, self._arrivals = self._arrivals, []
+        return self._reader.columns(arrivals)
 
     def disconnected(self) -> list[str]:
         """Return the names of consumers that are not connected at present."""
-        return [consumer.name for consumer in self._here.values() if any(part.link is None for part in consumer.parts)]
+        return [consumer.name for consumer in self._consumers.values() if any(part.link is None for part in consumer.parts)]
 
 
 def _closing(number: int) -> Callable[[int], api.Command]:

@@ -34,12 +34,12 @@ class Unanswered:
     :param receipts: number of receipts for it. :ivar sends: how often it was sent. :ivar left: number of missing receipts.
     """
 
-    __slots__ = ("count", "frame", "left", "place", "receipts", "rows", "sends", "sequence", "since", "size")
+    __slots__ = ("count", "frame", "left", "part", "receipts", "rows", "sends", "sequence", "since", "size")
 
     def __init__(
-        self, place: int, sequence: int, rows: NDArray[np.int64], size: int, since: int, frame: tuple[Buffer, ...], receipts: int = 1
+        self, part: int, sequence: int, rows: NDArray[np.int64], size: int, since: int, frame: tuple[Buffer, ...], receipts: int = 1
     ) -> None:
-        self.place, self.sequence, self.rows, self.count, self.size, self.since = place, sequence, rows, len(rows), size, since
+        self.part, self.sequence, self.rows, self.count, self.size, self.since = part, sequence, rows, len(rows), size, since
         self.frame, self.sends, self.receipts, self.left = frame, 0, receipts, receipts
 
 
@@ -112,10 +112,10 @@ class PartitionProducer(Attachment):
 
 
 class Held(NamedTuple):
-    """Columns of taken messages. ``since``: ns; ``heads``: ``(n, 32)``; ``place``: producer and partition."""
+    """Columns of taken messages. ``since``: ns; ``heads``: ``(n, 32)``; ``part``: producer and partition."""
 
     row: Column
-    place: Column
+    part: Column
     size: Column
     payload: NDArray[np.uint16]
     heads: NDArray[np.uint8]
@@ -151,14 +151,14 @@ class EntryWriter:
         packed = self._packers[batched].pack(messages.heads, messages.payload, messages.key, made.starts, made.stops)
         published = entries.publish_time(time.time_ns() // MILLISECOND)
         keys = None if messages.key is None or (batched and not self._one_key) else messages.key[made.starts].tolist()
-        places = messages.place[made.starts].tolist()
+        parts = messages.part[made.starts].tolist()
         for number, (start, stop, payload) in enumerate(zip(made.starts, made.stops, packed, strict=True)):
             more = b"" if keys is None else entries.field(6, b"key-%d" % keys[number])
             if due is not None:
                 more += entries.deliver_at(int(due[number]))
-            place = places[number]
-            frame, receipts = self._seal(self._parts[place], payload, stop - start, published, more, batched=batched)
-            yield Unanswered(place, self._parts[place].sequence, messages.row[start:stop], made.sizes[number], now, frame, receipts)
+            part = parts[number]
+            frame, receipts = self._seal(self._parts[part], payload, stop - start, published, more, batched=batched)
+            yield Unanswered(part, self._parts[part].sequence, messages.row[start:stop], made.sizes[number], now, frame, receipts)
 
     def _seal(
         self, part: PartitionProducer, payload: list[Buffer], count: int, published: bytes, more: bytes, *, batched: bool

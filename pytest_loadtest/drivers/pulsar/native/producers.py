@@ -84,16 +84,16 @@ class NativeProducers:
         """See :meth:`Driver.send`."""
         self._count_answers()
         stream = self._streams.searchsorted(burst.stream)
-        place = stream * self._partitions + self._partitioner.choose(burst.stream, burst.seq, burst.intended, burst.key)
+        part = stream * self._partitions + self._partitioner.choose(burst.stream, burst.seq, burst.intended, burst.key)
         size = self._sizes.take(burst.payload)
-        refused = self._in_flight.beyond(stream, place, size)
+        refused = self._in_flight.beyond(stream, part, size)
         now = self._clock()
         if len(refused) < len(burst):
             taken: Taken = slice(None)
             if len(refused):
                 taken = np.ones(len(burst), np.bool_)
                 taken[refused] = False
-            self._hold(burst, taken, stream[taken], place[taken], size[taken], now)
+            self._hold(burst, taken, stream[taken], part[taken], size[taken], now)
         self.refused, self._news = len(refused) > 0 and self._blocks, False
         if self.refused:
             return refused
@@ -102,12 +102,12 @@ class NativeProducers:
             self._counted.append(Acks(burst.row[refused], np.full(len(refused), now), np.full(len(refused), np.int8(Status.FAILED))))
         return None
 
-    def _hold(self, burst: Burst, taken: Taken, stream: Column, place: Column, size: Column, now: int) -> None:
+    def _hold(self, burst: Burst, taken: Taken, stream: Column, part: Column, size: Column, now: int) -> None:
         """Keep messages for their batch; they are in flight from now on."""
         burst.sent[taken] = now
         burst.idle[taken] = self._in_flight.idle_since(stream)
         more = int(np.add.reduce(size))
-        self._in_flight.add(stream, place, more)
+        self._in_flight.add(stream, part, more)
         # Copies, because the burst's columns belong to the engine and are reused after send().
         payload = burst.payload[taken].copy()
         heads = encode_heads(
@@ -115,7 +115,7 @@ class NativeProducers:
             intended=burst.intended[taken], payload=payload,
         )  # fmt: skip
         key = None if burst.key is None else burst.key[taken].copy()
-        held = Held(burst.row[taken].copy(), place, size, payload, heads, np.full(len(place), now), key)
+        held = Held(burst.row[taken].copy(), part, size, payload, heads, np.full(len(part), now), key)
         if burst.due is not None:
             held = self._send_delayed(held, burst.due[taken], now)
             if not len(held.row):
@@ -144,24 +144,24 @@ class NativeProducers:
     def flush(self, now: int) -> None:
         """Send the batches that are full or have waited long enough."""
         held = self._held[0] if len(self._held) == 1 else Held.joined(self._held)
-        group = held.place
+        group = held.part
         if self._by_key and held.key is not None:
             # A batch goes to one consumer as a whole, so under Key_Shared it holds messages of one key.
             group = group << 32 | held.key
-        made = form_batches(group, held.size, held.since, now, self._limits)
-        if made.starts:
-            messages = held if made.order is None else held.choose(made.order)
-            self._send_entries(self._writer.write(messages, made, now, batched=self._batched))
+        batches = form_batches(group, held.size, held.since, now, self._limits)
+        if batches.starts:
+            messages = held if batches.order is None else held.choose(batches.order)
+            self._send_entries(self._writer.write(messages, batches, now, batched=self._batched))
         self._held, self._held_count, self._held_bytes, self.flush_at = [], 0, 0, None
-        if made.kept is not None:
-            kept = held.choose(made.kept)
-            self._held, self._held_count, self._held_bytes = [kept], len(made.kept), int(np.add.reduce(kept.size))
+        if batches.kept is not None:
+            kept = held.choose(batches.kept)
+            self._held, self._held_count, self._held_bytes = [kept], len(batches.kept), int(np.add.reduce(kept.size))
             self.flush_at = int(kept.since.min()) + self._limits.delay
 
     def _send_entries(self, made: Iterator[Unanswered]) -> None:
         written: set[BrokerLink] = set()
         for entry in made:
-            part = self._parts[entry.place]
+            part = self._parts[entry.part]
             if part.send(entry):
                 written.add(part.link)  # type: ignore[arg-type]
             self.batches[entry.count] += 1
@@ -205,10 +205,10 @@ class NativeProducers:
         """Fail the entries that were not answered within ``sendTimeout``."""
         if not self._timeout or now < self._check_at:
             return
-        # The oldest entries of a place come first, so only these are compared.
+        # The oldest entries of a part come first, so only these are compared.
         self._check_at = now + _CHECK
-        for place in self._in_flight.places():
-            unanswered = self._parts[place].unanswered
+        for part in self._in_flight.parts():
+            unanswered = self._parts[part].unanswered
             while unanswered and unanswered[0].since < now - self._timeout:
                 self._answer(unanswered.popleft(), now, Status.FAILED)
 
@@ -224,7 +224,7 @@ class NativeProducers:
             return
         answered, self._answered = self._answered, []
         for entry, at, _ in answered:
-            self._in_flight.answered(entry.place, entry.count, at, entry.size)
+            self._in_flight.answered(entry.part, entry.count, at, entry.size)
         entries_, times, statuses = zip(*answered, strict=True)
         count = [entry.count for entry in entries_]
         resends = None

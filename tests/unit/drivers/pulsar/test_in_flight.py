@@ -82,7 +82,7 @@ def test_the_result_is_that_of_counting_one_by_one(
             for time, (place, each) in enumerate(going, now):
                 real.answered(place, 1, time, each)
                 naive.answered[place // PARTITIONS] = time
-        assert real.places() == sorted({place for place, _ in naive.here})
+        assert real.parts() == sorted({place for place, _ in naive.here})
 
 
 @given(burst=BURST, before=BURST, window=WINDOWS, memory=MEMORY)
@@ -116,7 +116,7 @@ def test_a_batch_gives_back_the_room_of_all_its_messages() -> None:
     real.add(zeros, zeros, 30)
     assert real.beyond(zeros, zeros, size).tolist() == [0, 1, 2]
     real.answered(0, 3, 77, 30)
-    assert real.beyond(zeros, zeros, size).tolist() == [] == real.places()
+    assert real.beyond(zeros, zeros, size).tolist() == [] == real.parts()
     assert list(real.idle_since(zeros)) == [77, 0, 0]
 
 
@@ -129,4 +129,4 @@ def test_answers_of_single_messages_may_come_in_any_order() -> None:
     flight.answered_each(place, np.array([9, 4]), 80)
     assert flight.beyond(stream, place, np.array([60, 60])).tolist() == []
     assert np.asarray(flight.idle_since(stream)).tolist() == [9, 0]
-    assert flight.places() == []
+    assert flight.parts() == []
