@@ -43,15 +43,15 @@ class Retries:
         self._driver, self._schedule, self._ledger, self._streams, self._first = driver, schedule, ledger, streams, first
         self.waiting = Waiting(len(streams))
 
-    def refuse(self, burst: Burst, refused: Column, now: int) -> NDArray[np.bool_]:
-        """Make streams wait that were rejected and did not wait before. :param refused: positions in the burst.
+    def reject(self, burst: Burst, rejected: Column, now: int) -> NDArray[np.bool_]:
+        """Make streams wait that were rejected and did not wait before. :param rejected: positions in the burst.
 
         :returns: a mask of the messages of the burst that were taken.
         """
         taken = np.ones(len(burst), np.bool_)
-        taken[refused] = False
-        index = self._index(burst.stream[refused])
-        number = burst.seq[refused] - self._first[index]
+        taken[rejected] = False
+        index = self._index(burst.stream[rejected])
+        number = burst.seq[rejected] - self._first[index]
         # a stream's rejected messages are its last ones in the burst, so its first one here is the oldest that waits
         streams, oldest, counts = np.unique(index, return_index=True, return_counts=True)
         self.waiting.begin(streams, number[oldest], number[oldest] + counts, now)
@@ -91,10 +91,10 @@ class Retries:
         """
         rows, place = self._rows(index, *self.waiting.offer(index, most))
         burst = _joined([block.copy(i) for block, i, _ in self._ledger.parts(rows)])
-        refused = self._driver.send(burst)
+        rejected = self._driver.send(burst)
         took = np.ones(len(burst), np.bool_)
-        if refused is not None:
-            took[refused] = False
+        if rejected is not None:
+            took[rejected] = False
         # the driver sets idle on the first message of a stream that found its window empty: the highest is the one that is set
         taken, idle = np.bincount(place[took], minlength=len(index)), np.zeros(len(index), np.int64)
         np.maximum.at(idle, place[took], burst.idle[took])

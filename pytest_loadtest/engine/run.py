@@ -200,6 +200,6 @@ def drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver] = ()) 
         now = clock()
         # At least a tick after this one, even if a message is due earlier: all that become due until then share the cost of one tick.
         planned = max(min(due for _, due in steps if due is not None), now + TICK)
-        # Waiting is left to the drivers, which move bytes meanwhile; several drivers share the time, as each waits on its own sockets.
+        # Waiting is left to the drivers, which move bytes in this time; several drivers share the time, as each waits on its own sockets.
         for engine in active:
             engine.driver.poll((planned - now) // len(active))

@@ -143,7 +143,7 @@ class Sender:
         first = self._schedule.change(change.at, table)
         # All workers must change the same messages: to apply it late would make another schedule than theirs (docs/decisions/008).
         if self._next > first:
-            raise WorkerError(f"this worker heard of a change after it had sent {self._next - first} messages that are due later than it")
+            raise WorkerError(f"a change came too late: this worker had already sent {self._next - first} messages that it affects")
         if pacer is not None:
             self._schedule.pacer = pacer
         if change.end:
@@ -198,14 +198,14 @@ class Sender:
             # Rows of streams that wait must not overtake the waiting ones. The others are offered as a copy, whose times are written back.
             index = self._retries.join(block, start, stop)
             burst = block.copy(index)
-            refused = self._driver.send(burst) if len(index) else None
+            rejected = self._driver.send(burst) if len(index) else None
             block.sent[index] = burst.sent
         else:  # the usual case: no copy, the driver stamps the block's own columns
             burst = block.burst(start, stop)
-            refused = self._driver.send(burst)
+            rejected = self._driver.send(burst)
         delay = burst.sent - burst.intended
-        if refused is not None:
-            delay = delay[self._retries.refuse(burst, refused, now)]
+        if rejected is not None:
+            delay = delay[self._retries.reject(burst, rejected, now)]
         self._took(delay)
 
     def _took(self, delays: Column) -> None:

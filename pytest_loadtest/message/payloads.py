@@ -205,7 +205,7 @@ def build_pool(
     if (buckets is None) == (message_size is None):
         raise ValueError("give either messageSize or messageSizeDistribution")
     if file_content is not None and len(file_content) != message_size:
-        raise ValueError(f"payloadFile holds {len(file_content)} bytes and messageSize says {message_size}: they must be equal")
+        raise ValueError(f"payloadFile has {len(file_content)} bytes but messageSize is {message_size}: they must be equal")
     if message_size is not None:
         buckets = [Bucket(name=str(message_size), low=message_size, high=message_size + 1, weight=1)]
     distributions = [buckets or (), *more]

@@ -146,7 +146,7 @@ StreamOrder = RoundRobin | WeightedOrder
 
 def _check(turns: int) -> None:
     if turns > MOST_TURNS:
-        raise ValueError(f"{turns:,} turns until all streams have had their shares, at most {MOST_TURNS:,} are possible")
+        raise ValueError(f"the cycle of streams has {turns:,} turns, at most {MOST_TURNS:,} are possible")
 
 
 def _nth(values: Column) -> Column:

@@ -8,7 +8,7 @@ import re
 
 from pytest_loadtest.errors import UsageError
 
-NO_USER = "an address has no user and no password"
+NO_USER = "an address must not have a user or a password"
 INSTEAD = "write driver.username and driver.password (MQTT), or driver.authentication (Pulsar)"
 
 

@@ -86,7 +86,7 @@ def test_an_address_with_a_password_is_rejected_and_not_shown(project: Project, 
     run = project.run(*options)
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     assert "***@host" in run.out
-    assert "an address has no user and no password" in run.out
+    assert "an address must not have a user or a password" in run.out
     assert "secret" not in run.out
 
 

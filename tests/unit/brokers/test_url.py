@@ -54,7 +54,7 @@ def test_users_and_passwords_in_an_address_are_rejected_and_not_shown(kind: str,
     """No progress line has been written before."""
     said: list[str] = []
     with pytest.raises(
-        UsageError, match=r"\*\*\*@.*: an address has no user and no password: write driver.username and driver.pass"
+        UsageError, match=r"\*\*\*@.*: an address must not have a user or a password: write driver.username and driver.pass"
     ) as error:
         brokers.start(BrokerRequest(kind=kind, mode="url", url=address, admin_url=admin, folder=Path("unused")), said.append)
     assert said == []

@@ -65,7 +65,7 @@ def test_an_end_cuts_the_phase_short(tmp_path: Path) -> None:
 
 def test_a_change_that_is_heard_of_too_late_breaks_the_run(tmp_path: Path) -> None:
     """Messages that were sent cannot change any more, and another schedule than that of other workers would be wrong."""
-    with pytest.raises(WorkerError, match="heard of a change"):
+    with pytest.raises(WorkerError, match="a change came too late: this worker had already sent"):
         drive(tmp_path, rate=1000, seconds=2, told=[(START + SECOND, Change(at=500 * MILLISECOND, rate=10.0))], start=0)
 
 

@@ -49,7 +49,7 @@ class Rooms:
     def send(self, burst: Burst) -> Any:
         self.calls += 1
         assert len(burst) and not burst.sent.any() and not burst.idle.any()
-        refused = []
+        rejected = []
         for i, (row, stream, seq) in enumerate(zip(burst.row.tolist(), burst.stream.tolist(), burst.seq.tolist(), strict=True)):
             if self.room[stream]:
                 self.room[stream] -= 1
@@ -57,8 +57,8 @@ class Rooms:
                 self.took.append((stream, seq))
                 self.open.append(row)
             else:
-                refused.append(i)
-        return np.array(refused, np.int64) if refused else None
+                rejected.append(i)
+        return np.array(rejected, np.int64) if rejected else None
 
     def acks(self) -> Acks | None:
         rows, self.answers = self.answers, []
@@ -114,10 +114,10 @@ class Expected:
                 self.full |= {(stream, seq): max(self.intended(stream, seq), self.tried[stream]) for seq in fresh}
         for stream in [one for one in MINE if one not in waits]:
             taken += self.take(stream, room, ALL * 1000, now)
-        refused = [stream for stream in MINE if stream not in waits and self.queue[stream]]
-        if refused and not waits:
+        rejected = [stream for stream in MINE if stream not in waits and self.queue[stream]]
+        if rejected and not waits:
             self.retry_at = now + RETRY
-        for stream in refused:
+        for stream in rejected:
             self.tried[stream], self.freed[stream] = now, 0
             self.full |= {(stream, seq): now for seq in self.queue[stream]}
         if not waited:  # answers are taken in afterwards
@@ -420,7 +420,7 @@ def test_a_change_announced_too_late_is_an_error() -> None:
     driver.room, driver.now = dict.fromkeys(MINE, 100), START + 290 * MILLISECOND
     made.tick(driver.now)
     late = sum(made._schedule.time(row) >= 200 * MILLISECOND for row in range(made.offered(290 * MILLISECOND)))
-    with pytest.raises(WorkerError, match=f"after it had sent {late} messages"):
+    with pytest.raises(WorkerError, match=f"had already sent {late} messages"):
         made.change(Change(at=200 * MILLISECOND, rate=1.0), PACER.changed(200 * MILLISECOND, 1.0), None)
 
 

@@ -248,7 +248,7 @@ def test_a_file_fills_the_body_at_its_own_offsets() -> None:
     content = bytes(range(100))
     assert made_pool(message_size=100, file_content=content).bodies == (content[32:],)
     assert made_pool(message_size=100, file_content=content, checksum=True).bodies[0][:-4] == content[32:-4]
-    with pytest.raises(ValueError, match="payloadFile holds 99 bytes and messageSize says 100"):
+    with pytest.raises(ValueError, match="payloadFile has 99 bytes but messageSize is 100"):
         made_pool(message_size=100, file_content=content[1:])
 
 

@@ -41,7 +41,7 @@ def test_users_and_passwords_of_a_target_are_not_shown(key: str, address: str) -
         if "***@host" in line
     ]
     assert line.startswith("p.yaml:6:")
-    assert "an address has no user and no password (write driver.username and driver.password" in line
+    assert "an address must not have a user or a password (write driver.username and driver.password" in line
     assert "secret" not in line
 
 

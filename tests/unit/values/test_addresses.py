@@ -35,7 +35,9 @@ def test_an_address_with_credentials_is_an_error() -> None:
     """The error has the masked address, its place, and the remedy."""
     check_address(None, "--load-target")
     check_address("mqtt://host", "--load-target")
-    with pytest.raises(UsageError, match=r"^--load-target mqtt://\*\*\*@host: an address has no user and no password: write driver\."):
+    with pytest.raises(
+        UsageError, match=r"^--load-target mqtt://\*\*\*@host: an address must not have a user or a password: write driver\."
+    ):
         check_address("mqtt://user:secret@host", "--load-target")
 
 
