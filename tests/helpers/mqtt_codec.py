@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PublishAnswer(NamedTuple):
-    """3.4 to 3.7. :param kind: PUBACK, PUBREC, PUBREL or PUBCOMP."""
+    """PUBACK, PUBREC, PUBREL or PUBCOMP (3.4 to 3.7)."""
 
     kind: int
     packet_id: int
@@ -29,7 +29,7 @@ Packet = p.Packet | PublishAnswer
 
 
 def encode(packet: Packet, version: int = p.V5) -> bytes:
-    """Return the bytes of any packet."""
+    """Encode any packet."""
     if isinstance(packet, p.Connack):
         return frame(p.CONNACK, 0, bytes([packet.session_present, packet.reason]) + versioned(packet.properties, version))
     if isinstance(packet, p.SubscriptionAnswer):

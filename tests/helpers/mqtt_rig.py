@@ -1,4 +1,4 @@
-"""Contexts, bursts, sockets and a fake connection for the unit tests of the MQTT drivers."""
+"""Shared parts of the unit tests of the MQTT drivers: contexts, bursts, sockets and a fake connection."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def context(url: str = "mqtt://127.0.0.1:1", clock: Callable[[], int] | None = N
 
 
 def burst(streams: int | list[int], first: int = 0) -> Burst:
-    """Return messages of these streams in this order, or this number of messages of stream 3; their rows begin at 2**33."""
+    """Build messages of these streams in this order, or that many of stream 3; rows are numbered from 2**33."""
     stream = np.array([3] * streams if isinstance(streams, int) else streams, np.int32)
     count = len(stream)
     seq = np.array([first + np.count_nonzero(stream[:i] == stream[i]) for i in range(count)], np.int64)
@@ -73,7 +73,7 @@ def ready(sock: PacketSocket, mask: int) -> None:
 
 @dataclass
 class FakeConnection:
-    """Takes a producer's messages without a connection. A flush after ``lost_at`` messages fails: the connection is lost."""
+    """The connection of a producer without a socket. A flush after ``lost_at`` messages finds it lost."""
 
     up: bool = True
     receive_maximum: int = 65_535

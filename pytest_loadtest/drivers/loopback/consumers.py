@@ -111,7 +111,7 @@ class RelayConsumers:
 
     def arrived(self, frame: Frame, now: int) -> None:
         """Handle DELIVER."""
-        # Decoded when the engine takes messages: many frames at once cost hardly more than one.
+        # Decoded when the engine takes messages, so that small frames are joined and decoded together.
         self._undecoded.append((frame, now))
 
     def _decode(self) -> None:

@@ -29,7 +29,7 @@ def heard() -> list[bytes]:
 
 @pytest.fixture
 def scripted(heard: list[bytes]) -> Iterator[Callable[[Script], str]]:
-    """A broker that gives one answer to each packet, then says nothing more; None hangs up. Returns its address."""
+    """A broker that sends one answer for each read; None closes the connection. Yields a function from answers to its address."""
     threads: list[threading.Thread] = []
     peers: list[socket.socket] = []
     listening = socket.create_server(("127.0.0.1", 0), backlog=8)
@@ -38,7 +38,7 @@ def scripted(heard: list[bytes]) -> Iterator[Callable[[Script], str]]:
         peer, _ = listening.accept()
         while answers:
             came = peer.recv(4096)
-            answer = answers.pop(0) if came else None  # nothing came: the driver only looked whether the address answers
+            answer = answers.pop(0) if came else None  # no bytes: the driver only checked that the address answers
             if answer is None:
                 peer.close()
                 peer, _ = listening.accept()
