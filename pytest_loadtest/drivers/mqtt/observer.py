@@ -78,7 +78,7 @@ class MqttObserver:
         while len(self._answers) < count:
             if time.monotonic() > deadline:
                 raise TargetError(f"{self._url}: no answer to {what} in {_DEADLINE:.0f} s")
-            self._loop(0.1, lambda: f"{self._url}: {what} was rejected: ")
+            self._loop(0.1, lambda: f"{self._url}: {what} failed: ")
         rejections = [str(reason) for reason in self._answers if reason.value >= FAILURE]
         if rejections:
             raise TargetError(f"{self._url}: {what} was rejected: {', '.join(rejections)}")
