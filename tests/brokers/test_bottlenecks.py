@@ -88,7 +88,7 @@ def test_a_flood_makes_the_brokers_cpu_the_bottleneck(run: Callable[..., dict[st
     )
     rights.chmod(0o644)
     with started(tmp_path, acl_file=str(rights)) as broker:
-        more = "subscriptionsPerTopic: 0\nproducerRate: 15000\nmessageSize: 64\ndriver: {name: mqtt, qos: 0}\n"
+        more = "subscriptionsPerTopic: 0\nproducerRate: 15000\nmessageSize: 64\ntestDuration: 6s\ndriver: {name: mqtt, qos: 0}\n"
         document = run(broker, more)
     concluded(document, "broker CPU", r"mosquitto's busiest thread used \d\.\d\d of a core.*, in \d of \d samples")
 
