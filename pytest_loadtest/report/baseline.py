@@ -48,7 +48,7 @@ def read_documents(path: Path) -> list[RunDocument]:
     if path.is_dir():
         documents = [document for below in results_below(path) if (document := _document(below)) is not None]
         if not documents:
-            raise UsageError(f"{path}: no {RESULTS} below it; a results folder, a session's or a run's has some")
+            raise UsageError(f"{path}: no {RESULTS} below it; write a results folder, or the folder of a session or a run")
         return documents
     if not path.is_file():
         raise UsageError(f"{path}: no such file or folder")

@@ -195,7 +195,7 @@ def gitlab_metrics(documents: Sequence[RunDocument]) -> str:
             ("rate_per_second", "Messages offered a second", []),
             ("throughput_per_second", "Messages delivered a second, in time", []),
             ("latency_seconds", "Percentiles of latencies, over all that was due", ["kind", "quantile"]),
-            ("messages", "Messages of the measured phase, by what became of them", ["count"]),
+            ("messages", "Messages of the measured phase, by their fate", ["count"]),
             ("peak_per_second", "The highest rate at which all objectives held", ["unit"]),
         )
     }

@@ -90,7 +90,7 @@ def _incomparable(differing: Sequence[DifferenceEntry], notes: Sequence[str]) ->
     if not deciding:
         return "; ".join(notes)
     more = f" and {len(deciding) - 3} more" if len(deciding) > 3 else ""
-    return "; ".join([f"not comparable: {', '.join(deciding[:3])}{more} (--load-baseline-force judges all the same)", *notes])
+    return "; ".join([f"not comparable: {', '.join(deciding[:3])}{more} (--load-baseline-force judges anyway)", *notes])
 
 
 def _changed(
@@ -152,9 +152,7 @@ def _targets_change(gate: Objective, changed: Changed | None, baseline: RunDocum
         return changed
     before, after, most = (format_duration(value) for value in (own[0], own[1], allowed))
     name = gate.statistic.partition(".")[2]
-    return _unknown(
-        f"the generator's own send delay went from {before} to {after} ({name}), which is more than the {most} that are asked about"
-    )
+    return _unknown(f"the generator's own send delay went from {before} to {after} ({name}), which is more than the allowed {most}")
 
 
 def _row(name: str, figure: Figure, changed: Changed, findings: Iterable[Finding]) -> FigureEntry:

@@ -60,8 +60,8 @@ def measure_noise(document: RunDocument, percentiles: Sequence[str]) -> Noise:
         return Noise({}, 0, 0, "nothing was measured")
     rate, blocks = rate_error(_by_second(measured))
     errors = {THROUGHPUT: rate} | _latency_errors(measured, percentiles)
-    short = f"noise is told from {FEWEST * SHORTEST // SECOND} s of measured phase on, here are {measured.duration / SECOND:.3g} s"
-    why = short if blocks < FEWEST else "its noise is not known: of older results, or so much never came"
+    short = f"noise is known from {FEWEST * SHORTEST // SECOND} s of measured phase on, this run has {measured.duration / SECOND:.3g} s"
+    why = short if blocks < FEWEST else "its noise is unknown: older results, or too many messages never came"
     return Noise({name: error for name, error in errors.items() if error is not None}, blocks, length(measured.duration), why)
 
 

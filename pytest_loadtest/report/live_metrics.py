@@ -85,7 +85,7 @@ Phases = dict[tuple[RunName, str], "tuple[PhaseFacts, tuple[Progress, ...]]"]
 
 
 def _messages(phases: Phases) -> Iterator[Metric]:
-    counts = CounterMetricFamily("loadtest_messages", "Messages of a phase, by what became of them", labels=[*_RUN, "phase", "count"])
+    counts = CounterMetricFamily("loadtest_messages", "Messages of a phase, by their fate", labels=[*_RUN, "phase", "count"])
     latency = HistogramMetricFamily(
         "loadtest_end_to_end_latency_seconds", "Received less intended, of all copies of a phase so far", labels=[*_RUN, "phase"]
     )

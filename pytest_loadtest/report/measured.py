@@ -93,7 +93,7 @@ def _custom(value: CustomValue) -> CustomEntry:
     if isinstance(value, Duration):
         return CustomEntry(value=value.ns, unit="ns", shown=format_value(value.ns, "ns"))
     unit: Literal["msg/s", "number"] = "msg/s" if isinstance(value, Rate) else "number"
-    return CustomEntry(value=value, unit=unit, shown="nothing to tell" if value is None else format_value(value, unit))
+    return CustomEntry(value=value, unit=unit, shown="no value" if value is None else format_value(value, unit))
 
 
 def _latencies(m: Measurements) -> dict[str, LatencySection | None]:
@@ -240,7 +240,7 @@ def _change_text(change: RunChange) -> str:
     if change.rate is not None:
         parts.append(f"rate {format_rate(ByteRate(change.rate) if change.bytes else change.rate)}")
     if change.paused is not None:
-        parts.append("consumers paused" if change.paused else "consumers go on")
+        parts.append("consumers paused" if change.paused else "consumers resumed")
     if change.consumers is not None:
         parts.append(f"{change.consumers} consumers of each subscription")
     if change.distribution:

@@ -180,11 +180,11 @@ def connection_facts(document: RunDocument) -> Iterator[Labelled]:
     if measured is None or opening is None:
         return
     lost = document.driver.get("losses")
-    asked = "as fast as they came" if opening.rate is None else f"{_per_second(opening.rate)} asked"
+    asked = "as fast as possible" if opening.rate is None else f"{_per_second(opening.rate)} asked"
     held = f", held for {format_duration(measured.duration)}" if opening.alone else ""
     gone = "" if lost is None else f", {exact(lost) if lost else 'none'} lost after that"
     text = f"{exact(opening.connections)}, {asked}, {_per_second(opening.achieved)} in {format_duration(opening.took)}"
-    yield "connected", f"{text} ({opening.busiest} {opening.cpu:.2f} cores meanwhile){held}{gone}"
+    yield "connected", f"{text} ({opening.busiest} {opening.cpu:.2f} cores){held}{gone}"
 
 
 def _per_second(rate: float) -> str:
@@ -221,7 +221,7 @@ def peak(document: RunDocument, unicode: bool) -> Iterable[str]:
     yield f"             {limit(section)}"
     if section.implicit_only:
         held = ", ".join(f"{finding.name} {finding.shown.bound}" for finding in document.verdict.findings)
-        yield f"             the profile has no objectives, so the implicit ones had to hold: {held}; no latency was asked for"
+        yield f"             the profile has no objectives, so the implicit ones had to hold: {held}; there is no bound on latency"
     rows = [("", "step", "rate", "for", "delivered", "", ""), *(_step(step, section.unit, unicode) for step in section.steps)]
     yield from (f"  {row}" for row in aligned(rows, "<>>>><<"))
 
@@ -268,7 +268,7 @@ def backlog_facts(document: RunDocument) -> Iterator[Labelled]:
     yield "backlog", f"{built}, {_drained(backlog)} {rate}"
     latency = backlog.publish_during_drain
     p50, p99, _ = percentiles(latency, "p50", "p99")
-    yield "", f"publish latency meanwhile: {'not measured' if latency is None else f'p50 {p50}, p99 {p99}'}"
+    yield "", f"publish latency during the drain: {'not measured' if latency is None else f'p50 {p50}, p99 {p99}'}"
 
 
 def _drained(backlog: BacklogSection) -> str:
@@ -332,7 +332,7 @@ def _baseline_lines(section: ComparisonSection) -> Iterable[str]:
         return
     yield f"  baseline   {baseline.results} ({baseline.started}, {baseline.outcome})"
     if blocks is None:
-        yield "             no interval: noise is told from 20 s of measured phase on, in both runs, of results of this version or later"
+        yield "             no interval: noise is known from 20 s of measured phase on, in both runs, and not in older results"
     else:
         many = f"{blocks.baseline} and {blocks.now} blocks of {blocks.length // SECOND} s"
         yield f"             intervals of {blocks.level * 100:.0f} % from {many}: noise within the runs, not from run to run"
@@ -342,9 +342,9 @@ def _difference_lines(section: ComparisonSection) -> Iterable[str]:
     deciding = [difference for difference in section.differences if difference.decides]
     others = [difference for difference in section.differences if not difference.decides]
     if deciding:
-        forced = "; judged all the same (--load-baseline-force)" if section.forced else ""
-        yield f"  NOT COMPARABLE  what decides differs{forced}:"
-    for many, kind in ((deciding, "decides"), (others, "beside")):
+        forced = "; judged anyway (--load-baseline-force)" if section.forced else ""
+        yield f"  NOT COMPARABLE  deciding facts differ{forced}:"
+    for many, kind in ((deciding, "decides"), (others, "other")):
         shown = many[:MOST_DIFFERENCES]
         yield from (f"             {kind:<8} {one.name}: {one.baseline} → {one.now}" for one in shown)
         if len(many) > len(shown):

@@ -34,7 +34,7 @@ def baseline_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         return
     yield Paragraph(f"baseline {section.baseline.test} · {section.baseline.outcome} · {section.baseline.results}")
     if not section.comparable:
-        forced = "; judged all the same, as was asked for" if section.forced else ""
+        forced = "; judged anyway, as requested" if section.forced else ""
         yield Paragraph(f"The two runs are not comparable{forced}.", "warning")
     yield _figures(section)
     yield from _differences(section)
@@ -73,7 +73,7 @@ def _curves(run: str, document: RunDocument, baseline: BaselineSection) -> Itera
         "baseline": counts_distribution(decode_counts(baseline.histogram), bits=SUB_BITS),
         "now": None if measured is None else latency_distribution(measured.latencies["endToEnd"]),
     }
-    chart = charts.curve_chart("End-to-end latency by percentile, beside the baseline", run, both)
+    chart = charts.curve_chart("End-to-end latency by percentile, with the baseline", run, both)
     yield absent("curves of both runs") if chart is None else ChartFigure(f"{run}-baseline", chart)
 
 

@@ -101,7 +101,7 @@ def _count_table(measured: MeasurementsSection, checksum: bool) -> Table:
     deliveries = exact(measured.count("acked") * subscriptions) if subscriptions else "not applicable"
     due = ("due", deliveries, "deliveries: acked × subscriptions")
     rows = [*_count_rows(measured, inbound=False), due, *_count_rows(measured, inbound=True, applicable=bool(subscriptions))]
-    checked = "" if checksum else "; corrupt: heads and sizes alone were looked at"
+    checked = "" if checksum else "; corrupt: only heads and sizes were checked"
     caption = f"Messages of the measured phase{checked}" + ("" if subscriptions else "; nothing subscribes in this run")
     return Table(caption=caption, head=("what", "count", ""), rows=rows, numbers=frozenset((1,)))
 

@@ -56,7 +56,7 @@ def loss_chart(measured: MeasurementsSection, run: str) -> Chart | None:
     ]
     shown = [line for line in lines if any(line.known)]
     sums = [f"{line.label} {exact(sum(line.known))} in {sum(map(bool, line.known))} seconds" for line in shown]
-    summary = f"{_sentence(sums)} Deliveries of the messages due in each second; what is lost and doubled in one second cancels out here."
+    summary = f"{_sentence(sums)} Deliveries of the messages due in each second; lost and duplicate ones of one second cancel out."
     count = Axis("deliveries", "count")
     return make_chart("bars", "Lost and duplicates", run, summary, TIME, count, _seconds(series), shown)
 
@@ -143,7 +143,7 @@ def heat_map(counted: Sequence[dict[int, int]], measured: MeasurementsSection, r
     step = (parts[0][1] - parts[0][0]) * block
     return {
         "kind": "heat", "title": "End-to-end latency over time, as a heat map", "run": run,
-        "summary": f"How many copies had which latency, each {format_duration(step)}; up to {exact(fullest)} in one cell.",
+        "summary": f"Number of copies by latency, for each {format_duration(step)}; up to {exact(fullest)} in one cell.",
         "x": TIME.document(), "y": LATENCY.document(), "xs": [first * block / SECOND for first, _ in parts], "step": step / SECOND,
         "ys": [bucket_bounds(row, HEAT_BITS)[0] for row in range(low, high + 2)],
         "cells": [[x, row - low, count] for x, column in enumerate(columns) for row, count in sorted(column.items())],
@@ -185,7 +185,7 @@ def percentile_chart(
     if blocks_are_seconds(measured):
         lines.append(Line("max", "max", maxima[: len(xs)]))
     each = "second" if blocks_are_seconds(measured) else format_duration(block)
-    summary = f"{_sentence(_duration_ranges(lines))} Of what came; what never came is not part of it."
+    summary = f"{_sentence(_duration_ranges(lines))} Messages that never came are not included."
     title = f"Percentiles of end-to-end latency, each {each}"
     return make_chart("lines", title, run, summary, TIME, LATENCY, xs, lines, bounds=latency_levels(findings))
 
@@ -252,7 +252,7 @@ def events_table(bands: Sequence[Band]) -> Table | None:
         for band in sorted(shown, key=lambda band: (band["from"], band["to"]))
     ]
     more = f"; {exact(len(bands) - len(shown))} shorter ones are left out" if len(bands) > len(shown) else ""
-    caption = f"What happened beside the load, by time since the start of the measured phase{more}"
+    caption = f"Events during the load, by time since the start of the measured phase{more}"
     head = ("at", "for", "what", "")
     return Table(caption=caption, head=head, rows=rows, numbers=frozenset((0, 1))) if rows else None
 

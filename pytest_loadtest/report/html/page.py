@@ -126,7 +126,7 @@ def _title(found: Found) -> str:
 
 def _maker(found: Found) -> str:
     makers = ", ".join(sorted({one.document.versions.get("pytest-loadtest", "unknown") for one in found.runs}))
-    return f"Made by pytest-loadtest {version('pytest-loadtest')} from results of version {makers or 'unknown'}; it holds all it needs."
+    return f"Made by pytest-loadtest {version('pytest-loadtest')} from results of version {makers or 'unknown'}; it needs no other file."
 
 
 # The chapters of one run with their charts, and its bands.
@@ -146,7 +146,7 @@ def run_page(name: str, run: ReadRun) -> RunPage:
         "by-size": ("Size buckets", measurements.buckets_chapter(name, document)),
         "by-topic": ("Topics", measurements.topics_chapter(name, document)),
         "backlog": ("Backlog", (Paragraph(text) for _, text in sections.backlog_facts(document))),
-        "beside": ("Beside the baseline", comparison.baseline_chapter(name, document)),
+        "beside": ("Comparison with the baseline", comparison.baseline_chapter(name, document)),
         "custom": ("Measured by your own code", _custom(document)),
         "broker": ("Broker and bottleneck", telemetry.broker_chapter(name, document)),
         "generator": ("Generator", telemetry.generator_chapter(document)),
@@ -202,9 +202,7 @@ def _over_time(name: str, document: RunDocument, bands: list[over_time.Band]) ->
         blocked = over_time.blocked_chart(measured, name)
         yield from [] if blocked is None else [ChartFigure(f"{name}-blocked", blocked)]
         yield from (ChartFigure(f"{name}-{kind}", chart) for kind, chart in over_time.interval_charts(measured, name))
-    yield over_time.events_table(bands) or Paragraph(
-        "What happened beside the load: no stage, change, restart, stall or blocked span is known."
-    )
+    yield over_time.events_table(bands) or Paragraph("Events during the load: no stage, change, restart, stall or blocked span is known.")
 
 
 def _lost(name: str, measured: MeasurementsSection) -> Iterator[Block]:
@@ -215,7 +213,7 @@ def _lost(name: str, measured: MeasurementsSection) -> Iterator[Block]:
     elif measured.subscriptions and not counts["lost"] and not counts["duplicates"]:
         yield Paragraph("lost 0, duplicates 0")
     elif measured.subscriptions:
-        yield absent("when messages were lost or doubled")
+        yield absent("when messages were lost or duplicated")
 
 
 def _custom(document: RunDocument) -> Iterator[Block]:

@@ -28,7 +28,7 @@ def search_chapter(name: str, run: ReadRun) -> Iterator[Block]:
     yield Paragraph(f"peak {answer(peak)}")
     yield Paragraph(limit(peak))
     if peak.implicit_only:
-        yield Paragraph("The profile has no objectives, so the implicit ones had to hold; no latency was asked for.", "warning")
+        yield Paragraph("The profile has no objectives, so the implicit ones had to hold; there is no bound on latency.", "warning")
     latencies = {number: _latency(document) for number, document in run.steps.items()}
     yield _table(peak, latencies)
     charts = {"search": _by_latency(peak, latencies, run.document), "delivered": _by_delivered(peak)}
@@ -68,11 +68,11 @@ def _by_latency(peak: PeakSection, latencies: Mapping[int, LatencySection | None
 
 
 def _by_delivered(peak: PeakSection) -> Chart | None:
-    steps = _by_rate(peak)
+    steps, title = _by_rate(peak), "Requested and delivered rate of each step"
     delivered = Line("delivered", "received", [step.throughput for step in steps])
     y, rates = Axis("delivered", "msg/s"), [step.rate for step in steps]
-    return make_chart("lines", "Rate asked and delivered of each step", None, f"peak {answer(peak)}.", _rate(peak), y, rates, [delivered],
-                      bounds=_peak_line(peak), marks=_marks(steps, delivered.values))  # fmt: skip
+    return make_chart("lines", title, None, f"peak {answer(peak)}.", _rate(peak), y, rates, [delivered], bounds=_peak_line(peak),
+                      marks=_marks(steps, delivered.values))  # fmt: skip
 
 
 def _by_rate(peak: PeakSection) -> list[StepEntry]:
@@ -87,7 +87,7 @@ def _marks(steps: Sequence[StepEntry], heights: Sequence[float | None]) -> list[
 
 
 def _rate(peak: PeakSection) -> Axis:
-    return Axis("rate asked", peak.unit)
+    return Axis("requested rate", peak.unit)
 
 
 def _peak_line(peak: PeakSection) -> list[dict[str, Any]]:

@@ -24,15 +24,15 @@ GROUPS: Final = {
     "memory": ("Memory of the broker", "B", ("broker.memory", "broker.memoryLimit", "sys.heap", "sys.heapLimit", "sys.direct",
                "sys.directLimit", "sys.delayedIndex")),
     "disk": ("Disk of the broker", "B/s", ("broker.read", "broker.written")),
-    "queues": ("Bytes that stood in sockets", "B", ("workers.unsent", "workers.unread", "broker.unsent", "broker.unread")),
-    "shares": ("Share of the time that something stood still", "share",
+    "queues": ("Bytes waiting in sockets", "B", ("workers.unsent", "workers.unread", "broker.unsent", "broker.unread")),
+    "shares": ("Share of time spent waiting or stopped", "share",
                ("broker.diskWait", "broker.stopped", "broker.shut", "workers.shut", "sys.gc")),
     "through": ("Messages through the broker, by its own count", "msg/s", ("sys.messagesIn", "sys.messagesOut")),
     "bytes": ("Bytes through the broker, by its own count", "B/s", ("sys.bytesIn", "sys.bytesOut")),
-    "waiting": ("What waited in the broker", "count",
+    "waiting": ("Messages waiting in the broker", "count",
                 ("sys.backlog", "sys.unacked", "sys.delayed", "sys.stored", "sys.starved", "sys.blocked")),
     "throttled": ("Throttling", "count", ("sys.throttled", "sys.dispatchThrottled", "sys.throttledConnections")),
-    "service": ("Latency that the broker told of itself", "ns", ("sys.publishLatency", "sys.writeLatency", "sys.ledgerLatency")),
+    "service": ("Latency reported by the broker", "ns", ("sys.publishLatency", "sys.writeLatency", "sys.ledgerLatency")),
 }  # fmt: skip
 """Charts by their name: a title, a unit, and the columns of ``bottleneck`` in them; see docs/reference/results.md."""
 
@@ -59,7 +59,7 @@ def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
 def _charts(run: str, section: BottleneckSection) -> Iterator[ChartFigure]:
     workers = [name for name in section.columns if name.startswith("worker ") and name.endswith(".busiestWanted")]
     workers.sort(key=lambda name: -max(known_values(section, name), default=0))
-    groups = GROUPS | {"workers": ("Busiest thread of each worker, with what it waited for", "cores", tuple(workers[: len(ROLES)]))}
+    groups = GROUPS | {"workers": ("Busiest thread of each worker, including its waits", "cores", tuple(workers[: len(ROLES)]))}
     for name, (title, unit, columns) in groups.items():
         lines = [Line(column, role, section.columns[column]) for role, column in zip(ROLES, _there(section, columns), strict=False)]
         moved = [line for line in lines if any(line.known)]

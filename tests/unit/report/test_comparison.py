@@ -67,7 +67,7 @@ def test_incomparable_runs_are_judged_only_if_forced() -> None:
     section, findings = compare_runs(other, SLOWER, GATES)
     assert {finding.outcome.value for finding in findings} == {"no data"}
     assert findings[0].text == (
-        "regression.endToEndLatency.p99: not comparable: machine.cores 64 → 2 (--load-baseline-force judges all the same)"
+        "regression.endToEndLatency.p99: not comparable: machine.cores 64 → 2 (--load-baseline-force judges anyway)"
     )
     assert rows(section)["endToEndLatency.p99"].low is not None
     section, findings = compare_runs(other, SLOWER, GATES, force=True)
@@ -99,7 +99,7 @@ def test_a_short_run_has_figures_and_no_intervals() -> None:
     section, findings = compare_runs(short, short, GATES)
     assert section.blocks is None
     assert rows(section)["endToEndLatency.p99"].change == 0
-    assert findings[0].text == "regression.endToEndLatency.p99: noise is told from 20 s of measured phase on, here are 10 s"
+    assert findings[0].text == "regression.endToEndLatency.p99: noise is known from 20 s of measured phase on, this run has 10 s"
 
 
 def test_results_without_blocks_have_no_interval_of_latency() -> None:
@@ -128,9 +128,9 @@ def test_the_text_has_baseline_differences_and_figures() -> None:
     other = replace(BASELINE, machine={"cores": 64}, versions={**BASELINE.versions, "numpy": "3"})
     text = "\n".join(comparison_lines(compare_runs(other, SLOWER, GATES, force=True).section))
     assert "  baseline   .loadtest/1/test_smoke/1/smoke (2026-11-21T03:00:00+00:00, met)" in text
-    assert "NOT COMPARABLE  what decides differs; judged all the same (--load-baseline-force):" in text
+    assert "NOT COMPARABLE  deciding facts differ; judged anyway (--load-baseline-force):" in text
     assert "decides  machine.cores: 64 → 2" in text
-    assert "beside   versions.numpy: 3 → -" in text
+    assert "other    versions.numpy: 3 → -" in text
     assert "✗ endToEndLatency.p99" in text
     assert list(comparison_lines(None)) == []
     assert list(comparison_lines(missing_comparison((), "none is there").section)) == ["  baseline   none: none is there"]

@@ -45,7 +45,7 @@ def test_the_timeline_has_stages_changes_and_restarts() -> None:
         TimelineStage(name="down", start=2 * SECOND, end=3 * SECOND),
     )
     assert [entry.text for entry in found.changes] == [
-        "rate 500 msg/s", "rate 1.00 MiB/s, 3 consumers of each subscription", "consumers paused", "consumers go on", "payload mix",
+        "rate 500 msg/s", "rate 1.00 MiB/s, 3 consumers of each subscription", "consumers paused", "consumers resumed", "payload mix",
         "ended: loss could no longer hold", "ended",
     ]  # fmt: skip
     assert (found.restarts, found.stalls, found.blocked) == ((TimelineRestart(down=3, ready=None),), (), ())

@@ -94,7 +94,7 @@ def test_a_peak_has_its_limit(changed: dict[str, Any], answer: str, limit: str) 
 def test_a_peak_without_objectives_lists_the_implicit_ones() -> None:
     said = "the profile has no objectives, so the implicit ones had to hold: loss <= 0, corrupt <= 0, dropped <= 0, sent >= 99 %"
     found = summary_lines(document({}, parts={"peak": PEAK}))
-    assert found[5] == f"             {said}, throughput >= 95 %, failed <= 1 %, silent <= 0; no latency was asked for"
+    assert found[5] == f"             {said}, throughput >= 95 %, failed <= 1 %, silent <= 0; there is no bound on latency"
     assert "implicit ones" not in "\n".join(summary_lines(document(parts={"peak": PEAK})))
 
 
@@ -107,12 +107,12 @@ def test_a_peak_in_bytes_is_shown_in_bytes() -> None:
 def test_a_backlog_has_build_drain_and_publish_latency() -> None:
     found = summary_lines(document(parts={"backlog": BACKLOG}))
     assert starting(found, "backlog") == ("  backlog    1 048 576 deliveries, 1.00 GiB, built in 32.0 s, drained in 8.00 s at 131 k msg/s")
-    assert starting(found, "publish latency") == "             publish latency meanwhile: p50 6.25 ms, p99 11.9 ms"
+    assert starting(found, "publish latency") == "             publish latency during the drain: p50 6.25 ms, p99 11.9 ms"
     stuck = summary_lines(
         document(parts={"backlog": replace(BACKLOG, drained=False, left=20_000, drain=600_000 * MS, publish_during_drain=None)})
     )
     assert "NOT drained within 10.0 min (backlogDrainTimeout; 20 000 still waiting, 10 000 would do)" in starting(stuck, "backlog")
-    assert starting(stuck, "publish latency").endswith("meanwhile: not measured")
+    assert starting(stuck, "publish latency").endswith("during the drain: not measured")
 
 
 def test_a_drain_left_open_by_second_copies_has_its_bounds() -> None:
@@ -132,7 +132,7 @@ def test_custom_metrics_have_rows_in_their_order() -> None:
     assert found[at + 1 : at + 4] == [
         "             rate      5 msg/s",
         "             skew      -0.25",
-        "             none      nothing to tell",
+        "             none      no value",
     ]
     assert starting(found, "✓ custom.gold.p99").split() == ["✓", "custom.gold.p99", "3.00", "ms", "<=", "5.00", "ms", "-"]
 
@@ -169,7 +169,7 @@ def connected(found: RunDocument) -> str:
 
 def test_a_run_with_connections_only_shows_nothing_else() -> None:
     found = summary_lines(reported())
-    said = "1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores meanwhile), held for 10.0 s, none lost after that"
+    said = "1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores), held for 10.0 s, none lost after that"
     assert connected(reported()) == f"  connected  {said}"
     text = "\n".join(found)
     assert "connect  10.5 ms" in text
@@ -179,11 +179,11 @@ def test_a_run_with_connections_only_shows_nothing_else() -> None:
 def test_lost_connections_are_shown_if_they_are_known() -> None:
     assert connected(reported(losses=3)).endswith(", held for 10.0 s, 3 lost after that")
     assert connected(reported(losses=None)).endswith("held for 10.0 s")
-    assert "1 000, as fast as they came, 100.1 connections/s in" in connected(reported(rate=None))
+    assert "1 000, as fast as possible, 100.1 connections/s in" in connected(reported(rate=None))
 
 
 def test_paced_connections_have_a_line_among_those_of_messages() -> None:
     text = "\n".join(summary_lines(reported(alone=False)))
-    assert "  connected  1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores meanwhile), none lost" in text
+    assert "  connected  1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores), none lost" in text
     assert "rate       offered 10.0 k msg/s" in text
     assert "connected" not in "\n".join(summary_lines(document()))

@@ -85,7 +85,7 @@ def test_differences_of_incomparable_runs_are_listed() -> None:
         {"name": "seed", "baseline": "1", "now": "2", "decides": False},
     ]
     found = shown(run(compared(comparable=False, forced=True, differences=differs, blocks=None)))
-    assert "The two runs are not comparable; judged all the same, as was asked for." in found.words
+    assert "The two runs are not comparable; judged anyway, as requested." in found.words
     assert ["cores", "2", "16", "yes"] in found.rows
     assert "Figures of both runs; noise is not known" in found.words
 

@@ -39,13 +39,13 @@ def test_a_run_with_connections_only_has_no_rates_and_messages() -> None:
     found = shown(run(document({}, opening=CONNECTED, connect=spread(1, 9), subscribe=spread(1, 9), publish=None, end_to_end=None)))
     assert set(found.charts) == {"opening"}
     assert "messages: not applicable: the run had connections and no messages" in found.reads
-    assert "500, as fast as they came" in found.reads
+    assert "500, as fast as possible" in found.reads
 
 
 def test_lost_and_duplicate_messages_are_shown_by_their_second() -> None:
     """The second is that of the intended time. If it is unknown, the page states it."""
     made = document(counts={"lost": 20, "duplicates": 3})
-    assert "when messages were lost or doubled: not measured" in shown(run(made)).reads
+    assert "when messages were lost or duplicated: not measured" in shown(run(made)).reads
     made = changed(made, "measurements/series/missing", [0, 12, 8, 0, -3, 0, 0, 0, 0, 0])
     found = shown(run(made))
     assert {line["role"]: line["values"] for line in found.charts["lost"]["series"]} == {
