@@ -1,4 +1,4 @@
-"""The kinds of broker that are installed, and what is said of a package whose kind is broken."""
+"""Installed kinds of broker, and errors about packages whose kind is broken."""
 
 from __future__ import annotations
 
@@ -54,19 +54,18 @@ def nothing_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_descriptors_load_nothing_heavy() -> None:
-    """Not the clients of brokers, and nothing that profiles or samples need: each profile loads all descriptors."""
+    """No clients of brokers, and nothing that only profiles or samples need: each profile loads all descriptors."""
     done = subprocess.run([sys.executable, "-c", LOOK], check=True, capture_output=True, text=True)
     assert HEAVY & set(done.stdout.split()) == set()
 
 
-def test_our_kinds_are_registered_as_any_other() -> None:
-    """By entry points of this distribution; the default comes first, what brings its own broker last."""
+def test_our_kinds_are_registered_by_entry_points() -> None:
+    """The default comes first, kinds with their own broker last."""
     assert next(iter(kinds())) == registry.DEFAULT
     assert [name for name, kind in kinds().items() if kind.package == "pytest-loadtest"] == ["pulsar", "mqtt", "loopback"]
 
 
-def test_every_reference_leads_somewhere() -> None:
-    """A descriptor names modules and attributes that are there."""
+def test_every_reference_can_be_imported() -> None:
     for kind in kinds().values():
         plain = (kind.settings, kind.checks, kind.describe, kind.delayed_index, kind.telemetry, kind.observer, kind.doctor, kind.omb)
         of_brokers = (ref for broker in kind.brokers.values() for ref in (*broker.ways.values(), broker.container))
@@ -76,7 +75,7 @@ def test_every_reference_leads_somewhere() -> None:
 
 @pytest.mark.parametrize("kind", kinds().values(), ids=lambda kind: kind.name)
 def test_every_client_and_variant_has_a_cost(kind: Any) -> None:
-    """The row that a profile asks for is there, and calibrate measures each row with settings that lead to it."""
+    """And calibrate measures each with settings that lead to it."""
     from pytest_loadtest.kinds.costs import cost_key
     from pytest_loadtest.profile.client import models
 
@@ -103,8 +102,8 @@ def test_a_broken_entry_point_is_a_usage_error(points: list[EntryPoint], said: s
         load_kinds(points)
 
 
-def test_a_name_of_ours_is_not_to_be_taken() -> None:
-    """Nor by an alias, nor the name of a broker that is started: the profile would be ambiguous."""
+def test_a_name_that_two_drivers_have_is_an_error() -> None:
+    """Also an alias, or the name of a broker: the profile would be ambiguous."""
     ours = [EntryPoint(name, f"pytest_loadtest.drivers.{name}.kind:KIND", registry.GROUP) for name in ("pulsar", "mqtt", "loopback")]
     with pytest.raises(UsageError, match=r"two drivers have the name 'mqtt': 'mqtt' of an unknown package and 'taken' of their-package"):
         load_kinds([*ours, point("taken", "nothing_kind:TAKEN")])
@@ -121,13 +120,13 @@ def test_an_alias_is_another_spelling_of_a_name(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("ask", "what"), [(kind_of, "no driver 'kafka'"), (kind_of_broker, "no broker of kind 'kafka'")])
 def test_an_unknown_name_is_a_usage_error(ask: Any, what: str) -> None:
-    """With the names that there are."""
+    """With the possible names."""
     with pytest.raises(UsageError, match=rf"{what}: choose one of pulsar, mqtt"):
         ask("kafka")
 
 
-def test_a_reference_that_leads_nowhere_names_the_package() -> None:
-    """As where a client library is missing."""
+def test_a_missing_reference_is_an_error_with_the_package() -> None:
+    """For example a client library that is not installed."""
     kind = replace(kind_of("mqtt"), package="their-package")
     with pytest.raises(
         UsageError, match=r"driver 'mqtt' of the package their-package: cannot import broken_kind:Driver: No module named 'no_such_client'"
@@ -135,14 +134,14 @@ def test_a_reference_that_leads_nowhere_names_the_package() -> None:
         load_reference(kind, "broken_kind:Driver")
 
 
-def test_capabilities_are_asked_for_by_name() -> None:
-    """Kinds that have one, and what texts call them."""
+def test_kinds_with_a_capability_are_found_by_its_name() -> None:
+    """With their labels."""
     assert [kind.name for kind in able("security")] == ["pulsar", "mqtt"]
     assert registry.labels("security") == "Pulsar and MQTT"
 
 
-def test_without_our_metadata_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a checkout that was installed before its kinds were entry points."""
+def test_missing_metadata_is_an_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example in a checkout that was installed before its kinds were entry points."""
     monkeypatch.setattr(registry, "entry_points", lambda group: ())
     with pytest.raises(
         UsageError, match=r"pytest-loadtest has no entry points 'pytest_loadtest.drivers' in its metadata: install it again"
@@ -150,8 +149,8 @@ def test_without_our_metadata_the_remedy_is_named(monkeypatch: pytest.MonkeyPatc
         kinds.__wrapped__()
 
 
-def test_nothing_is_loaded_before_a_profile_is(tmp_path: Path) -> None:
-    """Importing the profile's model does not load a kind, so that a driver's module may import it."""
+def test_importing_the_profile_model_loads_no_kind(tmp_path: Path) -> None:
+    """So that a driver's module can import it."""
     look = "import sys, pytest_loadtest.profile, pytest_loadtest.drivers.base; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
     assert [name for name in done.stdout.split() if name.endswith((".kind", ".settings")) and ".drivers." in name] == []

@@ -28,15 +28,15 @@ def loads(text: str) -> profile.Profile:
 
 
 def fits(text: str) -> bool:
-    """Whether the JSON Schema takes it."""
+    """Return whether the JSON Schema accepts it."""
     return not list(SCHEMA.iter_errors(yaml.safe_load(text)))
 
 
 @pytest.mark.parametrize(
     "text", [LEAST, ONLY + "testDurationMinutes: 2\n", LEAST + "producerRate: 0\nmessageSize: 16\nwarmupDuration: 1s\n"]
 )
-def test_connections_alone(text: str) -> None:
-    """They want a duration; neither size nor rate, and 0 asks for no search here. Results read back the same."""
+def test_a_run_that_only_connects_needs_a_duration_and_no_rate_or_size(text: str) -> None:
+    """A rate of 0 asks for no search. Results read back the same."""
     found = loads(text)
     assert (found.connects_only, found.peak_search, found.search, found.connect_rate) == (True, False, None, 100)
     assert found.test_duration in (9 * SECOND, 2 * MINUTE)
@@ -45,8 +45,8 @@ def test_connections_alone(text: str) -> None:
     assert fits(text)
 
 
-def test_the_rate_is_an_objective() -> None:
-    """Where one is asked for, and 95 % of it unless the profile says otherwise; a bound without a rate is refused."""
+def test_a_connect_rate_has_an_implicit_objective_of_95_percent() -> None:
+    """Unless the profile bounds it; a bound without a rate is an error."""
     asked, said = loads(LEAST), loads(LEAST.replace("slo: {", "slo: {connectRate: 99%, "))
     for found, bound in ((asked, 0.95), (said, 0.99)):
         assert [one.minimum for one in found.objectives if one.metric == "connectRate"] == [bound]
@@ -58,15 +58,14 @@ def test_the_rate_is_an_objective() -> None:
         loads(LEAST.replace("slo: {", "slo: {connectRate: 100/s, "))
 
 
-def test_subscribers_alone() -> None:
-    """Without a producer, and without a topic of somebody else."""
+def test_a_run_that_only_subscribes_needs_no_producer_and_no_topic() -> None:
     text = LEAST.replace("subscriptionsPerTopic: 0", "producersPerTopic: 0").replace("connectLatency", "subscribeLatency")
     assert (loads(text).consumer_only, loads(text).connects_only) == (True, True)
     assert fits(text)
 
 
-def test_connections_beside_messages() -> None:
-    """A rate of connections is no matter of messages, and left out there is none."""
+def test_a_run_with_messages_may_have_a_connect_rate() -> None:
+    """By default it has none."""
     text = "name: a\nproducerRate: 5\nmessageSize: 100\ntestDuration: 1s\n"
     assert loads(text + "driver: {name: mqtt, connectRate: 0.5}\n").connect_rate == 0.5
     assert loads(text + "driver: {name: mqtt}\n").connect_rate is loads(text).connect_rate is None
@@ -82,15 +81,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("line", "expected"), REFUSED)
-def test_what_cannot_stand_beside_it(line: str, expected: str) -> None:
+def test_a_key_for_messages_is_an_error_in_a_run_that_only_connects(line: str, expected: str) -> None:
     """One error each, with its place and what to write."""
     with pytest.raises(ProfileError) as caught:
         loads(LEAST + line + "\n")
     assert expected in [text.removeprefix("p.yaml:") for text in str(caught.value).splitlines()]
 
 
-def test_what_is_wrong_elsewhere_is_all_that_is_told() -> None:
-    """Nobody wrote a rate of messages."""
+def test_another_wrong_key_adds_no_error_about_a_missing_rate() -> None:
     with pytest.raises(ProfileError) as caught:
         loads(LEAST.replace("connectRate: 100", "connectRate: 0"))
     assert str(caught.value) == "p.yaml:4:35: driver.connectRate: 0 must be at least 0.001"
@@ -108,24 +106,23 @@ BOUNDS = [
 
 
 @pytest.mark.parametrize(("bound", "expected"), BOUNDS)
-def test_objectives_that_nothing_could_measure(bound: str, expected: str) -> None:
-    """Refused before any broker is touched, once each."""
+def test_an_objective_that_cannot_be_measured_is_one_error(bound: str, expected: str) -> None:
+    """Before any broker is started."""
     with pytest.raises(ProfileError) as caught:
         loads(LEAST.replace("connectLatency: {p50: 1s}", bound))
     assert str(caught.value) == f"p.yaml:{expected}"
 
 
 @pytest.mark.parametrize("name", ["pulsar", "loopback"])
-def test_who_does_not_tell(name: str) -> None:
-    """Clients that share connections have no rate of them either."""
+def test_clients_that_share_connections_have_no_connect_latency(name: str) -> None:
+    """Nor a rate of connections."""
     with pytest.raises(ProfileError, match=f"clients of {name} do not report how long that took"):
         loads(LEAST.replace("{name: mqtt, connectRate: 100}", f"{{name: {name}}}"))
     with pytest.raises(ProfileError, match="connectRate"):
         loads(LEAST.replace("mqtt", name))
 
 
-def test_without_a_duration() -> None:
-    """0 messages take no time by themselves."""
+def test_a_run_without_messages_needs_a_duration() -> None:
     with pytest.raises(ProfileError, match="testDuration is missing"):
         loads(ONLY)
     assert not fits(ONLY)
@@ -143,16 +140,18 @@ def test_without_a_duration() -> None:
         ({"stages": [{"duration": "3s"}], "producerRate": 7, "messageSize": 64}, None, 7, 3),
     ],
 )
-def test_changes_of_a_mark(tmp_path: Path, changes: dict[str, object], messages: int | None, rate: float, seconds: int) -> None:
-    """Another duration leaves them alone; messages, and what says how long they are sent, are in their place."""
+def test_a_mark_replaces_messages_and_durations(
+    tmp_path: Path, changes: dict[str, object], messages: int | None, rate: float, seconds: int
+) -> None:
+    """Another duration leaves messages: 0; a number of messages replaces it."""
     path = tmp_path / "p.yaml"
     path.write_text(LEAST)
     found = profile.override(path, changes)
     assert (found.messages, found.producer_rate, found.test_duration) == (messages, rate, seconds * SECOND)
 
 
-def test_messages_0_takes_the_place_of_a_rate(tmp_path: Path) -> None:
-    """As in a matrix that has cases with messages and without; the duration stays."""
+def test_messages_0_replaces_a_rate(tmp_path: Path) -> None:
+    """As in a matrix with and without messages; the duration stays."""
     path = tmp_path / "p.yaml"
     path.write_text("name: a\nproducerRate: 5\nmessageSize: 100\ntestDuration: 3s\ndriver: {name: mqtt}\nslo: {loss: 0}\n")
     found = profile.override(path, {"messages": 0, "slo": {"connectLatency": {"p50": "1s"}}})
@@ -166,8 +165,7 @@ FOLDER = Path(__file__).parents[3] / "profiles"
     ("security", "tls", "version"),
     [("plain", False, None), ("tls13-chacha20", True, "TLSv1.3"), ("tls12", True, "TLSv1.2"), ("tlsClientCert", True, "TLSv1.3")],
 )
-def test_connburst(security: str, tls: bool, version: str | None) -> None:
-    """Connections alone, at the rate and over the transport that the cell is called by."""
+def test_a_cell_of_connburst_has_the_rate_and_transport_of_its_name(security: str, tls: bool, version: str | None) -> None:
     path = profile.find("mqtt/connburst", FOLDER)
     (one,) = profile.matrix_of(path, {"clients": "10K-clients", "security": security, "rate": "2000-a-second"})
     found = profile.override(path, one.changes)
@@ -179,8 +177,8 @@ def test_connburst(security: str, tls: bool, version: str | None) -> None:
     assert bool(secured and secured.auth == "tls") == (security == "tlsClientCert")
 
 
-def test_the_connections_of_the_suite() -> None:
-    """10 000 at a hundred a second, held for half an hour, without the sizes and bounds of the messages beside them."""
+def test_the_connections_of_the_suite_have_no_sizes_and_bounds_of_messages() -> None:
+    """10 000 at a hundred a second, held for half an hour."""
     path = profile.find("mqtt/mqttbs", FOLDER)
     (one,) = profile.matrix_of(path, {"case": "conn-tcp-10K-100"})
     found = profile.override(path, one.changes)
@@ -238,8 +236,7 @@ WRONG_MIXES = [
 
 
 @pytest.mark.parametrize(("lines", "line"), WRONG_MIXES, ids=[lines for lines, _ in WRONG_MIXES])
-def test_wrong_distributions(lines: str, line: str) -> None:
-    """Ranges and weights that mean nothing are errors at the entry itself."""
+def test_a_wrong_range_or_weight_is_an_error_at_its_entry(lines: str, line: str) -> None:
     assert problems(f"{MIX}{lines}\n").splitlines() == [f"p.yaml:{line}"]
 
 
@@ -336,8 +333,8 @@ CONFLICTS = [
 
 
 @pytest.mark.parametrize(("lines", "line"), CONFLICTS, ids=[lines.splitlines()[0] for lines, _ in CONFLICTS])
-def test_keys_that_contradict_each_other(lines: str, line: str) -> None:
-    """Each key alone would do, both together do not."""
+def test_a_contradiction_between_two_keys_is_one_error(lines: str, line: str) -> None:
+    """Each key alone is valid."""
     assert problems(f"{ORDINARY}{lines}\n").splitlines() == [f"p.yaml:{line}"]
 
 
@@ -364,8 +361,8 @@ def test_keys_that_contradict_each_other(lines: str, line: str) -> None:
         ("payloadFile: a", '1:1: messageSize is missing (write messageSize: 1KB, or messageSizeDistribution: {"0-256": 3, "256-1KB": 1})'),
     ],
 )
-def test_sizes_that_cannot_be_sent(lines: str, line: str) -> None:
-    """The envelope needs its room, the broker has its limit, and some size must be given."""
+def test_a_size_that_cannot_be_sent_is_an_error(lines: str, line: str) -> None:
+    """The envelope needs room, the broker has a limit, and a size is required."""
     assert problems(f"{HEAD}{lines}\n").splitlines() == [f"p.yaml:{line}"]
 
 
@@ -402,11 +399,10 @@ CROWDS = [
 
 
 @pytest.mark.parametrize(("lines", "expected"), [(lines, expected) for lines, *expected in CROWDS], ids=[lines for lines, *_ in CROWDS])
-def test_more_clients_than_can_be(lines: str, expected: list[str]) -> None:
-    """Told at the largest of the numbers that multiply, before anything is made of them."""
+def test_too_many_clients_are_an_error_at_the_largest_number(lines: str, expected: list[str]) -> None:
+    """Before anything is made from the numbers."""
     assert problems(f"{ORDINARY}{lines}\ndriver: {{name: pulsar, subscriptionType: Shared}}\n").splitlines() == expected
 
 
-def test_as_many_clients_as_can_be() -> None:
-    """The bound itself is allowed."""
+def test_the_largest_number_of_clients_is_allowed() -> None:
     assert profile.loads(f"{ORDINARY}topics: 20000000\n", "p.yaml").topics == 20_000_000

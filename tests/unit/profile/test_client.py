@@ -1,4 +1,4 @@
-"""Which client a profile gets, and why."""
+"""The client of a profile, and the reason for it."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ def choice(**driver: Any) -> ClientChoice:
     return choose_client(profile(**driver))
 
 
-def test_native_is_the_default_where_there_is_one() -> None:
-    """Whatever else the section says."""
+def test_the_native_client_is_the_default_if_there_is_one() -> None:
+    """Whatever other keys the section has."""
     for driver in ({"name": "pulsar"}, {"name": "pulsar", "compression": "NONE", "ioThreads": 8}, {"name": "mqtt", "qos": 0}):
         assert choice(**driver) == ("native", "the default: it costs less CPU for a message")
 
 
 @pytest.mark.parametrize("client", ["library", "native"])
 @pytest.mark.parametrize("more", [{}, {"compression": "LZ4"}])
-def test_what_the_profile_asks_for_is_chosen(client: str, more: dict[str, Any]) -> None:
-    """Whatever the client lacks: its driver lists the key as not applied, or refuses it under strictTuning."""
+def test_the_client_in_the_profile_is_chosen(client: str, more: dict[str, Any]) -> None:
+    """Keys that it lacks are reported as not applied, or are errors under strictTuning."""
     assert choice(name="pulsar", client=client, **more) == (client, "the profile asks for it")
 
 
 @pytest.mark.parametrize("given", [{}, {"client": "library"}])
 def test_the_relay_has_one_client_and_no_reason(given: dict[str, Any]) -> None:
-    """There is nothing to choose, so that plans do not speak of it."""
+    """There is no choice, so plans do not mention it."""
     assert choice(name="loopback", **given) == ("library", "")
 
 
 @given(rate=st.integers(1, 10**6), scale=st.sampled_from([0.001, 0.5, 1.0, 2.0]), workers=st.integers(1, 16))
-def test_every_place_that_asks_gets_the_same_answer(rate: int, scale: float, workers: int) -> None:
-    """The profile as written decides: neither scale nor workers, nor a round trip through the results, changes the client."""
+def test_the_choice_depends_on_the_profile_alone(rate: int, scale: float, workers: int) -> None:
+    """Neither scale nor workers, nor reading the profile back from results, changes the client."""
     asked = profile(name="pulsar", compression="LZ4").model_copy(update={"producer_rate": float(rate)})
     made = plan(asked, scale=scale, workers=workers).profile
     again = from_document(asked.document())
@@ -61,8 +61,8 @@ def plan(profile: Profile, **more: Any) -> Plan:
     return make_plan(profile, profile_pool(profile), **given)
 
 
-def test_the_plan_says_which_and_why() -> None:
-    """In the line below its driver; of the relay there is nothing to say."""
+def test_the_plan_shows_the_client_and_the_reason() -> None:
+    """In the line below its driver; the relay has no such line."""
     for driver, said in (
         ({"name": "pulsar", "client": "library"}, ["client       library: the profile asks for it"]),
         ({"name": "mqtt"}, ["client       native: the default: it costs less CPU for a message"]),
@@ -74,15 +74,15 @@ def test_the_plan_says_which_and_why() -> None:
         assert [line for line in shown if line.startswith("client")] == said == shown[at + 1 : at + 1 + len(said)]
 
 
-def test_a_client_left_out_stays_open_in_results() -> None:
-    """A profile that is written down and read again leaves the choice where it was."""
+def test_a_profile_without_client_has_none_in_results() -> None:
+    """Reading it back leaves the choice open."""
     assert "client" not in profile(name="pulsar").document()["driver"]
     assert loads("name: a\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: pulsar}\n", "a.yaml").driver.client is None
 
 
 @pytest.mark.parametrize("name", [kind.name for kind in kinds().values() if "native" in kind.clients])
-def test_a_native_client_that_may_be_chosen_is_there(name: str) -> None:
-    """Its driver is registered and has a cost, by every QoS where there are some."""
+def test_every_native_client_has_a_driver_and_costs(name: str) -> None:
+    """For each QoS, if the kind has several."""
     assert driver_class(name, "native")
     rows = {cost_key(name, f"qos{qos}", "native") for qos in (0, 1, 2)}
     assert cost_key(name, "", "native") in shipped_costs() or rows <= set(shipped_costs())

@@ -32,7 +32,7 @@ def wrong(*lines: str) -> list[str]:
     return [f"{problem.line}: {problem.message} ({problem.suggestion})" for problem in caught.value.problems]
 
 
-def test_nothing_is_delayed_unless_it_is_asked_for() -> None:
+def test_messages_are_not_delayed_by_default() -> None:
     profile = read(SHARED)
     assert profile.delays is None
     assert not [objective for objective in profile.objectives if objective.metric == "earliness"]
@@ -42,8 +42,8 @@ def test_nothing_is_delayed_unless_it_is_asked_for() -> None:
     ((SHARED,), SECOND), ((RELAY,), 0), ((SHARED, f'broker: {{settings: {{{TICK}: "100"}}}}\n'), SECOND // 10),
     ((SHARED, f'broker: {{settings: {{{STRICT}: "true"}}}}\n'), 0),
 ])  # fmt: skip
-def test_none_may_be_early_by_more_than_a_tick(lines: tuple[str, ...], allowed: int) -> None:
-    """By none at all in strict mode, and from the relay; unless the profile says otherwise of the very same statistic."""
+def test_the_implicit_bound_on_earliness_is_a_tick(lines: tuple[str, ...], allowed: int) -> None:
+    """It is 0 in strict mode and with the relay, and gives way to a bound of the profile on the same statistic."""
 
     def bounds(*more: str) -> list[tuple[str, float | None, bool]]:
         found = [o for o in read(AFTER, *lines, *more).objectives if o.metric == "earliness"]
@@ -72,18 +72,18 @@ def test_none_may_be_early_by_more_than_a_tick(lines: tuple[str, ...], allowed: 
     ((AFTER, "slo: {earliness: {max: {max: 0 min}}}\n", SHARED), '6: slo.earliness: 0 can hold in strict mode alone; otherwise Pulsar delivers up to a tick early (write broker: {settings: {isDelayedDeliveryDeliverAtTimeStrict: "true"}}, or {max: 1s})'),
     ((AFTER, SHARED, f"broker: {{settings: {{{TICK}: 0}}}}\n"), f"7: {TICK}: '0' is not a number of milliseconds above 0 (write 1000)"),
 ])  # fmt: skip
-def test_what_cannot_be(lines: tuple[str, ...], problem: str) -> None:
-    """Each with its line, and what to write instead."""
+def test_a_wrong_delay_is_an_error(lines: tuple[str, ...], problem: str) -> None:
+    """With its line and what to write."""
     assert problem in wrong(*lines)
 
 
-def test_it_can_be_seen_that_nothing_is_delayed() -> None:
-    """``allowUndelayed``: the run then misses by its implicit objective."""
+def test_ignored_delays_can_be_allowed() -> None:
+    """``allowUndelayed``: the run then misses its implicit objective."""
     profile = read(AFTER, "allowUndelayed: true\n")
     assert [o.maximum for o in profile.objectives if o.metric == "earliness"] == [SECOND]
 
 
 @pytest.mark.parametrize("more", [f'broker: {{settings: {{{STRICT}: "true"}}}}\n', "target: {url: pulsar://h:1}\n"])
-def test_nothing_early_may_be_asked_in_strict_mode(more: str) -> None:
-    """And of a broker whose settings nobody here knows."""
+def test_a_bound_of_0_on_earliness_is_allowed_in_strict_mode(more: str) -> None:
+    """Also for a broker whose settings are unknown."""
     assert read(AFTER, SHARED, more, "slo: {earliness: {max: 0s}}\n").delays is not None

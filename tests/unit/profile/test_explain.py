@@ -49,8 +49,8 @@ WRONG_KEYS = [
 
 
 @pytest.mark.parametrize(("lines", "line"), WRONG_KEYS, ids=[lines for lines, _ in WRONG_KEYS])
-def test_wrong_keys(lines: str, line: str) -> None:
-    """A key that is unknown, misplaced or missing is told apart, with the nearest right one."""
+def test_a_wrong_key_is_an_error_with_the_right_key(lines: str, line: str) -> None:
+    """An unknown, a misplaced and a missing key have different messages."""
     assert problems(f"{LEAST}{lines}\n").splitlines() == [f"p.yaml:{line}"]
 
 
@@ -87,6 +87,6 @@ WRONG_VALUES = [
 
 
 @pytest.mark.parametrize(("lines", "line"), WRONG_VALUES, ids=[lines for lines, _ in WRONG_VALUES])
-def test_wrong_values(lines: str, line: str) -> None:
-    """A value out of range, of another kind or with the wrong unit is shown with what fits."""
+def test_a_wrong_value_is_an_error_with_the_valid_ones(lines: str, line: str) -> None:
+    """Out of range, of another type, or with a wrong unit."""
     assert problems(f"{LEAST}{lines}\n").splitlines() == [f"p.yaml:{line}"]

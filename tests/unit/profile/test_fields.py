@@ -1,4 +1,4 @@
-"""Profiles that nobody means: each is told where it is wrong, in no time and in a few lines, and none makes anything large."""
+"""Absurd values in profiles: each is a short error with its place, at once, and nothing large is made from it."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ ABSURD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("keys", "said"), ABSURD, ids=[json.dumps(keys)[:60] for keys, _ in ABSURD])
-def test_what_nobody_means_is_told_in_a_few_words(keys: dict[str, Any], said: str, tmp_path: Path) -> None:
-    """With its place where it has one, and never with more than 80 characters of what was written."""
+def test_an_absurd_value_is_one_short_error(keys: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """With its place, if it has one, and at most 80 characters of the value."""
     path = written(tmp_path, **keys)
     with pytest.raises(LoadtestError) as caught:
         found = profile.load(path)
@@ -101,7 +101,7 @@ def test_what_nobody_means_is_told_in_a_few_words(keys: dict[str, Any], said: st
 
 
 def test_a_plan_makes_no_payloads(tmp_path: Path) -> None:
-    """What it says of them is arithmetic: 65 536 payloads of 5 MB are planned at once, and beyond the machine."""
+    """65 536 payloads of 5 MB, more than the machine has memory for, are planned at once."""
     found = profile.load(written(tmp_path, messageSize="5MB", randomizedPayloadPoolSize=65536, useRandomizedPayloads=True))
     plan = made(found, workers=2)
     assert plan.needs.memory > 2 * 65536 * 5 * 1024**2 * 0.99
@@ -109,8 +109,7 @@ def test_a_plan_makes_no_payloads(tmp_path: Path) -> None:
     assert "bodies" not in vars(pool)
 
 
-def test_a_scale_beyond_what_can_be_timed(tmp_path: Path) -> None:
-    """The profile is right, the option is not."""
+def test_a_scale_beyond_the_highest_rate_is_an_error_of_the_option(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"scaled to 1e-299 messages a second, at least 0.001 can be paced: use a larger --load-scale"):
         made(profile.load(written(tmp_path)), scale=1e-300)
     with pytest.raises(

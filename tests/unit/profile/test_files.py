@@ -20,8 +20,8 @@ HEAD = "name: a\nproducerRate: 1\ntestDuration: 1s\n"
 LEAST = HEAD + "messageSize: 100\n"
 
 
-def test_no_such_profile(tmp_path: Path) -> None:
-    """A wrong name comes with the nearest right one; an empty folder with the option that names another."""
+def test_a_missing_profile_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:
+    """For an empty folder, with the option that sets another one."""
     with pytest.raises(UsageError, match="load_profiles"):
         profile.find("smoke", tmp_path)
     (tmp_path / "smoke.yaml").write_text(LEAST)
@@ -31,8 +31,8 @@ def test_no_such_profile(tmp_path: Path) -> None:
         profile.find("a/smoke.yaml", tmp_path)
 
 
-def test_file_that_is_no_text(tmp_path: Path) -> None:
-    """A byte that is not UTF-8 has a place; a folder is no file."""
+def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
+    """A byte that is not UTF-8 has a place; a folder is not a file."""
     file = tmp_path / "a.yaml"
     file.write_bytes(b"name: a\nname: \xff\n")
     with pytest.raises(ProfileError, match=r"a\.yaml:2:7: byte 0xff is not UTF-8 \(save the file as UTF-8\)"):
@@ -41,8 +41,8 @@ def test_file_that_is_no_text(tmp_path: Path) -> None:
         profile.load(tmp_path)
 
 
-def test_payload_file_missing_or_of_another_size(tmp_path: Path) -> None:
-    """A payload file must be there and have the size that the profile says."""
+def test_a_payload_file_must_have_the_size_in_the_profile(tmp_path: Path) -> None:
+    """It must exist."""
     found = profile.loads(LEAST + "payloadFile: a.data\n", "p.yaml")
     with pytest.raises(UsageError, match=r"payloadFile .*a\.data cannot be read"):
         profile.payload(found, tmp_path / "p.yaml")
@@ -54,8 +54,8 @@ def test_payload_file_missing_or_of_another_size(tmp_path: Path) -> None:
 LONG = "root:x:0:0:root:/root:/bin/sh " * 1000
 
 
-def test_a_file_that_is_no_profile_is_not_shown(tmp_path: Path) -> None:
-    """Nobody wants to read a file of passwords in the log of a CI system."""
+def test_the_content_of_another_file_is_not_shown(tmp_path: Path) -> None:
+    """It may be a file of passwords, and the log of a CI system is public."""
     path = tmp_path / "passwd.yaml"
     path.write_text(LONG)
     with pytest.raises(ProfileError) as caught:
@@ -65,7 +65,7 @@ def test_a_file_that_is_no_profile_is_not_shown(tmp_path: Path) -> None:
 
 
 def test_an_endless_file_is_not_read(tmp_path: Path) -> None:
-    """A pipe, a device, or just too much."""
+    """A pipe, a device, or a file that is too large."""
     os.mkfifo(tmp_path / "pipe.yaml")
     large = tmp_path / "large.yaml"
     with large.open("wb") as file:
@@ -104,8 +104,8 @@ def loads(text: str) -> profile.Profile:
     return profile.loads(text, "p.yaml")
 
 
-def test_find_by_name_and_by_path(tmp_path: Path) -> None:
-    """A name is looked up in the folder and in those below it, a path is itself."""
+def test_a_profile_is_found_by_name_and_by_path(tmp_path: Path) -> None:
+    """Names are searched in the folder and in its subfolders."""
     (tmp_path / "mqtt").mkdir()
     below = tmp_path / "mqtt" / "fanout.yaml"
     below.write_text(KILOBYTE)
@@ -119,8 +119,8 @@ def test_find_by_name_and_by_path(tmp_path: Path) -> None:
     assert profile.load(profile.find("mine", tmp_path)).name == "least"
 
 
-def test_payload_file(tmp_path: Path) -> None:
-    """The payload lies relative to the profile, whatever the current folder."""
+def test_a_payload_file_is_relative_to_the_profile(tmp_path: Path) -> None:
+    """Whatever the current folder is."""
     (tmp_path / "payload").mkdir()
     (tmp_path / "payload" / "payload-1Kb.data").write_bytes(bytes(1024))
     assert profile.payload(loads(OMB), tmp_path / "omb.yaml") == bytes(1024)

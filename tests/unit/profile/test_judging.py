@@ -1,4 +1,4 @@
-"""Windows and drift beside what else a profile says."""
+"""Objectives, windows, drift and ``abort`` against the other keys of a profile."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def wrong(text: str) -> str:
     return str(caught.value)
 
 
-def test_the_issues_spelling() -> None:
-    """A window, an error budget, a drift, in one line of YAML; the schema for editors agrees."""
+def test_windows_violations_and_drift_fit_in_one_line_of_yaml() -> None:
+    """The schema for editors agrees."""
     text = PROFILE + "slo: {window: 10s, endToEndLatency: {p99: 100ms}, violations: 1%, drift: {endToEndLatency.p99: 20%}}\n"
     found = [one.name for one in profile.loads(text, "p.yaml").objectives if not one.implicit]
     assert found == ["endToEndLatency.p99", "drift.endToEndLatency.p99"]
@@ -54,13 +54,11 @@ def test_the_issues_spelling() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_said_with_its_place(more: str, message: str) -> None:
-    """File, line and column."""
+def test_a_window_that_does_not_fit_is_an_error_with_its_place(more: str, message: str) -> None:
     assert message in wrong(PROFILE + more)
 
 
-def test_windows_of_stages_and_searches_fit_into_them() -> None:
-    """Each stage has its own; a search judges steps."""
+def test_a_window_is_no_longer_than_its_stage_or_step() -> None:
     stages = PROFILE.replace("testDuration: 60s\n", "stages: [{duration: 5s, slo: {window: 6s, throughput: 1%}}]\n")
     assert "stages.0.slo.window: 6.00 s is longer than the stage 'stage 1', 5.00 s" in wrong(stages)
     tenth = stages.replace("{window: 6s, throughput: 1%}", "{drift: {throughput: 1%}}")
@@ -70,14 +68,13 @@ def test_windows_of_stages_and_searches_fit_into_them() -> None:
     assert profile.loads(search.replace("30s, t", "10s, t"), "p.yaml").objectives[0].window
 
 
-def test_there_are_not_too_many_windows() -> None:
-    """A hundred thousand: more would take as long to judge as to measure."""
+def test_more_than_100_000_windows_are_an_error() -> None:
+    """They would take as long to judge as to measure."""
     text = PROFILE.replace("60s", "30h") + "slo: {window: 1s, throughput: 99%}\n"
     assert "the measured phase, 30.0 h, has more than 100,000 of them (write 2s or more)" in wrong(text).replace("1.25 d", "30.0 h")
 
 
-def test_what_replaces_a_section_for_scaled_runs_may_lean_on_it() -> None:
-    """Its violations are of the windows that the profile has."""
+def test_a_section_for_scaled_runs_applies_to_the_windows_of_the_profile() -> None:
     found = profile.loads(PROFILE + "slo: {window: 10s, throughput: 99%}\nscaled: {slo: {violations: 5%}}\n", "p.yaml")
     assert (found.objectives[0].violations, found.as_scaled().objectives[0].violations) == (0.0, 0.05)
 
@@ -142,13 +139,11 @@ OBJECTIVES = [
 
 
 @pytest.mark.parametrize(("driver", "slo", "line"), OBJECTIVES, ids=[f"{slo} with {driver}" for driver, slo, _ in OBJECTIVES])
-def test_objectives_that_cannot_be_judged(driver: str, slo: str, line: str) -> None:
-    """An objective on a thing that is not there, or that makes no sense, is an error at its place in the file."""
+def test_an_objective_that_cannot_be_judged_is_an_error_at_its_place(driver: str, slo: str, line: str) -> None:
     assert problems(f"{LEAST}{driver}\nslo: {{{slo}}}\n").splitlines() == [f"p.yaml:{line}"]
 
 
-def test_percentile_out_of_range() -> None:
-    """p100 and more are no percentiles."""
+def test_p100_and_more_are_not_percentiles() -> None:
     assert "p.yaml:5:25: slo.endToEndLatency.p101: percentile 101 is out of range" in problems(
         LEAST + "slo: {endToEndLatency: {p101: 5ms}}\n"
     )
@@ -170,8 +165,7 @@ def lines_of(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_bucket_objectives_name_buckets_of_the_profile() -> None:
-    """By their key, with the nearest where there is none."""
+def test_an_objective_on_an_unknown_bucket_is_an_error_with_the_nearest_one() -> None:
     text = (
         SECOND_LONG.replace("messageSize: 100", "messageSizeDistribution: {0-256: 1, 256-1KB: 1}") + "slo: {buckets: {256-1K: {loss: 0}}}\n"
     )
@@ -197,8 +191,7 @@ def placed(*lines: str) -> list[str]:
     return [f"{problem.line}:{problem.column}: {problem.message} ({problem.suggestion})" for problem in caught.value.problems]
 
 
-def test_it_is_kept_with_the_profile() -> None:
-    """The document of the results reads back to the same."""
+def test_the_abort_section_reads_back_from_results() -> None:
     profile = profiles.loads(RELAYED + RATE + LASTS + ABORT, "p.yaml")
     assert profile.abort is not None
     assert (profile.abort.hold, profile.abort.latest) == (30, 5 * 10**9)
@@ -206,8 +199,8 @@ def test_it_is_kept_with_the_profile() -> None:
     assert profiles.loads(RELAYED + RATE + LASTS, "p.yaml").abort is None
 
 
-def test_what_is_wrong_has_its_place() -> None:
-    """Of the key or of the value."""
+def test_a_wrong_condition_of_abort_has_its_place() -> None:
+    """That of the key or of the value."""
     assert placed(RATE, LASTS, "abort:\n  loss: 0\n  failed: lots\n") == [
         (
             "7:3: abort.loss: loss cannot end a run: messages under way may arrive until the drain ends"
@@ -224,6 +217,6 @@ def test_what_is_wrong_has_its_place() -> None:
     ((RATE, LASTS, "subscriptionsPerTopic: 0\n"), "abort.endToEndLatency.p99: nothing is received without consumers"),
     (("producerRate: 1MB/s\n", LASTS), "abort.endToEndLatency.p99: needs a rate in messages; producerRate is in bytes"),
 ])  # fmt: skip
-def test_where_nothing_can_be_lost_it_is_refused(lines: tuple[str, ...], message: str) -> None:
+def test_abort_is_an_error_if_it_could_never_end_the_run(lines: tuple[str, ...], message: str) -> None:
     """With the reason."""
     assert any(message in problem for problem in placed(*lines, ABORT))

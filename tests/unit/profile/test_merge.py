@@ -24,8 +24,8 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_matrix(tmp_path: Path) -> None:
-    """All combinations in the order of the file, the last key fastest; each is an override, the first is what the file alone gives."""
+def test_a_matrix_gives_all_combinations_in_order(tmp_path: Path) -> None:
+    """The last key changes fastest; each is an override, and the file alone gives the first."""
     text = LEAST.replace("messageSize: 100\n", "") + 'matrix: {messageSize: [100, 1KB], "driver.batchingEnabled": [true, false]}\n'
     path = written(tmp_path, text)
     found = profile.matrix_of(path)
@@ -51,8 +51,8 @@ matrix:
 )
 
 
-def test_names_in_a_matrix(tmp_path: Path) -> None:
-    """Keys that belong together change together, under a name that tests show; the key that a name leaves out is the profile's."""
+def test_named_keys_of_a_matrix_change_together(tmp_path: Path) -> None:
+    """Test ids have the name; a key that a name omits is the profile's."""
     path = written(tmp_path, NAMED)
     found = profile.matrix_of(path)
     assert [one.id for one in found] == ["clean-topics=1", "clean-topics=10", "kept-topics=1", "kept-topics=10"]
@@ -73,8 +73,7 @@ def test_names_in_a_matrix(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_part_of_a_matrix(tmp_path: Path, chosen: dict[str, object], ids: list[str]) -> None:
-    """An axis may be cut down to some of its values or names."""
+def test_an_axis_can_be_limited_to_some_values(tmp_path: Path, chosen: dict[str, object], ids: list[str]) -> None:
     assert [one.id for one in profile.matrix_of(written(tmp_path, NAMED), chosen)] == ids
 
 
@@ -87,8 +86,9 @@ def test_a_part_of_a_matrix(tmp_path: Path, chosen: dict[str, object], ids: list
         (LEAST, {"topics": 1}, "matrix={'topics': 1}: the profile has no matrix"),
     ],
 )
-def test_a_part_that_a_matrix_does_not_have(tmp_path: Path, text: str, chosen: dict[str, object], told: str) -> None:
-    """Named, with what there is."""
+def test_an_unknown_axis_or_value_is_an_error_with_the_possible_ones(
+    tmp_path: Path, text: str, chosen: dict[str, object], told: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         profile.matrix_of(written(tmp_path, text), chosen)
     assert str(caught.value) == told
@@ -110,8 +110,8 @@ MATRICES = [
 
 
 @pytest.mark.parametrize(("line", "problem"), MATRICES, ids=[line for line, _ in MATRICES])
-def test_wrong_matrices(tmp_path: Path, line: str, problem: str) -> None:
-    """Every combination is looked at, and a wrong one has the place of its value."""
+def test_a_wrong_matrix_is_an_error_at_its_value(tmp_path: Path, line: str, problem: str) -> None:
+    """Every combination is checked."""
     with pytest.raises(ProfileError) as caught:
         profile.matrix_of(written(tmp_path, f"{LEAST}{line}\n"))
     assert f"{tmp_path}/p.yaml:{problem}" in str(caught.value).splitlines()
@@ -127,7 +127,7 @@ matrix:
 
 
 def test_a_key_of_one_combination_stays_in_it(tmp_path: Path) -> None:
-    """Another has the profile's own value, or none; also beside the keys of a mark."""
+    """Other combinations have the profile's own value, or none; also next to the keys of a mark."""
     path = written(tmp_path, LEAST.replace("messageSize: 100\n", "") + CELLS)
     one, other, both = (profile.override(path, {**variant.changes, "seed": 5}, {}) for variant in profile.matrix_of(path))
     assert isinstance(one.driver, PulsarSettings) and isinstance(other.driver, PulsarSettings)

@@ -1,4 +1,4 @@
-"""Profiles that are right: what they say in Python."""
+"""Valid profiles as Python objects."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def loads(text: str) -> profile.Profile:
     return profile.loads(text, "p.yaml")
 
 
-def test_omb_workload_file() -> None:
-    """A workload file of OpenMessaging Benchmark is a profile as it stands."""
+def test_a_workload_file_of_omb_is_a_profile() -> None:
     found = loads(OMB)
     assert (found.message_size, found.producer_rate, found.randomized_payload_pool_size) == (1024, 50_000, 100)
     assert (found.test_duration, found.warmup_duration) == (15 * MINUTE, 2 * MINUTE)
@@ -62,13 +61,12 @@ def test_omb_workload_file() -> None:
         ("testDuration: 30s\nwarmupDuration: 0", 0),
     ],
 )
-def test_warm_up(lines: str, warmup: int) -> None:
-    """OMB's minute of warm-up comes with OMB's spelling only, and both spellings mix."""
+def test_only_omb_spelling_has_a_minute_of_warm_up_by_default(lines: str, warmup: int) -> None:
+    """Both spellings can be mixed."""
     assert loads(f"name: a\nproducerRate: 1\nmessageSize: 100\n{lines}\n").warmup_duration == warmup
 
 
-def test_defaults() -> None:
-    """What is left out is OMB's default, or ours; the implicit objectives are there, the explicit ones are not."""
+def test_missing_keys_have_defaults_and_implicit_objectives() -> None:
     found = loads(LEAST)
     assert (found.topics, found.partitions_per_topic, found.drain_timeout, found.max_send_delay) == (1, 1, 30 * SECOND, 10 * SECOND)
     assert found.generator == profile.GeneratorLimits(send_delay_p99=100 * MILLISECOND, cpu=0.95, stalled=0.1)
@@ -78,7 +76,7 @@ def test_defaults() -> None:
 
 
 def test_buckets_keep_the_order_and_spelling_of_the_file() -> None:
-    """Ranges become half-open buckets of bytes under the key that the file gives them; shared ends are no overlap."""
+    """Ranges become half-open buckets of bytes; ranges that meet do not overlap."""
     text = LEAST.replace("messageSize: 1KB", 'messageSizeDistribution:\n  "4KB-16KB": 2\n  "0-256": 5\n  "256B-1KB": 1')
     assert loads(text).buckets == (
         Bucket(name="4KB-16KB", low=4096, high=16384, weight=2),
@@ -87,8 +85,7 @@ def test_buckets_keep_the_order_and_spelling_of_the_file() -> None:
     )
 
 
-def test_units() -> None:
-    """Durations come as ns and sizes as bytes, wherever they stand."""
+def test_durations_are_ns_and_sizes_are_bytes() -> None:
     driver = "driver: {name: pulsar, sendTimeout: 0, operationTimeout: 1500ms, batchingMaxBytes: 1MB}"
     found = loads(f"{LEAST}drainTimeout: 2min\nmaxSendDelay: 1h\n{driver}\ngenerator: {{sendDelayP99: 250us}}\n")
     assert (found.drain_timeout, found.max_send_delay, found.generator.send_delay_p99) == (2 * MINUTE, HOUR, 250_000)
@@ -96,14 +93,13 @@ def test_units() -> None:
     assert (found.driver.send_timeout, found.driver.operation_timeout, found.driver.batching_max_bytes) == (0, 1_500_000_000, 1024**2)
 
 
-def test_objectives() -> None:
-    """The slo section comes parsed, by the grammar of its own module."""
+def test_the_slo_section_is_parsed() -> None:
     found = loads(LEAST + "slo: {throughput: 99%, endToEndLatency: {p99: 100ms}}\n")
     assert [objective.name for objective in found.objectives if not objective.implicit] == ["throughput", "endToEndLatency.p99"]
 
 
-def test_peak_search() -> None:
-    """Rate 0 is OMB's way to ask for the highest one."""
+def test_a_rate_of_0_searches_the_highest_rate() -> None:
+    """As in OMB."""
     assert loads(LEAST.replace("100", "0") + "slo: {loss: 0}\n").peak_search
     assert not loads(LEAST).peak_search
 
@@ -123,8 +119,7 @@ def test_peak_search() -> None:
         ("driver: {name: loopback}", True, True),
     ],
 )
-def test_what_can_be_judged(lines: str, ordered: bool, acks: bool) -> None:
-    """Order needs one consumer at a time, publish latency needs acknowledgements."""
+def test_order_needs_one_consumer_and_publish_latency_needs_acknowledgements(lines: str, ordered: bool, acks: bool) -> None:
     found = loads(f"{LEAST}{lines}\n")
     assert (found.ordered, found.publish_acks) == (ordered, acks)
 
@@ -140,13 +135,13 @@ def test_what_can_be_judged(lines: str, ordered: bool, acks: bool) -> None:
         ("driver: {name: loopback}", 256 * 1024**2),
     ],
 )
-def test_limit_of_the_broker(lines: str, limit: int | None) -> None:
-    """The largest payload is the broker's default, or what broker.settings says; Pulsar's has to hold the metadata too."""
+def test_the_largest_payload_follows_from_the_broker_settings(lines: str, limit: int | None) -> None:
+    """Pulsar's limit includes the metadata."""
     assert loads(f"{LEAST}{lines}\n").max_message_size == limit
 
 
-def test_omb_spellings_of_a_driver() -> None:
-    """For OMB, pendingQueueSize is the word for maxPendingMessages, and protocolVersion may be a number."""
+def test_omb_names_of_driver_keys_are_accepted() -> None:
+    """pendingQueueSize is maxPendingMessages, and protocolVersion may be a number."""
     assert loads(LEAST + "driver: {name: pulsar, pendingQueueSize: 7}\n").driver.window(1) == 7
     mqtt = loads(LEAST + "driver: {name: mqtt, protocolVersion: 5}\n").driver
     assert isinstance(mqtt, MqttSettings)
@@ -161,27 +156,28 @@ def test_omb_spellings_of_a_driver() -> None:
         (LoopbackSettings(), 2),
     ],
 )
-def test_connections(settings: PulsarSettings | MqttSettings | LoopbackSettings, connections: int) -> None:
-    """Clients of Pulsar share connections, a worker of the loopback has one, MQTT's clients have one each."""
+def test_the_number_of_connections_follows_from_the_settings(
+    settings: PulsarSettings | MqttSettings | LoopbackSettings, connections: int
+) -> None:
+    """Pulsar clients share connections, a worker of the loopback has one, each MQTT client has one."""
     assert settings.connections(10, 20, workers=2) == connections
 
 
 def test_broker_settings_are_verbatim() -> None:
-    """Numbers and true or false become the text that the broker's configuration wants."""
+    """Numbers, true and false become text for the broker's configuration."""
     found = loads(LEAST + 'broker: {version: "4.0.0", settings: {journalSyncData: false, numIOThreads: 2, a: "b c"}}\n')
     assert found.broker.settings == {"journalSyncData": "false", "numIOThreads": "2", "a": "b c"}
 
 
-def test_frozen() -> None:
-    """Nothing changes a profile; a copy does."""
+def test_a_profile_cannot_be_changed() -> None:
+    """Only a copy can."""
     found = loads(LEAST)
     with pytest.raises(ValidationError):
         found.topics = 3
     assert found.model_copy(update={"producer_rate": 5.0}).producer_rate == 5.0
 
 
-def test_pickles() -> None:
-    """A profile goes to a worker and comes out equal."""
+def test_a_profile_survives_pickling() -> None:
     found = loads(OMB)
     assert pickle.loads(pickle.dumps(found)) == found
 
@@ -194,8 +190,7 @@ def test_pickles() -> None:
         LEAST + "randomBytesRatio: 0.00001\ndriver: {name: pulsar, authentication: {plugin: token, token: sesame}}\n",
     ],
 )
-def test_document_reads_back(text: str) -> None:
-    """The document in the results is a profile again, and says the same."""
+def test_the_document_in_results_reads_back(text: str) -> None:
     found = loads(text)
     again = profile.from_document(json.loads(json.dumps(found.document())))
     assert again.document() == found.document()
@@ -222,7 +217,7 @@ def test_document_reads_back(text: str) -> None:
     ],
 )
 def test_a_host_whose_name_is_not_checked_is_noted(driver: str, url: str, said: str | None) -> None:
-    """Where TLS is spoken at all, by the clients or by the admin REST."""
+    """If the clients or the admin REST use TLS."""
     found = profile.loads(LEAST + f"driver: {{{driver}}}\n", "p.yaml").driver.unchecked_host(("", url))
     assert (found is None) == (said is None)
     assert said is None or (found or "").startswith(said)
@@ -251,8 +246,8 @@ def test_secrets_stay_out_of_results() -> None:
         ("driver: {name: mqtt, qos: 1}\nslo: {foreign: 3}", {"foreign"}),
     ],
 )
-def test_foreign_messages_and_duplicates_are_judged_where_they_must_not_be(lines: str, metrics: set[str]) -> None:
-    """Into topics that the run made only it publishes, and QoS 2 delivers exactly once; a bound of the profile overrides either."""
+def test_foreign_messages_and_duplicates_have_implicit_objectives(lines: str, metrics: set[str]) -> None:
+    """On topics of the run, and at QoS 2; a bound of the profile overrides them."""
     found = [one for one in loads(f"{LEAST}{lines}\n").objectives if one.metric in ("foreign", "duplicates")]
     assert {one.metric for one in found} == metrics
     assert {one.maximum for one in found} <= {0, 3}

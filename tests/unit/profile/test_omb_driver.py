@@ -1,4 +1,4 @@
-"""OpenMessaging Benchmark's own files: workloads as they stand, drivers as the profile's driver."""
+"""OpenMessaging Benchmark's files: workloads are profiles, drivers become the section ``driver``."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def problems(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_workloads_that_come_with_the_project() -> None:
-    """One topic with 1, 16 and 100 partitions in two sizes, a hundred topics, the highest rate, a backlog: all in OMB's keys."""
+def test_the_workloads_of_the_project_have_only_omb_keys() -> None:
+    """Topics, partitions, sizes, the highest rate, a backlog."""
     found = {file.stem: profile.load(file) for file in FOLDER.glob("*.yaml")}
     shapes = {(one.topics, one.partitions_per_topic, one.message_size) for one in found.values()}
     assert {(1, partitions, size) for partitions in (1, 16, 100) for size in (100, 1024)} | {(100, 1, 1024)} <= shapes
@@ -85,8 +85,8 @@ def test_workloads_that_come_with_the_project() -> None:
     assert {one.warmup_duration for one in found.values()} == {MINUTE}
 
 
-def test_payload_beside_the_folder_of_workloads(tmp_path: Path) -> None:
-    """OMB is started above workloads/ and payload/, and its workloads name the latter from there."""
+def test_a_payload_is_found_next_to_the_folder_of_workloads(tmp_path: Path) -> None:
+    """OMB runs in the parent folder of workloads/ and payload/."""
     (tmp_path / "payload").mkdir()
     (tmp_path / "payload" / "a.data").write_bytes(bytes(100))
     path = tmp_path / "workloads" / "a.yaml"
@@ -100,10 +100,8 @@ MAX_RATE = [(16, 100, 1, 5), (16, 1024, 1, 5), (100, 100, 1, 5), (100, 1024, 1, 
 
 
 @pytest.mark.parametrize(("partitions", "size", "producers", "minutes"), MAX_RATE)
-def test_the_highest_rate_is_looked_for_without_objectives(
-    tmp_path: Path, partitions: int, size: int, producers: int, minutes: int
-) -> None:
-    """OMB has none: the implicit ones must hold, and the plan says which they are."""
+def test_a_search_of_omb_has_the_implicit_objectives(tmp_path: Path, partitions: int, size: int, producers: int, minutes: int) -> None:
+    """The plan lists them."""
     for folder in ("payload", "workloads"):
         (tmp_path / folder).mkdir()
     (tmp_path / "payload" / "some.data").write_bytes(bytes(size))
@@ -126,8 +124,7 @@ def test_the_highest_rate_is_looked_for_without_objectives(
     )
 
 
-def test_the_plan_of_a_search_names_only_what_applies() -> None:
-    """Without consumers nothing is delivered; with objectives of its own a profile needs no more words."""
+def test_the_plan_of_a_search_lists_only_applicable_objectives() -> None:
     rest = "name: a\nproducerRate: 0\nmessageSize: 100\n"
     alone = made(profile.loads(rest + "subscriptionsPerTopic: 0\n", "p.yaml"))
     text = "\n".join(plan_table(alone, planned_facts(alone.profile), HERE))
@@ -136,8 +133,8 @@ def test_the_plan_of_a_search_names_only_what_applies() -> None:
     assert "implicit" not in "\n".join(plan_table(asked, planned_facts(asked.profile), HERE))
 
 
-def test_pulsar_driver_file() -> None:
-    """Each key is the profile's, or named with the reason; what OMB would set itself is set."""
+def test_a_pulsar_driver_file_is_converted() -> None:
+    """Each key becomes the profile's, or is reported with the reason; OMB's own settings are added."""
     found = read_driver(PULSAR, "d.yaml")
     assert found.target == {"url": "pulsar://localhost:6650", "adminUrl": "http://localhost:8080"}
     assert found.driver == {
@@ -150,8 +147,8 @@ def test_pulsar_driver_file() -> None:
     assert list(found.not_applied) == ["client.clusterName"]
 
 
-def test_mqtt_driver_file() -> None:
-    """OMB's words for MQTT 5, and its defaults."""
+def test_an_mqtt_driver_file_is_converted() -> None:
+    """OMB's keys for MQTT 5, and its defaults."""
     found = read_driver(MQTT, "d.yaml")
     assert found.target == {"url": "mqtt://localhost:1883"}
     assert found.driver == {"name": "mqtt", "topicPrefix": "bench", "qos": 2, "cleanStart": True, "receiveMaximum": 256}
@@ -162,8 +159,8 @@ def test_mqtt_driver_file() -> None:
 
 
 @pytest.mark.parametrize("text", ["name: mqtt\nqos: 0\nusername:\n", "driver: {name: mqtt, qos: 0}\n"])
-def test_a_section_of_a_profile_in_a_file(text: str) -> None:
-    """Our own spelling does as well, and then nothing is added."""
+def test_a_driver_file_may_have_our_own_keys(text: str) -> None:
+    """Then no defaults of OMB are added."""
     assert read_driver(text, "d.yaml") == OmbDriver({"name": "mqtt", "qos": 0}, {}, {})
     assert read_driver("driver: {name: mqtt}\ntarget: {url: mqtt://h:1}\n", "d.yaml").target == {"url": "mqtt://h:1"}
 
@@ -205,13 +202,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "start"), WRONG, ids=[start for _, start in WRONG])
-def test_wrong_driver_files(text: str, start: str) -> None:
-    """A key that OMB does not have, and a value that it could not use, has its place in the driver file."""
+def test_a_wrong_driver_file_is_an_error_at_its_place(text: str, start: str) -> None:
+    """Keys and values that OMB does not have."""
     assert problems(text)[0].startswith(start)
 
 
-def test_a_profile_names_its_driver_file(tmp_path: Path) -> None:
-    """Beside the profile; its target is the run's where the profile has none, and overrides reach its keys."""
+def test_a_driver_file_is_relative_to_the_profile(tmp_path: Path) -> None:
+    """Its target applies if the profile has none, and overrides can change its keys."""
     (tmp_path / "pulsar.yaml").write_text(PULSAR)
     path = tmp_path / "p.yaml"
     path.write_text(LEAST + "driver: pulsar.yaml\n")
@@ -227,7 +224,7 @@ def test_a_profile_names_its_driver_file(tmp_path: Path) -> None:
     assert profile.load(path).target == profile.TargetSection(url="pulsar://other:6650")
 
 
-def test_strict_tuning_refuses_what_is_not_applied(tmp_path: Path) -> None:
+def test_under_strict_tuning_a_key_without_effect_is_an_error(tmp_path: Path) -> None:
     """As a key of the driver file, or as an override."""
     (tmp_path / "d.yaml").write_text(PULSAR + "strictTuning: true\n")
     path = tmp_path / "p.yaml"
@@ -240,8 +237,8 @@ def test_strict_tuning_refuses_what_is_not_applied(tmp_path: Path) -> None:
         profile.with_driver(profile.loads(LEAST, "p.yaml"), tmp_path / "d.yaml")
 
 
-def test_a_driver_file_for_any_profile(tmp_path: Path) -> None:
-    """Driver and target of the file, for each workload; what does not go with the profile is an error that names both."""
+def test_a_driver_file_applies_to_every_workload(tmp_path: Path) -> None:
+    """A contradiction to the profile is an error that names both."""
     file = tmp_path / "mqtt5.yaml"
     file.write_text(MQTT)
     text = LEAST + "workloads: [{name: x}, {name: y, topics: 2}]\n"
@@ -256,8 +253,7 @@ def test_a_driver_file_for_any_profile(tmp_path: Path) -> None:
         profile.with_driver(profile.loads(LEAST, "p.yaml"), tmp_path / "none.yaml")
 
 
-def test_a_driver_file_that_is_not_there(tmp_path: Path) -> None:
-    """Has the place where the profile names it."""
+def test_a_missing_driver_file_is_an_error_at_its_name(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(LEAST + "driver: none.yaml\n")
     with pytest.raises(ProfileError, match=r"p.yaml:5:9: driver: driver file .*none.yaml cannot be read"):
@@ -265,8 +261,8 @@ def test_a_driver_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "checked"), [("", False), ("tlsEnableHostnameVerification: true", True)])
-def test_a_driver_file_that_does_not_name_the_check_of_host_names_means_what_omb_means(line: str, checked: bool) -> None:
-    """OMB passes Pulsar's own default on, which is off; a profile's is on."""
+def test_a_driver_file_does_not_check_host_names_by_default(line: str, checked: bool) -> None:
+    """As OMB, which has Pulsar's default; a profile checks them."""
     text = f"driverClass: a.PulsarBenchmarkDriver\nclient: {{serviceUrl: 'pulsar+ssl://h:1', {line}}}\n"
     found = read_driver(text, "d.yaml").driver
     assert found["tlsEnableHostnameVerification"] is checked

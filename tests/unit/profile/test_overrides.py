@@ -1,4 +1,4 @@
-"""Several workloads in a profile, keys replaced by a test's mark, and the combinations of a matrix."""
+"""Keys replaced by a test's mark or the command line."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def wrong(path: Path, **changes: object) -> list[str]:
     return str(caught.value).replace(str(path), "p.yaml").splitlines()
 
 
-def test_overrides(tmp_path: Path) -> None:
-    """Keys as YAML has them, with dots into sections; the rest stays."""
+def test_an_override_changes_one_key(tmp_path: Path) -> None:
+    """With dots into sections."""
     path = written(tmp_path, LEAST + "driver: {name: mqtt, retain: true}\nslo: {endToEndLatency: {p99.9: 5s}}\n")
     changes = {"messageSize": "1KB", "producerRate": "5MB/s", "driver.qos": 0, "slo.endToEndLatency.p99.9": "1s", "slo.loss": 0}
     found = profile.override(path, changes)
@@ -79,16 +79,16 @@ SCALED = "slo: {loss: 0, sent: 99%}\nscaled: {slo: {loss: 5, throughput: 50%}, g
         ({"scaled": None}, {"loss": 0, "sent": "99%"}, 0.95),
     ],
 )
-def test_a_bound_that_is_set_holds_in_scaled_runs_too(
+def test_a_replaced_bound_applies_to_scaled_runs_too(
     tmp_path: Path, changes: dict[str, object], slo: dict[str, object], cpu: float
 ) -> None:
-    """What a test's mark says must not be replaced by what the file has for scaled runs: that is about the bound it replaces."""
+    """The file's bound for scaled runs belongs to the bound that was replaced."""
     found = profile.override(written(tmp_path, LEAST + SCALED), changes).as_scaled()
     assert (found.slo, found.generator.cpu) == (slo, cpu)
 
 
 def test_a_workload_has_its_own_bounds_when_scaled() -> None:
-    """Those beside the list hold for a workload that has none of its own."""
+    """Those next to the list apply to a workload without its own."""
     text = LEAST + SCALED + "workloads: [{name: b, slo: {loss: 1}}, {name: c}]\n"
     own, shared = (workload.as_scaled() for workload in profile.loads(text, "p.yaml").workloads)
     assert (own.slo, shared.slo) == ({"loss": 1}, {"loss": 5, "sent": "99%", "throughput": "50%"})
@@ -109,14 +109,16 @@ def test_a_workload_has_its_own_bounds_when_scaled() -> None:
         (LEAST, {"driver.ioThreads": 3}, {"driver": PulsarSettings(io_threads=3)}),
     ],
 )  # fmt: skip
-def test_one_key_takes_the_place_of_another(tmp_path: Path, text: str, changes: dict[str, object], left: dict[str, object]) -> None:
-    """Sizes and distributions, durations, messages and stages, a search and a rate: nobody has to unset the other."""
+def test_an_override_removes_the_keys_that_it_excludes(
+    tmp_path: Path, text: str, changes: dict[str, object], left: dict[str, object]
+) -> None:
+    """Sizes and distributions; durations, messages and stages; a search and a rate."""
     found = profile.override(written(tmp_path, text), changes)
     assert {name: getattr(found, name) for name in left} == left
 
 
-def test_wrong_overrides(tmp_path: Path) -> None:
-    """Each names the mark that it came with; problems of the file that it causes have their place, and the mark below."""
+def test_a_wrong_override_names_its_mark(tmp_path: Path) -> None:
+    """Problems that it causes in the file have their place, and the mark below."""
     path = written(tmp_path, LEAST + "driver: {name: pulsar, subscriptionType: Exclusive}\n")
     assert wrong(path, messageSize="1XB", producerRat=5, topics=0) == [
         "@pytest.mark.load(messageSize='1XB'): messageSize: '1XB' is not a size (write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes))",
@@ -137,8 +139,8 @@ def test_wrong_overrides(tmp_path: Path) -> None:
     assert wrong(written(tmp_path, "name: 5\n"), topics=1)[-2] == 'p.yaml:1:7: name: 5 is not text (quote it: "5")'
 
 
-def test_overrides_of_workloads(tmp_path: Path) -> None:
-    """One is reached by its name; a shared key that each has for itself would change nothing, and is an error."""
+def test_an_override_reaches_a_workload_by_its_name(tmp_path: Path) -> None:
+    """A shared key that every workload replaces is an error."""
     path = written(tmp_path, TOGETHER)
     found = profile.override(path, {"workloads.files.messageSize": "2KB", "driver.delay": "1ms"})
     assert [one.message_size for one in found.workloads] == [1024, 2048]
@@ -151,8 +153,8 @@ def test_overrides_of_workloads(tmp_path: Path) -> None:
     ]
 
 
-def test_overrides_win_over_a_matrix(tmp_path: Path) -> None:
-    """What a mark says holds for the first combination, where no other is asked for."""
+def test_an_override_wins_over_a_matrix(tmp_path: Path) -> None:
+    """It applies to the first combination, unless it chooses another."""
     path = written(tmp_path, LEAST + "matrix: {topics: [2, 3]}\n")
     assert (profile.load(path).topics, profile.override(path, {"topics": 7}).topics, profile.override(path, {"topics": 3}).topics) == (
         2,
@@ -161,8 +163,8 @@ def test_overrides_win_over_a_matrix(tmp_path: Path) -> None:
     )
 
 
-def test_sizes_from_a_file(tmp_path: Path) -> None:
-    """A distribution may name a file beside the profile, which the results remember; an override may name another."""
+def test_an_override_may_name_a_file_of_sizes(tmp_path: Path) -> None:
+    """Results keep the name."""
     (tmp_path / "sizes.csv").write_text("low,high,weight\n0,256,3\n256,1024,1\n")
     (tmp_path / "more.csv").write_text("low,high,weight\n1024,2048,1\n")
     path = written(tmp_path, LEAST.replace("messageSize: 100", "messageSizeDistribution: sizes.csv"))
@@ -176,8 +178,8 @@ def test_sizes_from_a_file(tmp_path: Path) -> None:
     assert "p.yaml:3:26: messageSizeDistribution: " in wrong(written(tmp_path, path.read_text().replace("sizes", "no")))[0]
 
 
-def test_the_command_line_wins(tmp_path: Path) -> None:
-    """Over the mark, also where the mark says the same with another key; values are as in YAML, and null leaves a key out."""
+def test_the_command_line_wins_over_a_mark(tmp_path: Path) -> None:
+    """Values are YAML, and null removes a key."""
     path = written(tmp_path, LEAST + "subscriptionsPerTopic: 3\n")
     options = {
         "messageSize": "2KB", "slo.endToEndLatency.p99.9": "50ms", "slo.loss": "0.1%", "driver": "{name: loopback, delay: 5ms}",
@@ -204,8 +206,8 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         ({"driver.name": "mqtt", "driver.password": "[hunter2]"}, "--load-set driver.password=***: "),
     ],
 )
-def test_wrong_options_are_named(tmp_path: Path, options: dict[str, str], said: str) -> None:
-    """As they were written, with what to write; the mark's keys beside them are not blamed."""
+def test_a_wrong_option_is_named_as_it_was_written(tmp_path: Path, options: dict[str, str], said: str) -> None:
+    """Without the keys of the mark."""
     with pytest.raises(UsageError) as caught:
         profile.override(written(tmp_path, LEAST), {"topics": 2}, options)
     assert str(caught.value).startswith(said)
@@ -223,7 +225,7 @@ def test_wrong_options_are_named(tmp_path: Path, options: dict[str, str], said: 
     ],
 )
 def test_secrets_of_options_are_not_shown(key: str, text: str, shown: str) -> None:
-    """A key that holds one, or may, is shown without its value."""
+    """The value of a key that may hold one is hidden."""
     assert profile.setting(key, text) == shown
 
 
@@ -237,8 +239,8 @@ abort: {endToEndLatency.p99: 30s}
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_keys_with_points_of_their_own_are_replaced(tmp_path: Path, nested: bool) -> None:
-    """Not set beside what the profile says, where they would do nothing."""
+def test_an_override_replaces_a_key_with_dots(tmp_path: Path, nested: bool) -> None:
+    """It is not added next to it, where it would have no effect."""
     text = GATED.replace("abort: {endToEndLatency.p99: 30s}", "abort: {endToEndLatency: {p99: 30s}}") if nested else GATED
     changes = {
         "abort.endToEndLatency.p99": "5s", "slo.regression.endToEndLatency.p99": "5%", "slo.drift.endToEndLatency.p99.9": "40%",

@@ -24,8 +24,8 @@ def problems(text: str) -> str:
     return str(caught.value)
 
 
-def test_all_at_once() -> None:
-    """Problems of the text, of single values, between keys and of the objectives come together, in the order of the file."""
+def test_all_problems_are_reported_in_the_order_of_the_file() -> None:
+    """Those of the text, of values, between keys, and of objectives."""
     text = """\
 name: no
 topics: 3
@@ -46,8 +46,8 @@ target: {url: pulsar://x}
     assert places == ["1:1", "1:7", "3:1", "4:1", "5:1", "6:35", "6:53", "7:15", "8:1", "13:21", "14:15"]
 
 
-def test_wrong_value_hides_nothing_else() -> None:
-    """A check between keys still runs when other keys are wrong, and does not speak of those that are."""
+def test_a_wrong_value_hides_no_problem_of_other_keys() -> None:
+    """Checks of the wrong key itself are skipped."""
     found = problems(
         f"{LEAST}topics: x\ndriver: {{name: mqtt, qos: 7}}\nslo: {{publishLatency: {{p50: 1s}}, outOfOrder: 0}}\nconsumerPerSubscription: 2\n"
     )
@@ -75,7 +75,7 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.di
 
 @given(st.dictionaries(KEYS, VALUES, max_size=6))
 def test_any_mapping_is_a_profile_or_a_list_of_problems(value: dict[str, object]) -> None:
-    """Whatever the values, the only error is ProfileError, and each problem has a line of the text and says something."""
+    """The only error is ProfileError, and each problem has a line and a message."""
     text = "\n".join(f"{key}: {_flow(item)}" for key, item in value.items())
     with pytest.raises(ProfileError) as caught:
         profile.loads(text, "p.yaml")
@@ -115,8 +115,8 @@ def lines_of(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_workloads_share_what_stands_beside_them() -> None:
-    """Each is a profile of its own: its keys over the shared ones, a distribution in the place of a size."""
+def test_workloads_share_the_keys_next_to_their_list() -> None:
+    """Their own keys replace them."""
     whole = profile.loads(TOGETHER, "p.yaml")
     telemetry, files = whole.workloads
     assert (whole.name, whole.peak_search, whole.search) == ("mixed", False, None)
@@ -126,16 +126,15 @@ def test_workloads_share_what_stands_beside_them() -> None:
     assert profile.loads(SENDING, "p.yaml").workloads == ()
 
 
-def test_workloads_read_back() -> None:
-    """The document in the results holds them whole."""
+def test_workloads_read_back_from_results() -> None:
     whole = profile.loads(TOGETHER, "p.yaml")
     again = profile.from_document(json.loads(json.dumps(whole.document())))
     assert again.document() == whole.document()
     assert [one.test_duration for one in again.workloads] == [5 * SECOND, 3 * SECOND]
 
 
-def test_wrong_workloads() -> None:
-    """Problems keep the place of the entry; one of the shared keys is told once."""
+def test_a_problem_of_a_workload_has_its_place() -> None:
+    """A problem of a shared key is reported once."""
     text = """\
 name: all
 messageSize: 1K
@@ -161,8 +160,8 @@ workloads:
     ]
 
 
-def test_a_search_has_no_neighbours() -> None:
-    """When it ends nobody knows; the others would have stopped before. Alone in the list it may search."""
+def test_a_search_next_to_other_workloads_is_an_error() -> None:
+    """A single workload may search."""
     searched = "{name: b, producerRate: 0, slo: {endToEndLatency: {p99: 1s}}}"
     told = (
         "p.yaml:7:4: workloads.1 'b' searches its peak (producerRate 0), and the other workloads end before it"

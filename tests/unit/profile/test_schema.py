@@ -28,24 +28,24 @@ def validator() -> Draft202012Validator:
     return Draft202012Validator(schema)
 
 
-def test_checked_in_schema_is_current() -> None:
-    """profiles/schema.json is what the code generates."""
+def test_the_schema_file_is_current() -> None:
+    """scripts/schemas writes it."""
     wanted = json.dumps(profile.json_schema(), indent=2, ensure_ascii=False) + "\n"
     remedy = "write profiles/schema.json anew: json.dumps(profile.json_schema(), indent=2, ensure_ascii=False) and a newline"
     assert (FOLDER / "schema.json").read_text(encoding="utf-8") == wanted, remedy
 
 
 @pytest.mark.parametrize("file", PROFILES, ids=[file.stem for file in PROFILES])
-def test_profiles_are_valid(file: Path, validator: Draft202012Validator) -> None:
-    """Every profile that comes with the project passes the loader and the schema, and can be judged."""
+def test_every_profile_of_the_project_is_valid(file: Path, validator: Draft202012Validator) -> None:
+    """For the loader and for the schema, and it has objectives."""
     found = profile.load(file)
     assert any(not objective.implicit for objective in found.objectives)
     assert [error.message for error in validator.iter_errors(yaml.safe_load(file.read_text(encoding="utf-8")))] == []
 
 
 @pytest.mark.parametrize("file", PROFILES, ids=[file.stem for file in PROFILES])
-def test_profiles_say_their_purpose(file: Path) -> None:
-    """A profile begins with one line of purpose and the line that lets editors complete it."""
+def test_every_profile_begins_with_its_purpose(file: Path) -> None:
+    """And with the line that lets editors complete it."""
     purpose, editor = file.read_text(encoding="utf-8").splitlines()[:2]
     assert purpose.startswith("# ")
     assert purpose.endswith((".", "?"))
@@ -67,8 +67,8 @@ MATRICES = {
 
 
 @pytest.mark.parametrize("name", MATRICES)
-def test_every_combination_is_a_profile(name: str) -> None:
-    """All of a matrix are valid, and each has an id of its own."""
+def test_every_combination_of_a_matrix_is_valid(name: str) -> None:
+    """Each has an id of its own."""
     count, part = MATRICES[name]
     found = profile.matrix_of(profile.find(name, FOLDER), part)
     assert len({one.id for one in found}) == len(found) == count
@@ -76,8 +76,8 @@ def test_every_combination_is_a_profile(name: str) -> None:
 
 @pytest.mark.parametrize(("subscribers", "each"), [("1x1-1M", 1_000_000), ("10x10-10K", 1000), ("10x10-1M", 100_000)])
 @pytest.mark.parametrize(("sessions", "clean"), [("qos0", True), ("qos2", False)])
-def test_the_broadcast_of_the_benchmark(subscribers: str, each: int, sessions: str, clean: bool) -> None:
-    """A publisher for each topic, subscribers dealt evenly, each with one subscription; sessions outlive connections above QoS 0."""
+def test_the_broadcast_profiles_have_subscribers_for_every_topic(subscribers: str, each: int, sessions: str, clean: bool) -> None:
+    """Sessions outlive connections above QoS 0."""
     path = profile.find("mqtt/tput-broadcast", FOLDER)
     (one,) = profile.matrix_of(path, {"subscribers": subscribers, "size": "4KB", "sessions": sessions, "tls": "tls12"})
     found = profile.override(path, one.changes)
@@ -98,8 +98,8 @@ def test_the_broadcast_of_the_benchmark(subscribers: str, each: int, sessions: s
 @pytest.mark.parametrize(
     ("name", "rate", "duration", "warmup"), [("prod-2m", 2.5e6, HOUR, 5 * MINUTE), ("soak-24h", 2e6, 24 * HOUR, 10 * MINUTE)]
 )
-def test_production_profiles(name: str, rate: float, duration: int, warmup: int) -> None:
-    """The production mix is the one that was measured: its topics, clients, weights, rate and phases."""
+def test_the_production_profiles_have_the_measured_mix(name: str, rate: float, duration: int, warmup: int) -> None:
+    """Its topics, clients, weights, rate and phases."""
     found = profile.load(profile.find(name, FOLDER))
     assert (found.topics, found.partitions_per_topic, found.producers_per_topic) == (10, 100, 20)
     assert (found.subscriptions_per_topic, found.consumer_per_subscription) == (1, 10)
@@ -111,7 +111,7 @@ def test_production_profiles(name: str, rate: float, duration: int, warmup: int)
 
 
 def test_schema_has_every_key_in_yaml_spelling() -> None:
-    """Keys are camelCase with a description each, in every section."""
+    """Keys are camelCase, with a description each."""
     schema = profile.json_schema()
     sections = {"Profile": schema} | schema["$defs"]
     assert "driver" in schema["properties"]
@@ -123,13 +123,12 @@ def test_schema_has_every_key_in_yaml_spelling() -> None:
             assert "description" in value or "$ref" in value or "const" in value, (section, key)
 
 
-def test_schema_leaves_out_what_only_results_have() -> None:
-    """Nobody is offered a key that a profile must not have."""
+def test_the_schema_has_no_keys_of_results() -> None:
     assert {"sizeSource", "notApplied"}.isdisjoint(profile.json_schema()["properties"])
 
 
 def test_schema_shows_durations_as_yaml_writes_them() -> None:
-    """A default is 30s, not thousands of millions."""
+    """A default is 30s, not 30000000000."""
     assert profile.json_schema()["properties"]["drainTimeout"]["default"] == "30s"
 
 
@@ -182,8 +181,7 @@ def changed(change: dict[str, object]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("change", GOOD, ids=[named(change) for change in GOOD])
-def test_schema_accepts(change: dict[str, object], validator: Draft202012Validator) -> None:
-    """Neither an editor nor the loader complains of what is right."""
+def test_the_schema_accepts_valid_keys(change: dict[str, object], validator: Draft202012Validator) -> None:
     assert [error.message for error in validator.iter_errors(changed(change))] == []
     profile.loads(json.dumps(changed(change)), "p.yaml")
 
@@ -227,8 +225,7 @@ BAD: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("change", BAD, ids=[named(change) for change in BAD])
-def test_schema_refuses_what_the_loader_refuses(change: dict[str, object], validator: Draft202012Validator) -> None:
-    """An editor and the loader agree on what is wrong."""
+def test_the_schema_rejects_what_the_loader_rejects(change: dict[str, object], validator: Draft202012Validator) -> None:
     wrong = changed(change)
     assert list(validator.iter_errors(wrong))
     with pytest.raises(ProfileError):

@@ -1,4 +1,4 @@
-"""Secrets of a profile are shown nowhere, whatever is wrong with it."""
+"""Secrets of a profile are never shown, whatever is wrong with it."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def said_of(text: str) -> str:
         ("driver: {name: mqtt, username: 7}", 'p.yaml:5:32: driver.username: 7 is not text (quote it: "7")'),
     ],
 )
-def test_an_error_names_type_and_remedy_in_place_of_a_secret(text: str, problem: str) -> None:
-    """What no secret is, is shown as ever."""
+def test_an_error_has_the_type_instead_of_a_secret(text: str, problem: str) -> None:
+    """Other values are shown."""
     assert problem in said_of(HEAD + text)
 
 
@@ -100,14 +100,14 @@ def test_an_error_names_type_and_remedy_in_place_of_a_secret(text: str, problem:
         f"driver: {S}\nauthentication: {S}",
     ],
 )
-def test_no_way_to_write_a_secret_brings_it_to_light(text: str) -> None:
-    """Broken YAML, wrong types, misspelt keys, the wrong section; and what is right."""
+def test_a_secret_in_an_invalid_profile_is_never_shown(text: str) -> None:
+    """Broken YAML, wrong types, misspelt keys, the wrong section; also in a valid one."""
     given = text.replace(f"driver: {S}\n", "") if text.startswith("driver: h") else text
     assert S not in said_of(HEAD + given)
 
 
-def test_a_text_that_is_only_a_secret() -> None:
-    """A line without a colon is a text, not a mapping."""
+def test_a_text_that_is_only_a_secret_is_not_shown() -> None:
+    """A line without a colon is text, not a mapping."""
     assert S not in said_of(f"password {S}")
 
 
@@ -152,14 +152,14 @@ def core(secret: str) -> str:
     "driver: {{name: pulsar, authentication: {s}}}", "matrix: {{driver.{key}: [{s}, {s}x]}}", "broker: {{settings: {{{key}: {s}}}}}",
     "target: {{{key}: {s}}}", "driver: {{name: mqtt, {key}: [{s}]}}", "driver: {{name: mqtt, {key}: {{a: {s}}}}}"]))  # fmt: skip
 def test_a_secret_below_any_key_that_may_hold_one_is_never_shown(key: str, secret: str, frame: str) -> None:
-    """Not in problems, tracebacks, documents or plans; as it is or quoted."""
+    """Not in problems, tracebacks, documents or plans."""
     for written in (secret, json.dumps(secret)):
         assert core(secret) not in said_of(HEAD + frame.format(key=key, s=written))
 
 
 @given(secret_keys(), SECRETS, st.sampled_from(["driver.{}", "{}", "driver", "driver.authentication.{}", "workloads.a.{}"]))
 def test_a_secret_of_an_option_or_a_mark_is_never_shown(key: str, secret: str, place: str) -> None:
-    """``--load-set`` and ``@pytest.mark.load`` echo what was written, but for secrets."""
+    """``--load-set`` and ``@pytest.mark.load`` are shown without it."""
     name = place.format(key)
     text = f"{{name: mqtt, {key}: {secret}}}" if place == "driver" else secret
     value: Any = {"name": "mqtt", key: secret} if place == "driver" else secret
@@ -174,7 +174,7 @@ def test_a_secret_of_an_option_or_a_mark_is_never_shown(key: str, secret: str, p
 
 
 def test_secrets_of_a_matrix_are_numbered_in_test_ids() -> None:
-    """Two values are two tests, whose names tell them apart."""
+    """Two values are two tests, so the ids must differ."""
     text = MQTT + f"matrix: {{driver.password: [{S}, {S}2], topics: [1, 2]}}\n"
     variants = varied(text, "p.yaml", Readers(), {})
     assert [one.id for one in variants][:3] == ["driver.password=#1-topics=1", "driver.password=#1-topics=2", "driver.password=#2-topics=1"]
@@ -186,8 +186,8 @@ def test_secrets_of_a_matrix_are_numbered_in_test_ids() -> None:
 
 @pytest.mark.parametrize("plugin", ["AuthenticationToken", "AuthenticationBasic", "AuthenticationOAuth2", f"token:{S}", "Basic"])
 @pytest.mark.parametrize("data", [f"'token:{S}'", f"'me:{S},{S}:x'", f"'{{\"{S}\": 1}}'", f"'{{{S}'", "90210731", f"[{S}]"])
-def test_secrets_of_omb_driver_files(plugin: str, data: str) -> None:
-    """Neither in problems nor in what is told as not applied."""
+def test_a_secret_of_a_driver_file_is_never_shown(plugin: str, data: str) -> None:
+    """Neither in problems nor in the list of keys that are not applied."""
     text = f"driverClass: a.PulsarBenchmarkDriver\nclient:\n  serviceUrl: pulsar://h:1\n  authentication: {{plugin: '{plugin}', data: {data}}}\n"
     try:
         said = repr(read_driver(text, "d.yaml").not_applied)
@@ -198,7 +198,7 @@ def test_secrets_of_omb_driver_files(plugin: str, data: str) -> None:
 
 
 def test_settings_of_a_broker_are_shown_without_secrets() -> None:
-    """In the report's facts and in the profile's document; the broker itself gets them."""
+    """In reports and in the profile's document; the broker itself gets them."""
     settings = {"brokerClientAuthenticationParameters": S, "authenticationEnabled": "true", "password_file": "/etc/p"}
     facts = BrokerFacts(name="Pulsar", version="4", mode="process", url="pulsar://127.0.0.1:1", settings=settings)
     shown = {**settings, "brokerClientAuthenticationParameters": "***"}
@@ -211,7 +211,7 @@ def test_settings_of_a_broker_are_shown_without_secrets() -> None:
 @pytest.mark.parametrize(
     "key", ["password", "Passwort", "pasword", "tokn", "accessKey", "clientSecret", "authParams", "auth", "API_KEY", "brokerpasswd"]
 )
-def test_keys_that_may_hold_secrets(key: str) -> None:
+def test_a_key_like_a_secret_counts_as_one(key: str) -> None:
     """Also misspelt, and in any spelling of several words."""
     assert may_hold_secret(key)
 
@@ -219,6 +219,5 @@ def test_keys_that_may_hold_secrets(key: str) -> None:
 @pytest.mark.parametrize(
     "key", ["topic", "payloadFile", "keyDistributor", "tokenFile", "keyFile", "passwordFile", "topics", "name", "userId", "Pfad"]
 )
-def test_keys_that_hold_no_secret(key: str) -> None:
-    """Known ones, names of files, and what is far from any such word."""
+def test_known_keys_and_names_of_files_are_no_secrets(key: str) -> None:
     assert not may_hold_secret(key)

@@ -33,7 +33,7 @@ def problems(text: str) -> str:
     ],
 )
 def test_users_and_passwords_of_a_target_are_not_shown(key: str, address: str) -> None:
-    """They belong to the driver, whose secrets no result has."""
+    """They belong in the section driver, whose secrets are not in results."""
     url = "" if key == "url" else "url: mqtt://host, "
     (line,) = [
         line
@@ -63,8 +63,7 @@ def read(*lines: str) -> profiles.Profile:
     ("deliverAfter: {min: 1s, max: 1min}\n", Delays(seed=0, least=1000, most=60_000, tick=SECOND)),
     ("deliverAt: 30s\n", Delays(seed=0, at=30 * SECOND, tick=SECOND)),
 ])  # fmt: skip
-def test_what_is_asked_for(line: str, delays: Delays) -> None:
-    """And it is the same in the document of the results."""
+def test_delays_read_back_from_results(line: str, delays: Delays) -> None:
     profile = read(line, SHARED)
     assert profile.delays == delays
     assert profiles.from_document(profile.document()).delays == delays

@@ -58,8 +58,8 @@ def mean_of(distribution: dict[str, int]) -> float:
         "100B,101,75\n4000,4001,25\n500,600,0\n",
     ],
 )
-def test_csv(text: str, tmp_path: Path) -> None:
-    """Sizes or ranges, with or without names, other columns left out, in any order; equal sizes add up, weights need not be whole."""
+def test_a_csv_file_has_sizes_or_ranges(text: str, tmp_path: Path) -> None:
+    """With or without names, in any order, with other columns; equal sizes add up."""
     found = read(tmp_path, "sizes.csv", text)
     assert list(found) == ["100-101", "4000-4001"]
     assert found["100-101"] == 3 * found["4000-4001"]
@@ -80,8 +80,8 @@ def test_csv(text: str, tmp_path: Path) -> None:
         ("", "sizes.csv: has no size with a weight above 0"),
     ],
 )
-def test_wrong_csv(text: str, message: str, tmp_path: Path) -> None:
-    """The error names file and line, the value, and what to write."""
+def test_a_wrong_csv_file_is_an_error_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+    """With value and what to write."""
     assert message in refused(tmp_path, "sizes.csv", text)
 
 
@@ -96,15 +96,13 @@ def test_wrong_csv(text: str, message: str, tmp_path: Path) -> None:
         [{"low": 256, "high": 1024, "count": 4.56}, {"low": 0, "high": 256, "count": 2.34}],
     ],
 )
-def test_json(value: object, tmp_path: Path) -> None:
-    """A profile's own form, or a list of entries."""
+def test_a_json_file_has_ranges_or_entries(value: object, tmp_path: Path) -> None:
     found = read(tmp_path, "sizes.json", json.dumps(value))
     assert list(found) == ["0-256", "256-1024"]
     assert Fraction(*found.values()) == Fraction(234, 456)
 
 
-def test_json_sizes(tmp_path: Path) -> None:
-    """Single sizes are ranges of one byte."""
+def test_a_single_size_is_a_range_of_one_byte(tmp_path: Path) -> None:
     assert read(tmp_path, "sizes.json", '[{"size": 128, "count": 7}, {"size": 100, "count": 1}]') == {"100-101": 1, "128-129": 7}
     assert read(tmp_path, "sizes.json", '{"128": 7}') == {"128-129": 7}
 
@@ -121,8 +119,8 @@ def test_json_sizes(tmp_path: Path) -> None:
         ('{"0-256": NaN}', "sizes.json: '0-256': nan is not a weight: write a number"),
     ],
 )
-def test_wrong_json(text: str, message: str, tmp_path: Path) -> None:
-    """The error names file and entry, the value, and what to write."""
+def test_a_wrong_json_file_is_an_error_with_its_entry(text: str, message: str, tmp_path: Path) -> None:
+    """With value and what to write."""
     assert message in refused(tmp_path, "sizes.json", text)
 
 
@@ -135,8 +133,8 @@ def hlog(*payloads: str, tags: tuple[str, ...] = ()) -> str:
     return "\n".join([*lines, *(f"{tag}0.000,1.000,1.000,{payload}" for tag, payload in zip(prefixes, payloads, strict=True))]) + "\n"
 
 
-def test_hdr_log(tmp_path: Path) -> None:
-    """Intervals add up; values to three digits."""
+def test_the_intervals_of_an_hdr_log_add_up(tmp_path: Path) -> None:
+    """Values have three digits."""
     first = histogram.histogram(np.array([100] * 3 + [70_000] * 2))
     second = histogram.histogram(np.array([100]))
     assert first
@@ -147,8 +145,7 @@ def test_hdr_log(tmp_path: Path) -> None:
     assert large[0] == pytest.approx(70_000, rel=1e-3)
 
 
-def test_a_coarse_hdr_log(tmp_path: Path) -> None:
-    """Whatever precision it was written with."""
+def test_an_hdr_log_may_have_any_precision(tmp_path: Path) -> None:
     coarse = HdrHistogram(1, 1 << 24, 1)
     for size in (20, 5_000_000):
         coarse.record_value(size, 10)
@@ -157,8 +154,8 @@ def test_a_coarse_hdr_log(tmp_path: Path) -> None:
     assert set(found.values()) == {10}
 
 
-def test_wrong_hdr_logs(tmp_path: Path) -> None:
-    """Damage is named with its line; a log of several tags, as of latencies, is not added up."""
+def test_a_wrong_hdr_log_is_an_error_with_its_line(tmp_path: Path) -> None:
+    """Histograms of several tags are not added up."""
     assert "sizes.hlog:3: 'HISTFAAAnonsense' is not an HDR histogram" in refused(tmp_path, "sizes.hlog", hlog("HISTFAAAnonsense"))
     one = histogram.histogram(np.array([100]))
     assert one
@@ -169,8 +166,8 @@ def test_wrong_hdr_logs(tmp_path: Path) -> None:
 # --- files
 
 
-def test_no_such_source(tmp_path: Path) -> None:
-    """A missing file, another kind of file, bytes that are no text."""
+def test_an_unreadable_source_of_sizes_is_an_error(tmp_path: Path) -> None:
+    """A missing file, another suffix, bytes that are not text."""
     with pytest.raises(UsageError, match=r"sizes, relative to the profile, .*gone.csv cannot be read: No such file"):
         read_sizes("gone.csv", tmp_path)
     with pytest.raises(UsageError, match=r"'sizes.xlsx' is not a source of sizes: write a .csv, .json or .hlog file, or http"):
@@ -262,13 +259,13 @@ def server() -> Iterator[str]:
         ("fractions", {"0-100": 3, "100-198": 1}),
     ],
 )
-def test_a_metric(fragment: str, expected: dict[str, int], server: str, tmp_path: Path) -> None:
-    """Cumulative counts become ranges; series add up, labels choose; beyond the last bound as far again."""
+def test_the_counts_of_a_metric_become_ranges(fragment: str, expected: dict[str, int], server: str, tmp_path: Path) -> None:
+    """Series add up, labels select; the last range is as long as all others together."""
     assert read_sizes(f"{server}/metrics#{fragment}", tmp_path) == expected
 
 
-def test_open_metrics_have_exemplars(server: str, tmp_path: Path) -> None:
-    """Which the older format has not, nor units."""
+def test_openmetrics_with_exemplars_and_units_are_read(server: str, tmp_path: Path) -> None:
+    """The older format has neither."""
     assert read_sizes(f"{server}/open#message_size_bytes", tmp_path) == {"0-129": 10, "129-1025": 20, "1025-2048": 1}
 
 
@@ -291,16 +288,14 @@ def test_open_metrics_have_exemplars(server: str, tmp_path: Path) -> None:
         ("/metrics#idle", "no size with a weight above 0"),
     ],
 )
-def test_a_wrong_metric(reference: str, message: str, server: str, tmp_path: Path) -> None:
-    """The error names the address and what to write."""
+def test_a_wrong_metric_is_an_error_with_its_address(reference: str, message: str, server: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         read_sizes(server + reference, tmp_path)
     assert message in str(caught.value)
     assert server in str(caught.value)
 
 
-def test_no_server(tmp_path: Path) -> None:
-    """Nobody answers at a port that nobody listens on."""
+def test_an_address_without_server_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"GET http://127.0.0.1:1/metrics: .*is the address right and the server up"):
         read_sizes("http://127.0.0.1:1/metrics#x", tmp_path)
 
@@ -309,8 +304,8 @@ def test_no_server(tmp_path: Path) -> None:
 
 
 @given(counts=st.dictionaries(st.integers(16, 5_000_000), st.integers(1, 10**6), min_size=1, max_size=600))
-def test_many_sizes_become_ranges(counts: dict[int, int]) -> None:
-    """At most 256, ascending, apart, every size in one, and the total as it was."""
+def test_many_sizes_become_at_most_256_ranges(counts: dict[int, int]) -> None:
+    """Ascending, without overlap, with every size in one and the same total."""
     found = sizes.distribution([Range(size, size + 1, Fraction(counts[size])) for size in sorted(counts)])
     ends = [end for key in found for end in parse_range(key)]
     assert len(found) <= MAX_BUCKETS
@@ -323,8 +318,8 @@ def test_many_sizes_become_ranges(counts: dict[int, int]) -> None:
         assert len(found) == len(counts)
 
 
-def test_the_mean_stays() -> None:
-    """Where most bytes are in a few large messages, these keep their sizes: 20 000 sizes as 256 ranges move the mean by less than 1 %."""
+def test_joining_sizes_keeps_the_mean() -> None:
+    """20 000 sizes as 256 ranges change it by less than 1 %: the few large messages keep their sizes."""
     drawn = np.random.default_rng(1).lognormal(7, 2, 50_000).astype(np.int64) + 16
     values, counts = np.unique(drawn, return_counts=True)
     found = sizes.distribution([Range(int(v), int(v) + 1, Fraction(int(c))) for v, c in zip(values, counts, strict=True)])
@@ -342,8 +337,7 @@ def test_the_mean_stays() -> None:
         ("0,20,1\n", {"0-20": 1}),
     ],
 )
-def test_sizes_too_small_to_be_sent(csv: str, expected: dict[str, int], tmp_path: Path) -> None:
-    """They are joined with the next that can be, so that a pool can be made."""
+def test_sizes_too_small_to_send_are_joined_with_the_next(csv: str, expected: dict[str, int], tmp_path: Path) -> None:
     found = read(tmp_path, "sizes.csv", csv)
     assert found == expected
     ranges = [(key, *parse_range(key), weight) for key, weight in found.items()]
@@ -354,8 +348,8 @@ def test_sizes_too_small_to_be_sent(csv: str, expected: dict[str, int], tmp_path
 
 
 @given(weights=st.lists(st.fractions(min_value=Fraction(1, 10**12), max_value=10**6), min_size=1, max_size=50))
-def test_weights_are_whole(weights: list[Fraction]) -> None:
-    """In proportion, to a billionth of the total where they cannot be exact; none is lost."""
+def test_weights_become_integers_in_proportion(weights: list[Fraction]) -> None:
+    """To a billionth of the total if they cannot be exact; each is at least 1."""
     found, total = sizes.integer_weights(weights), sum(weights)
     assert min(found) >= 1
     for weight, given_weight in zip(found, weights, strict=True):
@@ -363,5 +357,4 @@ def test_weights_are_whole(weights: list[Fraction]) -> None:
 
 
 def test_shares_of_two_digits_stay_exact() -> None:
-    """As people write them."""
     assert sizes.integer_weights([Fraction("0.25"), Fraction("0.5"), Fraction("99.25")]) == [1, 2, 397]

@@ -1,4 +1,4 @@
-"""Topics that differ: what ``skew`` says, and what cannot stand beside it."""
+"""Topics that differ: ``skew``, and keys that it cannot be combined with."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def wrong(skew: str, **keys: object) -> str:
     return str(error.value)
 
 
-def test_the_seeds_six_topics() -> None:
-    """The profile of PIP-169's first example, at a tenth: rates, bytes and hashes."""
+def test_a_skewed_profile_has_the_rates_bytes_and_hashes_of_its_topics() -> None:
+    """The first example of PIP-169 at a tenth."""
     found = profile.load(SIX)
     assert found.skew is not None
     weights, sizes = found.skew.shares(6), found.skew.message_sizes
@@ -46,8 +46,7 @@ def test_the_seeds_six_topics() -> None:
     assert [(bucket.name, bucket.low, bucket.weight) for bucket in found.buckets or ()] == [("10486", 10486, 15), ("99615", 99615, 20)]
 
 
-def test_defaults_change_nothing() -> None:
-    """A skew of hashes alone leaves shares and sizes as they are."""
+def test_a_skew_of_hashes_alone_changes_neither_shares_nor_sizes() -> None:
     found = loads("{hashes: [1, 2, 4294967295]}")
     assert found.skew is not None
     assert found.skew.shares(3) == (1, 1, 1)
@@ -56,7 +55,7 @@ def test_defaults_change_nothing() -> None:
 
 
 def test_sizes_are_buckets_by_their_share_of_messages() -> None:
-    """Topics of one size are one bucket; where shares swing, each topic has the same in the long run."""
+    """Topics of one size are one bucket; with swing each topic has the same share in the long run."""
     sizes = "messageSizes: [100, 1KB, 100]"
     found = loads(f"{{weights: [1, 2, 3], {sizes}}}", messageSize=None)
     assert [(bucket.name, bucket.weight) for bucket in found.buckets or ()] == [("100", 4), ("1024", 2)]
@@ -66,15 +65,15 @@ def test_sizes_are_buckets_by_their_share_of_messages() -> None:
 
 
 @pytest.mark.parametrize(("power", "wanted"), [(1, [5455, 2727, 1818]), (10, [9990, 10, 1])])
-def test_zipf(power: float, wanted: list[int]) -> None:
-    """The first topic has twice the second's share at power 1; none is without."""
+def test_zipf_1_gives_the_first_topic_twice_the_share_of_the_second(power: float, wanted: list[int]) -> None:
+    """Every topic has a share."""
     found = loads(f"{{zipf: {power}}}")
     assert found.skew is not None
     assert list(found.skew.shares(3)) == wanted
 
 
-def test_a_swing_is_in_messages() -> None:
-    """Of the rate that there is."""
+def test_the_period_of_a_swing_is_a_number_of_messages() -> None:
+    """At the rate of the profile."""
     found = loads("{weights: [2, 1, 1], swing: 500ms}")
     assert found.skew is not None
     assert found.skew.swing == SECOND // 2
@@ -111,14 +110,13 @@ def test_a_swing_is_in_messages() -> None:
         ("{zipf: 1}", {"messages": 0}, "7:1", "skew: has no effect, because the run sends no messages"),
     ],
 )  # fmt: skip
-def test_what_cannot_be(skew: str, keys: dict[str, object], place: str, said: str) -> None:
-    """Each with its place and what to write instead."""
+def test_a_wrong_skew_is_an_error_at_its_place(skew: str, keys: dict[str, object], place: str, said: str) -> None:
+    """With what to write."""
     lines = wrong(skew, **keys).splitlines()
     assert any(said in line for line in lines), lines
     assert any(line.startswith(f"p.yaml:{place}: {said}") for line in lines), lines
 
 
-def test_the_schema_knows_it() -> None:
-    """A profile whose sizes are by topic has no messageSize."""
+def test_the_schema_accepts_sizes_by_topic_without_message_size() -> None:
     assert not list(SCHEMA.iter_errors(yaml.safe_load(SIX.read_text(encoding="utf-8"))))
     assert list(SCHEMA.iter_errors(yaml.safe_load(text_of("{weights: [0, 1, 2]}"))))

@@ -1,4 +1,4 @@
-"""Stages: their pieces of constant rate, and what cannot be a stage."""
+"""Stages: their pieces of constant rate, and invalid stages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def problems(text: str) -> list[str]:
 
 
 def test_stages_are_the_measured_phase() -> None:
-    """Its length is theirs, and those without a name are numbered."""
+    """Its length is theirs; stages without a name get a number."""
     found = loads(f"{HEAD}stages: [{{name: base, duration: 10s}}, {{duration: 500ms, rate: 200/s}}, {{duration: 1min, rate: 0.5}}]")
     assert found.test_duration == 70 * SECOND + 500 * MILLISECOND
     assert [stage.name for stage in found.stages] == ["base", "stage 2", "stage 3"]
@@ -43,20 +43,19 @@ def test_stages_are_the_measured_phase() -> None:
     ]
 
 
-def test_ramp() -> None:
-    """Pieces of 100 ms, each at the rate of its middle; the last one is what is left."""
+def test_a_ramp_has_pieces_with_the_rate_of_their_middle() -> None:
+    """Pieces of 100 ms; the last one is the rest."""
     (stage,) = stages({"duration": "250ms", "rate": {"from": 0, "to": 1000}})
     assert stage.steps(1) == ((100 * MILLISECOND, 200.0), (100 * MILLISECOND, 600.0), (50 * MILLISECOND, 900.0))
 
 
-def test_sine() -> None:
-    """Starts at the mean, goes up first, and comes back."""
+def test_a_sine_starts_at_its_mean_and_rises_first() -> None:
     (stage,) = stages({"duration": "400ms", "rate": {"sine": {"mean": 100, "amplitude": 100, "period": "400ms"}}})
     assert [round(rate, 1) for _, rate in stage.steps(1)] == [170.7, 170.7, 29.3, 29.3]
 
 
-def test_spike() -> None:
-    """Base, peak, base; one that begins or ends with its stage has fewer pieces."""
+def test_a_spike_is_base_peak_base() -> None:
+    """One at the start or the end of its stage has fewer pieces."""
     middle, first, all_of_it = stages(
         {"duration": "10s", "rate": {"spike": {"base": 10, "peak": 500, "at": "4s", "for": "1s"}}},
         {"duration": "10s", "rate": {"spike": {"base": 10, "peak": 500, "at": 0, "for": "1s"}}},
@@ -76,8 +75,8 @@ def test_spike() -> None:
         ("2ns", {}, [(1, 2.0), (1, 3.0)]),
     ],
 )
-def test_replay(duration: str, every: dict[str, str], pieces: list[tuple[int, float]]) -> None:
-    """A series fills its stage; with a step of its own it starts over, or is cut."""
+def test_a_replay_fills_its_stage(duration: str, every: dict[str, str], pieces: list[tuple[int, float]]) -> None:
+    """With its own step it repeats, or is cut."""
     (stage,) = stages({"duration": duration, "rate": {"replay": [1, 2, 3], **every}})
     assert list(stage.steps(1)) == pieces
 
@@ -93,8 +92,8 @@ SHAPES = st.one_of(
 
 
 @given(SHAPES, st.integers(1, 10**10))
-def test_pieces_add_up(rate: Any, duration: int) -> None:
-    """Whatever the shape, the pieces are as long as the stage to the nanosecond, none is empty, and no rate is below 0."""
+def test_pieces_add_up_to_the_stage(rate: Any, duration: int) -> None:
+    """To the nanosecond, whatever the shape; no piece is empty, no rate below 0."""
     (stage,) = stages({"duration": f"{duration}ns", "rate": rate})
     pieces = stage.steps(1.0)
     assert list(accumulate(length for length, _ in pieces))[-1] == duration
@@ -102,13 +101,12 @@ def test_pieces_add_up(rate: Any, duration: int) -> None:
 
 
 def test_rates_in_bytes_stay_in_bytes() -> None:
-    """Every piece of a ramp in bytes is a rate in bytes."""
     (stage, rest) = stages({"duration": "1s", "rate": {"from": "1MB/s", "to": "2MB/s"}}, {"duration": "1s"}, producerRate="1MB/s")
     assert all(isinstance(rate, ByteRate) for one in (stage, rest) for _, rate in one.steps(ByteRate(1024**2)))
 
 
 def test_a_stage_changes_sizes_consumers_and_objectives() -> None:
-    """What it does not say is as in the profile."""
+    """Other keys are those of the profile."""
     found = loads(
         HEAD + "consumerPerSubscription: 3\ndriver: {name: loopback}\nstages:\n  - {duration: 1s}\n"
         "  - {duration: 1s, consumerPerSubscription: 1, messageSizeDistribution: {64-128: 2}, slo: {buckets: {64-128: {loss: 0}}}}\n"
@@ -121,8 +119,8 @@ def test_a_stage_changes_sizes_consumers_and_objectives() -> None:
     assert [objective.name for objective in second.slo.objectives] == ["buckets.64-128.loss"]
 
 
-def test_stages_read_back() -> None:
-    """The document in the results has every shape."""
+def test_stages_read_back_from_results() -> None:
+    """With every shape."""
     shapes: list[Any] = [
         5, "7/s", {"from": 1, "to": 2}, {"sine": {"mean": 2, "amplitude": 1, "period": "1s"}},
         {"spike": {"base": 1, "peak": 2, "at": "0s", "for": "1s"}}, {"replay": [1, 2]},
@@ -180,13 +178,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("stage", "line"), WRONG, ids=[stage for stage, _ in WRONG])
-def test_wrong_stages(stage: str, line: str) -> None:
-    """Each error names the stage or its key, the value, and what to write."""
+def test_a_wrong_stage_is_an_error_with_its_name(stage: str, line: str) -> None:
+    """With the value and what to write."""
     assert problems(f"{HEAD}stages: [{stage}]\n") == [f"p.yaml:{line}"]
 
 
 def test_a_stage_of_a_run_that_only_consumes_has_no_objectives() -> None:
-    """Nobody knows of which stage the messages of others are: an objective would never be judged."""
+    """The stage of a message from others is unknown, so they could never be judged."""
     text = "name: a\ntopic: persistent://a/b/c\nproducersPerTopic: 0\nstages: [{duration: 1s, slo: {throughput: 5/s}}]\n"
     with pytest.raises(ProfileError) as caught:
         loads(text)
@@ -194,23 +192,21 @@ def test_a_stage_of_a_run_that_only_consumes_has_no_objectives() -> None:
     assert str(caught.value) == f"p.yaml:4:31: {told} (write slo: {{throughput: 1000/s}} for the whole run)"
 
 
-def test_a_wrong_stage_hides_no_other() -> None:
-    """Checks of one stage run although another is wrong, at their own places."""
+def test_a_wrong_stage_hides_no_problem_of_another() -> None:
     text = f"{HEAD}stages:\n  - {{duration: 0s}}\n  - {{name: x, duration: 1s, rate: 0}}\n  - {{name: x, duration: 1s}}\n"
     assert [line.split(": ")[0] for line in problems(text)] == ["p.yaml:5:16", "p.yaml:6:35", "p.yaml:7:12"]
 
 
 @pytest.mark.parametrize("key", ["testDuration: 5s", "testDurationMinutes: 1", "messages: 5"])
-def test_stages_say_how_long(key: str) -> None:
-    """No second key may."""
+def test_stages_exclude_every_other_duration(key: str) -> None:
     name = key.partition(":")[0]
     assert problems(f"{HEAD}stages: [{{duration: 1s}}]\n{key}\n") == [
         f"p.yaml:5:1: stages and {name} exclude each other (keep one, e.g. stages)"
     ]
 
 
-def test_what_nobody_knows_of_a_stage_is_an_error() -> None:
-    """Foreign messages and damaged heads are counted over the whole run: no zero of a stage. With a checksum, damage behind the head is known."""
+def test_a_metric_of_the_whole_run_is_an_error_in_a_stage() -> None:
+    """Foreign messages and damaged heads; damage after the head is known with a checksum."""
     told = r"p.yaml:5:\d+: stages.0.slo.{}: .*write it in the profile's own slo"
     for metric in ("foreign", "corrupt"):
         with pytest.raises(ProfileError, match=told.format(metric)):

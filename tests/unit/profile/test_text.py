@@ -45,8 +45,8 @@ YAML_TRAPS = [
 
 
 @pytest.mark.parametrize(("text", "line"), YAML_TRAPS, ids=[text for text, _ in YAML_TRAPS])
-def test_yaml_traps(text: str, line: str) -> None:
-    """What YAML 1.1 reads otherwise than people do is an error that says so."""
+def test_a_trap_of_yaml_1_1_is_an_error(text: str, line: str) -> None:
+    """The message has what YAML reads."""
     assert line in problems(text + "\n").splitlines()
 
 
@@ -66,8 +66,7 @@ NOT_YAML = [
 
 
 @pytest.mark.parametrize(("text", "start"), NOT_YAML, ids=[repr(text[:20]) for text, _ in NOT_YAML])
-def test_not_a_profile_at_all(text: str, start: str) -> None:
-    """An empty file, another document and broken YAML have a place too."""
+def test_a_text_that_is_not_a_profile_is_an_error_with_a_place(text: str, start: str) -> None:
     assert problems(text).startswith(start)
 
 
@@ -79,13 +78,12 @@ def test_not_a_profile_at_all(text: str, start: str) -> None:
         ("name: @home\n", '(quote the value: "@home")'),
     ],
 )
-def test_broken_yaml_says_what_to_write(text: str, hint: str) -> None:
-    """The usual slips come with their remedy."""
+def test_broken_yaml_has_a_remedy(text: str, hint: str) -> None:
     assert problems(text).endswith(hint)
 
 
 @given(st.text())
 def test_any_text_is_a_profile_or_a_list_of_problems(text: str) -> None:
-    """Whatever the text, the only error is ProfileError."""
+    """The only error is ProfileError."""
     with pytest.raises(ProfileError):
         profile.loads(text, "p.yaml")

@@ -1,4 +1,4 @@
-"""How much is sent, when and by whom: what goes together, and what does not."""
+"""Keys for load: rates, sizes, clients, backlog, search; and keys that cannot be combined."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def problems(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_rate_in_bytes() -> None:
-    """It is told apart by its type, and reads back from the results' document."""
+def test_a_rate_in_bytes_has_a_type_of_its_own() -> None:
+    """It reads back from results."""
     found = loads(LEAST.replace("1000", "200MB/s"))
     assert (found.producer_rate, found.in_bytes) == (ByteRate(200 * 1024**2), True)
     assert found.document()["producerRate"] == "209715200B/s"
@@ -38,8 +38,7 @@ def test_rate_in_bytes() -> None:
     assert not loads(LEAST.replace("1000", "5000 msg/s")).in_bytes
 
 
-def test_number_of_messages() -> None:
-    """The measured phase lasts as long as the rate needs for them."""
+def test_a_number_of_messages_sets_the_duration() -> None:
     found = loads(HEAD + "messages: 2500\n")
     assert (found.messages, found.test_duration) == (2500, 2500 * SECOND // 1000)
 
@@ -48,14 +47,14 @@ def test_number_of_messages() -> None:
     ("lines", "kind"),
     [("", "midpoint"), ("payloadsPerBucket: 4", "uniform"), ("payloadsPerBucket: 4\nrepresentative: max", "max")],
 )
-def test_several_payloads_are_spread(lines: str, kind: str) -> None:
-    """Unless the profile says which size stands for a range."""
+def test_several_payloads_are_spread_over_their_range(lines: str, kind: str) -> None:
+    """Unless representative is given."""
     text = LEAST.replace("messageSize: 100", "messageSizeDistribution: {0-256: 1}")
     assert loads(f"{text}{lines}\n").representative == kind
 
 
 def test_a_search_has_defaults() -> None:
-    """Rate 0 alone asks for one; its section may take the rate's place; a rate has none."""
+    """A rate of 0 is enough; the section can replace the rate."""
     plain, named = loads(SEARCH), loads(SEARCH.replace("producerRate: 0", "search: {hold: 10s, precision: 5%, max: 1e5/s}"))
     assert plain.search == profile.SearchSection()
     assert (plain.peak_search, named.peak_search, loads(LEAST).search) == (True, True, None)
@@ -64,13 +63,12 @@ def test_a_search_has_defaults() -> None:
     assert profile.from_document(named.document()).search == named.search
 
 
-def test_a_search_in_bytes() -> None:
-    """Its own rates say so."""
+def test_a_search_with_rates_in_bytes_is_in_bytes() -> None:
     assert loads(SEARCH.replace("producerRate: 0", "search: {start: 1MB/s}")).in_bytes
 
 
-def test_producer_only_and_consumer_only() -> None:
-    """No subscription, or no consumer of any, or no producer; who only receives needs no rate and no size."""
+def test_a_run_may_have_no_producers_or_no_consumers() -> None:
+    """A run that only receives needs no rate and no size."""
     assert loads(LEAST + "subscriptionsPerTopic: 0\nslo: {sent: 99%}\n").producer_only
     assert loads(LEAST + "consumerPerSubscription: 0\n").producer_only
     found = loads("name: a\nproducersPerTopic: 0\ntopic: persistent://public/default/t\ntestDuration: 1s\nslo: {throughput: 100/s}\n")
@@ -87,13 +85,12 @@ def test_producer_only_and_consumer_only() -> None:
         "topic: anything\ndriver: {name: loopback}",
     ],
 )
-def test_existing_topics(lines: str) -> None:
-    """One topic, spelled as its broker does."""
+def test_one_existing_topic_can_be_named(lines: str) -> None:
     assert loads(f"{LEAST}{lines}\n").topic == lines.split()[1]
 
 
-def test_backlog() -> None:
-    """OMB's whole numbers and parts of them, with a limit on the drain."""
+def test_a_backlog_may_have_parts_of_a_gigabyte() -> None:
+    """With a limit on the drain."""
     found = loads(LEAST + "consumerBacklogSizeGB: 0.5\nbacklogDrainTimeout: 2min\n")
     assert (found.consumer_backlog_size_gb, found.backlog_drain_timeout) == (0.5, 2 * MINUTE)
     assert loads(LEAST).backlog_drain_timeout == 10 * MINUTE
@@ -169,8 +166,8 @@ CONFLICTS = [
 
 
 @pytest.mark.parametrize(("lines", "line"), CONFLICTS, ids=[lines for lines, _ in CONFLICTS])
-def test_what_does_not_go_together(lines: str, line: str) -> None:
-    """Each key alone would do; the error says which to change and how."""
+def test_keys_that_cannot_be_combined_are_an_error(lines: str, line: str) -> None:
+    """With which to change and how."""
     assert problems(f"{LEAST}{lines}\n") == [f"p.yaml:{line}"]
 
 
@@ -201,8 +198,7 @@ SEARCHES = [
 
 
 @pytest.mark.parametrize(("text", "line"), SEARCHES, ids=[line.split(": ", 1)[1][:50] for _, line in SEARCHES])
-def test_wrong_searches(text: str, line: str) -> None:
-    """A search wants objectives, one unit, and nothing that fixes the load otherwise."""
+def test_a_wrong_search_is_an_error_at_its_key(text: str, line: str) -> None:
     assert problems(f"{text}\n") == [f"p.yaml:{line}"]
 
 
@@ -218,11 +214,10 @@ BYTES = [
 
 @pytest.mark.parametrize(("lines", "found"), BYTES, ids=[lines for lines, _ in BYTES])
 def test_a_rate_in_bytes_needs_the_whole_envelope(lines: str, found: list[str]) -> None:
-    """The compact one leaves out the time, which is arithmetic only where messages are evenly spaced."""
+    """The compact one omits the time, which can be computed only for evenly spaced messages."""
     assert problems(f"name: a\nproducerRate: 1MB/s\n{lines}\n") == [f"p.yaml:{line}" for line in found]
 
 
-def test_more_payloads_than_a_message_chooses_among() -> None:
-    """The largest number that is possible is named."""
+def test_too_many_payloads_are_an_error_with_the_largest_number() -> None:
     text = LEAST.replace("messageSize: 100", "messageSizeDistribution: {0-256: 1, 256-512: 1}") + "payloadsPerBucket: 40000\n"
     assert problems(text) == ["p.yaml:5:20: payloadsPerBucket: 40000 for 2 size ranges are more than 65536 payloads (write 32768 or less)"]

@@ -1,4 +1,4 @@
-"""When a run is lost: the section's grammar, and the arithmetic on counts."""
+"""The section ``abort``, and the arithmetic that decides when a run is lost."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def problems(section: dict[str, Any]) -> list[tuple[str, str]]:
     {"endToEndLatency.p99": "5s", "failed": "1%", "dropped": 10, "for": "20s"},
     {"endToEndLatency": {"p99": "5s"}, "failed": "1%", "dropped": 10, "for": "20s"},
 ])  # fmt: skip
-def test_dotted_and_nested_say_the_same(section: dict[str, Any]) -> None:
-    """As the points are keys elsewhere."""
+def test_dotted_and_nested_keys_are_equal(section: dict[str, Any]) -> None:
     found = Abort.read(section)
     assert [(one.name, one.maximum, one.unit) for one in (*found.latencies, *found.counts)] == [
         ("endToEndLatency.p99", 5 * SECOND, "ns"), ("failed", 0.01, "ratio"), ("dropped", 10, "messages"),
@@ -41,8 +40,8 @@ def test_dotted_and_nested_say_the_same(section: dict[str, Any]) -> None:
     ]  # fmt: skip
 
 
-def test_for_is_half_a_minute_unless_it_is_given() -> None:
-    """Several percentiles may be given, each in its own words."""
+def test_the_default_of_for_is_30_seconds() -> None:
+    """Several percentiles may be bounded."""
     found = Abort.read({"endToEndLatency.p50": "1s", "endToEndLatency.p99.9": "10s"})
     assert (found.hold, [one.percentile for one in found.latencies]) == (30, [50, 99.9])
 
@@ -65,8 +64,7 @@ def test_for_is_half_a_minute_unless_it_is_given() -> None:
     ({"dropped": "many"}, "dropped", "'many' is not a whole number"),
     ({"endToEndLatency": None}, "endToEndLatency", "has no statistic"),
 ])  # fmt: skip
-def test_what_does_not_end_a_run_is_said(section: dict[str, Any], path: str, message: str) -> None:
-    """At its own key."""
+def test_a_condition_that_cannot_end_a_run_is_a_problem_of_its_key(section: dict[str, Any], path: str, message: str) -> None:
     found = problems(section)
     assert [(at, text[: len(message)]) for at, text in found] == [(path, message)]
 
@@ -75,8 +73,8 @@ def test_what_does_not_end_a_run_is_said(section: dict[str, Any], path: str, mes
     st.lists(st.lists(st.sampled_from([1, 5, 10, 11, 50, NEVER]), max_size=30), min_size=1, max_size=8),
     st.sampled_from([50.0, 90.0, 99.0]),
 )
-def test_a_second_is_lost_when_its_percentile_is(seconds: list[list[int]], p: float) -> None:
-    """By the nearest rank of the verdict, over all that was due: from the last second back to the first that held or had nothing."""
+def test_a_second_is_lost_if_its_percentile_is_beyond_the_bound(seconds: list[list[int]], p: float) -> None:
+    """By the nearest rank over all due messages, from the last second back to the first that held or had none."""
     bound = 10
     lost = [bool(values) and sorted(values)[rank(p, len(values)) - 1] > bound for values in seconds]
     expected = next((i for i, broken in enumerate(reversed(lost)) if not broken), len(lost))
@@ -85,8 +83,8 @@ def test_a_second_is_lost_when_its_percentile_is(seconds: list[list[int]], p: fl
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.floats(0, 1)), min_size=1, max_size=30), st.sampled_from([50.0, 99.0, 99.9]))
-def test_where_every_second_is_lost_so_are_all_together(seconds: list[tuple[int, float]], p: float) -> None:
-    """A percentile that is broken second by second is broken over the whole window: nothing is lost that the rest of it would have saved."""
+def test_if_every_second_is_lost_the_whole_time_is_lost(seconds: list[tuple[int, float]], p: float) -> None:
+    """A percentile broken in each second is broken over all of them."""
     due = [n for n, _ in seconds]
     prompt = [int(n * share) for n, share in seconds]
     if lost_seconds(due, prompt, p) == len(due):
@@ -94,15 +92,13 @@ def test_where_every_second_is_lost_so_are_all_together(seconds: list[tuple[int,
 
 
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), min_size=1, max_size=30), st.integers(0, 29))
-def test_more_that_came_never_loses_more(seconds: list[tuple[int, int]], at: int) -> None:
-    """A second copy, or one more in time, can only end the row of lost seconds."""
+def test_more_timely_messages_never_lose_more_seconds(seconds: list[tuple[int, int]], at: int) -> None:
     due, prompt = [n for n, _ in seconds], [min(n, came) for n, came in seconds]
     more = [came + (i == at % len(due)) for i, came in enumerate(prompt)]
     assert lost_seconds(due, more, 99) <= lost_seconds(due, prompt, 99)
 
 
-def test_an_aborted_run_is_missed_though_its_part_would_not_tell() -> None:
-    """Too few samples for p99.9 by then, and nothing else missed."""
+def test_an_aborted_run_is_missed_even_with_too_few_samples() -> None:
     objectives = parse_slo({"endToEndLatency": {"p99.9": "1s"}})
     measured = made(end_to_end=spread(1, 20, 900))
     verdict = evaluate_aborted(objectives, measured, Limits(), Aborted(reason="aborted 9 s into the phase: because", blocked=False))
@@ -110,14 +106,14 @@ def test_an_aborted_run_is_missed_though_its_part_would_not_tell() -> None:
 
 
 @pytest.mark.parametrize(("blocked", "outcome"), [(True, Outcome.MISSED), (False, Outcome.GENERATOR_LIMITED)])
-def test_drops_are_the_targets_where_messages_stood_before_full_windows(blocked: bool, outcome: Outcome) -> None:
-    """Otherwise nobody but the generator is known to have dropped them."""
+def test_drops_are_caused_by_the_target_if_messages_waited_for_full_windows(blocked: bool, outcome: Outcome) -> None:
+    """Otherwise by the generator."""
     measured = made(counts={"dropped": 10})
     assert evaluate_aborted(parse_slo({}), measured, Limits(), Aborted(reason="aborted", blocked=blocked)).outcome is outcome
 
 
 def test_an_aborted_run_in_which_nothing_came_is_no_data() -> None:
-    """What was never received at all is not known to be slow."""
+    """It is unknown whether the target is slow."""
     measured = made(end_to_end=None, counts={"received": 0})
     verdict = evaluate_aborted(parse_slo({}), replace(measured), Limits(), Aborted(reason="aborted", blocked=False))
     assert verdict.outcome is Outcome.NO_DATA

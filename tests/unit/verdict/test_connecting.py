@@ -1,4 +1,4 @@
-"""The verdict on runs of connections, alone or paced beside messages."""
+"""The verdict on connections, alone or with messages."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ def verdict(run: Measurements, section: dict[str, Any] | None = None) -> Verdict
     return evaluate(parse_slo(section or {"connectLatency": {"mean": "15ms", "max": "25ms"}}), run, Limits())
 
 
-def test_connections_are_judged_by_what_was_asked_of_them() -> None:
-    """The objectives of messages, which hold though nobody says so, are not about such a run."""
+def test_a_run_that_only_connects_has_no_implicit_objectives_on_messages() -> None:
     found = verdict(alone())
     assert found.outcome is Outcome.MET
     assert verdict(alone(in_time=949)).outcome is Outcome.MET, "no profile with a rate, no objective of it"
@@ -46,13 +45,12 @@ def test_connections_are_judged_by_what_was_asked_of_them() -> None:
 
 
 @pytest.mark.parametrize("run", [alone(latency=None), alone(connections=0)], ids=["nobody told", "nobody came"])
-def test_nothing_measured_is_never_a_pass(run: Measurements) -> None:
-    """Neither without connections nor without their times."""
+def test_a_run_without_connections_is_no_data(run: Measurements) -> None:
+    """So is one without their times."""
     assert verdict(run).outcome is Outcome.NO_DATA
 
 
-def test_too_few_for_a_percentile() -> None:
-    """As of messages."""
+def test_too_few_connections_for_a_percentile_are_no_data() -> None:
     run = alone()
     found = verdict(run, {"connectLatency": {"p99.9": "1s"}})
     assert found.outcome is Outcome.NO_DATA
@@ -64,8 +62,8 @@ BUSY = "worker gw1 used 0.97 cores while it connected > 0.95 (generator.cpu)"
 
 
 @pytest.mark.parametrize(("changed", "evidence"), [({"begun_late": 150 * MS}, LATE), ({"cpu": 0.97}, BUSY)])
-def test_a_generator_that_did_not_keep_the_rate(changed: dict[str, Any], evidence: str) -> None:
-    """Whatever the latencies came to: whether the target or the generator was slow cannot be told then. Beside messages too."""
+def test_late_connecting_by_the_generator_makes_the_run_generator_limited(changed: dict[str, Any], evidence: str) -> None:
+    """Whatever the latencies are; also with messages."""
     for run in (alone(**changed), alone(latency=(1, 500), **changed), made(opening=opening(alone=False, **changed))):
         found = evaluate(parse_slo({}), run, Limits()) if run.rate else verdict(run)
         assert (found.outcome, found.reasons) == (Outcome.GENERATOR_LIMITED, (evidence, REMEDY))
@@ -80,8 +78,8 @@ def test_a_generator_that_did_not_keep_the_rate(changed: dict[str, Any], evidenc
         ({"connectRate": "50%"}, 500, Outcome.MET),
     ],
 )
-def test_connections_come_as_fast_as_they_were_asked_for(section: dict[str, Any], in_time: int, outcome: Outcome) -> None:
-    """Whatever the bounds on latency: a short crowd may come in within them and far too slowly."""
+def test_connections_below_their_rate_are_missed(section: dict[str, Any], in_time: int, outcome: Outcome) -> None:
+    """Even if each latency is within its bound."""
     run = alone(in_time=in_time)
     found = evaluate(parse_slo({"connectLatency": {"mean": "1s"}} | section, implicit=(AT_RATE,)), run, Limits())
     assert found.outcome is outcome
@@ -89,6 +87,5 @@ def test_connections_come_as_fast_as_they_were_asked_for(section: dict[str, Any]
     assert f"({in_time} of 1 000 connections in time)" in text
 
 
-def test_without_a_rate_there_is_none_to_keep() -> None:
-    """As fast as they came: the generator's own part is told, and no reason to doubt."""
+def test_connections_without_a_rate_are_never_late() -> None:
     assert verdict(alone(rate=None, begun_late=None, cpu=1.0)).outcome is Outcome.MET

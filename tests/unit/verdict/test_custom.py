@@ -1,4 +1,4 @@
-"""``slo: {custom: …}``: bounds on what users' own ``pytest_loadtest_aggregate`` returns."""
+"""``slo: {custom: …}``: bounds on the values of ``pytest_loadtest_aggregate``."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def judged(bound: Any, custom: dict[str, Any]) -> tuple[Outcome, str]:
         ({"min": -2}, -2.5, Outcome.MISSED, "-2.5 < -2: short by 0.5"),
     ],
 )
-def test_a_bound_is_upper_unless_it_says_otherwise(bound: Any, value: Any, outcome: Outcome, text: str) -> None:
-    """Durations, rates, shares and plain numbers, worded as such."""
+def test_a_single_bound_is_an_upper_bound(bound: Any, value: Any, outcome: Outcome, text: str) -> None:
+    """Durations, rates, shares and plain numbers."""
     assert judged(bound, {"gold.p99": value}) == (outcome, f"custom.gold.p99 {text} (returned by pytest_loadtest_aggregate)")
 
 
@@ -50,8 +50,7 @@ def test_a_bound_is_upper_unless_it_says_otherwise(bound: Any, value: Any, outco
         (50, {"gold.p99": ms(12)}, "the value is a duration (12.0 ms) but the bound has no unit: write e.g. 50ms"),
     ],
 )
-def test_what_did_not_come_or_has_another_unit_is_no_data(bound: Any, custom: dict[str, Any], why: str) -> None:
-    """Never a number for nothing, never a comparison of unlike things."""
+def test_a_missing_value_or_another_unit_is_no_data(bound: Any, custom: dict[str, Any], why: str) -> None:
     assert judged(bound, custom) == (Outcome.NO_DATA, f"custom.gold.p99: {why}")
 
 
@@ -73,8 +72,8 @@ def test_what_did_not_come_or_has_another_unit_is_no_data(bound: Any, custom: di
         ({7: 1}, (7,), "7 is not a name"),
     ],
 )
-def test_a_wrong_bound_is_named(section: Any, path: tuple[Any, ...], message: str) -> None:
-    """With its path, beside all other problems of the section."""
+def test_a_wrong_bound_is_a_problem_at_its_path(section: Any, path: tuple[Any, ...], message: str) -> None:
+    """With all other problems of the section."""
     with pytest.raises(Invalid) as caught:
         parse_slo({"custom": section, "loss": -1})
     messages = {problem.path: problem.message for problem in caught.value.problems}
@@ -82,8 +81,8 @@ def test_a_wrong_bound_is_named(section: Any, path: tuple[Any, ...], message: st
     assert ("loss",) in messages
 
 
-def test_objectives_of_ones_own_are_objectives() -> None:
-    """``assert_slo()`` has something to assert; rates shrink with the load, nothing else does; none is a percentile of ours."""
+def test_custom_objectives_are_explicit_objectives() -> None:
+    """Rates shrink with the load, other bounds do not; none is a percentile."""
     found = explicit(parse_slo({"custom": {"p99": "50ms", "rate": {"min": "500/s"}, "share": 0.3}}))
     assert [one.percentile for one in found] == [None] * 3
     assert [(one.minimum, one.maximum) for one in scale_objectives(found, 0.1, 0.5)] == [(None, 50e6), (50, None), (None, 0.3)]

@@ -1,4 +1,4 @@
-"""Drift: the last tenth of a run as against the first."""
+"""Drift: the last tenth of a run compared with the first."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def judged(bounds: dict[str, object], found: SlicedStats | None) -> Finding:
         (29_000, "200%", Outcome.MET),
     ],
 )
-def test_a_latency_may_rise_by_so_much(last: int, bound: object, outcome: Outcome) -> None:
-    """From 10 ms; it may fall as it likes, unless a bound says otherwise."""
+def test_a_latency_may_rise_by_its_bound(last: int, bound: object, outcome: Outcome) -> None:
+    """From 10 ms; without a lower bound it may fall freely."""
     assert judged({"endToEndLatency.p99": bound}, tenths(constant(10_000), constant(last))).outcome is outcome
 
 
 def test_the_text_has_both_values() -> None:
-    """And the change, where the tenths lie, and of how many samples."""
+    """With the change, the times of the tenths, and the samples."""
     finding = judged({"endToEndLatency.p50": "20%"}, tenths(constant(10_000), constant(15_000)))
     assert finding.objective.name == "drift.endToEndLatency.p50"
     assert finding.observed == pytest.approx(0.5, abs=0.01)
@@ -60,8 +60,7 @@ def test_the_text_has_both_values() -> None:
     assert finding.text.endswith("> +20 % (0:00:00 to 0:00:01 and 0:00:09 to 0:00:10; 1 000 and 1 000 samples)")
 
 
-def test_throughput_may_fall_by_so_much() -> None:
-    """Its bound by itself is on the other side."""
+def test_throughput_may_fall_by_its_bound() -> None:
     found = tenths(constant(1), constant(1), in_time=(1000, 900))
     assert judged({"throughput": "11%"}, found).outcome is Outcome.MET
     missed = judged({"throughput": "9%"}, found)
@@ -71,7 +70,7 @@ def test_throughput_may_fall_by_so_much() -> None:
 
 
 def test_too_few_samples_in_either_tenth_are_no_data() -> None:
-    """Which of them is said."""
+    """The text names the tenth."""
     few = judged({"endToEndLatency.p99": "20%"}, tenths(constant(10_000), constant(10_000, 999)))
     assert few.outcome is Outcome.NO_DATA
     assert "the last tenth, 0:00:09 to 0:00:10: p99 needs 1 000 samples, there are 999" in few.text
@@ -79,14 +78,13 @@ def test_too_few_samples_in_either_tenth_are_no_data() -> None:
     assert judged({"endToEndLatency.p99": "20%"}, None).outcome is Outcome.NO_DATA
 
 
-def test_of_nothing_nothing_is_a_share() -> None:
-    """A throughput of 0 in the first tenth."""
+def test_a_first_tenth_of_0_is_no_data() -> None:
     finding = judged({"throughput": "5%"}, tenths(constant(1), constant(1), in_time=(0, 1000)))
     assert finding.outcome is Outcome.NO_DATA
     assert "is 0: a change cannot be a share of it" in finding.text
 
 
-def test_what_the_generator_did_itself_is_not_the_targets() -> None:
+def test_a_drift_caused_by_the_generator_is_generator_limited() -> None:
     """It paused in the last tenth."""
     finding = judged({"endToEndLatency.p99": "20%"}, tenths(constant(10_000), constant(500_000), own=constant(490_000)))
     assert finding.outcome is Outcome.GENERATOR_LIMITED

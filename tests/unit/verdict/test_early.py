@@ -1,4 +1,4 @@
-"""What is foregone before the end is what the verdict says at the end."""
+"""Objectives that can no longer hold, compared with the verdict at the end."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ P99 = objective({"endToEndLatency": {"p99": "100ms"}})
 
 
 @given(seed=st.integers(0, 1 << 32), size=st.integers(1000, 1500), bound=st.integers(1, 4000), p=st.sampled_from([50, 90, 99]))
-def test_a_percentile_is_foregone_when_the_histogram_says_so(seed: int, size: int, bound: int, p: int) -> None:
-    """At the end of the hold: never where it reports the bound kept, always where it is broken by more than the width of a bucket."""
+def test_a_percentile_is_foregone_if_the_histogram_breaks_its_bound(seed: int, size: int, bound: int, p: int) -> None:
+    """Never if the bound is kept at the end, always if it is broken by more than the width of a bucket."""
     judged = Objective(metric="endToEndLatency", statistic=f"p{p}", minimum=None, maximum=float(bound), unit="ns")
     values = np.random.default_rng(seed).integers(0, bound * 100 // p + 2, size)
     threshold, whole = exceeds(judged), histogram(values)
@@ -40,8 +40,7 @@ def test_a_percentile_is_foregone_when_the_histogram_says_so(seed: int, size: in
 
 
 @given(value=st.integers(0, 1 << 50), bound=st.integers(1, 1 << 50))
-def test_whatever_counts_as_above_is_reported_above(value: int, bound: int) -> None:
-    """And nothing else is, but for the width of a bucket."""
+def test_a_latency_that_counts_as_above_is_reported_above(value: int, bound: int) -> None:
     judged = Objective(metric="endToEndLatency", statistic="p50", minimum=None, maximum=float(bound), unit="ns")
     threshold = exceeds(judged)
     assert threshold is not None and bound < threshold <= bound * 1.001 + 1
@@ -51,8 +50,7 @@ def test_whatever_counts_as_above_is_reported_above(value: int, bound: int) -> N
 
 
 @given(planned=st.integers(1000, 10**7), less=st.integers(0, 500))
-def test_fewer_deliveries_than_planned_do_not_save_it(planned: int, less: int) -> None:
-    """What is certain for the plan is certain for what comes of it."""
+def test_fewer_deliveries_than_planned_do_not_make_an_objective_hold(planned: int, less: int) -> None:
     count = next(n for n in range(planned // 100, planned) if certainly_missed([P99], planned, {P99.name: n}))
     assert certainly_missed([P99], max(planned - less, 1000), {P99.name: count}) == P99.name
 
@@ -63,7 +61,7 @@ def test_p99_breaks_with_the_first_message_beyond_one_in_a_hundred() -> None:
     assert certainly_missed([P99], 100_000, {"endToEndLatency.p99": 1001}) == "endToEndLatency.p99"
 
 
-def test_a_percentile_without_samples_enough_is_left_to_the_verdict() -> None:
+def test_a_percentile_with_too_few_samples_is_left_to_the_verdict() -> None:
     """It will be no data, not a miss."""
     assert certainly_missed([P99], 999, {"endToEndLatency.p99": 999}) is None
 
@@ -86,8 +84,8 @@ def test_every_upper_bound_breaks_with_one_too_many(section: dict[str, object], 
     assert certainly_missed([judged], 10_000, {judged.name: breaks}) == judged.name
 
 
-def test_the_first_one_broken_is_named() -> None:
-    """In the order of the section; what nobody counted is not judged."""
+def test_the_first_broken_objective_is_named() -> None:
+    """In the order of the section; without a count it is not judged."""
     objectives = parse_slo({"endToEndLatency": {"p50": "1ms", "max": "1s"}, "loss": 0})
     assert certainly_missed(objectives, 10_000, {"endToEndLatency.max": 1, "loss": 3}) == "endToEndLatency.max"
     assert certainly_missed(objectives, 10_000, {"loss": 3}) == "loss"
@@ -97,15 +95,15 @@ def test_the_first_one_broken_is_named() -> None:
 @pytest.mark.parametrize(
     "section", [{"throughput": "99%"}, {"endToEndLatency": {"mean": "1ms"}}, {"publishLatency": {"p99": {"min": "1ms"}}}]
 )
-def test_what_the_rest_of_the_hold_can_still_mend_is_never_foregone(section: dict[str, object]) -> None:
-    """Lower bounds and means."""
+def test_lower_bounds_and_means_are_never_foregone(section: dict[str, object]) -> None:
+    """The rest of the hold may still meet them."""
     judged = objective(section)
     assert exceeds(judged) is None
     assert certainly_missed([judged], 10_000, {judged.name: 10_000}) is None
 
 
 def test_the_largest_value_is_exact() -> None:
-    """No bucket stands for it."""
+    """Without the width of a bucket."""
     assert exceeds(objective({"endToEndLatency": {"max": "100ms"}})) == 100 * MILLISECOND + 1
 
 
@@ -131,8 +129,8 @@ def test_the_lowest_rate_has_samples_enough_for_each_window() -> None:
     assert lowest_rate(parse_slo({"drift": {"endToEndLatency.p99.9": "20%", "throughput": "5%"}}), 30 * SECOND) == pytest.approx(3500)
 
 
-def test_what_holds_in_windows_is_not_foregone() -> None:
-    """How many messages are too late says nothing of how many windows miss."""
+def test_an_objective_in_windows_is_never_foregone() -> None:
+    """Late messages do not decide how many windows miss."""
     windowed = parse_slo(
         {"window": "10s", "violations": "5%", "endToEndLatency": {"p99": "100ms", "max": "1s"}, "drift": {"throughput": "1%"}}
     )

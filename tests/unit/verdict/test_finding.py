@@ -1,4 +1,4 @@
-"""Observed values beside their bounds."""
+"""Observed values next to their bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_loadtest.verdict.objectives import parse_slo
 
 
 def test_a_bound_that_holds_shows_no_distance() -> None:
-    """Both bounds stand beside the value."""
+    """Both bounds are next to the value."""
     (objective, *_) = parse_slo({"publishLatency": {"p99": {"min": "1ms", "max": "50ms"}}})
     assert show(objective, 2e6).comparison == "2.00 ms >= 1.00 ms and <= 50.0 ms"
     assert show(objective, 0.5e6).comparison == "500 µs < 1.00 ms: short by 50 %"
@@ -32,6 +32,5 @@ def test_a_bound_that_holds_shows_no_distance() -> None:
         ({"loss": {"min": 3, "max": 5}}, 5, "5 >= 3 and <= 5"),
     ],
 )
-def test_a_value_beside_its_bounds(section: dict[str, Any], value: float, text: str) -> None:
-    """Bounds are inclusive; what arithmetic on rates and shares may round away is no miss."""
+def test_bounds_are_inclusive_and_allow_for_rounding(section: dict[str, Any], value: float, text: str) -> None:
     assert show(parse_slo(section)[0], value).comparison == text

@@ -1,4 +1,4 @@
-"""``slo: {regression: …}``: how it is written, and what it is refused for."""
+"""``slo: {regression: …}``: valid and invalid bounds."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pytest_loadtest.verdict.objectives import Slo, parse_slo
 BOTH = {"regression": {"endToEndLatency.p99": "10%", "throughput": "5 %"}}
 
 
-def test_bounds_are_shares() -> None:
-    """Each by the one name of its figure; p99.90 is p99.9, and latency may be worse by more than all of it."""
+def test_a_regression_bound_is_a_share() -> None:
+    """p99.90 is p99.9, and latency may be worse by more than 100 %."""
     found = Slo.read({"regression": {"endToEndLatency.p99.90": "150%", "throughput": "5 %"}}).gates
     assert [(gate.name, gate.maximum, gate.unit) for gate in found] == [
         ("regression.endToEndLatency.p99.9", 1.5, "ratio"),
@@ -21,8 +21,7 @@ def test_bounds_are_shares() -> None:
     ]
 
 
-def test_they_are_no_objectives_of_the_run_alone() -> None:
-    """Without a baseline there is nothing to judge: the section's objectives are the implicit ones."""
+def test_regression_bounds_are_not_objectives_of_the_run() -> None:
     assert all(one.implicit for one in parse_slo(BOTH))
     assert Slo.read({"throughput": "99%"}).gates == ()
     assert [gate.statistic for gate in Slo.read(BOTH).gates] == ["endToEndLatency.p99", "throughput"]
@@ -46,8 +45,8 @@ def test_they_are_no_objectives_of_the_run_alone() -> None:
         ({"endToEndLatency.p50": "5%", "endToEndLatency.p50.0": "6%"}, "regression.endToEndLatency.p50.0: 'endToEndLatency.p50.0' is the same percentile as one before it (remove one)"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_told(section: Any, said: str) -> None:
-    """All of it, with what to write instead."""
+def test_a_wrong_regression_bound_is_a_problem(section: Any, said: str) -> None:
+    """With what to write."""
     with pytest.raises(Invalid) as raised:
         parse_slo({"regression": section})
     assert str(raised.value) == said

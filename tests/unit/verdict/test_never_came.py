@@ -1,4 +1,4 @@
-"""Percentiles rank over all that was due: what never came is later than any bound."""
+"""Percentiles rank over all due messages: those that never came are later than any bound."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_unanswered_and_never_delivered_messages_break_a_percentile() -> None:
 
 
 def test_publish_latency_ranks_over_what_was_offered() -> None:
-    """An answer that never came is later than any bound; where nothing is acknowledged there is no latency at all."""
+    """A missing answer is later than any bound; without acknowledgements there is no latency at all."""
     run = made(counts=ABSENT, publish=spread(1, 3, 99_110))
     assert finding({"publishLatency": {"p99.9": "100ms"}}, run).outcome is Outcome.MISSED
     assert finding({"publishLatency": {"p99.9": "100ms"}}, made(counts=ABSENT, publish=None)).outcome is Outcome.NO_DATA
 
 
 def test_a_bucket_of_which_nothing_came_is_missed() -> None:
-    """All of it is later than any bound; of too few messages nothing can be said."""
+    """All its messages are later than any bound; with too few messages it is no data."""
     none = {"received": 0, "received_in_time": 0, "end_to_end": None}
     section = {"buckets": {"0-256": {"endToEndLatency": {"p99": "1s"}}}}
     assert finding(section, made(buckets=(made_bucket("0-256", **none),))).outcome is Outcome.MISSED
@@ -71,8 +71,8 @@ def test_the_fixture_ranks_in_the_same_way() -> None:
     assert replace(load, observed=made(counts=ABSENT, publish=None)).publish.never_came == 0  # nothing says that answers were due
 
 
-def test_where_nothing_was_due_nothing_is_missing() -> None:
-    """A run that only consumes received 100 000 messages that others sent: no latency is known of them, and none is later than any bound."""
+def test_a_run_without_due_messages_misses_none() -> None:
+    """A run that only consumes received 100 000 messages of others."""
     run = made(rate=0.0, end_to_end=None, counts=dict.fromkeys(("offered", "sent", "sent_in_time", "acked"), 0))
     (objective, *_) = parse_slo({"endToEndLatency": {"p99": "100ms"}})
     assert latencies(objective, run).statistic(objective) is None
@@ -83,8 +83,8 @@ def test_where_nothing_was_due_nothing_is_missing() -> None:
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=300), st.integers(0, 300), st.sampled_from([50.0, 90.0, 95.0, 99.0, 99.9]))
-def test_rank_is_that_of_all_due(came: list[int], never: int, p: float) -> None:
-    """As if each of them had come after everything else; an early end agrees with the verdict that follows it."""
+def test_the_rank_counts_all_due_messages(came: list[int], never: int, p: float) -> None:
+    """As if the missing ones had come after all others; an early end agrees with the later verdict."""
     found = histogram(np.array(came) * MS).percentile_of_due(p, never)
     everything = [*sorted(came), *[math.inf] * never]
     wanted = everything[max(1, math.ceil(p / 100 * len(everything) - 1e-9)) - 1]

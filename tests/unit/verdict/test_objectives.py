@@ -25,7 +25,7 @@ def only(section: dict[Any, Any]) -> Objective:
     return objective
 
 
-def test_the_designs_example_is_read_in_its_own_order() -> None:
+def test_a_section_is_read_in_its_own_order() -> None:
     """Each metric has its direction and its unit; a percentage becomes a share."""
     section = {"throughput": "99%", "endToEndLatency": {"p50": "20ms", "p99": "100ms", "max": "2s"}, "loss": 0, "duplicates": "0.01%"}
     found = [(o.name, o.minimum, o.maximum, o.unit) for o in explicit(parse_slo(section))]
@@ -67,8 +67,8 @@ def test_an_absolute_throughput_leaves_the_implicit_share(section: dict[str, Any
     assert not any(o.implicit for o in parse_slo({"throughput": "50%"}) if o.metric == "throughput")
 
 
-def test_both_bounds_where_both_are_wanted() -> None:
-    """``{min:, max:}`` works for every metric."""
+def test_every_metric_can_have_both_bounds() -> None:
+    """``{min:, max:}``."""
     both = only({"publishLatency": {"p99": {"min": "1ms", "max": "50ms"}}})
     assert (both.minimum, both.maximum) == (1e6, 50e6)
     assert only({"duplicates": {"min": 1}}).maximum is None
@@ -82,8 +82,7 @@ def test_a_percentile_has_one_spelling(key: str, name: str) -> None:
 
 
 @given(st.sets(st.sampled_from(METRICS)))
-def test_an_implicit_objective_holds_exactly_where_the_section_names_none(named: set[str]) -> None:
-    """Naming a metric overrides its implicit bound and no other."""
+def test_an_implicit_objective_applies_exactly_if_the_section_has_none(named: set[str]) -> None:
     values: dict[str, object] = {metric: "1%" if metric in (*catalogue.named(form="count"), *FLOORS) else {"p50": "1s"} for metric in named}
     values |= dict.fromkeys(named & set(catalogue.named(form="duration")), "1s") | dict.fromkeys(named & {INDEX}, "2.5")
     found = parse_slo(values)
@@ -102,8 +101,8 @@ def test_a_bound_on_one_side_leaves_the_implicit_one_on_the_other(section: dict[
 
 
 @pytest.mark.parametrize("section", [{"loss": {"min": 1}}, {"corrupt": {"min": "1%"}}, {"dropped": {"min": 1}}])
-def test_a_minimum_alone_of_what_must_not_be_is_wrong(section: dict[str, Any]) -> None:
-    """It would contradict the implicit bound, or, were that to give way, allow everything to be lost."""
+def test_a_minimum_alone_is_wrong_for_a_metric_that_must_be_0(section: dict[str, Any]) -> None:
+    """It would contradict the implicit bound, or allow everything to be lost."""
     ((path, message, hint),) = problems(section)
     (metric,) = section
     assert (path, message) == ((metric,), "min without max: the objective would not say how much is too much")
@@ -117,8 +116,7 @@ def test_an_empty_section_has_no_explicit_objective() -> None:
     assert explicit(parse_slo({})) == ()
 
 
-def test_all_problems_are_told_at_once_with_path_and_suggestion() -> None:
-    """One mistake never hides another."""
+def test_all_problems_are_reported_with_path_and_suggestion() -> None:
     found = problems({"thruput": 1, "endToEndLatency": {"p99": 20, "mx": "1s"}, "loss": "101%"})
     assert [(path, hint) for path, _, hint in found] == [
         (("thruput",), "did you mean throughput?"),
@@ -162,8 +160,7 @@ def test_all_problems_are_told_at_once_with_path_and_suggestion() -> None:
         ({7: 1}, "not a metric"),
     ],
 )
-def test_a_wrong_bound_is_named(section: dict[Any, Any], message: str) -> None:
-    """Each mistake has its own words."""
+def test_a_wrong_bound_has_a_message_of_its_own(section: dict[Any, Any], message: str) -> None:
     ((path, text, _),) = problems(section)
     assert message in text
     assert path[0] == next(iter(section))
@@ -191,8 +188,8 @@ def test_a_tolerance_of_a_thousand_messages_is_ten_at_a_hundredth_of_the_load() 
     assert scale_objectives(parse_slo({"loss": 100}), 1.0, 0.29)[0].maximum == 29  # though 100 * 0.29 is a little less in binary
 
 
-def test_what_is_written_for_a_scaled_run_stays_as_it_is_written() -> None:
-    """By its key: a metric, or all buckets."""
+def test_bounds_for_scaled_runs_are_not_scaled() -> None:
+    """By their key: a metric, or all buckets."""
     before = parse_slo({"throughput": "5000/s", "loss": 1000, "duplicates": 10, "buckets": {BUCKET: {"loss": 100}}})
     after = scale_objectives(before, 0.5, 0.1, written={"loss", "buckets"})
     assert [(o.name, o.minimum or o.maximum) for o in explicit(after)] == [
@@ -204,7 +201,7 @@ BUCKET = "1048576-5242880"
 
 
 def test_a_bucket_has_objectives_of_its_own() -> None:
-    """By the same grammar; they override no implicit objective of the whole run."""
+    """By the same grammar; they override no implicit objective."""
     found = parse_slo({"buckets": {BUCKET: {"endToEndLatency": {"p99": "2s"}, "loss": 0, "throughput": "99%"}}})
     assert [(o.name, o.bucket, o.maximum) for o in explicit(found)] == [
         (f"buckets.{BUCKET}.endToEndLatency.p99", BUCKET, 2e9),
@@ -233,8 +230,8 @@ def test_an_absolute_throughput_of_a_bucket_is_scaled_too() -> None:
         ({"0-256": {"loss": "101%"}}, ("0-256", "loss"), "'101%' is more than all", "write 100% or less"),
     ],
 )  # fmt: skip
-def test_a_wrong_bucket_is_named(buckets: Any, path: tuple[str, ...], message: str, hint: str) -> None:
-    """With its path below ``buckets``, and the metrics that a bucket can have."""
+def test_a_wrong_bucket_is_a_problem_at_its_path(buckets: Any, path: tuple[str, ...], message: str, hint: str) -> None:
+    """With the metrics that a bucket can have."""
     assert problems({"buckets": buckets}) == [(("buckets", *path), message, hint)]
 
 

@@ -1,4 +1,4 @@
-"""What each metric comes to: its value, of how many, and why there is none."""
+"""The value of each metric, out of how many, and why it is missing."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def seen(section: dict[str, Any], measurements: Measurements) -> Observation:
         ({"foreign": 40}, 36, 1800, "36 of 1 800 deliveries, at any time of the run"),
     ],
 )
-def test_counts_and_shares(section: dict[str, Any], value: float, samples: int, basis: str) -> None:
-    """On the way out of what was offered, on the way in of the deliveries of what was acked."""
+def test_a_count_is_a_share_of_messages_or_deliveries(section: dict[str, Any], value: float, samples: int, basis: str) -> None:
+    """Sending: of the messages offered. Receiving: of the deliveries of acknowledged messages."""
     assert seen(section, run()) == (pytest.approx(value), samples, basis)
 
 
@@ -69,21 +69,20 @@ def test_counts_and_shares(section: dict[str, Any], value: float, samples: int, 
         ({"buckets": {"0-256": {"throughput": "9%"}}}, {"buckets": (made_bucket("0-256", received=0),)}, "nothing was received"),
     ],
 )  # fmt: skip
-def test_why_there_is_no_value(section: dict[str, Any], changes: dict[str, Any], reason: str) -> None:
-    """Never 0 for what nobody knows."""
+def test_a_missing_value_has_a_reason(section: dict[str, Any], changes: dict[str, Any], reason: str) -> None:
+    """It is never 0."""
     assert seen(section, run(**changes)) == (None, 0, reason)
 
 
-def test_what_is_left_out_of_the_words() -> None:
-    """Where all were answered, where a checksum told, and where others send."""
+def test_remarks_are_left_out_if_they_do_not_apply() -> None:
     assert seen({"failed": 0}, run({"unknown": 0})).basis == "20 of 1 000 offered"
     assert seen({"corrupt": "2%"}, run(checksum=True)).basis == "27 of 1 800 deliveries"
     assert seen({"throughput": "50/s"}, run(rate=0.0)).basis == "80 msg/s"
     assert (sends_nothing(run(rate=0.0)), sends_nothing(run())) == (True, False)
 
 
-def test_a_size_bucket() -> None:
-    """In time, lost, and latencies: of its own messages."""
+def test_a_bucket_counts_its_own_messages() -> None:
+    """Throughput in time, loss, and latencies."""
     part = made_bucket("0-256", offered=100, sent=100, acked=80, received=150, received_in_time=120, lost=8, end_to_end=spread(1, 5, 150))
     measurements = run(buckets=(made_bucket("256-512"), part))
 
@@ -99,14 +98,13 @@ def test_a_size_bucket() -> None:
 
 
 @pytest.mark.parametrize(("statistic", "value"), [("min", 1.0), ("max", 5.0), ("mean", 3.0), ("p50", 3.0)])
-def test_the_statistics_of_a_latency(statistic: str, value: float) -> None:
-    """Of what came; a percentile of all that was due."""
+def test_a_percentile_counts_due_messages_and_other_statistics_those_that_came(statistic: str, value: float) -> None:
     found = seen({"publishLatency": {statistic: {"max": "1s"}}}, run({"acked": 1000}, publish=spread(1, 5, 1000)))
     assert found == (pytest.approx(value * MS, rel=0.01), 1000, "1 000 samples")
 
 
 def test_a_percentile_needs_samples_beyond_it() -> None:
-    """What never came is one of them."""
+    """A message that never came is one of them."""
     assert unfit(spread(1, 5, 999), 99.0) == "p99 needs 1 000 samples, there are 999"
     assert unfit(spread(1, 5, 990), 99.0, 9) == "p99 needs 1 000 samples, there are 990, 9 never came"
     assert unfit(None, 99.0, 999) == "p99 needs 1 000 samples, there are 0, 999 never came"
@@ -115,8 +113,8 @@ def test_a_percentile_needs_samples_beyond_it() -> None:
     assert found == (None, 150, "p99 needs 1 000 samples, there are 150, 50 never came")
 
 
-def test_a_percentile_or_a_largest_value_of_which_nothing_came() -> None:
-    """Later than any bound where something was due; unknown where nothing says that acknowledgement is applicable."""
+def test_a_latency_without_messages_is_infinite_if_some_were_due() -> None:
+    """Unknown if it is not known whether acknowledgement applies."""
     assert seen({"endToEndLatency": {"p50": "1s"}}, run(end_to_end=None)) == (math.inf, 0, "0 samples, 300 never came")
     assert seen({"sendDelay": {"p50": "1s"}}, run(send_delay=None)) == (math.inf, 0, "0 samples, 50 never came")
     assert seen({"sendDelay": {"max": "1s"}}, run(send_delay=None)) == (math.inf, 0, "0 samples, 50 never came")
@@ -124,16 +122,14 @@ def test_a_percentile_or_a_largest_value_of_which_nothing_came() -> None:
     assert seen({"publishLatency": {"p50": "1s"}}, run(publish=spread(1, 5, 900))).basis == "900 samples, 100 never came"
 
 
-def test_a_broadcast_that_some_did_not_get_is_never_complete() -> None:
-    """It ranks above any bound, as what never came does everywhere."""
+def test_an_incomplete_broadcast_is_later_than_any_bound() -> None:
     part = run({"offered": 100}, broadcasts=True, completion=spread(1, 5, 80), spread=spread(0, 2, 80))
     assert seen({"broadcastCompletion": {"p50": "1s"}}, part) == (pytest.approx(3.5 * MS, rel=0.02), 80, "80 samples, 20 never came")
     assert seen({"broadcastCompletion": {"p90": "1s"}}, part).value == math.inf
     assert seen({"broadcastSpread": {"max": "1s"}}, part) == (math.inf, 80, "80 samples, 20 never came")
 
 
-def test_the_drain_of_a_backlog() -> None:
-    """One that was given up took longer than was waited for it."""
+def test_a_drain_that_was_given_up_took_longer_than_the_timeout() -> None:
     facts = {"size_bytes": 1, "build": 1, "drain": 5000, "allowed": 100, "drain_rate": 1.0, "publish_during_drain": None}
     done, not_done = (Backlog(size_messages=9000, drained=left <= 100, left=left, **facts) for left in (100, 2000))  # type: ignore[arg-type]
     assert seen({"backlogDrain": "1s"}, run(backlog=done)) == (5000, 9000, "9 000 deliveries")
@@ -155,9 +151,7 @@ def test_the_drain_of_a_backlog() -> None:
         ({"min": "1ns"}, None, None),
     ],
 )
-def test_an_open_drain_is_a_number_where_both_its_ends_are_on_one_side_of_the_bound(
-    bound: object, last: int | None, value: int | None
-) -> None:
+def test_an_open_drain_has_a_value_if_both_ends_are_on_one_side_of_the_bound(bound: object, last: int | None, value: int | None) -> None:
     """Between 5 000 ns and ``last``."""
     facts = {"size_messages": 9000, "size_bytes": 1, "build": 1, "allowed": 100}
     unknown = Backlog(
@@ -166,8 +160,7 @@ def test_an_open_drain_is_a_number_where_both_its_ends_are_on_one_side_of_the_bo
     assert seen({"backlogDrain": bound}, run(backlog=unknown)).value == value
 
 
-def test_how_much_of_the_delay_the_target_explains() -> None:
-    """Nothing of none, and never more than all."""
+def test_the_blocked_share_is_between_0_and_1() -> None:
     delay = spread(1, 3, 1000)
     assert blocked_share(run(send_delay=delay, blocked=delay.total // 4)) == pytest.approx(0.25)
     assert blocked_share(run(send_delay=delay, blocked=delay.total * 2)) == 1.0

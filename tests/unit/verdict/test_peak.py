@@ -1,4 +1,4 @@
-"""What a search can be asked, to the last value that is right."""
+"""The limits of a search."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ SPEC = Spec(start=1000, maximum=None, hold=30 * SECOND, confirm=60 * SECOND, war
         ({"maximum": 2000, "floor": 2001}, {"maximum": 2000, "floor": 2000}, "the percentiles need 2001/s"),
     ],
 )
-def test_the_last_value_that_is_right(wrong: dict[str, Any], right: dict[str, Any], message: str) -> None:
-    """One further is an error that names it."""
+def test_the_limits_of_a_search_are_inclusive(wrong: dict[str, Any], right: dict[str, Any], message: str) -> None:
+    """One step further is an error that names the key."""
     with pytest.raises(UsageError, match=message):
         replace(SPEC, **wrong)
     replace(SPEC, **right)
 
 
-def test_where_a_search_begins_and_how_low_it_goes() -> None:
-    """No rate is below the floor, which is 0 where nobody asks for one."""
+def test_no_rate_of_a_search_is_below_the_floor() -> None:
+    """The default floor is 0."""
     assert (SPEC.first, SPEC.lowest, SPEC.floor) == (1000, readable(1000 / DEEPEST), 0.0)
     floored = replace(SPEC, floor=3000)
     assert (floored.first, floored.lowest) == (3000, 3000)
@@ -46,13 +46,11 @@ def test_where_a_search_begins_and_how_low_it_goes() -> None:
 
 
 @pytest.mark.parametrize(("rate", "shown"), [(123456.0, 123460.0), (0.0123456, 0.012346), (20000.4, 20000.0)])
-def test_a_rate_that_people_can_type_again(rate: float, shown: float) -> None:
-    """Five digits."""
+def test_a_rate_is_rounded_to_five_digits(rate: float, shown: float) -> None:
     assert readable(rate) == shown
 
 
-def test_what_ended_early_was_not_met() -> None:
-    """It was ended because it could not be."""
+def test_a_step_ended_early_cannot_be_met() -> None:
     ask = Ask(number=1, rate=1.0, duration=1, warmup=0, purpose="bracket")
     assert not Step(ask=ask, outcome=Outcome.MET).early
     assert Step(ask=ask, outcome=Outcome.MISSED, early=True).early

@@ -1,4 +1,4 @@
-"""The peak is found, exactly where the target answers exactly, and nearby where it does not. Simulated targets: no load, no clock but a sum."""
+"""The search for the peak: exact if the target answers exactly, near it otherwise. Simulated targets, without load and clock."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def test_any_threshold_is_found_in_few_steps(limit: float, start: float, precisi
 
 
 @given(limit=RATES, number=st.integers(1, 25), outcome=st.sampled_from([MET, MISSED, LIMITED]))
-def test_one_false_step_is_mended(limit: float, number: int, outcome: Outcome) -> None:
-    """Wherever it comes, the answer is confirmed and no more than a step of the precision below what a search without it finds."""
+def test_one_false_step_is_corrected(limit: float, number: int, outcome: Outcome) -> None:
+    """The answer is confirmed, and at most one step of the precision lower."""
     assume(limit >= SPEC.lowest * 4)
     peak = run(once(number, outcome, below(limit)))
     assert peak.confirmed and peak.low is not None
@@ -151,8 +151,8 @@ def test_a_noisy_target_is_found_within_three_per_cent(seed: int) -> None:
     answers=st.lists(st.sampled_from([MET, MISSED, LIMITED]), min_size=MOST_STEPS, max_size=MOST_STEPS),
     maximum=st.sampled_from([None, 64_000.0]),
 )
-def test_no_target_keeps_a_search_going(answers: list[Outcome], maximum: float | None) -> None:
-    """Whatever comes back, it ends, and the answer does not contradict itself."""
+def test_a_search_ends_for_any_target(answers: list[Outcome], maximum: float | None) -> None:
+    """And the answer does not contradict itself."""
     peak = run(lambda ask: answers[ask.number - 1], replace(SPEC, maximum=maximum))
     assert len(peak.steps) <= MOST_STEPS
     assert peak.rate == peak.low and (peak.rate is None) >= (peak.limit == "none")
@@ -182,8 +182,8 @@ def test_a_generator_that_gives_up_everywhere_is_the_limit_and_there_is_no_rate(
     assert (peak.rate, peak.limit, peak.at_least, peak.confirmed) == (None, "generator", False, False)
 
 
-def test_a_confirmation_that_the_generator_spoils_is_asked_once_more() -> None:
-    """A stall of this machine in the longest step of all is the likeliest false step."""
+def test_a_generator_limited_confirmation_is_repeated_once() -> None:
+    """A stall of this machine is most likely in the longest step."""
     clean = run(below(5000))
     spoilt = run(once(len(clean.steps), LIMITED, below(5000)))
     assert (spoilt.rate, spoilt.high, spoilt.limit) == (clean.rate, clean.high, "target")
@@ -239,13 +239,12 @@ def test_the_unmet_end_is_repeated_and_the_met_end_confirmed_by_a_longer_hold() 
 
 
 def test_without_repeats_one_vote_is_enough() -> None:
-    """The user's choice."""
     peak = run(below(3000), replace(SPEC, repeats=0))
     assert "repeat" not in [step.ask.purpose for step in peak.steps]
 
 
 def test_a_step_without_data_ends_the_search_with_its_cause() -> None:
-    """There is no peak then, and nothing more to run."""
+    """There is no peak, and no next step."""
     search = Search(SPEC)
     ask = search.next()
     assert ask is not None
@@ -257,7 +256,6 @@ def test_a_step_without_data_ends_the_search_with_its_cause() -> None:
 
 
 def test_a_step_that_was_ended_early_is_never_met() -> None:
-    """It did not last as long as it had to."""
     ask = Search(SPEC).next()
     assert ask is not None
     with pytest.raises(ValueError, match="step 1 was ended early, so it cannot be met"):
@@ -265,7 +263,7 @@ def test_a_step_that_was_ended_early_is_never_met() -> None:
 
 
 def test_the_next_step_stays_the_same_until_it_is_recorded() -> None:
-    """Asking has no effect; another step than the one asked for is refused, and so is a peak before the end."""
+    """Another step is rejected, and so is a peak before the end."""
     search = Search(SPEC)
     ask = search.next()
     assert ask == search.next() and ask is not None
@@ -288,8 +286,8 @@ def test_the_next_step_stays_the_same_until_it_is_recorded() -> None:
         ({"maximum": 2000.0, "floor": 3500.0}, "search.max 2000 is too low: the percentiles need 3500/s: raise search.max or search.hold"),
     ],
 )
-def test_a_search_that_cannot_be_says_what_to_change(changes: dict[str, float], message: str) -> None:
-    """Key, value and remedy."""
+def test_an_impossible_search_is_an_error(changes: dict[str, float], message: str) -> None:
+    """With key, value and remedy."""
     with pytest.raises(UsageError) as caught:
         replace(SPEC, **changes)
     assert str(caught.value) == message

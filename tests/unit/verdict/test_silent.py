@@ -58,13 +58,12 @@ def test_a_bound_in_the_profile_overrides_the_implicit_one(bound: object, outcom
 
 
 @pytest.mark.parametrize("section", [{}, {"silent": 0}])
-def test_unknown_silence_is_no_pass(section: dict[str, Any]) -> None:
-    """Of a run with consumers."""
+def test_unknown_silence_of_a_run_with_consumers_is_no_data(section: dict[str, Any]) -> None:
     assert verdict(section, made(silent=None)).outcome is Outcome.NO_DATA
 
 
-def test_without_consumers_and_acknowledgements_only_a_bound_of_the_profile_asks_for_it() -> None:
-    """Then nothing tells, and it is no data; otherwise the implicit one does not apply."""
+def test_without_consumers_and_acknowledgements_only_an_explicit_bound_applies() -> None:
+    """It is then no data."""
     run = made(silent=None, **PRODUCERS)
     assert "silent" not in [finding.objective.metric for finding in verdict({}, run).findings]
     assert verdict({"silent": 0}, run).outcome is Outcome.NO_DATA
@@ -77,8 +76,7 @@ def test_producers_alone_are_judged_by_what_was_acknowledged() -> None:
     assert missed.text == "silent 1 > 0: 1 too many (1 of 200 streams: stream 17 of topic 17)"
 
 
-def test_silence_is_not_asked_of_a_run_that_sends_nothing() -> None:
-    """Others send there, and when is not known."""
+def test_silence_does_not_apply_to_a_run_that_sends_nothing() -> None:
     run = made(rate=0.0, silent=None, counts={"offered": 0, "sent": 0, "acked": 0})
     assert "silent" not in [finding.objective.metric for finding in verdict({}, run).findings]
 

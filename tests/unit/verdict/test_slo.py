@@ -1,4 +1,4 @@
-"""objective × measurements → verdict."""
+"""objectives × measurements → verdict."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def test_a_good_run_meets_everything() -> None:
     assert {f.samples for f in result.findings if f.objective.metric != "silent"} == {100_000}
 
 
-def test_a_miss_says_observed_bound_how_far_over_and_on_how_many() -> None:
-    """One line is enough to know what happened."""
+def test_a_miss_has_value_bound_distance_and_samples_in_one_line() -> None:
     assert (
         finding({"endToEndLatency": {"max": "15ms"}}, made()).text
         == "endToEndLatency.max 20.0 ms > 15.0 ms: over by 33 % (100 000 samples)"
@@ -64,15 +63,15 @@ def test_bounds_are_inclusive_and_both_are_judged() -> None:
     assert finding({"endToEndLatency": {"max": {"min": "21ms", "max": "22ms"}}}, made()).outcome is Outcome.MISSED
 
 
-def test_half_the_rate_is_missed_though_only_latency_was_asked() -> None:
-    """The implicit objectives see what the profile forgot."""
+def test_half_the_rate_is_missed_by_the_implicit_objectives() -> None:
+    """Even if the profile bounds only a latency."""
     result = verdict({"endToEndLatency": {"p99": "1s"}}, made(counts={"sent_in_time": 50_000}))
     assert result.outcome is Outcome.MISSED
     assert [f.objective.name for f in result.having(Outcome.MISSED)] == ["sent"]
 
 
-def test_messages_refused_or_without_answer_are_not_a_success() -> None:
-    """They are in no loss, and a median has room for them, so they have an implicit bound of their own."""
+def test_failed_and_unanswered_messages_have_an_implicit_bound() -> None:
+    """Neither loss nor a median shows them."""
     run = made(counts={"acked": 90_000, "failed": 4_000, "unknown": 6_000, "received": 90_000})
     (missed,) = verdict({"endToEndLatency": {"p50": "1s"}}, run).having(Outcome.MISSED)
     assert missed.text == "failed 10 % > 1 %: 10 times the bound (10 000 of 100 000 offered, 6 000 of them unanswered)"
@@ -113,7 +112,7 @@ def test_nothing_measured_is_no_data_and_never_zero_loss(counts: dict[str, int],
     assert (result.findings[0].observed, result.findings[0].samples) == (None, 0)
 
 
-def test_what_is_not_applicable_is_no_data() -> None:
+def test_an_objective_that_is_not_applicable_is_no_data() -> None:
     """Order on shared subscriptions, publish latency without acknowledgements."""
     assert finding({"outOfOrder": 0}, made(counts={"out_of_order": None})).outcome is Outcome.NO_DATA
     assert finding({"publishLatency": {"p99": "1s"}}, made(publish=None)).outcome is Outcome.NO_DATA
@@ -144,7 +143,7 @@ def test_without_evidence_about_the_generator_nothing_is_met(missing: dict[str, 
     ],
 )
 def test_a_slow_generator_is_named_with_evidence_and_remedy(changed: dict[str, Any], evidence: str) -> None:
-    """Also when every objective was met."""
+    """Even if every objective was met."""
     result = verdict({}, made(**changed))
     assert (result.outcome, result.reasons) == (Outcome.GENERATOR_LIMITED, (evidence, REMEDY))
 
@@ -156,8 +155,8 @@ def test_a_stall_beyond_the_phase_takes_no_more_than_all_of_it() -> None:
     assert evaluate((), run, Limits(stalled=1)).outcome is Outcome.MET
 
 
-def test_a_full_window_is_the_targets_doing() -> None:
-    """Messages dropped behind a full window are a miss, and the miss says why."""
+def test_messages_dropped_behind_a_full_window_are_a_miss() -> None:
+    """With the reason."""
     delay = spread(1, 10_000)
     run = made(counts=FULL_WINDOW, send_delay=delay, own_send_delay=spread(0, 3), blocked=int(delay.total * 0.97))
     result = verdict({"throughput": "99%"}, run)
@@ -165,8 +164,8 @@ def test_a_full_window_is_the_targets_doing() -> None:
     assert "97 % of the send delay was spent before the target's full window" in result.findings[0].text
 
 
-def test_messages_dropped_without_a_full_window_are_the_generators_doing() -> None:
-    """Even when its p99 looks well, because the stall was short against the run."""
+def test_messages_dropped_without_a_full_window_are_caused_by_the_generator() -> None:
+    """Even if its p99 is good, because the stall was short."""
     run = made(counts={"dropped": 10, "offered": 100_010}, blocked=0)
     assert verdict({}, run).outcome is Outcome.GENERATOR_LIMITED
 
@@ -283,8 +282,7 @@ def test_without_a_subscription_nothing_has_to_be_received() -> None:
 
 
 @pytest.mark.parametrize("section", [{"loss": 0}, {"throughput": "99%"}, {"endToEndLatency": {"p99": "1s"}}, {"corrupt": 0}])
-def test_an_objective_about_deliveries_nobody_takes_is_no_data(section: dict[str, Any]) -> None:
-    """It is not applicable, which is neither held nor missed."""
+def test_an_objective_on_deliveries_without_consumers_is_no_data(section: dict[str, Any]) -> None:
     assert "not applicable: nothing subscribes" in finding(section, made(**PRODUCER_ONLY)).text
 
 
@@ -309,7 +307,7 @@ def test_no_parts_are_no_data() -> None:
     assert worst(()) is Outcome.NO_DATA
 
 
-def test_the_whole_gives_the_reasons_of_what_decided_it() -> None:
+def test_the_whole_has_the_reasons_of_the_worst_parts() -> None:
     """Each with its part's name; the remedy once, at the end."""
     slow = Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=(), reasons=("worker gw0 used 1.02 cores", REMEDY))
     good = verdict({"loss": 0}, made())
@@ -360,8 +358,8 @@ def test_duplicates_at_qos_2_are_excused_only_where_a_session_was_forgotten(
     assert (result.outcome, result.findings[0].observed) == (outcome, observed)
 
 
-def test_excused_duplicates_are_told() -> None:
-    """The count of the report is not that of the objective."""
+def test_excused_duplicates_are_in_the_text() -> None:
+    """The count in the report differs from the objective's."""
     run = made(counts={"duplicates": 3, "resent": 2, "duplicates_of_resent": 2}, forgotten=1)
     (found,) = evaluate(parse_slo({}, implicit=(EXACTLY_ONCE,)), run, Limits()).findings
     assert found.text == (

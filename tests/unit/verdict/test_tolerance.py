@@ -1,4 +1,4 @@
-"""The largest latency is *never* where something never came, unless the profile's own bounds allow that many."""
+"""The largest latency is *never* if messages never came, unless the profile's own bounds allow them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_unanswered_messages_break_the_largest_latency(metric: str) -> None:
     ("metric", "bound", "counts"),
     [("failed", "1%", UNANSWERED), ("failed", 1_000, UNANSWERED), ("loss", "1%", LOST), ("loss", 1_000, LOST), ("dropped", "1%", DROPPED)],
 )
-def test_a_bound_of_the_profile_tolerates_that_many(metric: str, bound: object, counts: dict[str, int]) -> None:
-    """Then the largest latency is of what came."""
+def test_a_bound_of_the_profile_tolerates_its_number_of_messages(metric: str, bound: object, counts: dict[str, int]) -> None:
+    """The largest latency is then that of the messages that came."""
     assert finding({"endToEndLatency": MAX, metric: bound}, run(counts)).observed == 20_000_000
 
 
@@ -124,8 +124,8 @@ def test_a_bucket_of_which_nothing_came_has_no_largest_latency_that_holds() -> N
     assert finding({"buckets": {"0-256": {"endToEndLatency": MAX}}}, made(buckets=(part,))).outcome is Outcome.MISSED
 
 
-def test_the_mean_says_of_how_many_it_is() -> None:
-    """And how many never came: it stays a number."""
+def test_the_mean_has_the_number_of_messages_that_came() -> None:
+    """With the number that never came."""
     found = finding({"endToEndLatency": {"mean": "50ms"}}, run(UNANSWERED))
     assert found.text == "endToEndLatency.mean 10.5 ms <= 50.0 ms (mean of the 99 000 that came, 1 000 never came)"
 

@@ -1,4 +1,4 @@
-"""The words of an ``slo:`` section about windows and drift."""
+"""The grammar of windows and drift."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ def test_latencies_and_throughput_hold_in_windows_and_counts_in_the_run() -> Non
     }  # fmt: skip
 
 
-def test_the_whole_run_is_bounded_beside_its_windows() -> None:
-    """Under a name of its own."""
+def test_bounds_on_the_whole_run_have_a_name_of_their_own() -> None:
     found = named({"window": "10s", **LATENCY, "whole": {"endToEndLatency": {"p99": "80ms"}, "buckets": {"0-256": {"loss": 0}}}})
     assert found["whole.endToEndLatency.p99"].maximum == 80_000_000
     assert (found["whole.endToEndLatency.p99"].window, found["endToEndLatency.p99"].window) == (None, 10 * SECOND)
@@ -47,15 +46,15 @@ def test_the_whole_run_is_bounded_beside_its_windows() -> None:
         ({"drift": {"throughput": "5%"}}, True),
     ],
 )
-def test_an_implicit_objective_gives_way_to_what_says_as_much(section: dict[str, object], implicit: bool) -> None:
-    """Where some windows may miss, those could be much worse than the whole run may be. No two have one name."""
+def test_an_implicit_objective_gives_way_to_a_bound_that_no_window_may_miss(section: dict[str, object], implicit: bool) -> None:
+    """If some may, they could be much worse. No two objectives have the same name."""
     found = parse_slo(section)
     assert any(one.implicit and one.metric == "throughput" for one in found) is implicit
     assert len({one.name for one in found}) == len(found)
 
 
 def test_drift_is_a_share_of_the_first_tenth() -> None:
-    """A latency may rise, throughput may fall; both sides where both are wanted."""
+    """A latency may rise, throughput may fall; both bounds are possible."""
     found = named({"drift": {"endToEndLatency.p99": "20%", "throughput": "5%", "sendDelay.max": {"min": "10%", "max": "200%"}}})
     sides = {name: (one.minimum, one.maximum) for name, one in found.items() if name.startswith("drift.")}
     assert sides == {"drift.endToEndLatency.p99": (None, 0.2), "drift.throughput": (-0.05, None), "drift.sendDelay.max": (-0.1, 2.0)}
@@ -88,8 +87,8 @@ def test_drift_is_a_share_of_the_first_tenth() -> None:
         ({"drift": {"throughput": "100%"}}, "drift.throughput: '100%' less holds for every run (write less than 100%)"),
     ],
 )
-def test_what_makes_no_sense_is_said(section: dict[str, object], message: str) -> None:
-    """With its place, and what to write instead."""
+def test_a_wrong_window_or_drift_is_a_problem(section: dict[str, object], message: str) -> None:
+    """With path and what to write."""
     assert any(message in line for line in wrong(section)), wrong(section)
 
 

@@ -1,4 +1,4 @@
-"""Objectives that hold in each window: how many may miss, what is no data, and what is the generator's own doing."""
+"""Objectives in windows: how many may miss, windows without data, and misses caused by the generator."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def judged(section: dict[str, object], found: SlicedStats | None) -> Finding:
     return evaluate(parse_slo(section, implicit=()), made(windows=found), Limits()).findings[0]
 
 
-def test_it_holds_where_it_holds_in_every_window() -> None:
-    """And the text says where it was worst."""
+def test_an_objective_is_met_if_every_window_meets_it() -> None:
+    """The text has the worst window."""
     finding = judged(P99, windows([constant(2), constant(40), constant(3)]))
     assert finding.outcome is Outcome.MET
     assert finding.text.startswith("endToEndLatency.p99 <= 100 ms in each 1.00 s: held in all 3 windows; worst 40.")
@@ -81,21 +81,20 @@ def test_the_whole_run_hides_what_windows_show() -> None:
 
 
 def test_a_window_with_too_few_samples_is_no_data_and_named() -> None:
-    """Whatever the others say, for nobody knows what it would have been."""
+    """Whatever the others are."""
     finding = judged({**P99, "violations": "50%"}, windows([constant(2), constant(2, 999), constant(2), None]))
     assert finding.outcome is Outcome.NO_DATA
     assert finding.observed is None
     assert "no data in 2 of 4 windows: at 0:00:01 (p99 needs 1 000 samples, there are 999), at 0:00:03 (no message was due)" in finding.text
 
 
-def test_what_is_missed_for_certain_is_missed_beside_windows_without_data() -> None:
-    """More windows missed than may: no other window could change that."""
+def test_more_missed_windows_than_allowed_are_a_miss_even_with_windows_without_data() -> None:
     assert judged(P99, windows([constant(500), constant(2, 10)])).outcome is Outcome.MISSED
     assert judged({**P99, "violations": "50%"}, windows([constant(500), constant(2, 10)])).outcome is Outcome.NO_DATA
 
 
-def test_what_never_came_is_later_than_any_bound() -> None:
-    """Two in a hundred of a window were due and did not come; the others were quick. The whole window without any is missed too."""
+def test_messages_that_never_came_are_later_than_any_bound() -> None:
+    """Two in a hundred of a window; a window without any message is missed too."""
     found = windows([constant(2, 1000), constant(2, 980), None], offered=np.full(3, 1000), received=np.array([1000, 980, 0]))
     finding = judged(P99, found)
     assert [window.outcome for window in finding.windows] == [Outcome.MET, Outcome.MISSED, Outcome.MISSED]
@@ -103,8 +102,8 @@ def test_what_never_came_is_later_than_any_bound() -> None:
     assert "worst never at 0:00:01" in finding.text
 
 
-def test_windows_that_the_generator_broke_itself_are_not_the_targets() -> None:
-    """Its own pause of half a second, in one window: neither missed nor met. Where more are missed than may be anyhow, they are missed."""
+def test_a_window_broken_by_the_generator_is_neither_missed_nor_met() -> None:
+    """Its own pause of half a second; if more windows than allowed are missed anyway, the objective is missed."""
     own = of_parts([constant(500), constant(1), constant(1)])
     both = of_parts([constant(500), constant(2), constant(2)])
     assert own is not None
@@ -121,8 +120,8 @@ def test_windows_that_the_generator_broke_itself_are_not_the_targets() -> None:
     assert judged(P99, found).outcome is Outcome.MISSED
 
 
-def test_throughput_of_a_window_is_what_came_of_its_messages_before_its_end() -> None:
-    """As a share of those due, or per second of the window; the last one may be longer."""
+def test_throughput_of_a_window_counts_its_messages_received_before_its_end() -> None:
+    """As a share of those due, or per second; the last window may be longer."""
     lies = {"start": np.array([0, SECOND]), "end": np.array([SECOND, 5 * SECOND // 2])}
     found = windows([constant(2), constant(2)], in_time=np.array([900, 300]), **lies)
     share = judged({"window": "1s", "throughput": "50%"}, found)
@@ -132,8 +131,8 @@ def test_throughput_of_a_window_is_what_came_of_its_messages_before_its_end() ->
     assert [window.observed for window in rate.windows] == [900, 200]
 
 
-def test_windows_that_are_not_there_are_no_data() -> None:
-    """A run that was ended before its first window was over; and one of which nothing was received."""
+def test_a_run_without_windows_is_no_data() -> None:
+    """It ended before the first one, or received nothing."""
     assert judged(P99, None).text == "endToEndLatency.p99: the measured phase, 10.0 s, is shorter than a window of 1.00 s"
     assert judged(P99, None).outcome is Outcome.NO_DATA
     finding = evaluate(parse_slo(P99, implicit=()), made(windows=windows([None]), end_to_end=None), Limits()).findings[0]
@@ -145,7 +144,7 @@ def test_windows_that_are_not_there_are_no_data() -> None:
     violations=st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.5]),
 )
 def test_the_outcome_follows_from_the_counts(slow: list[int | None], violations: float) -> None:
-    """Missed for certain, or not known, or met."""
+    """Missed for certain, unknown, or met."""
     section = {**P99, **({"violations": f"{violations:.0%}"} if violations else {})}
     finding = judged(section, windows([constant(ms or 2, 1000 if ms else 5) for ms in slow]))
     missed, unknown, allowed = slow.count(500), slow.count(None), int(violations * len(slow) + 1e-9)
@@ -160,8 +159,8 @@ def test_a_moment_is_a_time_since_the_start(seconds: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(("loss", "outcome"), [({}, Outcome.MISSED), ({"loss": 0}, Outcome.MISSED), ({"loss": 1}, Outcome.MET)])
-def test_a_largest_latency_is_never_in_the_window_in_which_something_never_came(loss: dict[str, int], outcome: Outcome) -> None:
-    """Unless the profile allows as many in the whole run."""
+def test_the_largest_latency_of_a_window_with_missing_messages_is_infinite(loss: dict[str, int], outcome: Outcome) -> None:
+    """Unless the profile tolerates them."""
     section = {"window": "1s", "endToEndLatency": {"max": "100ms"}, **loss}
     found = windows([constant(2), constant(3)], offered=np.array([1000, 1001]))
     run = made(windows=found, counts={"lost": 1, "received": 99_999})
@@ -181,8 +180,8 @@ def verdict(section: dict[str, Any], run: Measurements) -> Verdict:
 
 @pytest.mark.parametrize(("bound", "half"), [({"p99.9": "100ms"}, "50.0 ms"), ({"max": "400ms"}, "200 ms"), ({"mean": "3ms"}, "1.50 ms")])
 @pytest.mark.parametrize("metric", ["endToEndLatency", "publishLatency", "sendDelay"])
-def test_our_own_pause_is_not_blamed_on_the_target(metric: str, bound: dict[str, str], half: str) -> None:
-    """Below the p99 at which own send delay is judged, and enough to break tail, maximum and mean."""
+def test_a_pause_of_the_generator_is_not_a_miss_of_the_target(metric: str, bound: dict[str, str], half: str) -> None:
+    """Below the p99 of the own send delay, and long enough to break percentile, maximum and mean."""
     pause = paused(900)
     run = made(own_send_delay=pause, send_delay=pause, end_to_end=pause, publish=pause)
     result = verdict({metric: bound}, run)
@@ -191,21 +190,19 @@ def test_our_own_pause_is_not_blamed_on_the_target(metric: str, bound: dict[str,
 
 
 def test_a_pause_of_the_target_is_missed() -> None:
-    """The same latencies while we were on time, or were late by less than half the bound."""
+    """The same latencies while the generator was on time, or late by less than half the bound."""
     slow = {"end_to_end": paused(900), "publish": paused(900)}
     assert verdict({"endToEndLatency": {"p99.9": "100ms"}}, made(**slow)).outcome is Outcome.MISSED
     half = made(**slow, own_send_delay=histogram(np.full(100_000, 49 * MS)))
     assert verdict({"endToEndLatency": {"p99.9": "100ms"}}, half).outcome is Outcome.MISSED
 
 
-def test_a_target_that_is_slow_besides_is_missed() -> None:
-    """Without our own few the objective would not hold either."""
+def test_a_slow_target_is_missed_even_if_the_generator_paused() -> None:
     run = made(own_send_delay=paused(50), end_to_end=paused(900))
     assert verdict({"endToEndLatency": {"p99.9": "100ms"}}, run).outcome is Outcome.MISSED
 
 
-def test_what_never_came_is_not_our_pause() -> None:
-    """They stay among all that was due."""
+def test_messages_that_never_came_are_not_excused_by_a_pause() -> None:
     counts = {"acked": 99_110, "unknown": 890, "received": 99_110, "received_in_time": 99_110}
     run = made(counts=counts, own_send_delay=paused(50), end_to_end=spread(1, 3, 99_110))
     assert verdict({"endToEndLatency": {"p99.9": "100ms"}}, run).outcome is Outcome.MISSED
@@ -221,7 +218,7 @@ def test_a_pause_counts_once_for_each_subscription() -> None:
 
 
 def test_a_bucket_has_its_own_delays() -> None:
-    """The pause of other sizes excuses nothing."""
+    """A pause at other sizes excuses nothing."""
     section = {"buckets": {"0-256": {"endToEndLatency": {"max": "100ms"}}}}
     slow = paused(100, of=50_000)
     on_time, late = (made_bucket("0-256", end_to_end=slow, own_send_delay=own) for own in (spread(0, 1, 50_000), slow))
