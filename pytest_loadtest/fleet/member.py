@@ -26,7 +26,7 @@ from pytest_loadtest.engine.send import Setup
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.fleet.host_clocks import HostClock
 from pytest_loadtest.fleet.link import Link, Released
-from pytest_loadtest.fleet.messages import Finished, PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
+from pytest_loadtest.fleet.messages import PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
 from pytest_loadtest.fleet.observing import worker_location
 from pytest_loadtest.message.samples import EVIDENCE
 from pytest_loadtest.metrics.histogram import document, histogram
@@ -60,7 +60,7 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
         clock = time.monotonic_ns if line is None else HostClock(line)
         with _shares(link.assignments, clock) as shares:
             _drive(link, shares, clock, lead=lead)
-            link.meet("closed", tuple(Finished(facts=share.driver.facts()) for share in shares))
+            link.meet("closed", tuple(share.driver.facts() for share in shares))
             if lead:
                 link.before_cleanup()
                 for share in shares:

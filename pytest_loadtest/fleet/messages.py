@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import DriverFacts, TargetAddress
+    from pytest_loadtest.drivers.base import TargetAddress
     from pytest_loadtest.metrics.clocks import ClockLine
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.profile import Profile
@@ -108,13 +108,6 @@ class PhaseFinished:
     ends: NDArray[np.int64]
     marks: tuple[tuple[int, NDArray[np.int64]], ...]
     disconnected: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """A worker's report at the end of its share of a workload."""
-
-    facts: DriverFacts | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,10 +105,6 @@ def parse_listen_address(text: str | None) -> tuple[str, int] | None:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The options of load tests, checked. See ``pytest --help`` for each."""
@@ -141,7 +137,8 @@ class Options:
         return cls(
             results=Path(config.rootpath, config.getini("load_results")), scale=parse_scale(option.load_scale),
             duration=parse_cap(option.load_duration),
-            force=option.load_force, driver=_path(option.load_driver), omb_json=_path(option.load_omb_json), broker=option.load_broker,
+            force=option.load_force, driver=option.load_driver and Path(option.load_driver),
+            omb_json=option.load_omb_json and Path(option.load_omb_json), broker=option.load_broker,
             target=_address(option.load_target, "--load-target"), admin=_address(option.load_admin_url, "--load-admin-url"),
             image=check_image(option.load_image, option.load_broker, option.load_target),
             spark_master=option.load_spark_master, spark_remote=option.load_spark_remote,

@@ -43,10 +43,10 @@ OTHER_FILES = 16 << 20  # bytes needed in addition to the samples: results, logs
 
 def make_plans(request: Request, workers: int, options: Options) -> list[Plan]:
     """Return a plan for each workload. :raises UsageError: one cannot be planned."""
-    return [_plan(request, part, workers, options) for part in request.parts]
+    return [_make_plan(request, part, workers, options) for part in request.parts]
 
 
-def _plan(request: Request, part: Part, workers: int, options: Options) -> Plan:
+def _make_plan(request: Request, part: Part, workers: int, options: Options) -> Plan:
     profile = part.profile
     check_security(request, profile, options)
     check_broker(request, profile, options)

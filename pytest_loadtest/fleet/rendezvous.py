@@ -52,35 +52,23 @@ class Run:
 
 
 class RunControl(Protocol):
-    """The callbacks of a rendezvous; see :class:`~pytest_loadtest.fleet.run_controller.RunController`.
+    """The callbacks of a rendezvous, described in :class:`~pytest_loadtest.fleet.run_controller.RunController`."""
 
-    ``meeting`` runs in a thread of its own and ``check`` in the watch thread, both without the lock. All others are called with the lock
-    held, in the thread that received the message, and must return quickly.
-    """
+    def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]: ...
 
-    def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
-        """Return each worker's answer, by rank, when all are at the meeting with these payloads. May take long."""
+    def check(self, run: Run) -> None: ...
 
-    def check(self, run: Run) -> None:
-        """Check the target; called once a second during a run. :raises BrokenRun: the target is gone."""
+    def progressed(self, run: Run, name: str) -> None: ...
 
-    def progressed(self, run: Run, name: str) -> None:
-        """Show new progress of the workload ``name`` and act on it."""
+    def command(self, run: Run, kind: str, argument: Any) -> Any: ...
 
-    def command(self, run: Run, kind: str, argument: Any) -> Any:
-        """Return the answer to a command of the test's body, or a slow function that returns it, to be called in a thread of its own.
-
-        :raises UsageError: the command is impossible. Any other error of the function ends the run.
-        """
-
-    def gave_up(self, run: Run, error: Exception) -> None:
-        """Handle a broken run, which gets no further callbacks."""
+    def gave_up(self, run: Run, error: Exception) -> None: ...
 
 
 class Rendezvous:
     """Brings workers together for one run after another.
 
-    :param send: sends a message to a worker; must not block. :param clock: ns.
+    :param controller: answers meetings and commands. :param send: sends a message to a worker; must not block. :param clock: ns.
     :param stopping: returns the reason why no further run may start, or None.
     """
 

@@ -1,8 +1,7 @@
 """The controller's part in every run: plan it, get its target, start its phases, measure and judge it, write its results.
 
-Called by the rendezvous in the process that pytest was started in (``RunControl`` says in which thread each method runs). It keeps the
-state of a run in ``Run.state``, and the session's targets, Spark session and results documents. A planned run always ends in a document:
-with a verdict, or with the reason why there is none.
+Called by the rendezvous in the process that pytest was started in. It keeps the state of a run in ``Run.state``, and the session's targets,
+Spark session and results documents. A planned run always ends in a document: with a verdict, or with the reason why there is none.
 """
 
 from __future__ import annotations
@@ -25,12 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_loadtest.drivers.base import DriverFacts
     from pytest_loadtest.fleet.host_clocks import HostClocks
     from pytest_loadtest.fleet.measured_run import Custom, MeasuredRun
-    from pytest_loadtest.fleet.messages import Finished, Request, RunResult, WorkloadAssignment
+    from pytest_loadtest.fleet.messages import Request, RunResult, WorkloadAssignment
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.rendezvous import Rendezvous, Run
-    from pytest_loadtest.fleet.scripts import Next, Script
+    from pytest_loadtest.fleet.scripts import Next, PlannedScript, SearchScript
     from pytest_loadtest.fleet.targets import Targets
     from pytest_loadtest.fleet.watches import Watch
     from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -55,7 +55,7 @@ class RunState:
 
     request: Request
     workloads: list[WorkloadRun]
-    scripts: list[Script] = field(default_factory=list)
+    scripts: list[PlannedScript | SearchScript] = field(default_factory=list)
     watches: dict[str, Watch] = field(default_factory=dict)
     observing: Observing = field(default_factory=Observing)
     clock_lines: dict[str, ClockLine] = field(default_factory=dict)  # by worker on another host: the line that it uses now
@@ -66,7 +66,12 @@ class RunState:
 
 
 class RunController:
-    """Controls the runs of one pytest session; see :class:`~pytest_loadtest.fleet.rendezvous.RunControl`."""
+    """Controls the runs of one pytest session.
+
+    The rendezvous calls :meth:`meeting` in a thread of its own and :meth:`check` once a second in its watch thread, both without its lock.
+    It calls :meth:`progressed`, :meth:`command` and :meth:`gave_up` with the lock held, in the thread that received the message: they must
+    return quickly.
+    """
 
     def __init__(self, options: Options, live: LiveLine | None, custom: Custom | None = None, metrics: LiveMetrics | None = None) -> None:
         self._options, self._live, self._metrics = options, live, metrics
@@ -82,7 +87,7 @@ class RunController:
     # --- meetings
 
     def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
-        """Return the answer for each worker at this meeting; called in a thread of its own."""
+        """Return each worker's answer, by rank, when all are at the meeting with these payloads."""
         try:
             return self._meeting(run, name, payloads)
         except OSError as error:
@@ -166,7 +171,7 @@ class RunController:
             for i, (part, plan) in enumerate(zip(request.parts, plans, strict=True))
         ]  # fmt: skip
 
-    def _script(self, workload: WorkloadRun) -> Script:
+    def _script(self, workload: WorkloadRun) -> PlannedScript | SearchScript:
         from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
 
         if workload.plan.search is None:
@@ -211,10 +216,10 @@ class RunController:
         assert workload.phase is not None
         return StartPhase(phase=workload.phase, start=start, folder=workload.folder, wall=workload.clock.offset)
 
-    def _closed(self, run: Run, finished: Sequence[Sequence[Finished]]) -> None:
+    def _closed(self, run: Run, facts: Sequence[Sequence[DriverFacts | None]]) -> None:
         for i, workload in enumerate(run.state.workloads):
             workload.check_broker()
-            workload.add_worker_facts({worker: parts[i].facts for worker, parts in zip(run.members, finished, strict=True)})
+            workload.add_worker_facts({worker: parts[i] for worker, parts in zip(run.members, facts, strict=True)})
             if workload.folder is not None:
                 workload.write(ended=True)
 
@@ -281,8 +286,11 @@ class RunController:
         self.rendezvous.change(run, workload.name, workload.phase.name, change)
 
     def command(self, run: Run, kind: str, argument: Any) -> Any:
-        """Carry out a request of the test's body: return the instant of a change (ns after the phase's start), or a function that restarts
-        the target."""
+        """Carry out a command of the test's body: return the instant of a change (ns after the phase's start), or a slow function that
+        restarts the target, to be called in a thread of its own.
+
+        :raises UsageError: the command is impossible. Any other error of the function ends the run.
+        """
         from pytest_loadtest.fleet.live_changes import measured_workload, requested_change  # on use: they load numpy
 
         state: RunState = run.state
@@ -320,17 +328,16 @@ class RunController:
             return judged[0][0]
         return combine_workloads(state.request.profile.name, [result for result, _ in judged])
 
-    def _conclude(self, workload: WorkloadRun, script: Script) -> tuple[RunResult, RunDocument]:
+    def _conclude(self, workload: WorkloadRun, script: PlannedScript | SearchScript) -> tuple[RunResult, RunDocument]:
         """Return the result of one workload whose script has ended, and its document. :raises NoData: it cannot be measured."""
         from pytest_loadtest.fleet.judge import conclude_run
-        from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
+        from pytest_loadtest.fleet.scripts import SearchScript
 
         if isinstance(script, SearchScript):
             peak = script.peak()
             return conclude_run(script.best_step(peak), peak=peak, baseline=self.outputs.baseline)
         assert workload.folder is not None
-        backlog = script.backlog if isinstance(script, PlannedScript) else None
-        return conclude_run(self.spark.measure(workload.folder), backlog=backlog, baseline=self.outputs.baseline)
+        return conclude_run(self.spark.measure(workload.folder), backlog=script.backlog, baseline=self.outputs.baseline)
 
     # --- once for each session
 

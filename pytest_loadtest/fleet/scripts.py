@@ -1,13 +1,13 @@
 """Scripts supply the phases of a workload's run, one after another: those of its plan, or the steps of a search.
 
-The run controller calls :meth:`Script.next` when all workers have finished a phase, in the thread that answers the meeting, where a search
+The run controller calls a script's ``next`` when all workers have finished a phase, in the thread that answers the meeting, where a search
 also judges the step that has just ended. A search never continues after a step without data: its answer would be unfounded.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.watches import AbortWatch, BacklogWatch, BrokenWatch, abort_bounds
@@ -37,13 +37,6 @@ class Next:
     watch: Watch | None = None
 
 
-class Script(Protocol):
-    """A source of phases."""
-
-    def next(self) -> Next | None:
-        """Return the next phase, once the one before is over; None if there are no more."""
-
-
 class PlannedScript:
     """The phases of the plan."""
 
@@ -69,10 +62,11 @@ class PlannedScript:
         self._rest[:0] = [None] * turns
 
     def next(self) -> Next | None:
+        """Return the next phase, once the one before is over; None if there are no more, or none in this turn."""
         return self._rest.pop(0) if self._rest else None
 
 
-def align_phases(scripts: list[Script]) -> list[Script]:
+def align_phases(scripts: list[PlannedScript | SearchScript]) -> list[PlannedScript | SearchScript]:
     """Let workloads that run together be measured at the same time: those without a warm-up wait for the warm-up of the others."""
     planned = [script for script in scripts if isinstance(script, PlannedScript)]
     longest = max((script.length for script in planned), default=0)
@@ -98,6 +92,7 @@ class SearchScript:
         self._last: MeasuredRun | None = None
 
     def next(self) -> Next | None:
+        """Return the next phase, once the one before is over; None if the search has ended."""
         if self._rest:
             return self._rest.pop(0)
         if self._ask is not None:

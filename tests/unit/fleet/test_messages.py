@@ -13,7 +13,7 @@ from builders.plans import loopback
 from builders.plans import made as planned
 
 from pytest_loadtest.drivers.base import TargetAddress
-from pytest_loadtest.fleet.messages import Finished, Part, PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
+from pytest_loadtest.fleet.messages import Part, PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
 from pytest_loadtest.results.load import Load
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
@@ -33,7 +33,6 @@ def messages(folder: Path) -> list[Any]:
         ),
         StartPhase(phase=plan.measure, start=5, folder=folder, wall=7),
         PhaseFinished(ends=np.array([1, 2]), marks=((5, np.array([1, 1])),), disconnected=None),
-        Finished(facts=None),
         RunResult(load=load, properties=(("load.outcome", "met"),)),
     ]  # fmt: skip
 
