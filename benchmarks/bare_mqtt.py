@@ -24,8 +24,8 @@ from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREC, 
 if TYPE_CHECKING:
     from bench_mqtt import Case
 
-TICK = 0.001  # s, the engine's
-PATIENCE = 10.0  # s without a message before it gives up
+TICK = 0.001  # s, as in the engine
+PATIENCE = 10.0  # s without a message, after which it gives up
 NEXT = {PUBLISH << 4 | 2: PUBACK << 4, PUBLISH << 4 | 4: PUBREC << 4, PUBREC << 4: PUBREL << 4 | 2, PUBREL << 4 | 2: PUBCOMP << 4}
 """What the first byte of a packet is answered with."""
 
@@ -53,7 +53,7 @@ class Reader:
         self.messages = self.ended = 0
         self._sockets: dict[int, Any] = {}
         self._rest: dict[int, bytes] = {}
-        self._epoll = select.epoll()  # before any socket, for select() takes low numbers only
+        self._epoll = select.epoll()  # before any socket: select() takes only low numbers
 
     def add(self, sock: Any) -> Any:
         """Read this socket too."""

@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 
 VERSIONS = ("4.0.0", "4.2.4")
 LOOKS = (20_000, 50_000, 100_000, 200_000)
-WARM = 300_000  # messages that the compiler of a new broker gets first; nobody counts them
-READS = 5  # of memory after a subscription was deleted, the least counts: timers and reads under way hold its index for some seconds
-LATER = 3_600_000  # ms: nothing becomes due while the bench runs
+WARM = 300_000  # messages for the compiler of a new broker, which do not count
+READS = 5  # measurements of memory after a subscription was deleted; the least counts, as timers and reads hold its index for some seconds
+LATER = 3_600_000  # ms: no message becomes due during the benchmark
 WAIT = 180.0  # s
 HISTOGRAM = re.compile(r"\s*\d+:\s+\d+\s+(?P<bytes>\d+)\s+(?P<name>\S+)")
-INDEX = re.compile(r"\[?L?(org\.roaringbitmap|it\.unimi\.dsi\.fastutil\.longs)\.|\[[CJ]$")  # and what containers are made of
+INDEX = re.compile(r"\[?L?(org\.roaringbitmap|it\.unimi\.dsi\.fastutil\.longs)\.|\[[CJ]$")  # and the classes of its containers
 SETTINGS = {
-    "delayedDeliveryFixedDelayDetectionLookahead": "0",  # of delays alike the broker stops reading ahead here, and its index stays small
+    "delayedDeliveryFixedDelayDetectionLookahead": "0",  # with equal delays the broker stops reading ahead here, and its index stays small
     "delayedDeliveryTickTimeMillis": str(TICK),
-    "managedLedgerMinLedgerRolloverTimeMinutes": "0",  # ledgers of 50 000 entries, as of a broker that has run for longer
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",  # ledgers of 50 000 entries, as at a broker that has run for longer
 }
 
 
@@ -166,7 +166,7 @@ def measure(broker: Watched, version: str, kind: Kind, count: int, turn: int) ->
         indexed, size = settle(broker, topic, count)
         cpu = broker.cpu() - cpu
         heap, direct = broker.memory()
-        consumer.unsubscribe()  # its index goes with it, and nothing else that the messages take
+        consumer.unsubscribe()  # this deletes its index, and no other memory of the messages
         heap_without, direct_without = least(broker)
     finally:
         client.close()
@@ -207,7 +207,7 @@ def main() -> None:
     rows = load(given.data) if given.more else []
     first = max((row.turn + 1 for row in rows), default=0)
     for turn in range(first, first + given.rounds):
-        for version in given.versions[:: -1 if turn % 2 else 1]:  # to and fro: what the machine does meanwhile meets both
+        for version in given.versions[:: -1 if turn % 2 else 1]:  # alternating, so that changes of the machine affect both
             rows += on(version, given.looks, turn)
             text = ",\n  ".join(json.dumps(rounded(row)) for row in rows)
             given.data.write_text(f'{{"machine": {json.dumps(machine)},\n "settings": {json.dumps(SETTINGS)},\n "rows": [\n  {text}\n]}}\n')

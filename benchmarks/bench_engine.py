@@ -218,7 +218,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
-    median(out, Shape(1, 1_000), 1)  # what is imported on use
+    median(out, Shape(1, 1_000), 1)  # imports on use
     print(f"streams     rate{'':16}{'out':>12}{'in':>12}   CPU a message{'start':>14}")
     for shape in SHAPES:
         figures = median(out, shape, rounds), median(into, shape, rounds), median(start, shape, rounds) / 1000

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 TICKS = os.sysconf("SC_CLK_TCK")
 IN_FLIGHT = 4  # bursts
-COLLECT = 25_000_000  # ns between two looks at what came back at a rate, as the engine has it; flat out there is one after every burst
+COLLECT = 25_000_000  # ns between two polls at a rate, as in the engine; at full speed there is one after every burst
 
 
 @dataclass(frozen=True, kw_only=True)

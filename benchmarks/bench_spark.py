@@ -126,7 +126,7 @@ def _cpu(java: psutil.Process) -> float:
 
 def _peak_rss(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
-    return int((status.partition("VmHWM:")[2].split() or ["0"])[0]) / 1024**2  # one that has ended has none
+    return int((status.partition("VmHWM:")[2].split() or ["0"])[0]) / 1024**2  # an ended process has none
 
 
 def main() -> None:

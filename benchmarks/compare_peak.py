@@ -24,7 +24,7 @@ from pytest_loadtest.values.quantities import MILLISECOND, MINUTE, SECOND
 from pytest_loadtest.verdict.peak import Ask, Search, Spec, Step
 from pytest_loadtest.verdict.slo import Outcome
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))  # the broker and the rule that this compares are the tests' own
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))  # broker and rule are helpers of the tests
 
 from omb_controller import LOWEST_RATE, PERIOD, OmbController
 from token_bucket import TokenBucket, messages

@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-PATIENCE = 150  # s until a broker that does not come to rest is no longer waited for
+PATIENCE = 150  # s: limit of the wait until the broker is at rest
 
 
 def pytest_itemcollected(item):

@@ -49,7 +49,7 @@ def test_split_by_flow(load, tell):
     tell("publish pause", came.pause)
     tell("recovered after", came.recovered)
     tell("duplicates", result.duplicates)
-    # limits are half of what there is, so theory decides
+    # limits are half of the load, so the algorithm decides
     assert balances[FLOW].splits == 1 < balances[COUNT].splits < balances[RANGE].splits
     assert balances[FLOW].imbalance < balances[COUNT].imbalance < balances[RANGE].imbalance
 
@@ -91,7 +91,7 @@ def test_a_broker_that_has_just_started(load, tell):
     load.stop().assert_slo()
 
 
-ROUND = 8 * 10**9  # ns; rates stay as they are for ten seconds, and are seen soon after they came
+ROUND = 8 * 10**9  # ns; rates are constant for ten seconds, and are read soon after each change
 
 
 def first_rates(load, bundles):
@@ -124,7 +124,7 @@ def test_rates_are_of_a_moment(load, tell):
     bundles.settle()
     found = [bundles.rates() for _ in looks(load, 12)]
     cuts = {flow_or_qps(list(look.values()), limits) for look in found}
-    assert any(cuts)  # there was something to cut
+    assert any(cuts)  # there was a bundle to split
     tell("boundaries in a period", sorted(cuts))
     tell("undecided", f"{sum(undecided(list(look.values()), limits) is not None for look in found)} of {len(found)} looks")
     split = bundles.split(limits)

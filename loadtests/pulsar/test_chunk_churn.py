@@ -15,11 +15,11 @@ import psutil
 import pytest
 from pulsar_proxy import PulsarProxy
 
-BEGUN = 8  # messages of a producer outside that are begun at a time
-CHUNKS = 3  # of each of them
+BEGUN = 8  # messages that another producer begins at a time
+CHUNKS = 3  # chunks of each of them
 CONSUMERS = {"exclusive": 1, "failover": 2, "shared": 3}
-RATE = 4  # messages per second of the run itself
-REST = 15  # s that a broker has to come to rest
+RATE = 4  # msg/s of the run itself
+REST = 15  # s: limit of the wait until the broker is at rest
 BROKER = "apache/pulsar#26395, #26396: chunks go on to the Shared consumer that has left, and what is left of others is for nobody"
 LIBRARY = "apache/pulsar-client-cpp#587: a first chunk that comes again is not taken"
 
@@ -98,7 +98,7 @@ def account(load, topic, record_property, **more):
     for name, value in facts.items():
         record_property(f"chunking.{name}", str(value))
     print(", ".join(f"{name} {value}" for name, value in facts.items()))
-    assert counts.out_of_order in (None, 0)  # None: of a Shared subscription, where order is not asked for
+    assert counts.out_of_order in (None, 0)  # None for a Shared subscription, which has no order
     return result
 
 
@@ -136,7 +136,7 @@ def check_leaving(load, topic, request, record_property):
     if not any(stuck):
         assert (result.foreign, result.duplicates) == (2 * BEGUN * len(rounds), 0)
         return
-    assert result.foreign >= 2 * BEGUN * len(rounds)  # where a topic is unloaded, what it had not noted as read comes again
+    assert result.foreign >= 2 * BEGUN * len(rounds)  # an unloaded topic delivers again what it had not stored as read
     pytest.xfail(known)
 
 

@@ -14,9 +14,9 @@ import pytest
 from pulsar_proxy import PulsarProxy
 
 MAX = 5 * 1024**2  # the broker's maxMessageSize
-CHUNK = {"native": MAX - 1024, "library": MAX - 128}  # payload of a chunk; pulsar-client leaves what its metadata takes, some 100 bytes
+CHUNK = {"native": MAX - 1024, "library": MAX - 128}  # payload of a chunk; pulsar-client leaves some 100 bytes for its metadata
 SMALL, LARGEST = "1024-1025", "20971520-20971521"
-EXPIRY = 55  # s until pulsar-client begins to give up incomplete messages, which takes it a minute
+EXPIRY = 55  # s until pulsar-client begins to discard incomplete messages, which takes it a minute
 ONE = {"client": "native", "use": "one-ordered"}
 
 
@@ -61,7 +61,7 @@ def check_whole(load, topic, request, record_property, percentiles):
     )  # fmt: skip
     assert published == expected
     assert topic.backlog(topic.last) == 0
-    assert peak < before + 1024**3  # of the worker that leads: what is made, 64 MB in flight, and its consumers' queues
+    assert peak < before + 1024**3  # of the leading worker: payloads, 64 MB in flight, and its consumers' queues
 
 
 @pytest.mark.load(profile="pulsar/chunking", live=True)
@@ -98,10 +98,10 @@ def check_incomplete(load, topic, request, record_property):
         others += mixed(load, topic)
         load.set_rate(0)
         if again:
-            topic.until_read(600)  # ten seconds a round, and of those that are mixed still one a round is whole
+            topic.until_read(600)  # ten seconds a round, and still one mixed message a round is whole
         if again or topic.until_at_rest():
             break
-        load.set_rate(2)  # no two of them were incomplete at a time
+        load.set_rate(2)  # no two of them were incomplete at the same time
     expired = time.monotonic() > began + EXPIRY
     result = load.stop()
     left, chunks = topic.backlog(topic.last), chunks_of(20 * 1024**2, CHUNK[client_of(request)])
@@ -116,7 +116,7 @@ def check_incomplete(load, topic, request, record_property):
     if "stays" in request.node.name:
         assert left == entries or (expired and client_of(request) == "library" and left < entries)
     else:
-        assert left < entries  # the chunks that had come are acknowledged; those that came after are left
+        assert left < entries  # chunks before it are acknowledged; later ones stay
 
 
 @pytest.mark.load(profile="pulsar/chunking-incomplete", live=True, judge=False, matrix={"client": "native"})
@@ -161,7 +161,7 @@ def check_abandoned(load, topic, expiry_of):
     result = abandon(load, topic, expiry_of)
     result.assert_slo()
     assert result.lost == result.duplicates == result.corrupt == 0
-    assert result.foreign == 0  # a part of the message would be: it is not of this run
+    assert result.foreign == 0  # a part of the message would count as foreign: it is not from this run
     assert topic.backlog(topic.last) == 0
 
 

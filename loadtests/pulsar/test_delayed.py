@@ -16,9 +16,9 @@ from pytest_loadtest.drivers.pulsar.delayed_index import time_buckets
 PATIENCE = 150  # s
 VERSION = os.environ.get("PULSAR_VERSION", "")
 HAS_HEAP = bool(VERSION) and not time_buckets(VERSION)
-# the profile's bound is for time buckets; a heap takes 24 bytes a message, and what it grew by beforehand
+# the profile's bound is for time buckets; a heap takes 24 bytes a message plus its reserve
 HEAP = {"slo.delayedIndexBytesPerMessage": 40} if HAS_HEAP else {}
-PATIENT = {  # a broker that starts anew takes as long as it takes: nothing may be lost or early by it, and all is late
+PATIENT = {  # the restart may take any time: no message may be lost or early, and all are late
     "driver.sendTimeout": "10min",
     "drainTimeout": "10min",
     "slo.lateness.p99": "10min",

@@ -92,6 +92,7 @@ class PortTakenError(TargetError):
 
 def wait_ready(running: Running, ready: Callable[[], bool], *, name: str, seconds: float, progress: Progress) -> float:
     """Wait until ``ready()`` returns True. Abandons the broker on every error. :returns: seconds.
+
     :raises PortTakenError: the broker found its port in use.
     :raises TargetError: the broker ended, or was not ready in time; with the last lines of its log.
     """

@@ -74,8 +74,8 @@ def _parser() -> argparse.ArgumentParser:
 
     doctor = command("doctor", _doctor, "show what this machine has for load tests, and the effect of each missing thing", _DOCTOR)
     doctor.add_argument("--fix", action="store_true", help="install what is missing (Debian packages, when root) and fetch brokers' jars")
-    doctor.add_argument("--hosts", metavar="FILE", help="check these hosts instead, as of pytest --load-hosts: versions, limits, clocks")
-    doctor.add_argument("--target", metavar="URL", help="with --hosts: whether each host can connect to this broker")
+    doctor.add_argument("--hosts", metavar="FILE", help="check these hosts instead (as for pytest --load-hosts): versions, limits, clocks")
+    doctor.add_argument("--target", metavar="URL", help="with --hosts: check that each host can connect to this broker")
     measure = "measure the CPU cost of a message on this machine, for plans and --load-scale auto"
     calibrate = command("calibrate", _calibrate, measure, "\n --driver mqtt-qos1")
     calibrate.add_argument(
