@@ -1,4 +1,4 @@
-"""The Pulsar driver on pulsar-client for Python.
+"""The Pulsar driver on pulsar-client for Python: see :class:`~pytest_loadtest.drivers.base.Driver` for the contract of each method.
 
 With an admin URL each run has a namespace of its own, ``<namespacePrefix>-<run>``, which is deleted with everything in it afterwards.
 Without one, topics are created on use in ``public/default``, under names unique to the run, and stay there. An existing topic is used as
@@ -81,75 +81,44 @@ class PulsarDriver:
         return DriverFacts(client="pulsar-client", version=options.VERSION, applied=applied, not_applied=unapplied)
 
     def prepare(self) -> None:
-        """Create namespace and topics, or check that the existing topic exists.
-
-        :raises TargetError: the target cannot be reached or refuses, has the run's namespace already, or lacks the existing topic.
-        :raises UsageError: ``persistence`` needs more bookies than there are.
-        """
+        """See :meth:`~pytest_loadtest.drivers.pulsar.names.RunNames.prepare`."""
         self._names.prepare()
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Subscribe, and return the places of the consumers when all of them receive.
-
-        :raises TargetError: one cannot be opened, or the existing topic does not exist.
-        """
         return self._consumers.open(consumers)
 
     def open_producers(self, streams: Sequence[int]) -> None:
-        """Connect a producer for each stream; return when all may send.
-
-        :raises TargetError: one cannot be opened, or the existing topic does not exist.
-        """
         streams = sorted(streams)
         clients = self._connect(streams, self._open_producer)
         most = stream_window(self._settings, self._names.partitions)
         self._producers = PulsarProducers(clients, streams, self._context, window=most, memory=self._settings.memory_limit)
 
     def attach(self, consumers: Sequence[int]) -> None:
-        """Begin to open more consumers in a thread."""
         self._consumers.attach(consumers)
 
     def attached(self) -> Joined | None:
-        """Return the consumers established since the last call, or None.
-
-        :raises TargetError: a consumer cannot be opened.
-        """
         return self._consumers.attached()
 
     def detach(self, places: Sequence[int]) -> None:
-        """Begin to close consumers in a thread. The broker gives their unacknowledged messages to others of their subscription."""
         self._consumers.detach(places)
 
     def pause(self, places: Sequence[int]) -> None:
-        """Stop taking and acknowledging messages until :meth:`resume`; the client fetches ``receiverQueueSize`` messages ahead."""
         self._consumers.pause(places)
 
     def resume(self, places: Sequence[int]) -> None:
-        """Continue. Messages that the client fetched during the pause get the time at which they are taken now."""
         self._consumers.resume(places)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Send the messages that fit into the windows and ``clientMemoryLimitMB``, one by one; never block.
-
-        :returns: the positions of the others, ascending; None if there are none. With ``blockIfQueueFull`` off there are none: a message
-            without room is answered as FAILED.
-        :raises TargetError: a producer was closed.
-        """
         return self._producers.send(burst)
 
     def acks(self) -> Acks | None:
-        """Return the answers since the last call, or None."""
         return self._producers.acks()
 
     def take(self) -> Received | None:
-        """Return the messages of all consumers since the last call, or None; also after :meth:`close`."""
         return self._consumers.take()
 
     def poll(self, timeout_ns: int) -> None:
-        """Wait while the client's own threads do the I/O. After a refusal, return within 1 ms of the next answer.
-
-        :raises TargetError: a consumer cannot go on.
-        """
+        """Wait while the client's own threads do the I/O. After a refusal, return within 1 ms of the next answer."""
         if self._failures:
             raise TargetError("; ".join(self._failures))
         end = time.monotonic_ns() + timeout_ns
@@ -182,10 +151,7 @@ class PulsarDriver:
         self._consumers.join_threads(deadline)
 
     def cleanup(self) -> None:
-        """Delete what the run created: its namespace, or its subscriptions of an existing topic.
-
-        :raises TargetError: the target refuses or does not answer.
-        """
+        """Delete the run's namespace, or its subscriptions of an existing topic."""
         self._names.clean_up(partial(options.unsubscribe_as_consumer, self._context.target.url, self._settings))
 
     def _open_consumers(self, consumers: Sequence[int]) -> list[PulsarConsumer]:

@@ -55,20 +55,12 @@ class NativePulsarDriver:
         return client.native_facts(self._settings, self._names, self._not_applied, batches)
 
     def prepare(self) -> None:
-        """Create namespace and topics, or check that the existing topic exists.
-
-        :raises TargetError: the target cannot be reached or refuses, has the run's namespace already, or lacks the existing topic.
-        :raises UsageError: ``persistence`` needs more bookies than there are.
-        """
+        """See :meth:`~pytest_loadtest.drivers.pulsar.names.RunNames.prepare`."""
         self._names.prepare()
 
     # --- connecting
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Subscribe, and return the places of the consumers when all subscriptions are established.
-
-        :raises TargetError: a consumer cannot be opened, or the existing topic does not exist.
-        """
         if not len(consumers):
             return np.empty(0, np.int32)
         with self._explained():
@@ -78,11 +70,7 @@ class NativePulsarDriver:
             return own.welcome(begun).place
 
     def open_producers(self, streams: Sequence[int]) -> None:
-        """Connect a producer of each stream to each partition of its topic; return when all may send.
-
-        :raises TargetError: a producer cannot be opened, or the existing topic does not exist.
-        :raises UsageError: a payload is larger than the broker takes.
-        """
+        """Connect a producer of each stream to each partition of its topic. :raises UsageError: a payload exceeds the broker's limit."""
         if not len(streams):
             return
         with self._explained():
@@ -111,26 +99,22 @@ class NativePulsarDriver:
             )
 
     def attach(self, consumers: Sequence[int]) -> None:
-        """Begin to subscribe more consumers."""
         if len(consumers):
             self._own_consumers().begin(consumers)
 
     def attached(self) -> Joined | None:
-        """Return the consumers established since the last call, or None."""
         return self._consumers.attached() if self._consumers else None
 
     def detach(self, places: Sequence[int]) -> None:
-        """Close consumers; the broker gives their unacknowledged messages to others of their subscription."""
         if self._consumers:
             self._consumers.detach(places)
 
     def pause(self, places: Sequence[int]) -> None:
-        """Stop taking and acknowledging messages until :meth:`resume`; ``receiverQueueSize`` bounds what the broker still sends."""
+        """Keep messages waiting; ``receiverQueueSize`` bounds what the broker still sends."""
         if self._consumers:
             self._consumers.pause(places)
 
     def resume(self, places: Sequence[int]) -> None:
-        """Continue. Messages that arrived during the pause get the current time."""
         if self._consumers:
             self._consumers.resume(places)
 
@@ -142,18 +126,12 @@ class NativePulsarDriver:
         return self._producers.send(burst)
 
     def acks(self) -> Acks | None:
-        """Return the answers since the last call, or None."""
         return self._producers.acks() if self._producers else None
 
     def take(self) -> Received | None:
-        """Return the messages of all consumers since the last call, or None; also after :meth:`close`."""
         return self._consumers.take() if self._consumers else None
 
     def poll(self, timeout_ns: int) -> None:
-        """Send due batches and read, until the time is over or a refused stream may have room.
-
-        :raises TargetError: a producer or consumer cannot go on.
-        """
         cluster = self._connected()
         clock = self._context.clock
         end = clock() + timeout_ns
@@ -201,10 +179,7 @@ class NativePulsarDriver:
             self._cluster = None
 
     def cleanup(self) -> None:
-        """Delete what the run created: its namespace, or its subscriptions of an existing topic.
-
-        :raises TargetError: the target refuses or does not answer.
-        """
+        """Delete the run's namespace, or its subscriptions of an existing topic."""
         self._names.clean_up(
             lambda topic, subscriptions: client.delete_subscriptions(self._new_cluster(), self._settings, topic, subscriptions)
         )
