@@ -34,7 +34,7 @@ THIRD_PARTY = {
     "docker": {"brokers.container_guard", "brokers.docker_engine"},
     "google": {"wire.pulsar.*"},
     "hdrh": {"profile.sizes", "report.hdr"},
-    "httpx": {"drivers.pulsar.broker_admin", "drivers.pulsar.admin", "drivers.pulsar.auth", "profile.sizes"},
+    "httpx": {"drivers.pulsar.admin", "drivers.pulsar.auth", "profile.sizes"},
     "jinja2": {"report.html.page"},
     "markupsafe": {"report.html.page"},
     "numpy": {

@@ -18,6 +18,22 @@ if TYPE_CHECKING:
 _UNLIMITED_BACKLOG = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
 _UNAUTHORIZED, _GONE, _NOT_ALLOWED, _CONFLICT = 401, 404, 405, 409
 _REDIRECTS = 10
+DECISIVE = (
+    "managedLedgerDefaultEnsembleSize",
+    "managedLedgerDefaultWriteQuorum",
+    "managedLedgerDefaultAckQuorum",
+    "maxMessageSize",
+    "maxPendingPublishRequestsPerConnection",
+    "maxUnackedMessagesPerConsumer",
+    "dispatcherMaxReadBatchSize",
+    "dispatcherMaxRoundRobinBatchSize",
+    "backlogQuotaDefaultLimitBytes",
+    "backlogQuotaDefaultLimitGB",
+    "brokerDeduplicationEnabled",
+    "acknowledgmentAtBatchIndexLevelEnabled",
+    "activeConsumerFailoverDelayTimeMillis",
+    "numIOThreads",
+)
 
 
 class RefusedError(TargetError):
@@ -38,6 +54,31 @@ class Admin:
         self._url, self._timeout, self._settings = url.rstrip("/"), settings.operation_timeout / SECOND, settings
         self._tls = tls_context(settings)
         self._headers = admin_headers(settings)
+
+    def ready(self) -> bool:
+        """Return whether clients can work."""
+        # Pulsar 4.2.4 answers ``brokers/ready`` half a second before ``public/default`` exists; a client that subscribes in between gets
+        # TopicNotFound.
+        try:
+            self._ask("GET", "admin/v2/brokers/ready")
+            return "public/default" in (self._request("GET", "namespaces/public") or ())
+        except (TargetError, ValueError):  # the second: an answer of another server, which is not JSON
+            return False
+
+    def version(self) -> str:
+        """Return the version of the broker, ``unknown`` without an answer."""
+        try:
+            return self._ask("GET", "admin/v2/brokers/version").text.strip().strip('"') or "unknown"
+        except TargetError:
+            return "unknown"
+
+    def decisive_settings(self) -> dict[str, str]:
+        """Return the running broker's settings that influence results; empty without an answer (it tells only superusers)."""
+        try:
+            runtime = self._request("GET", "brokers/configuration/runtime")
+        except (TargetError, ValueError):
+            return {}
+        return {key: str(runtime[key]) for key in DECISIVE if key in runtime} if isinstance(runtime, dict) else {}
 
     def connection(self, timeout: float) -> httpx.Client:
         """Return a connection for many calls of :meth:`ask`; the caller closes it. :param timeout: s."""

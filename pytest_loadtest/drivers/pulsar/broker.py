@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, described, refuse_managed
@@ -19,13 +19,12 @@ from pytest_loadtest.brokers.java import Jars, MachineNeed, needed_jars
 from pytest_loadtest.brokers.process import Child, data_folder
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.brokers.watchdog import remove_folder
-from pytest_loadtest.drivers.pulsar import broker_admin as pulsar_admin
 from pytest_loadtest.drivers.pulsar import embedded
-from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
-from pytest_loadtest.drivers.pulsar.broker_admin import Access
+from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.secured import Secured, secure
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 START_SECONDS = 240.0
 OPEN = Secured()
 HERE = "127.0.0.1"
+ADMIN_TIMEOUT = 5 * SECOND
 # Bytes of Java heap, and the same again of direct memory.
 GIVEN = 1 << 30
 MEMORY = ("-Xms256m", f"-Xmx{GIVEN >> 20}m", f"-XX:MaxDirectMemorySize={GIVEN >> 20}m")
@@ -203,20 +203,20 @@ def _launch(
     # The file may contain the password of the broker's own client.
     conf.touch(mode=0o600)
     conf.write_text(standalone_conf(port=port, web_port=web_port, settings=request.settings, secured=secured))
-    admin, access = f"{'https' if secured.tls else 'http'}://{HERE}:{web_port}", access_of(secured.client)
+    admin_url = f"{'https' if secured.tls else 'http'}://{HERE}:{web_port}"
+    admin = Admin(admin_url, PulsarSettings(**{"operation_timeout": ADMIN_TIMEOUT, **secured.client}))
     name = f"Pulsar {version}"
     progress(f"starting {name}")
     child = Child(command_in(folder, bookie_port), folder=folder, ports=ports)
-    ready = partial(pulsar_admin.broker_ready, admin, access=access)
-    wait = partial(wait_ready, child, ready, name=name, seconds=START_SECONDS, progress=progress)
+    wait = partial(wait_ready, child, admin.ready, name=name, seconds=START_SECONDS, progress=progress)
     progress(f"{name} ready in {wait():.0f} s")
     facts = BrokerFacts(
         name="Pulsar",
-        version=pulsar_admin.broker_version(admin, access),
+        version=admin.version(),
         mode="process",
         url=f"{'pulsar+ssl' if secured.tls else 'pulsar'}://{HERE}:{port}",
-        admin_url=admin,
-        settings=decisive_facts(admin, request.settings, access)
+        admin_url=admin_url,
+        settings=decisive_facts(admin, request.settings)
         | ({"security": described(request.security)} if request.security else {})
         | ({"data": f"in memory, {memory}"} if memory else {}),
         client=secured.client,
@@ -224,19 +224,23 @@ def _launch(
     return StartedBroker(facts, child, wait)
 
 
-def access_of(client: Mapping[str, Any]) -> Access:
-    """Return access to the REST for a client. :param client: see :class:`~pytest_loadtest.drivers.pulsar.secured.Secured`."""
-    if not client:
-        return pulsar_admin.OPEN
-    settings = PulsarSettings(**client)
-    return Access(admin_headers(settings), tls_context(settings))
+@cache
+def open_admin(url: str) -> Admin:
+    """Return the admin REST of a broker without authentication; cached, because it is polled and reads the machine's certificates."""
+    return Admin(url, PulsarSettings(operation_timeout=ADMIN_TIMEOUT))
 
 
-def decisive_facts(admin: str, settings: Mapping[str, str], access: Access = pulsar_admin.OPEN) -> dict[str, str]:
+def describe_broker(admin_url: str) -> tuple[str, dict[str, str]]:
+    """Return version and the settings that influence results, of a target that the run did not start."""
+    admin = open_admin(admin_url)
+    return admin.version(), admin.decisive_settings()
+
+
+def decisive_facts(admin: Admin, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that influence results: the running broker's, the bookie's as configured, the memory, and the profile's own."""
     configured = BASE | dict(settings)
     bookie = {key: configured[key] for key in BOOKIE}
-    return pulsar_admin.decisive_settings(admin, access) | bookie | {"memory": " ".join(MEMORY)} | dict(settings)
+    return admin.decisive_settings() | bookie | {"memory": " ".join(MEMORY)} | dict(settings)
 
 
 # The jars of Pulsar, and what they need of a machine.
@@ -284,13 +288,13 @@ def default_image(version: str | None) -> str:
 
 def container_ready(plan: ContainerPlan) -> bool:
     """Return whether clients can work, by the admin REST."""
-    return pulsar_admin.broker_ready(plan.admin_url or "")
+    return open_admin(plan.admin_url or "").ready()
 
 
 def describe_container(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
     """Return version and the settings that influence results, by the admin REST."""
-    admin = plan.admin_url or ""
-    return pulsar_admin.broker_version(admin), decisive_facts(admin, settings)
+    admin = open_admin(plan.admin_url or "")
+    return admin.version(), decisive_facts(admin, settings)
 
 
 RECIPE: Final = ContainerRecipe(default_image=default_image, ports=2, plan=pulsar_plan, ready=container_ready, describe=describe_container)

@@ -55,7 +55,7 @@ KIND: Final = DriverKind(
             secured=True,
         ),
     },
-    describe="pytest_loadtest.drivers.pulsar.broker_admin:describe_broker",
+    describe="pytest_loadtest.drivers.pulsar.broker:describe_broker",
     message_limit=MessageLimit(default=5 * 1024**2, key="maxMessageSize", overhead=METADATA),
     delays=True,
     delayed_index="pytest_loadtest.drivers.pulsar.delayed_index:planned",

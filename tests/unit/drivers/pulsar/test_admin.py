@@ -86,3 +86,26 @@ def test_an_unreachable_admin_rest_is_named() -> None:
     """The error has the request and a remedy."""
     with pytest.raises(TargetError, match=r"PUT http://127\.0\.0\.1:1/admin/v2/namespaces/public/x: .*is the URL right"):
         Admin("http://127.0.0.1:1", PulsarSettings()).create_namespace("public/x")
+
+
+def test_without_an_answer_version_and_settings_are_unknown() -> None:
+    admin = Admin("http://127.0.0.1:1", PulsarSettings())
+    assert (admin.ready(), admin.version(), admin.decisive_settings()) == (False, "unknown", {})
+
+
+def test_a_broker_is_ready_when_its_default_namespace_exists() -> None:
+    """``brokers/ready`` answers earlier."""
+    answers: dict[str, tuple[int, object]] = {"GET /admin/v2/namespaces/public": (200, [])}
+    with rest(answers) as (url, _):
+        admin = Admin(url, PulsarSettings())
+        assert not admin.ready()
+        answers["GET /admin/v2/namespaces/public"] = (200, ["public/default"])
+        assert admin.ready()
+
+
+def test_a_running_broker_has_a_version_and_decisive_settings() -> None:
+    settings = {"maxMessageSize": "5242880", "brokerId": "7"}
+    answers = {"GET /admin/v2/brokers/version": (200, "4.2.4"), "GET /admin/v2/brokers/configuration/runtime": (200, settings)}
+    with rest(answers) as (url, _):
+        admin = Admin(url, PulsarSettings())
+        assert (admin.version(), admin.decisive_settings()) == ("4.2.4", {"maxMessageSize": "5242880"})
