@@ -105,7 +105,7 @@ def _latencies(m: Measurements) -> dict[str, LatencySection | None]:
     for attribute, metric in LATENCIES.items():
         histogram = m.latencies.get(attribute)
         if metric.always or histogram is not None or _applies(metric, m):
-            sections[metric.key] = latency_section(histogram, m.never_came(attribute) if metric.never_came else 0)
+            sections[metric.key] = latency_section(histogram, m.never_came(attribute) if metric.never_came else 0, error=m.clock_error)
     return sections
 
 
@@ -136,18 +136,22 @@ def _silent(silent: Silent) -> SilentSection:
     )
 
 
-def latency_section(histogram: Histogram | Lateness | None, never_came: int = 0, *, buckets: bool = True) -> LatencySection | None:
+def latency_section(
+    histogram: Histogram | Lateness | None, never_came: int = 0, *, buckets: bool = True, error: int = 0
+) -> LatencySection | None:
     """Return the latencies of a whole run, topic or size bucket; None if nothing was measured.
 
     Percentiles that rest on too few samples are None, and those that lie among messages that never came.
 
     :param never_came: number of further messages that were due and have no latency; percentiles rank over them, too.
-    :param buckets: include the histogram.
+    :param buckets: include the histogram. :param error: of the clocks between hosts, ns.
     """
     if histogram is None or not histogram.n:
         return None
     shape = histogram.late if isinstance(histogram, Lateness) else histogram
-    percentiles = {f"p{p:g}": None if unfit(histogram, p, never_came) else _percentile(histogram, p, never_came) for p in PERCENTILES}
+    percentiles = {
+        f"p{p:g}": None if unfit(histogram, p, never_came, error) else _percentile(histogram, p, never_came) for p in PERCENTILES
+    }
     encoded = encode_histogram(shape) if buckets and shape is not None else None
     return LatencySection(**_statistics(histogram), never_came=never_came, percentiles=percentiles, histogram=encoded)
 
@@ -206,8 +210,10 @@ def _breakdown(part: Breakdown, whole: Measurements, *, buckets: bool = True) ->
         received_in_time=part.received_in_time,
         lost=part.lost,
         bytes_sent=part.bytes_sent,
-        end_to_end=latency_section(part.latencies.get("end_to_end"), whole.never_came("end_to_end", part), buckets=buckets),
-        publish=latency_section(part.latencies.get("publish"), whole.never_came("publish", part), buckets=buckets),
+        end_to_end=latency_section(
+            part.latencies.get("end_to_end"), whole.never_came("end_to_end", part), buckets=buckets, error=whole.clock_error
+        ),
+        publish=latency_section(part.latencies.get("publish"), whole.never_came("publish", part), buckets=buckets, error=whole.clock_error),
     )
 
 

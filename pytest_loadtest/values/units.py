@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import total_ordering
 
+from pytest_loadtest.errors import NoData
 from pytest_loadtest.values.quantities import MICROSECOND, MILLISECOND, SECOND, format_rate
 from pytest_loadtest.values.wording import distance, exact, format_value, pair
 
@@ -17,12 +18,13 @@ class Duration:
     """A duration.
 
     :param ns: nanoseconds. :param label: the measured metric, ``end-to-end p99``; empty for a bound. :param samples: number of samples of
-        a measured one.
+        a measured one. :param error: of the clocks between hosts, ns; comparisons that are closer than it are no data.
     """
 
     ns: float
     label: str = field(default="", compare=False)
     samples: int | None = field(default=None, compare=False)
+    error: int = field(default=0, compare=False)
 
     @property
     def ms(self) -> float:
@@ -37,10 +39,16 @@ class Duration:
     def __lt__(self, other: Duration) -> bool:
         """Compare lengths.
 
-        :raises TypeError: the other value is a number without a unit.
+        :raises TypeError: the other value is a number without a unit. :raises NoData: the error of clocks leaves open which is longer.
         """
         if not isinstance(other, Duration):
             raise TypeError(f"{self!r} cannot be compared with {other!r}, which has no unit: write ms({other!r}), s(…) or us(…)")
+        error = max(self.error, other.error)
+        if error and abs(self.ns - other.ns) < error:
+            limit = format_value(error, "ns")
+            raise NoData(
+                f"{self.label or other.label}: {self!r} and {other!r} differ by less than the error of the clocks between hosts, {limit}"
+            )
         return self.ns < other.ns
 
     def __add__(self, other: Duration) -> Duration:

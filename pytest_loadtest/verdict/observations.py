@@ -76,13 +76,14 @@ def samples_needed(percentile: float) -> int:
     return math.ceil(TAIL * 100 / (100 - Fraction(repr(float(percentile)))))
 
 
-def unfit(histogram: Histogram | Lateness | None, percentile: float | None, never: int = 0) -> str | None:
+def unfit(histogram: Histogram | Lateness | None, percentile: float | None, never: int = 0, error: int = 0) -> str | None:
     """Return why this histogram cannot give a percentile (None: any other statistic), or None if it can.
 
-    :param never: number of due messages that never came: the percentile ranks over them too.
+    :param never: number of due messages that never came: the percentile ranks over them too. :param error: of the clocks between hosts, ns:
+        values that are below zero by less are no sign of a fault.
     """
     n = 0 if histogram is None else histogram.n
-    if histogram is not None and histogram.negative:
+    if histogram is not None and histogram.negative and (not error or histogram.minimum < -error):
         return f"{exact(histogram.negative)} of {exact(n)} values are below zero: the clocks of sender and receiver disagree"
     if percentile is not None and n + never < samples_needed(percentile):
         return f"p{percentile:.10g} needs {exact(samples_needed(percentile))} samples, there are {exact(n)}{never_came(never)}"
@@ -277,7 +278,7 @@ def _latency(objective: Objective, measurements: Measurements) -> Observation:
     value = found.statistic(objective)
     if value is None:
         return Observation(None, 0, OBJECTIVES[objective.metric].absent)
-    reason = unfit(found.histogram, objective.percentile, found.never_came)
+    reason = unfit(found.histogram, objective.percentile, found.never_came, measurements.clock_error)
     if reason:
         return Observation(None, samples, reason)
     base = f"mean of the {exact(samples)} that came" if objective.statistic == "mean" and found.never_came else f"{exact(samples)} samples"
@@ -337,14 +338,14 @@ def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
 
 # Clocks of several hosts.
 
-_ONE_CLOCK: Final = ("connectLatency", "subscribeLatency")
+ONE_CLOCK: Final = ("connectLatency", "subscribeLatency")
 """Latencies whose two ends are stamped by the same clock."""
 
 
 def uneven_clocks(objective: Objective, measurements: Measurements) -> str:
     """Explain why a latency is unknown because a host's clock was set while load ran; empty if it is known."""
     uneven = [clock.host for clock in measurements.clocks if not clock.holds]
-    if not uneven or objective.metric not in KINDS or objective.metric in _ONE_CLOCK:
+    if not uneven or objective.metric not in KINDS or objective.metric in ONE_CLOCK:
         return ""
     return f"the clock of host {', '.join(uneven)} was set or ran unevenly while load ran, so latencies between hosts are unknown"
 
@@ -354,7 +355,7 @@ def clock_doubt(objective: Objective, value: float, measurements: Measurements) 
 
     :param value: the observed latency, ns.
     """
-    if objective.metric not in KINDS or objective.metric in _ONE_CLOCK:
+    if objective.metric not in KINDS or objective.metric in ONE_CLOCK:
         return ""
     error = measurements.clock_error
     bounds = [bound for bound in (objective.minimum, objective.maximum) if bound is not None]

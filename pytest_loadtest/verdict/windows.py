@@ -76,10 +76,11 @@ def may_be_missing(objective: Objective, measurements: Measurements) -> bool:
     return kind is not None and objective.statistic == "max" and tolerated(objective.tolerances, kind, measurements)
 
 
-def observe_slice(objective: Objective, slices: SlicedStats, at: int, unit: str, allowed: bool) -> SliceObservation:
+def observe_slice(objective: Objective, slices: SlicedStats, at: int, unit: str, allowed: bool, error: int = 0) -> SliceObservation:
     """Observe the objective's metric in one time slice.
 
     :param unit: ``ns``, ``ratio``, or ``msg/s``. :param allowed: see :func:`may_be_missing`.
+    :param error: of the clocks between hosts, ns.
     """
     offered = int(slices.offered[at])
     if not offered:
@@ -92,13 +93,13 @@ def observe_slice(objective: Objective, slices: SlicedStats, at: int, unit: str,
     kind = KINDS[objective.metric]
     measured = Latencies(slices.of(kind, at), slices.never_came(kind, at), allowed)
     samples, value = 0 if measured.histogram is None else measured.histogram.n, measured.statistic(objective)
-    why = unfit(measured.histogram, objective.percentile, measured.never_came)
+    why = unfit(measured.histogram, objective.percentile, measured.never_came, error)
     why = why or ("" if value is not None else OBJECTIVES[objective.metric].absent)
     return SliceObservation(None if why else value, samples, why, measured)
 
 
 def _judge(objective: Objective, measurements: Measurements, windows: SlicedStats, at: int) -> Window:
-    seen = observe_slice(objective, windows, at, objective.unit, may_be_missing(objective, measurements))
+    seen = observe_slice(objective, windows, at, objective.unit, may_be_missing(objective, measurements), measurements.clock_error)
     ends = int(windows.start[at]), int(windows.end[at])
     doubt = "" if seen.value is None else clock_doubt(objective, seen.value, measurements)
     if seen.value is None or doubt:
@@ -241,7 +242,7 @@ def judge_drift(objective: Objective, measurements: Measurements) -> Finding:
     if tenths is None or absent:
         return no_data(objective, absent)
     allowed = may_be_missing(objective, measurements)
-    seen = [observe_slice(objective, tenths, at, unit, allowed) for at in (FIRST, LAST)]
+    seen = [observe_slice(objective, tenths, at, unit, allowed, measurements.clock_error) for at in (FIRST, LAST)]
     samples = sum(one.samples for one in seen)
     for at, name in ((FIRST, "first"), (LAST, "last")):
         if seen[at].value is None:

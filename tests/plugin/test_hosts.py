@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import slow_channel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,6 +98,35 @@ def test_hosts_with_other_clocks_count_and_measure_exactly(far_apart: Project) -
         fit = found[worker]["fit"]
         assert abs(fit["line"]["offset"] - offset * 1_000_000_000) <= fit["error"]
         assert fit["holds"]
+
+
+def test_an_asymmetric_path_is_covered_by_the_stated_error(far_apart: Project) -> None:
+    """Answers of one host come 20 ms late: the offset is wrong by about 10 ms, and so much is said."""
+    path = far_apart.path / "hosts.yaml"
+    slow = f"{sys.executable} {slow_channel.__file__} 20 {UNSHARE.format(offset=-10)}"
+    path.write_text(path.read_text().replace(UNSHARE.format(offset=-10), slow))
+    far_apart.write("test_them.py", TESTS.partition("def test_faults")[0].rpartition("@")[0])
+    run = far_apart.run("--load-hosts", "hosts.yaml")
+    assert run.outcomes == {"passed": 1}
+    fit = clocks(run, far_apart, "test_plain")["h2-1"]["fit"]
+    assert fit["error"] >= 10_000_000
+    assert abs(fit["line"]["offset"] + 10_000_000_000) <= fit["error"]
+    counts = run.documents["test_plain"]["measurements"]["counts"]
+    assert (counts["received"], counts["lost"], counts["duplicates"], counts["outOfOrder"]) == (2000, 0, 0, 0)
+    (note,) = [note for note in run.documents["test_plain"]["notes"] if "clocks" in note]
+    assert "h1 ±" in note and "h2 ±1" in note
+
+
+def test_a_stall_of_the_target_is_seen_from_each_host(far_apart: Project) -> None:
+    """The relay stands still for 3 s: nothing is lost, and the slowest message took about that long."""
+    far_apart.profile("stall", rate=200, duration="6s", more="drainTimeout: 20s")
+    path = far_apart.path / "profiles/stall.yaml"
+    path.write_text(path.read_text().replace("{name: loopback}", "{name: loopback, stall: {at: 2s, duration: 3s}}"))
+    far_apart.write("test_them.py", "import pytest\n@pytest.mark.load('stall')\ndef test_stall(load): load.assert_slo()\n")
+    run = far_apart.run("--load-hosts", "hosts.yaml")
+    measured = run.documents["test_stall"]["measurements"]
+    assert measured["counts"]["lost"] == 0
+    assert measured["latencies"]["endToEnd"]["maximum"] >= 2_900_000_000
 
 
 def test_files_that_differ_are_an_error_before_any_load(far_apart: Project, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_loadtest.errors import NoData
 from pytest_loadtest.values.units import Duration, Rate, compare_lines, ms, s, us
 
 NANOSECONDS = st.integers(-(10**15), 10**15)
@@ -56,3 +57,14 @@ def test_durations_and_rates_survive_pickling() -> None:
     copy = pickle.loads(pickle.dumps(p99))
     assert (copy, copy.label, copy.samples) == (p99, p99.label, p99.samples)
     assert repr(pickle.loads(pickle.dumps(Rate(5030)))) == "5 030 msg/s"
+
+
+def test_durations_closer_than_the_error_of_clocks_do_not_compare() -> None:
+    """Either may be the longer one."""
+    measured = Duration(50 * 1_000_000, label="end-to-end p99", samples=2000, error=1_000_000)
+    assert measured <= ms(51)
+    assert measured > ms(48)
+    with pytest.raises(
+        NoData, match=r"end-to-end p99: 50.0 ms and 50.5 ms differ by less than the error of the clocks between hosts, 1.00 ms"
+    ):
+        assert measured <= ms(50.5)

@@ -6,6 +6,7 @@ import pickle
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from builders.measurements import MS, Limits, made, made_bucket, spread
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.clocks import HostTime
 from pytest_loadtest.metrics.expected import WorkerEvidence
+from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.verdict.objectives import EXACTLY_ONCE, IMPLICIT, NO_FOREIGN, parse_slo
 from pytest_loadtest.verdict.observations import samples_needed
 from pytest_loadtest.verdict.slo import REMEDY, Finding, Outcome, Verdict, evaluate, overall, worst
@@ -402,6 +404,15 @@ def test_a_clock_that_was_set_leaves_counts_and_no_latency() -> None:
     latency, loss, *_ = result.findings
     assert (latency.outcome, loss.outcome) == (Outcome.NO_DATA, Outcome.MET)
     assert "the clock of host h2 was set or ran unevenly" in latency.text
+
+
+def test_values_below_zero_within_the_error_of_the_clocks_have_percentiles() -> None:
+    """Beyond it they say that the clocks disagree more than is known."""
+    early = histogram(np.array([-2 * MS, *range(1, 2000)]))
+    run = made(end_to_end=early)
+    clocks = (HostTime(host="h1", error=3 * MS, round_trip=MS, holds=True),)
+    assert finding({"endToEndLatency": {"p99": "30ms"}}, replace(run, clocks=clocks)).outcome is Outcome.MET
+    assert finding({"endToEndLatency": {"p99": "30ms"}}, run).outcome is Outcome.NO_DATA
 
 
 @pytest.mark.parametrize("section", [{"window": "1s"}, {"drift": {"endToEndLatency.p50": "200%"}}])
