@@ -259,10 +259,10 @@ def test_without_blocking_a_message_beyond_the_window_fails_at_once(relayed):
     with rig(subject) as r:
         burst = r.burst(100)
         assert not len(r.offer(burst))
-        refused = r.driver.acks()
-        assert np.array_equal(refused.row, burst.row[40:])
-        assert set(refused.status.tolist()) == {Status.FAILED}
-        assert np.array_equal(refused.time, burst.sent[40:])
+        rejected = r.driver.acks()
+        assert np.array_equal(rejected.row, burst.row[40:])
+        assert set(rejected.status.tolist()) == {Status.FAILED}
+        assert np.array_equal(rejected.time, burst.sent[40:])
         r.until(lambda: r.acked >= 40 and r.copies >= 40, "acked and received")
         assert received(r) == list(range(40))
 
@@ -273,9 +273,9 @@ def test_without_blocking_only_messages_beyond_their_own_window_fail(relayed):
         burst = r.burst(12)
         fewer = np.flatnonzero((burst.stream != 1) | (burst.seq < 4))
         assert not len(r.offer(burst, fewer))
-        refused = r.driver.acks()
-        assert np.array_equal(refused.row, burst.row[(burst.stream != 1) & (burst.seq >= 10)])
-        assert set(refused.status.tolist()) == {Status.FAILED}
+        rejected = r.driver.acks()
+        assert np.array_equal(rejected.row, burst.row[(burst.stream != 1) & (burst.seq >= 10)])
+        assert set(rejected.status.tolist()) == {Status.FAILED}
         r.until(lambda: r.acked >= 24 and r.copies >= 24, "acked and received")
 
 

@@ -36,7 +36,7 @@ pytestmark = [
 STREAMS = 150
 
 
-def made(url: str, client: str, streams: int = STREAMS) -> Any:
+def make_driver(url: str, client: str, streams: int = STREAMS) -> Any:
     topology = Topology(topics=1, partitions=1, producers=streams, subscriptions=streams, consumers=1)
     return driver_class("mqtt", client)(DriverContext(  # type: ignore[call-arg]
         target=TargetAddress(url=url), settings=MqttSettings(), clock=time.monotonic_ns, run="now", nonce=1, worker="gw0",
@@ -62,7 +62,7 @@ def nothing() -> None:
 def test_no_connection_is_started_before_it_is_due(tmp_path: Path, client: str) -> None:
     """Producers and consumers report how long they took from then, and how late they started."""
     with started(tmp_path) as broker:
-        driver = made(broker.facts.url, client)
+        driver = make_driver(broker.facts.url, client)
         for open_them, numbers in ((driver.open_consumers, range(20)), (driver.open_producers, range(20))):
             due = soon(100, 20)
             driver.pace(due, nothing)
@@ -78,7 +78,7 @@ def test_no_connection_is_started_before_it_is_due(tmp_path: Path, client: str) 
 def test_instants_apply_to_one_call(tmp_path: Path, client: str) -> None:
     """Later connections and reconnects are measured from their first packet."""
     with started(tmp_path) as broker:
-        driver = made(broker.facts.url, client)
+        driver = make_driver(broker.facts.url, client)
         driver.pace(soon(1000, 3), nothing)
         driver.open_consumers(range(3))
         driver.open_producers(range(3))
@@ -89,7 +89,7 @@ def test_instants_apply_to_one_call(tmp_path: Path, client: str) -> None:
 def test_other_drivers_are_polled_between_two_connections(tmp_path: Path, client: str) -> None:
     """Their messages are sent and received."""
     with started(tmp_path) as broker:
-        driver, turns = made(broker.facts.url, client), list[int]()
+        driver, turns = make_driver(broker.facts.url, client), list[int]()
         due = soon(10, 2)
         driver.pace(due, lambda: turns.append(time.monotonic_ns()))
         driver.open_producers(range(2))
@@ -103,7 +103,7 @@ def test_latency_counts_from_the_instant_at_which_it_was_due(tmp_path: Path, cli
     More are due than may be under way, so that some could only be begun afterwards: that was not the generator's doing.
     """
     with started(tmp_path) as broker:
-        driver, pid = made(broker.facts.url, client), broker.facts.pid
+        driver, pid = make_driver(broker.facts.url, client), broker.facts.pid
         assert pid is not None
         driver.prepare()
         due = soon(150)
@@ -135,7 +135,7 @@ def test_a_gap_between_two_connections_does_not_count_as_silence(tmp_path: Path,
     """A broker that does not answer is still given up."""
     monkeypatch.setattr("pytest_loadtest.drivers.mqtt.clients.MqttClients.establish.__defaults__", (200 * MILLISECOND, None))
     with started(tmp_path) as broker:
-        driver = made(broker.facts.url, client, 3)
+        driver = make_driver(broker.facts.url, client, 3)
         driver.pace(soon(1, 2), nothing)
         driver.open_producers(range(2))
         assert driver.disconnected() is None
@@ -152,7 +152,7 @@ def test_a_gap_between_two_connections_does_not_count_as_silence(tmp_path: Path,
 def test_lost_connections_are_counted(tmp_path: Path, client: str) -> None:
     """None before, and all that were up when the broker was killed."""
     with started(tmp_path) as broker:
-        driver = made(broker.facts.url, client, 5)
+        driver = make_driver(broker.facts.url, client, 5)
         driver.open_producers(range(5))
         assert driver.facts().losses == 0
         broker.restart(kill=True)

@@ -127,8 +127,8 @@ class Sent:
 
     def send(self, burst: Burst) -> int:
         """Send messages; return the number of those taken."""
-        refused = self._driver.send(burst)
-        taken = len(burst) - (0 if refused is None else len(refused))
+        rejected = self._driver.send(burst)
+        taken = len(burst) - (0 if rejected is None else len(rejected))
         self._taken += taken
         return taken
 

@@ -122,8 +122,8 @@ def test_there_is_a_plain_port_for_publishers_and_a_tls_port_for_subscribers(for
     """The report has version and ciphers, and no key."""
     facts = for_subscribers.facts
     assert (answers_plain(facts.url), answers_plain(facts.subscriber_url)) == (True, False)
-    told = {key: facts.settings[key] for key in ("security", "tls_version", "ciphers_tls1.3")}
-    assert told == {"security": "TLS for subscribers", "tls_version": "tlsv1.3", "ciphers_tls1.3": CIPHER}
+    security = {key: facts.settings[key] for key in ("security", "tls_version", "ciphers_tls1.3")}
+    assert security == {"security": "TLS for subscribers", "tls_version": "tlsv1.3", "ciphers_tls1.3": CIPHER}
     assert facts.describe().endswith(f"(process, {facts.url}, {facts.subscriber_url} for subscribers)")
 
 
@@ -145,8 +145,8 @@ def test_an_unreachable_one_of_two_addresses_is_named(for_subscribers: Broker, l
     dead = {"url": f"mqtt://127.0.0.1:{port}", "subscriber_url": f"mqtts://127.0.0.1:{port}"}[lost]
     key = {"url": "target.url", "subscriber_url": "target.subscriberUrl"}[lost]
     given = {"url": target.url, "subscriber_url": target.subscriber_url, lost: dead}
-    said = rejected(subject(for_subscribers, settings_of(for_subscribers), TargetAddress(**given)))
-    assert said == f"{key} {dead}: Connection refused"
+    message = rejected(subject(for_subscribers, settings_of(for_subscribers), TargetAddress(**given)))
+    assert message == f"{key} {dead}: Connection refused"
     if lost == "subscriber_url":
         asked = brokers.BrokerRequest(kind="mqtt", mode="url", folder=Path("unused"), url=target.url, subscriber_url=dead)
         with pytest.raises(TargetError, match=rf"cannot reach target.subscriberUrl {dead} .*refused"):
@@ -157,15 +157,15 @@ def test_both_addresses_of_an_external_broker_are_checked(for_subscribers: Broke
     """And passed to the drivers."""
     facts = for_subscribers.facts
     asked = brokers.BrokerRequest(kind="mqtt", mode="url", folder=Path("unused"), url=facts.url, subscriber_url=facts.subscriber_url)
-    told = brokers.start(asked, lambda _: None).facts
-    assert (told.url, told.subscriber_url, told.local) == (facts.url, facts.subscriber_url, True)
+    external = brokers.start(asked, lambda _: None).facts
+    assert (external.url, external.subscriber_url, external.local) == (facts.url, facts.subscriber_url, True)
 
 
 def test_a_broker_of_another_authority_is_not_trusted(for_subscribers: Broker, stranger: Path) -> None:
     """The error names the file that should contain the authority, and the address."""
-    said = rejected(subject(for_subscribers, settings_of(for_subscribers, ca_file=f"{stranger}/ca.pem")))
-    assert said.startswith(f"{for_subscribers.facts.subscriber_url}: probe for subscribers: the broker's certificate is not trusted")
-    assert said.endswith(f"driver.tls.caFile ({stranger}/ca.pem) must contain the authority that signed it")
+    message = rejected(subject(for_subscribers, settings_of(for_subscribers, ca_file=f"{stranger}/ca.pem")))
+    assert message.startswith(f"{for_subscribers.facts.subscriber_url}: probe for subscribers: the broker's certificate is not trusted")
+    assert message.endswith(f"driver.tls.caFile ({stranger}/ca.pem) must contain the authority that signed it")
 
 
 def test_an_expired_certificate_is_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,15 +181,15 @@ def test_a_host_name_that_is_not_in_the_certificate_is_rejected(for_subscribers:
     """It is accepted if the profile says so."""
     facts = for_subscribers.facts
     target = TargetAddress(url=facts.url, subscriber_url=str(facts.subscriber_url).replace("127.0.0.1", NEITHER))
-    said = rejected(subject(for_subscribers, settings_of(for_subscribers), target))
-    assert said.endswith(f"'{NEITHER}': connect by a name in the certificate, or write driver.tls.insecure: true")
+    message = rejected(subject(for_subscribers, settings_of(for_subscribers), target))
+    assert message.endswith(f"'{NEITHER}': connect by a name in the certificate, or write driver.tls.insecure: true")
     carries(subject(for_subscribers, settings_of(for_subscribers, insecure=True), target))
 
 
 def test_tls_to_the_plain_port(for_subscribers: Broker) -> None:
     target = TargetAddress(url=for_subscribers.facts.url.replace("mqtt:", "mqtts:"))
-    said = rejected(subject(for_subscribers, settings_of(for_subscribers), target))
-    assert said.endswith("without an answer: does its port speak TLS? If not, write mqtt:// in place of mqtts://")
+    message = rejected(subject(for_subscribers, settings_of(for_subscribers), target))
+    assert message.endswith("without an answer: does its port speak TLS? If not, write mqtt:// in place of mqtts://")
 
 
 def test_tls_connections_have_many_source_addresses(for_subscribers: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,9 +219,9 @@ def test_the_right_client_certificate_is_accepted(by_certificate: Broker) -> Non
 def test_a_missing_client_certificate_is_explained(by_certificate: Broker, version: str) -> None:
     """In TLS 1.3 a broker reports it after the client considers itself connected."""
     without = MqttSettings(tls=Tls(ca_file=by_certificate.facts.client["tls"].ca_file, version=version))  # type: ignore[arg-type]
-    said = rejected(subject(by_certificate, without))
-    assert "the broker requires a client certificate" in said
-    assert said.endswith("write driver.tls: {certFile: …, keyFile: …}")
+    message = rejected(subject(by_certificate, without))
+    assert "the broker requires a client certificate" in message
+    assert message.endswith("write driver.tls: {certFile: …, keyFile: …}")
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
@@ -229,16 +229,16 @@ def test_a_client_certificate_of_another_authority_is_rejected(by_certificate: B
     """It has the right name."""
     files = KeyPair.below(stranger, "client")
     theirs = settings_of(by_certificate, cert_file=str(files.certificate), key_file=str(files.key), version=version)
-    said = rejected(subject(by_certificate, theirs))
-    assert f"the broker rejects the client certificate {files.certificate} (" in said
+    message = rejected(subject(by_certificate, theirs))
+    assert f"the broker rejects the client certificate {files.certificate} (" in message
 
 
 def test_a_plain_client_at_a_tls_port_is_explained(by_certificate: Broker) -> None:
     """With mqtt:// in the address."""
     target = TargetAddress(url=by_certificate.facts.url.replace("mqtts:", "mqtt:"))
-    said = rejected(subject(by_certificate, MqttSettings(), target))
-    assert said.startswith(f"{target.url}: probe: ")
-    assert said.endswith("write mqtts://")
+    message = rejected(subject(by_certificate, MqttSettings(), target))
+    assert message.startswith(f"{target.url}: probe: ")
+    assert message.endswith("write mqtts://")
     remedy = r"write mqtts://, or target: \{security: \{tls: true\}\} for a broker that the run starts"
     with pytest.raises(UsageError, match=remedy), rig(subject(by_certificate, settings_of(by_certificate), target)):
         pass
@@ -254,21 +254,21 @@ def test_tls_1_2_uses_the_cipher_of_both_sides(old: Broker) -> None:
 
 
 def test_a_version_that_the_broker_does_not_have_is_named(for_subscribers: Broker) -> None:
-    said = rejected(subject(for_subscribers, settings_of(for_subscribers, version="TLSv1.2")))
-    assert "the broker has none of the TLS versions that the client offers" in said
-    assert said.endswith("driver.tls allows TLSv1.2")
+    message = rejected(subject(for_subscribers, settings_of(for_subscribers, version="TLSv1.2")))
+    assert "the broker has none of the TLS versions that the client offers" in message
+    assert message.endswith("driver.tls allows TLSv1.2")
 
 
 def test_a_cipher_that_the_broker_does_not_have_is_named(old: Broker, for_subscribers: Broker) -> None:
     """TLS 1.2 fails in the handshake; in TLS 1.3 the broker's choice is compared with the profile, and both are named."""
     other = "ECDHE-RSA-AES128-GCM-SHA256"
-    said = rejected(subject(old, settings_of(old, ciphers=other)))
-    assert "the broker has none of the ciphers that the client offers" in said
-    assert said.endswith(f"driver.tls.ciphers is {other}")
+    message = rejected(subject(old, settings_of(old, ciphers=other)))
+    assert "the broker has none of the ciphers that the client offers" in message
+    assert message.endswith(f"driver.tls.ciphers is {other}")
     other = "TLS_AES_128_GCM_SHA256"
-    said = rejected(subject(for_subscribers, settings_of(for_subscribers, ciphers=other)))
-    assert f"the broker chose the cipher {CIPHER}, driver.tls.ciphers is {other}" in said
-    assert said.endswith("set them at the broker")
+    message = rejected(subject(for_subscribers, settings_of(for_subscribers, ciphers=other)))
+    assert f"the broker chose the cipher {CIPHER}, driver.tls.ciphers is {other}" in message
+    assert message.endswith("set them at the broker")
 
 
 # files

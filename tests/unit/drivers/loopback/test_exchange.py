@@ -35,22 +35,22 @@ def consumers_of(consumers: list[tuple[int, int, int]], connection: int = 0) -> 
 
 def definition(consumers: dict[int, tuple[int, int, int]], messages: list[tuple[int, int]]) -> dict[int, list[int]]:
     """Return the messages that the consumer at each place gets, in order."""
-    got: dict[int, list[int]] = {}
+    delivered: dict[int, list[int]] = {}
     for number, (topic, stream) in enumerate(messages):
         for subscription in sorted({consumer[1] for consumer in consumers.values() if consumer[0] == topic}):
             sharing = sorted((consumer[2], place) for place, consumer in consumers.items() if consumer[:2] == (topic, subscription))
-            got.setdefault(sharing[stream % len(sharing)][1], []).append(number)
-    return got
+            delivered.setdefault(sharing[stream % len(sharing)][1], []).append(number)
+    return delivered
 
 
 def routed(consumers: SubscriptionTable, messages: list[tuple[int, int]], only: list[int] | None = None) -> dict[int, list[int]]:
     """Return the messages that the table routes to the consumer at each place, in order."""
     topic, stream = np.array(messages, np.int64).reshape(-1, 2).T
     message, row = consumers.route(topic, stream, None if only is None else np.array(only, np.uint32))
-    got: dict[int, list[int]] = {}
+    delivered: dict[int, list[int]] = {}
     for number, place in zip(pick(np.arange(len(messages)), message).tolist(), consumers.place[row].tolist(), strict=True):
-        got.setdefault(place, []).append(number)
-    return got
+        delivered.setdefault(place, []).append(number)
+    return delivered
 
 
 @given(CONSUMERS, MESSAGES)
@@ -145,13 +145,13 @@ def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_d
     due = [(wall + 30 * MILLISECOND) // MILLISECOND, 0, (wall + 20 * MILLISECOND) // MILLISECOND]
     produced = columns(seq=[0, 1, 2], due=due, stream=[0, 0, 0], size=[1, 1, 1])
     exchange.handle_frame(2, one_frame(b"".join(frames.encode(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[b"abc"]))), 5)
-    came = dict[int, bytes]()
+    bodies = dict[int, bytes]()
     for now in (5, 19 * MILLISECOND, 20 * MILLISECOND, 29 * MILLISECOND, 30 * MILLISECOND):
         posted.clear()
         exchange.release(now)
-        came[now // MILLISECOND] = b"".join(bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER)
+        bodies[now // MILLISECOND] = b"".join(bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER)
         assert sum(frame.n for _, frame in posted if frame.kind is Kind.ACK) == (3 if now == 5 else 0)
-    assert came == {0: b"b", 19: b"", 20: b"c", 29: b"", 30: b"a"}
+    assert bodies == {0: b"b", 19: b"", 20: b"c", 29: b"", 30: b"a"}
     assert exchange.next_due() is None
 
 

@@ -19,7 +19,7 @@ def test_each_stream_has_its_own_window(streams, size, data):
     in_flight, emptied = dict.fromkeys(streams, 0), dict.fromkeys(streams, 0)
     for now in range(1, 12):
         column = np.array(data.draw(st.lists(st.sampled_from(list(streams)), min_size=1, max_size=10)), np.int32)
-        idle, refused = windows.admit(windows.slots(column))
+        idle, rejected = windows.admit(windows.slots(column))
         full, since = [], {}
         for position, stream in enumerate(column.tolist()):
             if in_flight[stream] == size:
@@ -27,7 +27,7 @@ def test_each_stream_has_its_own_window(streams, size, data):
             else:
                 since[position] = emptied[stream] if in_flight[stream] == 0 else 0
                 in_flight[stream] += 1
-        assert (refused.tolist() if refused is not None else []) == full
+        assert (rejected.tolist() if rejected is not None else []) == full
         assert {position: int(idle[position]) for position in since} == since
         answered = [stream for stream in streams for _ in range(data.draw(st.integers(0, in_flight[stream])))]
         windows.answered(windows.slots(np.array(answered, np.int32)), now)
@@ -42,14 +42,14 @@ def test_messages_counted_late_are_counted_by_stream(answers):
     windows = StreamWindows(range(3), 1000)
     everybody = np.arange(3, dtype=np.int32)
     for now in range(1, 301):
-        idle, refused = windows.admit(everybody.copy())
-        assert refused is None and idle.tolist() == [(now - 1) * answers] * 3
+        idle, rejected = windows.admit(everybody.copy())
+        assert rejected is None and idle.tolist() == [(now - 1) * answers] * 3
         if answers:
             windows.answered(everybody.copy(), now)
-    _, refused = windows.admit(np.repeat(everybody[1:2], 1100))
-    assert refused is not None and refused.tolist() == list(range(1000 - 300 * (not answers), 1100))
-    _, refused = windows.admit(np.repeat(everybody, 2))
-    assert refused is not None and refused.tolist() == [2, 3]
+    _, rejected = windows.admit(np.repeat(everybody[1:2], 1100))
+    assert rejected is not None and rejected.tolist() == list(range(1000 - 300 * (not answers), 1100))
+    _, rejected = windows.admit(np.repeat(everybody, 2))
+    assert rejected is not None and rejected.tolist() == [2, 3]
     assert not windows.answered(everybody[::2], 400) and windows.answered(everybody[1:2], 400)
 
 

@@ -38,7 +38,7 @@ class Client:
     socket: socket.socket
     decoder: Decoder = field(default_factory=Decoder)
     sent: list[tuple[int, int]] = field(default_factory=list)
-    came: list[Frame] = field(default_factory=list)
+    frames_received: list[Frame] = field(default_factory=list)
 
     def send_frame(
         self, kind: Kind, *, n: int | None = None, run: int = 0, topics: int = 1, payloads: list[memoryview] | None = None, **columns: Any
@@ -47,10 +47,10 @@ class Client:
 
     def until(self, done: Callable[[], bool]) -> None:
         while not done():
-            assert select.select([self.socket], [], [], 10)[0], f"nothing more came than {self.came}"
+            assert select.select([self.socket], [], [], 10)[0], f"nothing more came than {self.frames_received}"
             count = self.socket.recv_into(self.decoder.space())
             assert count, "the relay closed the connection"
-            self.came += self.decoder.filled(count)
+            self.frames_received += self.decoder.filled(count)
 
     def subscribe(self, subscribed: list[tuple[int, int, int]], *, run: int = 0, first: int = 0) -> None:
         """Subscribe (topic, subscription, consumer) in places from ``first`` on; return when they are confirmed."""
@@ -62,7 +62,7 @@ class Client:
         assert self.places()[before:] == place.tolist()
 
     def places(self) -> list[int]:
-        return [place for frame in self.came if frame.kind is Kind.SUBSCRIBED for place in frame.columns["place"].tolist()]
+        return [place for frame in self.frames_received if frame.kind is Kind.SUBSCRIBED for place in frame.columns["place"].tolist()]
 
     def produce(self, messages: list[tuple[int, int]], *, run: int = 0) -> None:
         """Send messages (stream, seq); the topic is the stream modulo :data:`TOPICS`, and the payload names stream and seq."""
@@ -74,14 +74,14 @@ class Client:
 
     def acked(self) -> list[tuple[int, int]]:
         """Return the acknowledged (stream, seq); messages are acknowledged in the order of sending."""
-        count = sum(frame.n for frame in self.came if frame.kind is Kind.ACK)
+        count = sum(frame.n for frame in self.frames_received if frame.kind is Kind.ACK)
         assert count <= len(self.sent), "more messages are acknowledged than were sent"
         return self.sent[:count]
 
     def got(self) -> dict[tuple[int, int], list[int]]:
         """Return the received sequences in order, by place and stream."""
         found: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for frame in self.came:
+        for frame in self.frames_received:
             if frame.kind is Kind.DELIVER:
                 messages = frame.payload.tobytes().decode().split()
                 assert [len(message) + 1 for message in messages] == frame.columns["size"].tolist()
@@ -102,14 +102,14 @@ def relay(faults: Faults | None = None, clients: int = 2) -> Iterator[list[Clien
     served.watch(watched[0])
     thread = threading.Thread(target=served.run)
     thread.start()
-    made = [Client(socket.create_connection(listening.getsockname())) for _ in range(clients)]
+    connected = [Client(socket.create_connection(listening.getsockname())) for _ in range(clients)]
     try:
-        yield made
+        yield connected
     finally:
         os.close(watched[1])
         thread.join(10)
         served.close()
-        for client in made:
+        for client in connected:
             client.socket.close()
         listening.close()
         os.close(watched[0])
@@ -121,13 +121,13 @@ def traffic(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
     """Frames of messages (stream, seq) of six streams; each stream counts from 0 and ends with a message that is not half a pair."""
     streams = draw(st.lists(st.integers(0, 5), min_size=1, max_size=60))
     following = dict.fromkeys(range(6), 0)
-    came = []
+    frames_received = []
     for stream in [*streams, *range(6)]:
-        came.append((stream, following[stream]))
+        frames_received.append((stream, following[stream]))
         following[stream] += 1
-    came += [(stream, n) for stream, n in following.items() if n % 2]
-    cuts = sorted(draw(st.sets(st.integers(1, len(came) - 1), max_size=6)))
-    return [came[start:end] for start, end in pairwise([0, *cuts, len(came)])]
+    frames_received += [(stream, n) for stream, n in following.items() if n % 2]
+    cuts = sorted(draw(st.sets(st.integers(1, len(frames_received) - 1), max_size=6)))
+    return [frames_received[start:end] for start, end in pairwise([0, *cuts, len(frames_received)])]
 
 
 def delivered(faults: Faults, seq: list[int]) -> list[int]:
@@ -172,12 +172,12 @@ def test_each_stream_keeps_its_order_and_has_its_own_faults(plan, lose, duplicat
 def test_messages_are_acknowledged_in_the_order_of_sending(plan, capacity, depth, delay, stall):
     """Whatever the faults: an ACK counts the next messages in order of arrival, and their copies leave with it."""
     faults = Faults(capacity=capacity, capacity_depth=depth, delay=delay, stall_at=MILLISECOND, stall_duration=stall)
-    decoder, came = Decoder(), []
+    decoder, frames_received = Decoder(), []
 
     def read(_client: int, buffers: Sequence[bytes | memoryview]) -> None:
         data = b"".join(buffers)
         decoder.space()[: len(data)] = data
-        came.extend(decoder.filled(len(data)))
+        frames_received.extend(decoder.filled(len(data)))
 
     def one_frame(kind: Kind, columns: dict[str, Any]) -> Frame:
         size = int(np.sum(columns.get("size", 0)))
@@ -195,16 +195,16 @@ def test_messages_are_acknowledged_in_the_order_of_sending(plan, capacity, depth
         sent += n
         exchange.handle_frame(1, one_frame(Kind.PRODUCE, {"seq": size, "stream": 0 * size, "size": size}), now)
         exchange.release(now)
-        _expect_acked_with_copies(came)
+        _expect_acked_with_copies(frames_received)
     while (due := exchange.next_due()) is not None:
         exchange.release(due)
-        _expect_acked_with_copies(came)
-    assert sum(frame.n for frame in came if frame.kind is Kind.ACK) == sent
+        _expect_acked_with_copies(frames_received)
+    assert sum(frame.n for frame in frames_received if frame.kind is Kind.ACK) == sent
 
 
-def _expect_acked_with_copies(came: list[Frame]) -> None:
-    acked = sum(frame.n for frame in came if frame.kind is Kind.ACK)
-    sizes = [size for frame in came if frame.kind is Kind.DELIVER for size in frame.columns["size"].tolist()]
+def _expect_acked_with_copies(frames_received: list[Frame]) -> None:
+    acked = sum(frame.n for frame in frames_received if frame.kind is Kind.ACK)
+    sizes = [size for frame in frames_received if frame.kind is Kind.DELIVER for size in frame.columns["size"].tolist()]
     assert sizes == list(range(acked))
 
 
@@ -223,13 +223,13 @@ def test_twenty_thousand_consumers_subscribe_with_one_frame():
     with relay() as (sender, reader):
         count = 20_000
         reader.subscribe([(topic, 0, topic) for topic in range(count)])
-        assert [frame.kind for frame in reader.came] == [Kind.SUBSCRIBED]
+        assert [frame.kind for frame in reader.frames_received] == [Kind.SUBSCRIBED]
         number = np.arange(count)
         body = [memoryview(b"x" * count)]
         one = np.ones(count, np.int32)
         sender.send_frame(Kind.PRODUCE, topics=count, seq=one, stream=number, size=one, payloads=body)
-        reader.until(lambda: sum(len(frame.columns["place"]) for frame in reader.came[1:]) >= count)
-        places = [place for frame in reader.came[1:] for place in frame.columns["place"].tolist()]
+        reader.until(lambda: sum(len(frame.columns["place"]) for frame in reader.frames_received[1:]) >= count)
+        places = [place for frame in reader.frames_received[1:] for place in frame.columns["place"].tolist()]
         assert places == list(range(count))
 
 
@@ -343,10 +343,10 @@ def test_more_than_a_frame_can_hold_is_sent_in_several_frames():
         size = np.array(list(map(len, bodies)))
         four = np.arange(4)
         sender.send_frame(Kind.PRODUCE, seq=four, stream=0 * four, size=size, payloads=bodies)
-        reader.until(lambda: sum(len(frame.columns["place"]) for frame in reader.came[1:]) == 20)
-        assert max(len(frame.payload) for frame in reader.came[1:]) <= frames.PORTION
+        reader.until(lambda: sum(len(frame.columns["place"]) for frame in reader.frames_received[1:]) == 20)
+        assert max(len(frame.payload) for frame in reader.frames_received[1:]) <= frames.PORTION
         whole = defaultdict(list)
-        for frame in reader.came[1:]:
+        for frame in reader.frames_received[1:]:
             for place, body in zip(frame.columns["place"].tolist(), np.split(frame.payload, len(frame.columns["place"])), strict=True):
                 assert (body == body[0]).all()
                 whole[place].append(int(body[0]))

@@ -22,13 +22,13 @@ def server() -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def heard() -> list[bytes]:
+def broker_reads() -> list[bytes]:
     """The bytes that scripted brokers read, one entry for each read."""
     return []
 
 
 @pytest.fixture
-def scripted(heard: list[bytes]) -> Iterator[Callable[[Script], str]]:
+def scripted(broker_reads: list[bytes]) -> Iterator[Callable[[Script], str]]:
     """A broker that sends one answer for each read; None closes the connection. Yields a function from answers to its address."""
     threads: list[threading.Thread] = []
     peers: list[socket.socket] = []
@@ -37,13 +37,13 @@ def scripted(heard: list[bytes]) -> Iterator[Callable[[Script], str]]:
     def serve(answers: Script) -> None:
         peer, _ = listening.accept()
         while answers:
-            came = peer.recv(4096)
-            answer = answers.pop(0) if came else None  # no bytes: the driver only checked that the address answers
+            data = peer.recv(4096)
+            answer = answers.pop(0) if data else None  # no bytes: the driver only checked that the address answers
             if answer is None:
                 peer.close()
                 peer, _ = listening.accept()
             else:
-                heard.append(came)
+                broker_reads.append(data)
                 peer.sendall(answer)
         peers.append(peer)
 

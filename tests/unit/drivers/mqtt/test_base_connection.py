@@ -30,22 +30,22 @@ def test_resends_of_each_message_are_counted(scripted: Callable[[Script], str], 
     url = scripted([CONNACK, None, CONNACK, None, CONNACK, PUBACKS, b"\x40\x02\x00\x03"])
     driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
     driver.open_producers(range(1))
-    found: list[Acks] = []
+    collected: list[Acks] = []
 
     def answered(count: int) -> None:
         end = time.monotonic_ns() + 30 * 10**9
-        while sum(len(acks.row) for acks in found) < count:
+        while sum(len(acks.row) for acks in collected) < count:
             assert time.monotonic_ns() < end, f"not answered in time; disconnected: {driver.disconnected()}"
             driver.poll(1_000_000)
-            found.extend(acks for acks in [driver.acks()] if acks is not None)
+            collected.extend(acks for acks in [driver.acks()] if acks is not None)
 
     assert driver.send(burst([0, 0])) is None
     answered(2)
     assert driver.send(burst([0], first=2)) is None
     answered(3)
     driver.close()
-    assert np.concatenate([acks.row for acks in found]).tolist() == [FIRST_ROW, FIRST_ROW + 1, FIRST_ROW + 2]
-    resends = [np.zeros(len(acks.row), np.uint8) if acks.resends is None else acks.resends for acks in found]
+    assert np.concatenate([acks.row for acks in collected]).tolist() == [FIRST_ROW, FIRST_ROW + 1, FIRST_ROW + 2]
+    resends = [np.zeros(len(acks.row), np.uint8) if acks.resends is None else acks.resends for acks in collected]
     assert np.concatenate(resends).tolist() == [2, 2, 0]
     assert driver.facts().applied["connectionsLost"] == "2 during the run, dialled again"
 

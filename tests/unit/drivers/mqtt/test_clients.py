@@ -29,30 +29,30 @@ def clients(url: str, **settings: Any) -> MqttClients[PahoConnection]:
 def test_a_client_id_contains_the_run_unless_its_session_is_continued(
     scripted: Callable[[Script], str], clean: bool, client_id: str
 ) -> None:
-    made = clients(scripted([CONNACK]), cleanStart=clean)
-    connection = made.make("producer of stream 0", "p0")
-    made.establish([connection])
+    run_clients = clients(scripted([CONNACK]), cleanStart=clean)
+    connection = run_clients.make("producer of stream 0", "p0")
+    run_clients.establish([connection])
     assert (connection.client_id, connection.up) == (client_id, True)
-    made.end()
-    made.stop()
+    run_clients.end()
+    run_clients.stop()
 
 
 def test_a_client_without_an_answer_is_an_error_with_its_name(scripted: Callable[[Script], str]) -> None:
     url = scripted([b""])
-    made = clients(url)
-    connection = made.make("producer of stream 0", "p0")
+    run_clients = clients(url)
+    connection = run_clients.make("producer of stream 0", "p0")
     with pytest.raises(TargetError, match=f"{url}: producer of stream 0: no answer in 0 s"):
-        made.establish([connection], 50 * MILLISECOND)
-    assert made.disconnected([]) == "producer of stream 0"
-    assert made.disconnected([connection]) is None, "one that never was connected is not missing"
-    made.end()
-    made.stop()
+        run_clients.establish([connection], 50 * MILLISECOND)
+    assert run_clients.disconnected([]) == "producer of stream 0"
+    assert run_clients.disconnected([connection]) is None, "one that never was connected is not missing"
+    run_clients.end()
+    run_clients.stop()
 
 
 def test_the_lowest_receive_maximum_of_the_broker_counts(scripted: Callable[[Script], str]) -> None:
-    made = clients(scripted([b"\x20\x09\x00\x00\x06\x21\x00\x09\x22\x00\x02", b""]))
-    made.establish([made.make("producer of stream 0", "p0")], SECOND)
-    assert (made.allowed, made.topic_aliases) == (9, 2)
-    assert {name: len(times) for name, times in made.opening_times.items()} == {"connect": 1, "subscribe": 0}
-    made.end()
-    made.stop()
+    run_clients = clients(scripted([b"\x20\x09\x00\x00\x06\x21\x00\x09\x22\x00\x02", b""]))
+    run_clients.establish([run_clients.make("producer of stream 0", "p0")], SECOND)
+    assert (run_clients.allowed, run_clients.topic_aliases) == (9, 2)
+    assert {name: len(times) for name, times in run_clients.opening_times.items()} == {"connect": 1, "subscribe": 0}
+    run_clients.end()
+    run_clients.stop()

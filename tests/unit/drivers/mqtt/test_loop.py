@@ -24,8 +24,8 @@ class Dialled:
 
     name, failure, socket, endpoint = "one", None, None, None
 
-    def __init__(self, clock: Any, begun: list[int]) -> None:
-        self._clock, self._begun = clock, begun
+    def __init__(self, clock: Any, started_at: list[int]) -> None:
+        self._clock, self._begun = clock, started_at
 
     def dial(self) -> None:
         self._begun.append(self._clock())
@@ -33,34 +33,34 @@ class Dialled:
 
 def test_a_connection_is_started_when_it_is_due() -> None:
     """Not before, and in the order of their instants, not of the calls."""
-    clock, begun = FakeClock(0), list[int]()
+    clock, started_at = FakeClock(0), list[int]()
     loop = Loop(clock)
     for at in (3, 1, 2):
-        loop.start_at(Dialled(clock, begun), at * SECOND)  # type: ignore[arg-type]
+        loop.start_at(Dialled(clock, started_at), at * SECOND)  # type: ignore[arg-type]
     for _ in range(8):
         loop.poll(0)
         clock.advance(SECOND // 2)
-    assert begun == [SECOND, 2 * SECOND, 3 * SECOND]
+    assert started_at == [SECOND, 2 * SECOND, 3 * SECOND]
     loop.close()
 
 
 def test_a_connection_beyond_64_handshakes_waits() -> None:
     """``freed`` is the instant at which there was room again."""
-    clock, begun = FakeClock(0), list[int]()
+    clock, started_at = FakeClock(0), list[int]()
     loop = Loop(clock)
-    made: list[Any] = [Dialled(clock, begun) for _ in range(MAX_OPENING + 2)]
-    for one in made:
-        loop.start_at(one, 0)
+    dialled: list[Any] = [Dialled(clock, started_at) for _ in range(MAX_OPENING + 2)]
+    for connection in dialled:
+        loop.start_at(connection, 0)
     loop.poll(0)
     clock.advance(SECOND)
     loop.poll(0)
-    loop.ended(Dialled(clock, begun), -1)  # type: ignore[arg-type]
-    assert (len(begun), loop.freed) == (MAX_OPENING, 0), "one that was up before makes no room"
-    loop.established(made[0])
-    loop.ended(made[1], -1)
+    loop.ended(Dialled(clock, started_at), -1)  # type: ignore[arg-type]
+    assert (len(started_at), loop.freed) == (MAX_OPENING, 0), "one that was up before makes no room"
+    loop.established(dialled[0])
+    loop.ended(dialled[1], -1)
     clock.advance(SECOND)
     loop.poll(0)
-    assert (begun[MAX_OPENING:], loop.freed) == ([2 * SECOND] * 2, SECOND)
+    assert (started_at[MAX_OPENING:], loop.freed) == ([2 * SECOND] * 2, SECOND)
     loop.close()
 
 
@@ -78,13 +78,13 @@ class Waking(Dialled):
 
 def test_waiting_for_events_ends_when_the_next_connection_is_due() -> None:
     """Otherwise each connection would start late."""
-    begun: list[int] = []
+    started_at: list[int] = []
     loop = Loop(time.monotonic_ns)
     due = time.monotonic_ns() + 20 * MILLISECOND
-    loop.start_at(Waking(time.monotonic_ns, begun), due)  # type: ignore[arg-type]
+    loop.start_at(Waking(time.monotonic_ns, started_at), due)  # type: ignore[arg-type]
     with pytest.raises(Begun):
         loop.poll(60 * SECOND)
-    assert due <= begun[0] < due + 30 * SECOND
+    assert due <= started_at[0] < due + 30 * SECOND
     loop.close()
 
 

@@ -51,8 +51,8 @@ def test_without_a_user_name_mosquitto_chooses_its_user() -> None:
 
 def test_decisive_settings_are_defaults_ours_and_the_profiles() -> None:
     """The report has the settings that affect results even if the profile sets none."""
-    told = mosquitto.decisive_mosquitto_settings({"max_queued_messages": "0"})
-    assert (told["max_queued_messages"], told["max_inflight_messages"], told["set_tcp_nodelay"]) == ("0", "20", "true")
+    decisive = mosquitto.decisive_mosquitto_settings({"max_queued_messages": "0"})
+    assert (decisive["max_queued_messages"], decisive["max_inflight_messages"], decisive["set_tcp_nodelay"]) == ("0", "20", "true")
 
 
 def test_a_certificate_makes_the_address_mqtts() -> None:
@@ -60,14 +60,14 @@ def test_a_certificate_makes_the_address_mqtts() -> None:
     assert mosquitto.listener_scheme({"certfile": "x"}) == "mqtts"
 
 
-@pytest.mark.parametrize(("wanted", "fits"), [(None, True), ("2", True), ("2.0", True), ("2.0.11", True), ("2.0.1", False), ("2.1", False)])
-def test_a_version_is_a_prefix_by_whole_numbers(wanted: str | None, fits: bool) -> None:
+@pytest.mark.parametrize(("limits", "fits"), [(None, True), ("2", True), ("2.0", True), ("2.0.11", True), ("2.0.1", False), ("2.1", False)])
+def test_a_version_is_a_prefix_by_whole_numbers(limits: str | None, fits: bool) -> None:
     """A wanted version is a prefix by whole numbers."""
     if fits:
-        mosquitto.check_version("2.0.11", wanted)
+        mosquitto.check_version("2.0.11", limits)
     else:
         with pytest.raises(UnavailableError, match=r"2\.0\.11 is installed"):
-            mosquitto.check_version("2.0.11", wanted)
+            mosquitto.check_version("2.0.11", limits)
 
 
 def test_the_version_is_read_from_the_help() -> None:
@@ -97,7 +97,7 @@ def test_certificates_of_the_profile_are_rejected_with_keys_of_the_run() -> None
 
 
 @pytest.mark.parametrize(
-    ("wanted", "lines"),
+    ("limits", "lines"),
     [
         (None, {"tls_version": "tlsv1.2"}),
         (Tls(version="TLSv1.3"), {"tls_version": "tlsv1.3"}),
@@ -105,10 +105,10 @@ def test_certificates_of_the_profile_are_rejected_with_keys_of_the_run() -> None
         (Tls(ciphers="TLS_A:OLD"), {"tls_version": "tlsv1.2", "ciphers": "OLD", "ciphers_tls1.3": "TLS_A"}),
     ],
 )
-def test_a_tls_listener_has_the_profiles_versions_and_ciphers(wanted: Tls | None, lines: dict[str, str], tmp_path: Path) -> None:
+def test_a_tls_listener_has_the_profiles_versions_and_ciphers(limits: Tls | None, lines: dict[str, str], tmp_path: Path) -> None:
     """Ciphers of TLS 1.3 have their own line; the report has these lines, and none that names a file."""
-    made = tls_listener(tmp_path / "security", SecuritySection(tls=True), wanted)
-    assert made.decisive == lines
-    assert lines.items() <= made.lines.items()
-    assert made.client == Tls(ca_file=str(tmp_path / "security" / "ca.pem"))
-    assert "require_certificate" not in made.lines
+    listener = tls_listener(tmp_path / "security", SecuritySection(tls=True), limits)
+    assert listener.decisive == lines
+    assert lines.items() <= listener.lines.items()
+    assert listener.client == Tls(ca_file=str(tmp_path / "security" / "ca.pem"))
+    assert "require_certificate" not in listener.lines

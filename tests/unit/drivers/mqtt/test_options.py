@@ -48,8 +48,8 @@ def test_an_existing_topic_keeps_its_name() -> None:
     """The group of a shared subscription contains the run there; on topics of the run the topic does."""
     ours = replace(ONE, subscriptions=4)
     theirs = replace(ours, name="plant/1/t")
-    found = [topic_filter(context(topology=topology), 3, shared=shared) for topology in (theirs, ours) for shared in (False, True)]
-    assert found == ["plant/1/t", "$share/r1-00000007-sub-3/plant/1/t", "loadtest/r1/0", "$share/sub-3/loadtest/r1/0"]
+    filters = [topic_filter(context(topology=topology), 3, shared=shared) for topology in (theirs, ours) for shared in (False, True)]
+    assert filters == ["plant/1/t", "$share/r1-00000007-sub-3/plant/1/t", "loadtest/r1/0", "$share/sub-3/loadtest/r1/0"]
     facts = PahoMqttDriver(context(topicPrefix="x", topology=theirs)).facts()
     assert (facts.applied["topic"], facts.not_applied) == ("plant/1/t", {"topicPrefix": "the topic exists already"})
 

@@ -10,7 +10,7 @@ from pytest_loadtest.drivers.mqtt.settings import Tls
 
 
 @pytest.mark.parametrize(
-    ("said", "versions", "of_tls12", "of_tls13"),
+    ("given_settings", "versions", "of_tls12", "of_tls13"),
     [
         ({}, ("TLSv1.2", "TLSv1.3"), (), ()),
         ({"version": "TLSv1.2"}, ("TLSv1.2",), (), ()),
@@ -20,8 +20,8 @@ from pytest_loadtest.drivers.mqtt.settings import Tls
     ],
 )
 def test_ciphers_limit_the_tls_versions(
-    said: dict[str, Any], versions: tuple[str, ...], of_tls12: tuple[str, ...], of_tls13: tuple[str, ...]
+    given_settings: dict[str, Any], versions: tuple[str, ...], of_tls12: tuple[str, ...], of_tls13: tuple[str, ...]
 ) -> None:
     """A version in the profile is the only one; otherwise those of the ciphers."""
-    found = Tls(**said)
-    assert (found.versions, found.of_tls12, found.of_tls13) == (versions, of_tls12, of_tls13)
+    tls = Tls(**given_settings)
+    assert (tls.versions, tls.of_tls12, tls.of_tls13) == (versions, of_tls12, of_tls13)

@@ -26,13 +26,13 @@ def test_an_insecure_client_still_checks_the_chain() -> None:
         endpoints = find_endpoints(context(f"mqtts://127.0.0.1:{server.getsockname()[1]}", tls={"insecure": True}))
     assert endpoints.producers == endpoints.consumers
     assert endpoints.producers.tls is not None
-    made = endpoints.producers.tls.context
-    assert (made.check_hostname, made.verify_mode) == (False, ssl.CERT_REQUIRED)
+    ssl_context = endpoints.producers.tls.context
+    assert (ssl_context.check_hostname, ssl_context.verify_mode) == (False, ssl.CERT_REQUIRED)
 
 
 @both
 @pytest.mark.parametrize(
-    ("scheme", "said", "named"),
+    ("scheme", "answer", "named"),
     [
         ("mqtt", b"\x15\x03\x01\x00\x02\x02\x46", "the port speaks TLS: write mqtts:// in place of mqtt://"),
         ("mqtts", CONNACK, "the port does not speak TLS: write mqtt:// in place of mqtts://"),
@@ -40,10 +40,10 @@ def test_an_insecure_client_still_checks_the_chain() -> None:
     ids=["an alert", "no TLS"],
 )
 def test_a_plain_client_on_a_tls_port_and_the_reverse_are_explained(
-    scripted: Callable[[Script], str], client: str, scheme: str, said: bytes, named: str
+    scripted: Callable[[Script], str], client: str, scheme: str, answer: bytes, named: str
 ) -> None:
     """The first bytes of an answer reveal which of them uses TLS."""
-    url = scripted([said]).replace("mqtt", scheme)
+    url = scripted([answer]).replace("mqtt", scheme)
     driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
     with pytest.raises(TargetError) as raised:
         driver.open_producers([0])

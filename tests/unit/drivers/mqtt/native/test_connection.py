@@ -36,7 +36,7 @@ def test_a_message_before_its_suback_is_recognized_after_a_reconnect(scripted: C
 
 
 @pytest.mark.parametrize(
-    ("said", "named"),
+    ("answer", "named"),
     [
         (b"\x30\x02\xff\xff", "a packet that is shorter than its fields"),
         (b"\x30\xff\xff\xff\xff\x7f", "a length of more than four bytes"),
@@ -46,8 +46,8 @@ def test_a_message_before_its_suback_is_recognized_after_a_reconnect(scripted: C
     ],
     ids=["cut", "length", "protocol", "busy", "client"],
 )
-def test_an_invalid_packet_of_the_broker_is_explained(scripted: Callable[[Script], str], said: bytes, named: str) -> None:
-    url = scripted([said])
+def test_an_invalid_packet_of_the_broker_is_explained(scripted: Callable[[Script], str], answer: bytes, named: str) -> None:
+    url = scripted([answer])
     driver: Any = driver_class("mqtt", "native")(context(url, time.monotonic_ns))  # type: ignore[call-arg]
     with pytest.raises(TargetError, match=f"producer of stream 0: .*{named}"):
         driver.open_producers([0])

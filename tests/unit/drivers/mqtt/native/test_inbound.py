@@ -61,13 +61,13 @@ def test_each_consumer_gets_its_messages_with_the_time_of_its_read(many: int) ->
     rig.read(1, message(b"x" * 40) * many + message(b"y", 1, 7, dup=True))
     rig.read(0, message(b"z" * 5))
     rig.inbound.settle()
-    got = rig.arrivals.take()
-    assert got is not None
-    assert got.consumer.tolist() == [101] * (many + 1) + [100]
-    assert got.time.tolist() == [1000] * (many + 1) + [1001]
-    assert got.size.tolist() == [40] * many + [1, 5]
-    assert got.flags.tolist() == [0] * many + [Flag.REDELIVERED, 0]
-    assert bytes(got.heads[-2]) == b"y".ljust(32, b"\0")
+    received = rig.arrivals.take()
+    assert received is not None
+    assert received.consumer.tolist() == [101] * (many + 1) + [100]
+    assert received.time.tolist() == [1000] * (many + 1) + [1001]
+    assert received.size.tolist() == [40] * many + [1, 5]
+    assert received.flags.tolist() == [0] * many + [Flag.REDELIVERED, 0]
+    assert bytes(received.heads[-2]) == b"y".ljust(32, b"\0")
     assert [connection.out for connection in rig.connections] == [b"", encode(PublishAnswer(p.PUBACK, 7))]
     assert [connection.flushed for connection in rig.connections] == [0, 1]
 
@@ -77,9 +77,9 @@ def test_a_second_copy_before_the_release_does_not_count() -> None:
     rig = Rig(1)
     rig.read(0, message(b"one", 2, 5) + message(b"one", 2, 5, dup=True) + message(b"two", 2, 6))
     rig.inbound.settle()
-    got = rig.arrivals.take()
-    assert got is not None
-    assert [bytes(head[:3]) for head in got.heads] == [b"one", b"two"]
+    received = rig.arrivals.take()
+    assert received is not None
+    assert [bytes(head[:3]) for head in received.heads] == [b"one", b"two"]
     assert rig.connections[0].out == b"".join(encode(PublishAnswer(p.PUBREC, packet_id)) for packet_id in (5, 5, 6))
     assert rig.connections[0].held == {5, 6}
     rig.connections[0].out = b""
@@ -102,12 +102,12 @@ def test_equal_bytes_on_many_connections_are_separate_messages() -> None:
         rig.read(number, data)
     rig.read(3, data[:-1])
     rig.inbound.settle()
-    got = rig.arrivals.take()
-    assert got is not None
-    assert got.consumer.tolist() == [100] * 4 + [101] * 4 + [102] * 3 + [103] * 3
-    assert got.time.tolist() == [1000] * 4 + [1001] * 4 + [1002] * 3 + [1003] * 3
-    assert got.size.tolist() == [3, 6, 5, 1] * 2 + [3, 5, 1] + [3, 6, 5]
-    assert [bytes(head[:1]) for head in got.heads] == [b"o", b"s", b"t", b"4"] * 2 + [b"o", b"t", b"4"] + [b"o", b"s", b"t"]
+    received = rig.arrivals.take()
+    assert received is not None
+    assert received.consumer.tolist() == [100] * 4 + [101] * 4 + [102] * 3 + [103] * 3
+    assert received.time.tolist() == [1000] * 4 + [1001] * 4 + [1002] * 3 + [1003] * 3
+    assert received.size.tolist() == [3, 6, 5, 1] * 2 + [3, 5, 1] + [3, 6, 5]
+    assert [bytes(head[:1]) for head in received.heads] == [b"o", b"s", b"t", b"4"] * 2 + [b"o", b"t", b"4"] + [b"o", b"s", b"t"]
     answers = ((p.PUBREC, 5), (p.PUBREC, 6), (p.PUBACK, 7))
     assert {connection.out for connection in rig.connections} == {b"".join(encode(PublishAnswer(*answer)) for answer in answers)}
     assert [connection.held for connection in rig.connections] == [{5, 6}] * 4
@@ -122,9 +122,9 @@ def test_invalid_bytes_end_only_their_own_connection() -> None:
     rig.inbound.settle()
     rig.read(2, b"b")
     rig.inbound.settle()
-    got = rig.arrivals.take()
-    assert got is not None
-    assert got.consumer.tolist() == [100, 102]
+    received = rig.arrivals.take()
+    assert received is not None
+    assert received.consumer.tolist() == [100, 102]
     assert [connection.ended for connection in rig.connections] == [
         "",
         "the broker sent bytes that are not MQTT: a packet that is shorter than its fields",
@@ -145,9 +145,9 @@ def test_a_message_before_its_consumer_has_a_place_waits() -> None:
     rig.read(0, message(b"early"))
     rig.read(1, message(b"one"))
     rig.inbound.settle()
-    got = rig.arrivals.take()
-    assert got is not None
-    assert got.consumer.tolist() == [0]
+    received = rig.arrivals.take()
+    assert received is not None
+    assert received.consumer.tolist() == [0]
     rig.arrivals.assign_place(70, 1)
     late = rig.arrivals.take()
     assert late is not None
@@ -165,16 +165,16 @@ def test_other_packets_go_to_their_connections() -> None:
     rig.inbound.settle()
     assert rig.connections[1].packets == answers
     assert [connection.arrived for connection in rig.connections] == [0, 2]
-    got = rig.arrivals.take()
-    assert got is not None
-    assert np.unique(got.consumer).tolist() == [100, 101]
+    received = rig.arrivals.take()
+    assert received is not None
+    assert np.unique(received.consumer).tolist() == [100, 101]
 
 
 def test_acknowledgements_are_written_before_a_packet_that_may_end_the_connection() -> None:
     """A leaving consumer disconnects at UNSUBACK: the broker would give messages without acknowledgement to another one."""
     rig = Rig(1)
-    said: list[bytes] = []
-    rig.connections[0].handle_packet = lambda _packet: said.append(rig.connections[0].out)  # type: ignore[method-assign]
+    written_before: list[bytes] = []
+    rig.connections[0].handle_packet = lambda _packet: written_before.append(rig.connections[0].out)  # type: ignore[method-assign]
     rig.read(0, message(b"last", 1, 7) + encode(p.SubscriptionAnswer(p.UNSUBACK, 9, (0,))))
     rig.inbound.settle()
-    assert said == [bytes([p.PUBACK << 4, 2, 0, 7])]
+    assert written_before == [bytes([p.PUBACK << 4, 2, 0, 7])]

@@ -83,8 +83,8 @@ def test_the_window_is_the_lower_of_both_limits() -> None:
     rig.connection.receive_maximum = 7
     rig.up()
     sending = burst(30)
-    refused = rig.producers.send(sending)
-    assert refused is not None and refused.tolist() == list(range(7, 30))
+    rejected = rig.producers.send(sending)
+    assert rejected is not None and rejected.tolist() == list(range(7, 30))
     assert sending.sent.tolist() == [1000] * 7 + [0] * 23
     assert [packet.packet_id for _, packet in rig.connection.packets()] == list(range(1, 8))
     assert not rig.answer(p.PUBACK, 1)
@@ -157,9 +157,9 @@ def test_qos_0_is_acknowledged_when_written_and_failed_when_lost_before() -> Non
     assert rig.producers.send(burst(CHUNK)) is None
     rig.connection.takes = False
     rig.clock.advance(5)
-    refused = rig.producers.send(burst(UNSENT // 8, first=CHUNK))
-    assert refused is not None and rig.connection.unsent >= UNSENT
-    taken = UNSENT // 8 - len(refused)
+    rejected = rig.producers.send(burst(UNSENT // 8, first=CHUNK))
+    assert rejected is not None and rig.connection.unsent >= UNSENT
+    taken = UNSENT // 8 - len(rejected)
     rig.lost()
     acks = rig.producers.acks()
     assert acks is not None
