@@ -128,7 +128,7 @@ def _completions(first: NDArray[np.int64], last: NDArray[np.int64], due: NDArray
     :param first: and :param last: arrivals of the earliest and the latest first copy. :param due: the intended time; all ns.
     """
     found: dict[str, list[Table]] = {}
-    for name, table in latency_tables({"completion": last - due, "spread": last - first}, {"intended": due}, run):
+    for name, table in latency_tables({"completion": last - due, "spread": last - first}, {"second": run.seconds(due)}, run):
         found.setdefault(name, []).append(table)
     for name, parts in found.items():
         yield name, {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}

@@ -58,16 +58,18 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     rows = measured(rows, run)
     if not len(rows["seq"]):
         return
+    # The second of the intended time is a key of several tables: one division for each row, not one for each table.
+    rows = {**rows, "second": run.seconds(rows["intended"])}
     out, acks = rows["sent"] > 0, rows["status"] == int(Status.ACKED)
     groups = Groups({name: rows[name] for name in ("topic", "bucket", "status")})
     in_time = out & (rows["sent"] < run.start + run.duration)
     sums = {"bytes": rows["size"], "in_time": in_time, "blocked": rows["blocked"]}
     yield "sent", groups.keys | {"n": groups.n} | {name: groups.sum(column) for name, column in sums.items()}
-    yield from _happened(OFFERED, rows["intended"], run)
+    yield from _by_second(OFFERED, rows["second"])
     went, acked = take(rows, out), take(rows, acks)
-    yield from _happened(SENT, went["sent"], run)
-    yield from _happened(ACKED, acked["acked"], run)
-    yield from _happened(KEPT, acked["intended"], run)
+    yield from _by_second(SENT, run.seconds(went["sent"]))
+    yield from _by_second(ACKED, run.seconds(acked["acked"]))
+    yield from _by_second(KEPT, acked["second"])
     yield from _blocked(take(went, went["blocked"] > 0), run)
     # Most blocks have no blocked message: then both delays are one array, whose buckets are computed once.
     delay = went["sent"] - went["intended"]
@@ -89,7 +91,7 @@ def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     groups = Groups({"fate": fate})
     yield "received", groups.keys | {"n": groups.n}
     copies = take(rows, fate == COPY)
-    yield from _happened(RECEIVED, copies["received"], run)
+    yield from _by_second(RECEIVED, run.seconds(copies["received"]))
     yield from first_copy_tables(copies, run)
 
 
@@ -99,12 +101,12 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
         return
     latency, second = copies["received"] - copies["intended"], run.seconds(copies["intended"])
     index = hdr_index(latency)
-    yield from latency_tables({"end_to_end": latency}, copies, run, index)
+    yield from latency_tables({"end_to_end": latency}, {**copies, "second": second}, run, index)
     if run.delays is not None:
         late = run.lateness(copies)
         for kind, side, values in (("lateness", late >= 0, late), ("earliness", late < 0, -late)):
-            yield from latency_tables({kind: values[side]}, {"intended": copies["intended"][side]}, run)
-        yield from _happened(UNDUE, copies["intended"][copies["flags"] & int(Flag.UNDUE) != 0], run)
+            yield from latency_tables({kind: values[side]}, {"second": second[side]}, run)
+        yield from _by_second(UNDUE, second[copies["flags"] & int(Flag.UNDUE) != 0])
     due = Groups({"second": second})
     yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency)}
     cells = Groups({"second": second, "index": _coarser(index)})
@@ -113,8 +115,9 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
 
 def later_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     """Yield the tables of copies that are not the first of their delivery."""
-    yield from _happened(AGAIN, copies["intended"], run)
-    yield from latency_tables({"later_copies": copies["received"] - copies["intended"]}, copies, run)
+    second = run.seconds(copies["intended"])
+    yield from _by_second(AGAIN, second)
+    yield from latency_tables({"later_copies": copies["received"] - copies["intended"]}, {**copies, "second": second}, run)
 
 
 def _coarser(index: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -153,9 +156,9 @@ def fates(rows: Rows, run: Expected) -> NDArray[np.int64]:
     return np.where(placed, np.where(corrupt, CORRUPT, COPY), MISPLACED)
 
 
-def _happened(what: int, times: NDArray[np.int64], run: Expected) -> Iterator[tuple[str, Table]]:
-    if len(times):
-        groups = Groups({"second": run.seconds(times)})
+def _by_second(what: int, second: NDArray[np.int64]) -> Iterator[tuple[str, Table]]:
+    if len(second):
+        groups = Groups({"second": second})
         yield "seconds", {"what": np.full(len(groups.n), what), **groups.keys, "n": groups.n}
 
 
@@ -171,7 +174,8 @@ def latency_tables(
 ) -> Iterator[tuple[str, Table]]:
     """Yield the histograms of latencies, with every breakdown that the catalogue of metrics demands for a kind.
 
-    :param kinds: by kind, a latency of each row. :param rows: ``intended``, and ``topic`` and ``bucket`` if a kind is broken down by them.
+    :param kinds: by kind, a latency of each row. :param rows: ``second``, that of the intended time, and ``topic`` and ``bucket`` if a kind
+        is broken down by them.
     :param index: the HDR buckets of the first kind's values, if the caller has computed them.
     """
     piece: NDArray[np.int64] | None = None
@@ -184,7 +188,7 @@ def latency_tables(
         by: dict[int, NDArray[Any]] = {TOPIC: rows["topic"]} if metric.per_topic else {}
         by |= {BUCKET: rows["bucket"]} if metric.per_bucket else {WHOLE: np.zeros(len(values), np.int8)}
         if run.cut is not None and run.slices(metric):
-            piece = run.cut.of(run.seconds(rows["intended"])) if piece is None else piece
+            piece = run.cut.of(rows["second"]) if piece is None else piece
             by[SPAN] = piece
         yield from _times(KINDS[kind], values, index, by)
 
