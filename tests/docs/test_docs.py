@@ -223,7 +223,7 @@ def test_runs_are_compared_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     done = run(tmp_path, *first[1:], "-p", "numpy_aggregation", "--load-duration", "3s")
     assert done.returncode == 0, done.stdout + done.stderr
     beside = run(tmp_path, *second[1:], "-p", "numpy_aggregation", "--load-duration", "3s").stdout
-    assert "noise is told from 20 s of measured phase on" in beside, beside
+    assert "noise is known from 20 s of measured phase on" in beside, beside
     shown = next(block.text for block in having("text") if block.page == page)
     names = re.findall(r"^  [✓✗ ] (\w+[.\w]*)", shown, re.MULTILINE)
     assert len(names) > 5

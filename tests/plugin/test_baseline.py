@@ -35,7 +35,9 @@ def test_a_run_is_compared_with_the_last_one_that_was_met(project: Project, caps
     (later,) = second.documents.values()
     assert second.outcomes == {"error": 1}
     assert later["verdict"]["outcome"] == "no data"
-    assert later["verdict"]["reasons"] == ["regression.endToEndLatency.p50: noise is told from 20 s of measured phase on, here are 1 s"]
+    assert later["verdict"]["reasons"] == [
+        "regression.endToEndLatency.p50: noise is known from 20 s of measured phase on, this run has 1 s"
+    ]
     assert later["comparison"]["baseline"]["results"] == document["results"]
     assert later["comparison"]["comparable"]
     assert f"baseline   {document['results']}" in second.out
@@ -48,7 +50,7 @@ def test_a_run_is_compared_with_the_last_one_that_was_met(project: Project, caps
     assert cli.main(["compare", document["results"], later["results"]]) == cli.NO_DATA
     out = capsys.readouterr().out
     assert "endToEndLatency.p99" in out
-    assert "? no data: regression.endToEndLatency.p50: noise is told from 20 s of measured phase on" in out
+    assert "? no data: regression.endToEndLatency.p50: noise is known from 20 s of measured phase on" in out
     assert cli.main(["compare", document["results"], later["results"], "--json"]) == cli.NO_DATA
     assert json.loads(capsys.readouterr().out)[0]["comparison"]["comparable"] is True
 
