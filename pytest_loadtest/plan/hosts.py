@@ -82,7 +82,7 @@ def host_overload_reasons(needs: Sequence[Needs], hosts: Sequence[HostShare]) ->
         if need.files > machine.files:
             yield f"{share} needs {need.files:,} open files in a worker and may have {machine.files:,} (ulimit -Hn)"
         if host.bandwidth is not None and need.bits_per_second > host.bandwidth:
-            yield f"{share} needs {format_bits(need.bits_per_second)} and has {format_bits(host.bandwidth)} (bandwidth)"
+            yield f"{share} needs {format_bit_rate(need.bits_per_second)} and has {format_bit_rate(host.bandwidth)} (bandwidth)"
 
 
 def hosts_needed(needs: Sequence[Needs], host: HostShare) -> int:
@@ -94,7 +94,7 @@ def hosts_needed(needs: Sequence[Needs], host: HostShare) -> int:
     return max(math.ceil(max(ratios)), 1)
 
 
-def format_bits(rate: float) -> str:
+def format_bit_rate(rate: float) -> str:
     """Write a rate in bit/s with its unit: ``9.6 Gbit/s``."""
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if rate >= scale:

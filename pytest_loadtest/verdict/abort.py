@@ -140,15 +140,15 @@ def _hold(value: object, has_latency: bool, problems: list[Problem]) -> int:
     return hold
 
 
-def lost_seconds(due: Sequence[int], prompt: Sequence[int], percentile: float) -> int:
+def lost_seconds(due: Sequence[int], timely: Sequence[int], percentile: float) -> int:
     """Count the seconds in a row, up to the last one, in which a percentile was beyond its bound. A second without deliveries ends the row.
 
     The percentile is the nearest rank over all due deliveries; one that has not arrived within the bound counts as later than it.
 
-    :param due: deliveries intended in each second. :param prompt: the copies of these that arrived within the bound. A second copy counts
+    :param due: deliveries intended in each second. :param timely: the copies of these that arrived within the bound. A second copy counts
         as a first one, so the true number of seconds may be higher, never lower.
     """
-    for count, (n, came) in enumerate(zip(reversed(due), reversed(prompt), strict=True)):
+    for count, (n, came) in enumerate(zip(reversed(due), reversed(timely), strict=True)):
         if not n or came >= rank(percentile, n):
             return count
     return len(due)
@@ -160,10 +160,10 @@ def describe_count(objective: Objective, count: int, planned: int) -> str:
     return f"{objective.name} {exact(count)} {_beyond(objective)}{of}"
 
 
-def describe_latency(objective: Objective, hold: int, first: int, due: int, prompt: int) -> str:
+def describe_latency(objective: Objective, hold: int, first: int, due: int, timely: int) -> str:
     """Describe a latency: ``endToEndLatency.p99 > 5.00 s in each of the 30 s from second 12 on: 3 of 30 000 deliveries took no longer``."""
     held = f"in each of the {hold} s from second {first} on"
-    return f"{objective.name} {_beyond(objective)} {held}: {exact(prompt)} of {exact(due)} deliveries took no longer"
+    return f"{objective.name} {_beyond(objective)} {held}: {exact(timely)} of {exact(due)} deliveries took no longer"
 
 
 def evaluate_aborted(objectives: Sequence[Objective], measurements: Measurements, limits: EvidenceLimits, lost: Aborted) -> Verdict:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_loadtest.plan.hosts import HostNeeds, HostShare, format_bits, host_overload_reasons, hosts_needed, joint_machine
+from pytest_loadtest.plan.hosts import HostNeeds, HostShare, format_bit_rate, host_overload_reasons, hosts_needed, joint_machine
 from pytest_loadtest.plan.needs import Connections, Needs
 from pytest_loadtest.plan.scaling import Machine
 
@@ -84,4 +84,4 @@ def test_the_number_of_hosts_follows_the_scarcest_resource() -> None:
 @pytest.mark.parametrize(("rate", "text"), [(9.64e9, "9.64 Gbit/s"), (1e12, "1 Tbit/s"), (5e6, "5 Mbit/s"), (12, "12 bit/s")])
 def test_rates_have_decimal_units(rate: float, text: str) -> None:
     """As networks are sold."""
-    assert format_bits(rate) == text
+    assert format_bit_rate(rate) == text

@@ -78,24 +78,24 @@ def test_a_second_is_lost_if_its_percentile_is_beyond_the_bound(seconds: list[li
     bound = 10
     lost = [bool(values) and sorted(values)[rank(p, len(values)) - 1] > bound for values in seconds]
     expected = next((i for i, broken in enumerate(reversed(lost)) if not broken), len(lost))
-    due, prompt = [len(values) for values in seconds], [sum(value <= bound for value in values) for values in seconds]
-    assert lost_seconds(due, prompt, p) == expected
+    due, timely = [len(values) for values in seconds], [sum(value <= bound for value in values) for values in seconds]
+    assert lost_seconds(due, timely, p) == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.floats(0, 1)), min_size=1, max_size=30), st.sampled_from([50.0, 99.0, 99.9]))
 def test_if_every_second_is_lost_the_whole_time_is_lost(seconds: list[tuple[int, float]], p: float) -> None:
     """A percentile broken in each second is broken over all of them."""
     due = [n for n, _ in seconds]
-    prompt = [int(n * share) for n, share in seconds]
-    if lost_seconds(due, prompt, p) == len(due):
-        assert sum(prompt) < rank(p, sum(due))
+    timely = [int(n * share) for n, share in seconds]
+    if lost_seconds(due, timely, p) == len(due):
+        assert sum(timely) < rank(p, sum(due))
 
 
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), min_size=1, max_size=30), st.integers(0, 29))
 def test_more_timely_messages_never_lose_more_seconds(seconds: list[tuple[int, int]], at: int) -> None:
-    due, prompt = [n for n, _ in seconds], [min(n, came) for n, came in seconds]
-    more = [came + (i == at % len(due)) for i, came in enumerate(prompt)]
-    assert lost_seconds(due, more, 99) <= lost_seconds(due, prompt, 99)
+    due, timely = [n for n, _ in seconds], [min(n, came) for n, came in seconds]
+    more = [came + (i == at % len(due)) for i, came in enumerate(timely)]
+    assert lost_seconds(due, more, 99) <= lost_seconds(due, timely, 99)
 
 
 def test_an_aborted_run_is_missed_even_with_too_few_samples() -> None:
