@@ -1,0 +1,73 @@
+"""The comparison of a judged run with its baseline: regression objectives, and the best of earlier runs.
+
+Called by :func:`~pytest_loadtest.fleet.judge.conclude_run` with the run's results document. A run without a verdict of its own keeps its
+outcome: a comparison cannot prove anything about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_loadtest.report.build import with_comparison
+from pytest_loadtest.report.comparison import VALID, compare_runs, missing_comparison
+from pytest_loadtest.report.figures import figures
+from pytest_loadtest.verdict.grammar import THROUGHPUT
+from pytest_loadtest.verdict.slo import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_loadtest.report.baseline import Baseline
+    from pytest_loadtest.report.document import RunDocument
+    from pytest_loadtest.verdict.objectives import Objective
+    from pytest_loadtest.verdict.slo import Finding
+
+
+def compare_with_baseline(
+    results: RunDocument, gates: Sequence[Objective], baseline: Baseline | None
+) -> tuple[RunDocument, tuple[Finding, ...]]:
+    """Return the document with its section ``comparison``, and the additional findings.
+
+    Without a baseline the bounds on regression do not apply, which is noted.
+    """
+    if baseline is None:
+        if not gates:
+            return results, ()
+        names = ", ".join(gate.statistic for gate in gates)
+        note = f"regression of {names} is not judged: no baseline was given (--load-baseline)"
+        return replace(results, notes=(*results.notes, note)), ()
+    earlier = baseline.find(results)
+    comparison = (
+        missing_comparison(gates, earlier) if isinstance(earlier, str) else compare_runs(earlier, results, gates, force=baseline.force)
+    )
+    is_judged = results.verdict.outcome in VALID  # a run without a verdict proves nothing in a comparison either
+    findings, best = _compare_with_best(comparison.findings, baseline.earlier(results), results) if is_judged else ((), ())
+    return with_comparison(results, replace(comparison.section, best=best), findings), findings
+
+
+def _compare_with_best(
+    findings: Sequence[Finding], earlier: Sequence[RunDocument], results: RunDocument
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """Return the findings, each replaced if the run certainly misses its bound against the best earlier run; and those runs' folders.
+
+    Only certain misses count here: the best of several runs is partly the luckiest, so "cannot be told from noise" would be frequent.
+    """
+    kept, best = [], dict[str, None]()
+    for finding in findings:
+        gate = finding.objective
+        values = [(value, run) for run in earlier if (value := _figure(run, gate)) is not None]
+        if finding.outcome is Outcome.MISSED or not values:
+            kept.append(finding)
+            continue
+        _, run = (max if gate.statistic == THROUGHPUT else min)(values, key=lambda pair: pair[0])
+        (compared,) = compare_runs(run, results, (gate,)).findings
+        where = f"; compared with the best of the last {len(earlier) + 1} runs that were met, {run.results}"
+        kept.append(replace(compared, text=compared.text + where) if compared.outcome is Outcome.MISSED else finding)
+        best |= {run.results: None}
+    return tuple(kept), tuple(best)
+
+
+def _figure(run: RunDocument, gate: Objective) -> float | None:
+    figure = figures(run, (gate.statistic,)).get(gate.statistic)
+    return None if figure is None else figure.value
