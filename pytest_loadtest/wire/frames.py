@@ -137,7 +137,7 @@ def join(frames: Sequence[Frame]) -> Frame:
     return Frame(first.kind, sum(frame.n for frame in frames), first.run, first.topics, first.topic, memoryview(b"".join(parts)))
 
 
-def encode(
+def encode_frame(
     kind: Kind, columns: Mapping[str, NDArray[Any]], *, n: int | None = None, run: int = 0, topics: int = 0, topic: int = 0,
     payloads: Sequence[bytes | memoryview] = (),
 ) -> Sequence[bytes | memoryview]:  # fmt: skip

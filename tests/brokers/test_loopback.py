@@ -337,7 +337,7 @@ def scripted() -> Iterator[tuple[LoopbackDriver, socket.socket]]:
 
 def test_answers_to_messages_that_were_not_sent_are_an_error():
     with scripted() as (driver, other):
-        other.sendall(b"".join(frames.encode(Kind.ACK, {}, n=2)))
+        other.sendall(b"".join(frames.encode_frame(Kind.ACK, {}, n=2)))
         with pytest.raises(TargetError, match="2 messages are acknowledged that were not sent"):
             driver.poll(10 * SECOND)
         assert "not sent" in (driver.disconnected() or "")
@@ -348,7 +348,7 @@ def test_deliveries_that_do_not_match_their_sizes_are_an_error(size):
     """Nothing of them counts as a message."""
     with scripted() as (driver, other):
         columns = {"place": [0], "size": [size - 1]}
-        other.sendall(b"".join(frames.encode(Kind.DELIVER, columns, payloads=[memoryview(bytes(size))])))
+        other.sendall(b"".join(frames.encode_frame(Kind.DELIVER, columns, payloads=[memoryview(bytes(size))])))
         other.shutdown(socket.SHUT_WR)
         with pytest.raises(TargetError, match="closed the connection"):
             driver.poll(10 * SECOND)

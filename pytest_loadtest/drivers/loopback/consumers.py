@@ -61,7 +61,7 @@ class RelayConsumers:
         topic = topology.topic_of_consumer(consumer) + self.connection.first_topic
         subscription = self._subscription_numbers(topology.subscription_of_consumer(consumer))
         columns = {"topic": topic, "subscription": subscription, "consumer": consumer, "place": place}
-        self.connection.send(frames.encode(Kind.SUBSCRIBE, columns, run=self.connection.run))
+        self.connection.send(frames.encode_frame(Kind.SUBSCRIBE, columns, run=self.connection.run))
         return place
 
     def _subscription_numbers(self, subscription: NDArray[Any]) -> NDArray[Any]:
@@ -107,7 +107,7 @@ class RelayConsumers:
         self._send(kind, places)
 
     def _send(self, kind: Kind, places: Sequence[int]) -> None:
-        self.connection.send(frames.encode(kind, {"place": np.asarray(places, np.int32)}))
+        self.connection.send(frames.encode_frame(kind, {"place": np.asarray(places, np.int32)}))
 
     def arrived(self, frame: Frame, now: int) -> None:
         """Handle DELIVER."""

@@ -94,7 +94,7 @@ class Exchange:
             due.append(heapq.heappop(self._pending))
         # An ACK only has a number: a client knows its messages by the order of sending. So one frame acknowledges neighbouring batches.
         for sender, pending in itertools.groupby(due, lambda pending_batch: pending_batch.sender):
-            self._post(sender, frames.encode(Kind.ACK, {}, n=sum(len(pending_batch.batch) for pending_batch in pending)))
+            self._post(sender, frames.encode_frame(Kind.ACK, {}, n=sum(len(pending_batch.batch) for pending_batch in pending)))
         for pending_batch in due:
             if pending_batch.due is not None:
                 self._delayed.add(pending_batch.batch, pending_batch.due)
@@ -116,7 +116,7 @@ class Exchange:
         consumers["topic"], consumers["key"] = frame.columns["topic"].astype(np.int64) + self._run(frame), consumer_key(client, place)
         consumers["subscription"], consumers["consumer"] = frame.columns["subscription"], frame.columns["consumer"]
         self._consumers.add(consumers)
-        self._post(client, frames.encode(Kind.SUBSCRIBED, {"place": place}))
+        self._post(client, frames.encode_frame(Kind.SUBSCRIBED, {"place": place}))
 
     def _change_consumers(self, kind: Kind, changed: NDArray[np.int64]) -> None:
         """Pause, resume or remove consumers; messages that waited for them go to them, or to the others of their subscription."""
@@ -185,12 +185,12 @@ class Exchange:
         size = pick(batch.size, message)
         # Fast path: a whole batch that fits into one frame is sent without copying its payloads.
         if message is None and len(batch.payload) <= frames.PORTION:
-            self._post(client, frames.encode(Kind.DELIVER, {"place": place, "size": size}, payloads=batch.pieces(None)))
+            self._post(client, frames.encode_frame(Kind.DELIVER, {"place": place, "size": size}, payloads=batch.pieces(None)))
             return
         message = np.arange(len(batch)) if message is None else message
         for part in frames.portions(size):
             pieces = batch.pieces(message[part])
-            self._post(client, frames.encode(Kind.DELIVER, {"place": place[part], "size": size[part]}, payloads=pieces))
+            self._post(client, frames.encode_frame(Kind.DELIVER, {"place": place[part], "size": size[part]}, payloads=pieces))
 
 
 # Routing: from the topic and the stream of a message to the consumers that get it. Thousands of consumers can join or leave in one step, so

@@ -88,7 +88,7 @@ class RelayProducers:
         columns: dict[str, NDArray[Any]] = {"seq": burst.seq, "stream": burst.stream, "size": size}
         if burst.due is not None:
             kind, columns = Kind.PRODUCE_LATER, {**columns, "due": burst.due}
-        frame = frames.encode(
+        frame = frames.encode_frame(
             kind, columns, run=self._connection.run, topics=self._topics, topic=self._connection.first_topic,
             payloads=self._packer.pack(heads, burst.payload),
         )  # fmt: skip

@@ -43,7 +43,7 @@ class Written(NamedTuple):
     def bytes(self) -> bytes:
         arrays = {name: np.array(column, np.int64) for name, column in self.columns.items()}
         return b"".join(
-            frames.encode(self.kind, arrays, n=self.n, **self.head, payloads=[memoryview(payload) for payload in self.payloads])
+            frames.encode_frame(self.kind, arrays, n=self.n, **self.head, payloads=[memoryview(payload) for payload in self.payloads])
         )
 
 

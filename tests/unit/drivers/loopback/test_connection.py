@@ -35,7 +35,7 @@ def connect(listening: socket.socket, topic: str | None = None) -> RelayConnecti
 def test_a_frame_carries_the_instant_of_its_read(listening: socket.socket) -> None:
     connection = connect(listening)
     peer, _ = listening.accept()
-    peer.sendall(b"".join(frames.encode(Kind.ACK, {}, n=3)))
+    peer.sendall(b"".join(frames.encode_frame(Kind.ACK, {}, n=3)))
     ((frame, instant),) = connection.wait(10.0)
     assert (frame.kind, frame.n, instant) == (Kind.ACK, 3, 7)
     connection.close()

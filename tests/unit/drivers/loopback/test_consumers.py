@@ -24,7 +24,7 @@ def test_decoded_deliveries_are_the_packed_messages(pool, numbers):
     stream, seq = (np.array(numbers) % 7).astype(np.int32), np.array(numbers, np.int64)
     heads = envelope.encode_heads(pool, nonce=5, stream=stream, seq=seq, intended=seq, payload=payload)
     columns = {"place": stream, "size": pool.sizes[payload]}
-    raw = b"".join(frames.encode(Kind.DELIVER, columns, payloads=Packer(pool).pack(heads, payload)))
+    raw = b"".join(frames.encode_frame(Kind.DELIVER, columns, payloads=Packer(pool).pack(heads, payload)))
     decoder = Decoder(len(raw))
     decoder.space()[: len(raw)] = raw
     (frame,) = decoder.filled(len(raw))

@@ -140,11 +140,11 @@ def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_d
     wall = 10**18
     exchange = Exchange(Faults(), post, wall)
     exchange.handle_frame(
-        1, one_frame(b"".join(frames.encode(Kind.SUBSCRIBE, columns(topic=[0], subscription=[0], consumer=[0], place=[0]), run=1))), 0
+        1, one_frame(b"".join(frames.encode_frame(Kind.SUBSCRIBE, columns(topic=[0], subscription=[0], consumer=[0], place=[0]), run=1))), 0
     )
     due = [(wall + 30 * MILLISECOND) // MILLISECOND, 0, (wall + 20 * MILLISECOND) // MILLISECOND]
     produced = columns(seq=[0, 1, 2], due=due, stream=[0, 0, 0], size=[1, 1, 1])
-    exchange.handle_frame(2, one_frame(b"".join(frames.encode(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[b"abc"]))), 5)
+    exchange.handle_frame(2, one_frame(b"".join(frames.encode_frame(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[b"abc"]))), 5)
     bodies = dict[int, bytes]()
     for now in (5, 19 * MILLISECOND, 20 * MILLISECOND, 29 * MILLISECOND, 30 * MILLISECOND):
         posted.clear()
@@ -160,11 +160,11 @@ def test_an_undelayed_message_follows_messages_that_were_due_before_it_arrived()
     posted: list[tuple[int, Frame]] = []
     exchange = Exchange(Faults(), lambda client, buffers: posted.append((client, one_frame(b"".join(buffers)))))
     exchange.handle_frame(
-        1, one_frame(b"".join(frames.encode(Kind.SUBSCRIBE, columns(topic=[0], subscription=[0], consumer=[0], place=[0]), run=1))), 0
+        1, one_frame(b"".join(frames.encode_frame(Kind.SUBSCRIBE, columns(topic=[0], subscription=[0], consumer=[0], place=[0]), run=1))), 0
     )
     for seq, due, body, now in ((0, 20, b"a", 1), (1, 20, b"b", 2), (2, 30, b"c", 3), (3, 0, b"d", 25)):
         produced = columns(seq=[seq], due=[due], stream=[0], size=[1])
-        later = frames.encode(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[body])
+        later = frames.encode_frame(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[body])
         exchange.handle_frame(2, one_frame(b"".join(later)), now * MILLISECOND)
     exchange.release(40 * MILLISECOND)
     assert b"".join(bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER) == b"abdc"

@@ -43,7 +43,7 @@ class Client:
     def send_frame(
         self, kind: Kind, *, n: int | None = None, run: int = 0, topics: int = 1, payloads: list[memoryview] | None = None, **columns: Any
     ) -> None:
-        self.socket.sendall(b"".join(frames.encode(kind, columns, n=n, run=run, topics=topics, payloads=payloads or [])))
+        self.socket.sendall(b"".join(frames.encode_frame(kind, columns, n=n, run=run, topics=topics, payloads=payloads or [])))
 
     def until(self, done: Callable[[], bool]) -> None:
         while not done():
@@ -181,7 +181,7 @@ def test_messages_are_acknowledged_in_the_order_of_sending(plan, capacity, depth
 
     def one_frame(kind: Kind, columns: dict[str, Any]) -> Frame:
         size = int(np.sum(columns.get("size", 0)))
-        source, data = Decoder(), b"".join(frames.encode(kind, columns, topics=1, payloads=[memoryview(bytes(size))]))
+        source, data = Decoder(), b"".join(frames.encode_frame(kind, columns, topics=1, payloads=[memoryview(bytes(size))]))
         source.space()[: len(data)] = data
         return source.filled(len(data))[0]
 
