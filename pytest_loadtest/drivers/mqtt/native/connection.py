@@ -80,10 +80,10 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         if data:
             self._last_in = self._inbound.add(self, data)
         elif data is not None:
-            self.over(sock.ending)
+            self.end_attempt(sock.ending)
 
-    def over(self, reason: str) -> None:
-        """End this attempt."""
+    def end_attempt(self, reason: str) -> None:
+        """End this attempt to connect, or this connection; another one follows unless the connection has ended."""
         # Messages and answers that arrived before the end still count. Handling them may close the socket.
         if self.socket is not None:
             self._inbound.settle()
@@ -119,7 +119,7 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         if waited:
             self.user.was_written()
         if sock.ended:
-            self.over(sock.ending)
+            self.end_attempt(sock.ending)
         else:
             self._watch((0 if self._hanging else select.EPOLLIN) | (select.EPOLLOUT if sock.unsent else 0))
 
@@ -142,7 +142,7 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             self.put(encode_packet(packets.Ping(packets.PINGREQ)))
             self.flush()
         elif now - self._pinged >= every:
-            self.over("no answer to a ping within keepAlive")
+            self.end_attempt("no answer to a ping within keepAlive")
 
     # --- life cycle
 
@@ -152,7 +152,7 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             return
         if not self._dialling:
             self.socket.put(encode_packet(packets.Ending(packets.DISCONNECT), self._options.version))
-        self.over(reason)
+        self.end_attempt(reason)
 
     def _lost(self, reason: str) -> None:
         super()._lost(reason)
@@ -210,7 +210,7 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         super()._dismissed(reason, text)
         if reason == KEEP_ALIVE_TIMEOUT:
             self._reason = "the broker received nothing from the client within keepAlive"
-        self.over("connection lost")
+        self.end_attempt("connection lost")
 
 
 class ConnectionUser:

@@ -63,7 +63,7 @@ class Inbound:
                 try:
                     decoded = self._decode(data)
                 except MalformedPacket as error:
-                    connection.over(f"the broker sent bytes that are not MQTT: {error}")
+                    connection.end_attempt(f"the broker sent bytes that are not MQTT: {error}")
                     continue
                 last = data
             used, messages, arrivals, exact, released, owed, answers, others = decoded

@@ -10,8 +10,6 @@ from mqtt_rig import ONE, FakeConnection, context
 from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.errors import UsageError
 
-Script = list[bytes | None]
-
 
 def test_strict_tuning_rejects_settings_that_are_not_applied() -> None:
     """The usage error names them."""

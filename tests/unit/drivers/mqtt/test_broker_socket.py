@@ -12,8 +12,6 @@ from mqtt_rig import context
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket, find_endpoints
 from pytest_loadtest.errors import UsageError
 
-Script = list[bytes | None]
-
 
 @pytest.mark.parametrize(
     ("url", "given", "named"),

@@ -12,8 +12,6 @@ from pytest_loadtest.drivers.mqtt.options import is_shared, topic_filter
 from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.errors import UsageError
 
-Script = list[bytes | None]
-
 
 def test_facts_have_every_setting_except_the_password() -> None:
     """They need no connection."""

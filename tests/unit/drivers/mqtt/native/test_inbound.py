@@ -30,7 +30,7 @@ class FakeConnection:
     def handle_packet(self, packet: p.Packet) -> None:
         self.packets.append(packet)
 
-    def over(self, reason: str) -> None:
+    def end_attempt(self, reason: str) -> None:
         self.ended = reason
 
 

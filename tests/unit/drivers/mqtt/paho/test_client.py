@@ -12,8 +12,6 @@ from mqtt_rig import connected, ready
 
 from pytest_loadtest.drivers.mqtt.tls import ALERT
 
-Script = list[bytes | None]
-
 
 def received(peer: socket.socket, count: int) -> bytes:
     data = b""

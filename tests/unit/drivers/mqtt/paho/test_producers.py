@@ -16,8 +16,6 @@ from pytest_loadtest.testing import FakeClock
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Acks, Burst
 
-Script = list[bytes | None]
-
 
 OK, REFUSED = SimpleNamespace(value=0), SimpleNamespace(value=0x87)
 
