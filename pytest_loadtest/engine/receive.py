@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,11 +32,8 @@ if TYPE_CHECKING:
     Columns = dict[str, NDArray[Any]]
 
 
-_REDELIVERED: Final = np.int8(Flag.REDELIVERED)
-_LATE: Final = np.int8(Flag.LATE)
-_CORRUPT: Final = np.int8(Flag.CORRUPT)
-_UNDUE: Final = np.int8(Flag.UNDUE)
-_NONE: Final = np.int8(0)
+# of the type of the column, so that no operation widens it
+_REDELIVERED, _LATE, _CORRUPT, _UNDUE, _NONE = map(np.int8, (Flag.REDELIVERED, Flag.LATE, Flag.CORRUPT, Flag.UNDUE, 0))
 
 
 @dataclass(slots=True)

@@ -80,7 +80,9 @@ class Turns:
         :raises ValueError: more turns than a cycle may have.
         """
         topics, least = len(weights), gcd(*weights)
-        _check((swing * topics or sum(weights) // least) * times)
+        turns = (swing * topics or sum(weights) // least) * times
+        if turns > MOST_TURNS:
+            raise ValueError(f"the cycle of streams has {turns:,} turns, at most {MOST_TURNS:,} are possible")
         cycle = _spread([weight // least for weight in weights])
         if swing:
             part = np.resize(cycle, swing)  # repeats or truncates
@@ -142,11 +144,6 @@ class WeightedOrder:
 
 
 StreamOrder = RoundRobin | WeightedOrder
-
-
-def _check(turns: int) -> None:
-    if turns > MOST_TURNS:
-        raise ValueError(f"the cycle of streams has {turns:,} turns, at most {MOST_TURNS:,} are possible")
 
 
 def _nth(values: Column) -> Column:

@@ -101,10 +101,7 @@ def format_duration(ns: int | float) -> str:
 
 def format_size(size: int | float) -> str:
     """``26_214_400`` → ``"25.0 MiB"``."""
-    for unit, scale in (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
-        if abs(size) >= scale:
-            return f"{_significant(size / scale)} {unit}"
-    return f"{size:.0f} B"
+    return _in_unit(size, {"TiB": 1024**4, "GiB": 1024**3, "MiB": 1024**2, "KiB": 1024}) or f"{size:.0f} B"
 
 
 def format_rate(per_second: int | float) -> str:
@@ -123,10 +120,12 @@ def format_count(count: int | float) -> str:
 def format_bits(bytes_per_second: int | float) -> str:
     """``64e9`` → ``"512 Gbit/s"`` (decimal, as links are rated)."""
     bits = bytes_per_second * 8
-    for unit, scale in (("Tbit/s", 10**12), ("Gbit/s", 10**9), ("Mbit/s", 10**6), ("kbit/s", 10**3)):
-        if bits >= scale:
-            return f"{_significant(bits / scale)} {unit}"
-    return f"{bits:.0f} bit/s"
+    return _in_unit(bits, {"Tbit/s": 10**12, "Gbit/s": 10**9, "Mbit/s": 10**6, "kbit/s": 10**3}) or f"{bits:.0f} bit/s"
+
+
+def _in_unit(value: float, units: dict[str, int]) -> str | None:
+    """Return a value in the first of these units of which it has at least one; None if it has none."""
+    return next((f"{_significant(value / scale)} {unit}" for unit, scale in units.items() if abs(value) >= scale), None)
 
 
 def _significant(value: float) -> str:
