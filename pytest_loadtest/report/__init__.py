@@ -1,1 +1,1 @@
-"""One run told in many ways: a JSON document first, and from it the terminal, JUnit properties and HDR logs."""
+"""Reports of runs: the JSON document, and from it the terminal's summary, HTML, JUnit properties and further formats."""

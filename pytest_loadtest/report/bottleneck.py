@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.verdict_section import PeakSection
 
 
-def bottleneck_section(found: Bottleneck, telemetry: Telemetry) -> BottleneckSection:
+def bottleneck_section(bottleneck: Bottleneck, telemetry: Telemetry) -> BottleneckSection:
     """Build the section ``bottleneck``, with everything that was sampled."""
     sampled = telemetry.document()
     return BottleneckSection(
-        conclusion=found.conclusion,
-        evidence=found.evidence,
-        also=tuple(SaturationEntry(conclusion=side.conclusion, evidence=side.evidence) for side in found.also),
-        missing=found.missing,
+        conclusion=bottleneck.conclusion,
+        evidence=bottleneck.evidence,
+        also=tuple(SaturationEntry(conclusion=side.conclusion, evidence=side.evidence) for side in bottleneck.also),
+        missing=bottleneck.missing,
         cost=sampled["cost"],
         time=tuple(sampled["time"]),
         columns={name: tuple(column) for name, column in sampled["columns"].items()},

@@ -86,7 +86,7 @@ def _is_valid(run: RunDocument) -> bool:
 
 def _incomparable(differing: Sequence[DifferenceEntry], notes: Sequence[str]) -> str:
     """Return why the two runs cannot be compared; empty if they can."""
-    deciding = [f"{one.name} {one.baseline} → {one.now}" for one in differing if one.decides]
+    deciding = [f"{fact.name} {fact.baseline} → {fact.now}" for fact in differing if fact.decides]
     if not deciding:
         return "; ".join(notes)
     more = f" and {len(deciding) - 3} more" if len(deciding) > 3 else ""

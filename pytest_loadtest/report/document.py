@@ -316,10 +316,10 @@ def _adapter() -> TypeAdapter[RunDocument]:
 def _explain(text: str, error: ValidationError) -> str:
     """Return the first problem: no JSON, another version, or the place of a wrong value."""
     try:
-        found = json.loads(text)
+        whole = json.loads(text)
     except ValueError as wrong:
         return f"cannot be read: {wrong}"
-    version = found.get("version") if isinstance(found, dict) else None
+    version = whole.get("version") if isinstance(whole, dict) else None
     if version not in range(OLDEST, VERSION + 1):
         return f"is no results document of version {OLDEST} to {VERSION}: version {version!r}"
     first = error.errors(include_url=False, include_input=False)[0]

@@ -49,14 +49,14 @@ class ReadRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ResultSet:
     """:param runs: worst first, then in the order in which they ran. :param unreadable: files that cannot be read, each with the reason."""
 
     runs: list[ReadRun]
     unreadable: list[str]
 
 
-def find_runs(folders: Sequence[Path]) -> Found:
+def find_runs(folders: Sequence[Path]) -> ResultSet:
     """Find every run below the folders; a run that is below two of them is returned once.
 
     :param folders: of sessions, of anything above them, or of single runs.
@@ -77,7 +77,7 @@ def find_runs(folders: Sequence[Path]) -> Found:
             unreadable.append(f"{file}: {error}")
     runs = [_run(workload, documents) for workload, documents in by_workload.items() if documents]
     runs.sort(key=lambda run: (OUTCOMES.index(run.outcome), run.document.started or "", run.session, run.document.test))
-    return Found(runs=runs, unreadable=unreadable)
+    return ResultSet(runs=runs, unreadable=unreadable)
 
 
 def _run(workload: Path, documents: dict[str, RunDocument]) -> ReadRun:

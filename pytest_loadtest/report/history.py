@@ -140,11 +140,11 @@ def _started(line: Line) -> str:
 
 def _series(runs: Sequence[Line]) -> dict[str, Any]:
     measured = [(at, run) for at, run in enumerate(runs) if run["comparableKey"] is not None]
-    bounds = {one["name"]: one for run in runs for one in run["objectives"]}
-    objectives = [{one["name"]: one["observed"] for one in run["objectives"]} for run in runs]
+    bounds = {objective["name"]: objective for run in runs for objective in run["objectives"]}
+    objectives = [{objective["name"]: objective["observed"] for objective in run["objectives"]} for run in runs]
     figures = [run["figures"] for run in runs]
     costs = [{_CPU[who]: cost for who, cost in (run["cpuPerMessage"] or {}).items()} for run in runs]
-    rows = {name: (one["unit"], objectives) for name, one in bounds.items() if name != "throughput"}
+    rows = {name: (bound["unit"], objectives) for name, bound in bounds.items() if name != "throughput"}
     units = {name: unit for run in runs for name, unit in run["units"].items()}
     for kind in (figures, costs):
         rows |= {name: (units.get(name, "ns"), kind) for values in kind for name in values if name not in rows}
@@ -159,7 +159,7 @@ def _series(runs: Sequence[Line]) -> dict[str, Any]:
         ],
         "rows": [
             {
-                "name": name, "unit": unit, "values": [one.get(name) for one in values],
+                "name": name, "unit": unit, "values": [by_name.get(name) for by_name in values],
                 "minimum": bounds[name]["minimum"] if name in bounds and name != "throughput" else None,
                 "maximum": bounds[name]["maximum"] if name in bounds and name != "throughput" else None,
             }

@@ -66,7 +66,7 @@ class LiveMetrics:
         """Keep the progress of every worker in a phase. Any thread may call it. :param workload: its name if there are several."""
         run = RunName(test=test, profile=profile, workload=workload)
         with self._lock:
-            shown = tuple(replace(one, timely=None) for one in progress)
+            shown = tuple(replace(worker, timely=None) for worker in progress)
             self._phases[run, phase.name] = PhaseFacts(phase.idle, phase.duration), shown
             self._now[run] = phase.name
 
@@ -74,7 +74,10 @@ class LiveMetrics:
         """Return the metrics. prometheus-client calls it at each scrape, in a thread of its server."""
         with self._lock:
             phases, now = dict(self._phases), dict(self._now)
-        documents = {RunName(test=one.test, profile=one.profile.name, workload=one.workload or ""): one for one in self._documents()}
+        documents = {
+            RunName(test=document.test, profile=document.profile.name, workload=document.workload or ""): document
+            for document in self._documents()
+        }
         yield from _messages(phases)
         running = {(run, name): phases[run, name] for run, name in now.items() if run not in documents}
         yield from _state(running)

@@ -180,10 +180,10 @@ def connection_facts(document: RunDocument) -> Iterator[Labelled]:
     if measured is None or opening is None:
         return
     lost = document.driver.get("losses")
-    asked = "as fast as possible" if opening.rate is None else f"{_per_second(opening.rate)} asked"
+    pace = "as fast as possible" if opening.rate is None else f"{_per_second(opening.rate)} requested"
     held = f", held for {format_duration(measured.duration)}" if opening.alone else ""
     gone = "" if lost is None else f", {exact(lost) if lost else 'none'} lost after that"
-    text = f"{exact(opening.connections)}, {asked}, {_per_second(opening.achieved)} in {format_duration(opening.took)}"
+    text = f"{exact(opening.connections)}, {pace}, {_per_second(opening.achieved)} in {format_duration(opening.took)}"
     yield "connected", f"{text} ({opening.busiest} {opening.cpu:.2f} cores){held}{gone}"
 
 
@@ -205,11 +205,11 @@ def silent(measured: MeasurementsSection) -> str:
         return ""
     pairs = tuple((pair.topic, pair.subscription) for pair in section.first_pairs)
     streams = tuple((stream.stream, stream.topic) for stream in section.first_streams)
-    found = Silent(
+    named = Silent(
         pairs=section.pairs, pairs_due=section.pairs_due, streams=section.streams, streams_due=section.streams_due, first_pairs=pairs,
         first_streams=streams,
     )  # fmt: skip
-    return name_silent(found, most=len(pairs) + len(streams))
+    return name_silent(named, most=len(pairs) + len(streams))
 
 
 def peak(document: RunDocument, unicode: bool) -> Iterable[str]:
@@ -239,16 +239,16 @@ def step_purpose(step: StepEntry) -> str:
     return step.purpose + (", ended early" if step.early else "")
 
 
-def answer(found: PeakSection) -> str:
+def answer(section: PeakSection) -> str:
     """Return for example ``19 843 msg/s, held for 60.0 s; 20 240 msg/s was missed``."""
-    if found.rate is None:
+    if section.rate is None:
         return "none: no rate held"
-    held = [step.duration for step in found.steps if step.rate == found.rate and step.outcome is Outcome.MET]
-    text = f"{'at least ' if found.at_least else ''}{precise(found.rate, found.unit)}"
+    held = [step.duration for step in section.steps if step.rate == section.rate and step.outcome is Outcome.MET]
+    text = f"{'at least ' if section.at_least else ''}{precise(section.rate, section.unit)}"
     if held:
         text += f", held for {format_duration(max(held))}"
-    text += "" if found.confirmed else ", not confirmed by a longer hold"
-    return text if found.high is None else f"{text}; {precise(found.high, found.unit)} was missed"
+    text += "" if section.confirmed else ", not confirmed by a longer hold"
+    return text if section.high is None else f"{text}; {precise(section.high, section.unit)} was missed"
 
 
 def precise(rate: float, unit: str) -> str:
@@ -283,15 +283,15 @@ def _drained(backlog: BacklogSection) -> str:
     return f"NOT drained within {format_duration(backlog.drain)} (backlogDrainTimeout; {waiting})"
 
 
-def limit(found: PeakSection) -> str:
+def limit(section: PeakSection) -> str:
     """Return the limit of a search as a sentence."""
-    first = "" if found.broke_first is None else f"; {found.broke_first} broke first"
-    if found.limit == "generator":
+    first = "" if section.broke_first is None else f"; {section.broke_first} broke first"
+    if section.limit == "generator":
         return f"limit: the generator, not the target: add workers (-n) to see more{first}"
-    if found.limit == "maximum":
+    if section.limit == "maximum":
         return f"limit: search.max, not the target: raise it to see more{first}"
-    if found.limit == "none":
-        return f"limit: unknown{first}" if found.rate is not None else f"limit: the objectives held at no rate tried{first}"
+    if section.limit == "none":
+        return f"limit: unknown{first}" if section.rate is not None else f"limit: the objectives held at no rate tried{first}"
     return f"limit: the target{first}"
 
 

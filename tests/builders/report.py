@@ -12,7 +12,7 @@ from builders.measurements import histogram, made_bucket
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.measurements import Series
 from pytest_loadtest.metrics.time_slices import OverTime
-from pytest_loadtest.report.find_results import Found, ReadRun
+from pytest_loadtest.report.find_results import ReadRun, ResultSet
 from pytest_loadtest.report.html.blocks import Chapter, ChartFigure, RunPage
 from pytest_loadtest.report.html.page import page_html, render_page
 from pytest_loadtest.report.verdict_section import VerdictSection
@@ -195,4 +195,4 @@ def made_session(*documents: RunDocument, steps: dict[int, RunDocument] | None =
         ReadRun(session="20261121-030000-1", attempt=1, document=one, steps=(steps or {}) if one is documents[0] else {})
         for one in documents
     ]
-    return page_html(Found(runs=runs, unreadable=[]))
+    return page_html(ResultSet(runs=runs, unreadable=[]))

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report.document import RunDocument, dumps
-from pytest_loadtest.report.find_results import Found, ReadRun
+from pytest_loadtest.report.find_results import ReadRun, ResultSet
 from pytest_loadtest.report.html import page
 
 if TYPE_CHECKING:
@@ -100,4 +100,4 @@ class Page(HTMLParser):
 
 def shown(*runs: ReadRun, unreadable: tuple[str, ...] = ()) -> Page:
     """Return the page of these runs."""
-    return Page(page.page_html(Found(runs=[*runs], unreadable=[*unreadable])))
+    return Page(page.page_html(ResultSet(runs=[*runs], unreadable=[*unreadable])))

@@ -73,7 +73,7 @@ def test_connections_are_opened_at_the_rate_of_the_profile(project: Project, how
     assert (opening["alone"], opening["connections"], opening["rate"], driver["losses"]) == (True, 64, 100.0, 0)
     assert 0 < opening["achieved"] <= 101
     assert run.documents["test_met"]["measurements"]["counts"]["offered"] == 0
-    assert "connected  64, 100 connections/s asked" in run.out
+    assert "connected  64, 100 connections/s requested" in run.out
     assert ", held for 1.00 s, none lost after that" in run.out
     assert "offered 0" not in run.out
     properties = run.properties("test_met")
@@ -97,8 +97,8 @@ workloads:
     project.write("test_it.py", 'import pytest\n@pytest.mark.load("both")\ndef test_both(load):\n    load.assert_slo()\n')
     run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
     assert run.outcomes == {"passed": 1}
-    assert "connected  64, 100 connections/s asked" in run.out
-    assert "connected  5, 100 connections/s asked" in run.out
+    assert "connected  64, 100 connections/s requested" in run.out
+    assert "connected  5, 100 connections/s requested" in run.out
     idle = next(path for path in project.runs() if json.loads((path / "run.json").read_text())["connects_only"])
     before = (idle / "results.json").read_text()
     again = project.command("aggregate", str(idle))

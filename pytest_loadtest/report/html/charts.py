@@ -75,8 +75,8 @@ def make_chart(
 
 def _reduced(line: Line) -> dict[str, Any]:
     high, low = span_extremes(line.values)
-    found = {"label": line.label, "role": line.role, "values": [_plain(value) for value in high]}
-    return found if len(high) == len(line.values) else found | {"low": [_plain(value) for value in low]}
+    reduced = {"label": line.label, "role": line.role, "values": [_plain(value) for value in high]}
+    return reduced if len(high) == len(line.values) else reduced | {"low": [_plain(value) for value in low]}
 
 
 def _plain(value: float | None) -> float | None:

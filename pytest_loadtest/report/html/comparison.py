@@ -61,7 +61,7 @@ def _change(change: float | None) -> str:
 
 
 def _differences(section: ComparisonSection) -> Iterator[Block]:
-    rows = [(one.name, one.baseline, one.now, "yes" if one.decides else "no") for one in section.differences]
+    rows = [(fact.name, fact.baseline, fact.now, "yes" if fact.decides else "no") for fact in section.differences]
     if rows:
         yield Table(caption="What differs", head=("what", "baseline", "now", "makes them incomparable"), rows=rows)
 

@@ -118,7 +118,7 @@ def _count_rows(measured: MeasurementsSection, *, inbound: bool, applicable: boo
 def _lost_ranges(ranges: Sequence[LostRange]) -> Iterator[Block]:
     if not ranges:
         return
-    rows = [(exact(one.stream), str(one.topic), str(one.subscription), str(one.first), str(one.last)) for one in ranges[:RANGES]]
+    rows = [(exact(lost.stream), str(lost.topic), str(lost.subscription), str(lost.first), str(lost.last)) for lost in ranges[:RANGES]]
     more = f"; {exact(len(ranges) - RANGES)} more in results.json" if len(ranges) > RANGES else ""
     caption = f"Ranges of lost messages{more}"
     table = Table(caption=caption, head=("stream", "topic", "subscription", "first", "last"), rows=rows, numbers=frozenset((1, 2, 3, 4)))

@@ -65,10 +65,14 @@ def windows_chapter(run: str, document: RunDocument) -> Iterator[Block]:
 
 def _chart(run: str, finding: FindingEntry, windows: WindowsSection) -> Chart | None:
     listed = windows.listed
-    values = Line(finding.name, "a", [one.observed for one in listed])
-    marks = [chart_mark(one.outcome, one.outcome, x=one.start / SECOND, y=one.observed) for one in listed if one.outcome is not Outcome.MET]
+    values = Line(finding.name, "a", [window.observed for window in listed])
+    marks = [
+        chart_mark(window.outcome, window.outcome, x=window.start / SECOND, y=window.observed)
+        for window in listed
+        if window.outcome is not Outcome.MET
+    ]
     axis = AXES.get(finding.unit, Axis("observed", ""))
-    starts = [one.start / SECOND for one in listed]
+    starts = [window.start / SECOND for window in listed]
     title, bounds = f"{finding.name} in each window", objective_levels(finding)
     return make_chart("lines", title, run, _windows_text(windows), TIME, axis, starts, [values], bounds=bounds, marks=marks[:MARKED])
 
@@ -84,9 +88,9 @@ def _windows_text(windows: WindowsSection) -> str:
 def _table(finding: FindingEntry, windows: WindowsSection) -> Iterator[Block]:
     """Yield a table of the windows that were not met."""
     rows = [
-        (format_duration(one.start), format_duration(one.end),
-         "not known" if one.observed is None else format_value(one.observed, finding.unit), Cell(one.outcome, one.outcome))
-        for one in windows.listed if one.outcome is not Outcome.MET
+        (format_duration(window.start), format_duration(window.end),
+         "not known" if window.observed is None else format_value(window.observed, finding.unit), Cell(window.outcome, window.outcome))
+        for window in windows.listed if window.outcome is not Outcome.MET
     ]  # fmt: skip
     if rows:
         table = Table(caption=f"{finding.name}: windows that were not met", head=("from", "until", "observed", "outcome"), rows=rows,

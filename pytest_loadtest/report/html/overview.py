@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_loadtest.report.document import RunDocument
-    from pytest_loadtest.report.find_results import Found, ReadRun
+    from pytest_loadtest.report.find_results import ReadRun, ResultSet
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.measurements_section import MeasurementsSection
 
@@ -43,24 +43,24 @@ if TYPE_CHECKING:
 Named = list[tuple[str, "ReadRun"]]
 
 
-def overview_chapters(found: Found, names: Sequence[str]) -> list[Chapter]:
+def overview_chapters(results: ResultSet, names: Sequence[str]) -> list[Chapter]:
     """:param names: the ids of the runs' places on the page."""
-    runs = list(zip(names, found.runs, strict=True))
+    runs = list(zip(names, results.runs, strict=True))
     return [
-        Chapter("overview", "Overview", [*_first(found), _runs(runs)]),
+        Chapter("overview", "Overview", [*_first(results), _runs(runs)]),
         Chapter("objectives", "Objectives", [_objectives(runs)]),
         Chapter("environment", "Environment", list(_environment(runs))),
     ]
 
 
-def _first(found: Found) -> Iterator[Block]:
-    counts = [(outcome, sum(run.outcome == outcome for run in found.runs)) for outcome in OUTCOMES]
+def _first(results: ResultSet) -> Iterator[Block]:
+    counts = [(outcome, sum(run.outcome == outcome for run in results.runs)) for outcome in OUTCOMES]
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts if count)
-    yield Paragraph(f"{len(found.runs)} {'run' if len(found.runs) == 1 else 'runs'}: {outcomes or 'none that can be read'}.")
-    if any(run.document.scale is not None for run in found.runs):
+    yield Paragraph(f"{len(results.runs)} {'run' if len(results.runs) == 1 else 'runs'}: {outcomes or 'none that can be read'}.")
+    if any(run.document.scale is not None for run in results.runs):
         yield Paragraph("Scaled and shortened runs keep the shape of the load and say nothing about the full load.", "warning")
-    if found.unreadable:
-        yield Listing("Results that cannot be read", found.unreadable)
+    if results.unreadable:
+        yield Listing("Results that cannot be read", results.unreadable)
 
 
 def run_title(run: ReadRun) -> str:
@@ -111,7 +111,7 @@ def _objectives(runs: Named) -> Block:
     judged = [(name, run, prefix, finding) for name, run in runs for prefix, finding in all_findings(run.document)]
     judged.sort(key=lambda entry: MISSES_FIRST.index(entry[3].outcome))
     rows = [(Cell(run_title(run), link=name), *objectives.objective_row(prefix, finding)) for name, run, prefix, finding in judged]
-    caption = "Every objective of every run: those missed first, then those that could not be told, then those met"
+    caption = "Every objective of every run: those missed first, then those without a result, then those met"
     return Table(caption=caption, head=("test", *objectives.HEAD), rows=rows, numbers=frozenset((3, 4, 6))) if rows else Paragraph("None.")
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_loadtest.report.document import RunDocument
-    from pytest_loadtest.report.find_results import Found, ReadRun
+    from pytest_loadtest.report.find_results import ReadRun, ResultSet
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.measurements_section import MeasurementsSection
@@ -46,8 +46,8 @@ def write_page(folders: Sequence[Path], file: Path, past: Path | None = None) ->
     :param past: a history file; the page shows the trend of these tests from it.
     :raises UsageError: one of the folders has no run, or the history cannot be read. :raises OSError: the file cannot be written.
     """
-    found = find_runs(folders)
-    text = page_html(found, [] if past is None else _trend(found, past))
+    results = find_runs(folders)
+    text = page_html(results, [] if past is None else _trend(results, past))
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -57,22 +57,22 @@ def write_page(folders: Sequence[Path], file: Path, past: Path | None = None) ->
         aside.unlink(missing_ok=True)
 
 
-def _trend(found: Found, past: Path) -> list[dict[str, Any]]:
+def _trend(results: ResultSet, past: Path) -> list[dict[str, Any]]:
     """Return the trend of the page's tests alone."""
-    here = {baseline.identity(run.document) for run in found.runs}
+    here = {baseline.identity(run.document) for run in results.runs}
     lines, _ = history.read_history(past)
     return history.build_trend(line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here)
 
 
-def page_html(found: Found, series: Sequence[dict[str, Any]] = ()) -> str:
+def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = ()) -> str:
     """Return the page of these runs.
 
     :param series: the trend of their tests, from :func:`pytest_loadtest.report.history.build_trend`.
     """
-    names = [f"run-{number}" for number, _ in enumerate(found.runs, 1)]
-    pages = [run_page(name, one) for name, one in zip(names, found.runs, strict=True)]
-    chapters = [*overview.overview_chapters(found, names), *comparison.trend_chapters(series)]
-    return render_page(_title(found), _maker(found), chapters, pages)
+    names = [f"run-{number}" for number, _ in enumerate(results.runs, 1)]
+    pages = [run_page(name, run) for name, run in zip(names, results.runs, strict=True)]
+    chapters = [*overview.overview_chapters(results, names), *comparison.trend_chapters(series)]
+    return render_page(_title(results), _maker(results), chapters, pages)
 
 
 def render_page(title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> str:
@@ -119,13 +119,13 @@ def _embedded(document: dict[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _title(found: Found) -> str:
-    sessions = sorted({one.session for one in found.runs} - {""})
+def _title(results: ResultSet) -> str:
+    sessions = sorted({run.session for run in results.runs} - {""})
     return f"Load tests{f' · {sessions[0]}' if len(sessions) == 1 else f' · {len(sessions)} sessions' if sessions else ''}"
 
 
-def _maker(found: Found) -> str:
-    makers = ", ".join(sorted({one.document.versions.get("pytest-loadtest", "unknown") for one in found.runs}))
+def _maker(results: ResultSet) -> str:
+    makers = ", ".join(sorted({run.document.versions.get("pytest-loadtest", "unknown") for run in results.runs}))
     return f"Made by pytest-loadtest {version('pytest-loadtest')} from results of version {makers or 'unknown'}; it needs no other file."
 
 

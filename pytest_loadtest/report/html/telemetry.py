@@ -48,7 +48,7 @@ def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         yield absent("broker and bottleneck", "nothing was sampled")
         return
     yield Paragraph(f"bottleneck {bottleneck.bottleneck_text(section)}")
-    yield from (Paragraph(f"also {one.conclusion}: {one.evidence}") for one in section.also)
+    yield from (Paragraph(f"also {side.conclusion}: {side.evidence}") for side in section.also)
     yield from (Paragraph(f"broker {text}") for _, text in bottleneck.broker_facts(section))
     if section.missing:
         yield Listing("Not sampled", section.missing)
@@ -64,12 +64,12 @@ def _charts(run: str, section: BottleneckSection) -> Iterator[ChartFigure]:
         lines = [Line(column, role, section.columns[column]) for role, column in zip(ROLES, _there(section, columns), strict=False)]
         moved = [line for line in lines if any(line.known)]
         still = [line.label for line in lines if line.known and line not in moved]
-        said = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]
-        said += [f"0 throughout: {', '.join(still)}"] if still else []
+        texts = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]
+        texts += [f"0 throughout: {', '.join(still)}"] if still else []
         xs = [time / SECOND for time in section.time]
-        found = make_chart("lines", title, run, f"{'; '.join(said)}.", TIME, Axis(AXES[unit], unit), xs, moved)
-        if found is not None:
-            yield ChartFigure(f"{run}-{name}", found)
+        chart = make_chart("lines", title, run, f"{'; '.join(texts)}.", TIME, Axis(AXES[unit], unit), xs, moved)
+        if chart is not None:
+            yield ChartFigure(f"{run}-{name}", chart)
 
 
 def _there(section: BottleneckSection, columns: tuple[str, ...]) -> list[str]:

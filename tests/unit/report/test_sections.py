@@ -169,7 +169,7 @@ def connected(found: RunDocument) -> str:
 
 def test_a_run_with_connections_only_shows_nothing_else() -> None:
     found = summary_lines(reported())
-    said = "1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores), held for 10.0 s, none lost after that"
+    said = "1 000, 100 connections/s requested, 100 connections/s in 9.99 s (gw1 0.25 cores), held for 10.0 s, none lost after that"
     assert connected(reported()) == f"  connected  {said}"
     text = "\n".join(found)
     assert "connect  10.5 ms" in text
@@ -184,6 +184,6 @@ def test_lost_connections_are_shown_if_they_are_known() -> None:
 
 def test_paced_connections_have_a_line_among_those_of_messages() -> None:
     text = "\n".join(summary_lines(reported(alone=False)))
-    assert "  connected  1 000, 100 connections/s asked, 100 connections/s in 9.99 s (gw1 0.25 cores), none lost" in text
+    assert "  connected  1 000, 100 connections/s requested, 100 connections/s in 9.99 s (gw1 0.25 cores), none lost" in text
     assert "rate       offered 10.0 k msg/s" in text
     assert "connected" not in "\n".join(summary_lines(document()))

@@ -19,7 +19,7 @@ from builders.results import Page, put, run, shown
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.build import build_document
 from pytest_loadtest.report.document import RunDocument, TimelineChange, TimelineSection
-from pytest_loadtest.report.find_results import Found, ReadRun
+from pytest_loadtest.report.find_results import ReadRun, ResultSet
 from pytest_loadtest.report.hdr import encode_coarse_counts
 from pytest_loadtest.report.html import page
 from pytest_loadtest.report.html.charts import POINTS
@@ -200,7 +200,7 @@ def of_a_day() -> Any:
 def test_a_day_of_a_thousand_topics_fits_in_3_mb() -> None:
     """Every chart has few enough points, and the true extremes."""
     made = of_a_day()
-    text = page.page_html(Found(runs=[ReadRun(session="monday", attempt=1, document=from_json(made), steps={})], unreadable=[]))
+    text = page.page_html(ResultSet(runs=[ReadRun(session="monday", attempt=1, document=from_json(made), steps={})], unreadable=[]))
     assert len(text.encode()) <= LIMIT
     found = Page(text)
     for name in ("rates", "latency", "lost", "cpu", "workers"):
