@@ -96,10 +96,10 @@ class MetricsReader:
     """
 
     def __init__(self, prefix: str, *, exact: bool, of_topics: bool) -> None:
-        ours = re.escape(f'topic="{prefix}') + (r'(?:-partition-\d+)?"' if exact else "(?!__)")
+        topics_of_run = re.escape(f'topic="{prefix}') + (r'(?:-partition-\d+)?"' if exact else "(?!__)")
         # One expression selects the few lines that are needed; only their labels go through the parser of Prometheus' client.
         names = [rf"(?:{'|'.join(OF_BROKER)})(?=[{{ ])"]
-        names += [rf"(?:{'|'.join(OF_TOPICS)})(?=\{{[^\n]*{ours})"] if of_topics else []
+        names += [rf"(?:{'|'.join(OF_TOPICS)})(?=\{{[^\n]*{topics_of_run})"] if of_topics else []
         self._lines = re.compile(rf"^({'|'.join(names)})(\{{[^\n]*\}})? +(\S+)", re.MULTILINE)
         self._known: dict[str, Mapping[str, str]] = {"": {}}
 

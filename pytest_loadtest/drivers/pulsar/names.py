@@ -31,8 +31,8 @@ _OUR_KEY: Final = re.compile(r"key-([0-9]{1,10})")
 
 def key_number(key: str) -> int:
     """Return the number in one of our keys, a 31-bit hash of any other key; 0 for ''."""
-    ours = _OUR_KEY.fullmatch(key)
-    return int(ours[1]) if ours else zlib.crc32(key.encode()) & 0x7FFF_FFFF
+    match = _OUR_KEY.fullmatch(key)
+    return int(match[1]) if match else zlib.crc32(key.encode()) & 0x7FFF_FFFF
 
 
 def own_namespace(settings: PulsarSettings, run: str) -> str:

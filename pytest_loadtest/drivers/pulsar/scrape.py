@@ -28,7 +28,7 @@ MOST_ASKED: Final = 4
 BYTE_COST: Final = 60
 # ns of the broker's CPU per request to its REST (measured with 4.2.4, just started).
 QUESTION_COST: Final = 17 * MILLISECOND
-# Most cores of the broker that telemetry may use: the dearer the answers, the fewer the requests.
+# Most cores of the broker that telemetry may use: the more CPU its answers take, the fewer requests are sent.
 SHARE: Final = 0.05
 TIMEOUT: Final = 8.0
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def stream_window(settings: PulsarSettings, partitions: int) -> int | None:
-    """Return the messages that one producer may have in flight; None: no limit of ours.
+    """Return the messages that one producer may have in flight; None: the driver sets no limit.
 
     Without ``blockIfQueueFull`` the client rejects what is too much. With ``maxPendingMessages: 0`` (OMB's ``pendingQueueSize: 0``) memory
     is the only limit.

@@ -263,7 +263,7 @@ class Cluster:
     # --- questions
 
     def ask(self, link: BrokerLink, make: Callable[[int], api.Command], done: Done) -> None:
-        """Send a request as soon as the connection stands. :param make: of the request's number, the command."""
+        """Send a request as soon as the connection is ready. :param make: number of the request → its command."""
         number = next(self._requests)
         link.answers[number] = done
 

@@ -47,14 +47,14 @@ def test_connect_has_method_and_data_of_each_plugin() -> None:
 def test_the_admin_rest_gets_an_authorization_header() -> None:
     """It is a bearer token, or user and password (RFC 7617); there is none under TLS or without a plugin."""
 
-    def told(auth: Authentication | None) -> dict[str, str]:
+    def headers_of(auth: Authentication | None) -> dict[str, str]:
         return admin_headers(PulsarSettings(authentication=auth))
 
-    assert told(Authentication(plugin="token", token="t0")) == {"Authorization": "Bearer t0"}
-    assert told(Authentication(plugin="basic", user_id="Aladdin", password="open sesame")) == {
+    assert headers_of(Authentication(plugin="token", token="t0")) == {"Authorization": "Bearer t0"}
+    assert headers_of(Authentication(plugin="basic", user_id="Aladdin", password="open sesame")) == {
         "Authorization": "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
     }
-    assert told(Authentication(plugin="tls", cert_file="c", key_file="k")) == {} == told(None)
+    assert headers_of(Authentication(plugin="tls", cert_file="c", key_file="k")) == {} == headers_of(None)
 
 
 def test_files_are_read_for_each_connection(tmp_path: Path) -> None:

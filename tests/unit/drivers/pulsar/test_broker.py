@@ -19,17 +19,17 @@ def conf(secured: Secured = pulsar.OPEN, **settings: str) -> dict[str, str]:
 
 def test_the_base_configuration_is_one_bookie_on_loopback() -> None:
     """The largest frame depends on the largest message."""
-    told = conf()
-    assert (told["brokerServicePort"], told["webServicePort"], told["bindAddress"]) == ("1", "2", "127.0.0.1")
-    assert told["listeningInterface"] == "lo"
-    assert {told[f"managedLedgerDefault{what}"] for what in ("EnsembleSize", "WriteQuorum", "AckQuorum")} == {"1"}
-    assert int(told["nettyMaxFrameSizeBytes"]) == int(told["maxMessageSize"]) + pulsar.FRAME_OVERHEAD
+    written = conf()
+    assert (written["brokerServicePort"], written["webServicePort"], written["bindAddress"]) == ("1", "2", "127.0.0.1")
+    assert written["listeningInterface"] == "lo"
+    assert {written[f"managedLedgerDefault{what}"] for what in ("EnsembleSize", "WriteQuorum", "AckQuorum")} == {"1"}
+    assert int(written["nettyMaxFrameSizeBytes"]) == int(written["maxMessageSize"]) + pulsar.FRAME_OVERHEAD
 
 
 def test_settings_of_the_profile_replace_the_base() -> None:
     """The largest frame follows a changed maxMessageSize."""
-    told = conf(maxMessageSize="1000", journalSyncData="true", anything="x=y")
-    assert (told["journalSyncData"], told["anything"], told["nettyMaxFrameSizeBytes"]) == ("true", "x=y", "11240")
+    written = conf(maxMessageSize="1000", journalSyncData="true", anything="x=y")
+    assert (written["journalSyncData"], written["anything"], written["nettyMaxFrameSizeBytes"]) == ("true", "x=y", "11240")
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_other_characters_than_latin_are_escaped() -> None:
 
 def test_under_tls_there_is_no_plain_port() -> None:
     """Pulsar would open plain ports by default; without TLS there is no TLS port."""
-    told = conf(secured=Secured(tls=True, lines={"tlsKeyFilePath": "/k"}))
-    assert (told["brokerServicePortTls"], told["webServicePortTls"], told["tlsKeyFilePath"]) == ("1", "2", "/k")
-    assert (told["brokerServicePort"], told["webServicePort"]) == ("", "")
+    written = conf(secured=Secured(tls=True, lines={"tlsKeyFilePath": "/k"}))
+    assert (written["brokerServicePortTls"], written["webServicePortTls"], written["tlsKeyFilePath"]) == ("1", "2", "/k")
+    assert (written["brokerServicePort"], written["webServicePort"]) == ("", "")
     assert "brokerServicePortTls" not in conf()
 
 

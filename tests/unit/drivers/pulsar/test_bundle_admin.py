@@ -33,7 +33,7 @@ def test_bundles_are_those_of_the_runs_namespace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "settings", "more", "said"),
+    ("target", "settings", "more", "problem"),
     [
         (HERE, MqttSettings(), {}, "load.bundles: only Pulsar has bundles, not the driver mqtt"),
         (
@@ -42,14 +42,14 @@ def test_bundles_are_those_of_the_runs_namespace() -> None:
         ),
         (HERE, PulsarSettings(), {"topics": 1, "name": "persistent://a/b/c"}, "load.bundles: persistent://a/b/c is in a namespace that is not the run's: leave topic out"),
     ],
-    ids=["mqtt", "no admin URL", "somebody else's topic"],
+    ids=["mqtt", "no admin URL", "a topic of others"],
 )  # fmt: skip
 def test_a_run_without_bundles_is_an_error_with_its_reason(
-    target: TargetAddress, settings: object, more: dict[str, object], said: str
+    target: TargetAddress, settings: object, more: dict[str, object], problem: str
 ) -> None:
     with pytest.raises(UsageError) as error:
         Bundles.of_run(target, settings, topology(**more), "r")
-    assert str(error.value) == said
+    assert str(error.value) == problem
 
 
 @contextmanager
@@ -70,10 +70,10 @@ def refusing(*reasons: str) -> Iterator[Bundles]:
 
         def answer(self, status: int, body: object) -> None:
             self.send_response(status)
-            told = b"" if body is None else json.dumps(body).encode()
-            self.send_header("Content-Length", str(len(told)))
+            content = b"" if body is None else json.dumps(body).encode()
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(told)
+            self.wfile.write(content)
 
         def log_message(self, *args: object) -> None:
             pass

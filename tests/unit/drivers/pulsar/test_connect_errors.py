@@ -29,7 +29,7 @@ class Server:
     """A server that does the TLS handshake with each client, and closes the connection."""
 
     def __init__(self, folder: Path, hosts: list[str], addresses: list[str]) -> None:
-        authority = Authority("somebody")
+        authority = Authority("authority")
         files = authority.server(KeyPair.below(folder, "server"), "server", hosts, addresses)
         self.settings = PulsarSettings(tls_trust_certs_file_path=str(authority.write(folder / "ca.pem")))
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -64,8 +64,8 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def test_the_names_of_a_rejected_certificate_are_in_the_error(server: Server) -> None:
     """There are three remedies."""
-    said = explain_connect_error(f"pulsar+ssl://127.0.0.1:{server.port}", server.settings)
-    assert said == (
+    reason = explain_connect_error(f"pulsar+ssl://127.0.0.1:{server.port}", server.settings)
+    assert reason == (
         "IP address mismatch, certificate is not valid for '127.0.0.1', its names are broker.example, other.example: " + REMEDY
     )  # fmt: skip
 

@@ -62,8 +62,8 @@ def test_a_heap_has_24_bytes_per_message() -> None:
 @pytest.mark.parametrize("xy", TABLE)
 def test_the_model_agrees_with_the_published_table(xy: tuple[int, int]) -> None:
     """The table is for ten million messages in ledgers of 50 000."""
-    told = TABLE[xy][0]
-    assert index_of_one_delay(MANY, *xy).bitmaps / MIB == pytest.approx(told, rel=0.023)
+    published = TABLE[xy][0]
+    assert index_of_one_delay(MANY, *xy).bitmaps / MIB == pytest.approx(published, rel=0.023)
 
 
 def test_java_objects_reproduce_the_measurement_within_15_percent() -> None:
@@ -85,10 +85,10 @@ def test_the_model_agrees_with_a_real_roaring_library(messages: int, x: int, bit
     assert index_of_one_delay(messages, x, bits, ledger).bitmaps == pytest.approx(real(messages, x << bits, ledger), rel=0.02)
 
 
-@pytest.mark.parametrize(("x", "bits", "told"), [(1, 10, 2.0), (4, 10, 2.0), (8, 10, 1.0), (16, 10, 0.5), (8, 15, 0.16384)])
-def test_containers_agree_with_the_rule_of_thumb(x: int, bits: int, told: float) -> None:
+@pytest.mark.parametrize(("x", "bits", "published"), [(1, 10, 2.0), (4, 10, 2.0), (8, 10, 1.0), (16, 10, 0.5), (8, 15, 0.16384)])
+def test_containers_agree_with_the_rule_of_thumb(x: int, bits: int, published: float) -> None:
     """About 2, 8192/M, and 8192/ledger = 0.163 bytes per message."""
-    assert index_of_one_delay(MANY, x, bits).payload / MANY == pytest.approx(told, rel=0.25)
+    assert index_of_one_delay(MANY, x, bits).payload / MANY == pytest.approx(published, rel=0.25)
 
 
 @given(st.integers(1, 200_000), st.floats(0.01, 50), st.integers(0, 16), st.integers(1000, 100_000))

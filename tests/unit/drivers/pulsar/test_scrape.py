@@ -129,12 +129,12 @@ def test_counters_are_continuous_if_load_times_are_known(broker: Broker) -> None
     assert (found["sys.continuous"], found["sys.totalIn"]) == (0, 0)
 
 
-@pytest.mark.parametrize("why", ["not told", "too many", "counted already"])
+@pytest.mark.parametrize("why", ["not reported", "too many", "counted already"])
 def test_without_load_times_a_reset_may_be_unnoticed(broker: Broker, why: str) -> None:
     """Pulsar 4.0 does not report them, more than four topics are not requested, and the first request may be too late."""
     for number in range(5 if why == "too many" else 1):
         count(broker, float(why == "counted already"), f"topic-{number}")
-    broker.loaded = None if why == "not told" else 5
+    broker.loaded = None if why == "not reported" else 5
     source = scrape(broker, topics=len(broker.counted))
     source.read(turn(1))
     found = source.close()
@@ -185,8 +185,8 @@ def test_answers_without_all_topics_or_with_errors_give_no_counts(broker: Broker
     if how == "elsewhere":
         assert source.missing == ["broker's counters of topics: 2 of 2 answers lacked some of all 2"]
     if how == "away":
-        (said,) = source.missing
-        assert said.startswith(f"broker's own counters: 1 of 3 requests had no answer: GET {broker.url}/metrics/: 503")
+        (reason,) = source.missing
+        assert reason.startswith(f"broker's own counters: 1 of 3 requests had no answer: GET {broker.url}/metrics/: 503")
 
 
 def test_an_existing_topic_has_the_partitions_that_the_broker_reports(broker: Broker) -> None:

@@ -41,9 +41,9 @@ def test_all_chunks_but_the_last_have_the_largest_size(payload: bytes, most: int
     assert b"".join(chunk.payload for chunk in found) == payload
     assert all(len(chunk.payload) == most for chunk in found[:-1]) and 0 < len(found[-1].payload) <= most
     for number, chunk in enumerate(found):
-        told = chunk.metadata
-        assert (told.uuid, told.chunk_id, told.num_chunks_from_msg) == (uuid, number, len(found))
-        assert told.total_chunk_msg_size == len(payload)
+        metadata = chunk.metadata
+        assert (metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg) == (uuid, number, len(found))
+        assert metadata.total_chunk_msg_size == len(payload)
 
 
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=60), st.integers(1, 20)), min_size=1, max_size=5), st.data())
@@ -100,9 +100,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_unexpected_chunks_are_given_up_as_in_pulsars_clients(name: str) -> None:
     """A second copy is dropped, a gap ends its message; two messages may be incomplete."""
-    told, whole, given_up = CASES[name]
+    names, whole, given_up = CASES[name]
     assembler, found = ChunkAssembler[int](2), list[list[int]]()
-    for one in told:
+    for one in names:
         uuid, number, where = one[0], int(one[1]), int(one.partition("@")[2])
         assembled = add(assembler, chunks((uuid * 5).encode(), 2, uuid)[number], where)
         if assembled is not None:
@@ -128,10 +128,10 @@ def test_a_wrong_total_size_is_an_error(size: int, at: int) -> None:
         st.tuples(st.integers(-1, 4), st.integers(-1, 4), st.integers(-1, 9), st.sampled_from("ab"), st.binary(max_size=4)), max_size=20
     )
 )
-def test_every_entry_is_in_one_message_given_up_or_waiting(told: list[tuple[int, int, int, str, bytes]]) -> None:
+def test_every_entry_is_in_one_message_given_up_or_waiting(stream: list[tuple[int, int, int, str, bytes]]) -> None:
     """For any metadata."""
     assembler, used = ChunkAssembler[int](2), list[int]()
-    for where, (number, count, size, uuid, payload) in enumerate(told):
+    for where, (number, count, size, uuid, payload) in enumerate(stream):
         metadata = api.MessageMetadata(
             producer_name="p",
             sequence_id=1,
@@ -147,7 +147,7 @@ def test_every_entry_is_in_one_message_given_up_or_waiting(told: list[tuple[int,
             continue
         used += whole.where if whole is not None else []
     waiting = [where for pending in assembler._pending.values() for where in pending.where]
-    assert sorted(used + [where for _, where in assembler.given_up] + waiting) == list(range(len(told)))
+    assert sorted(used + [where for _, where in assembler.given_up] + waiting) == list(range(len(stream)))
 
 
 def test_old_incomplete_messages_are_given_up() -> None:

@@ -43,23 +43,23 @@ def feed(conn: PulsarConnection, raw: bytes, sizes: list[int] | None = None) -> 
 
 def drain(conn: PulsarConnection) -> bytes:
     """Return the bytes to send."""
-    told = b""
+    sent_bytes = b""
     while conn.waiting:
         part = b"".join(conn.next())
-        told += part
+        sent_bytes += part
         conn.sent(len(part))
-    return told
+    return sent_bytes
 
 
 def outgoing(conn: PulsarConnection) -> list[api.Command]:
-    told = drain(conn)
-    decoder = FrameDecoder(len(told) + 8)
-    decoder.space()[: len(told)] = told
-    return [api.Command.FromString(bytes(split_frame(frame)[0])) for frame in decoder.filled(len(told))]
+    sent_bytes = drain(conn)
+    decoder = FrameDecoder(len(sent_bytes) + 8)
+    decoder.space()[: len(sent_bytes)] = sent_bytes
+    return [api.Command.FromString(bytes(split_frame(frame)[0])) for frame in decoder.filled(len(sent_bytes))]
 
 
-def connected(**told: Any) -> bytes:
-    return encode_command(api.Command(type=api.Command.CONNECTED, connected=api.Connected(server_version="Pulsar 9", **told)))
+def connected(**fields: Any) -> bytes:
+    return encode_command(api.Command(type=api.Command.CONNECTED, connected=api.Connected(server_version="Pulsar 9", **fields)))
 
 
 def receipt(producer: int, sequence: int) -> bytes:
@@ -68,9 +68,9 @@ def receipt(producer: int, sequence: int) -> bytes:
     )
 
 
-def delivery(body: bytes, **told: Any) -> bytes:
+def delivery(body: bytes, **fields: Any) -> bytes:
     where = api.MessageId(ledger_id=7, entry_id=8, partition=2)
-    raw = encode_command(api.Command(type=api.Command.MESSAGE, message=api.Message(consumer_id=5, message_id=where, **told)))
+    raw = encode_command(api.Command(type=api.Command.MESSAGE, message=api.Message(consumer_id=5, message_id=where, **fields)))
     return (len(raw) - 4 + len(body)).to_bytes(4, "big") + raw[4:] + body
 
 
@@ -108,12 +108,14 @@ def events_of(command: api.Command) -> list[Any]:
     if name == "SEND_RECEIPT":
         return [Receipt(command.send_receipt.producer_id, command.send_receipt.sequence_id)]
     if name == "MESSAGE":
-        told = command.message
-        where = told.message_id
-        ack_set = tuple(told.ack_set)
-        epoch = told.consumer_epoch if told.HasField("consumer_epoch") else -1
+        message = command.message
+        where = message.message_id
+        ack_set = tuple(message.ack_set)
+        epoch = message.consumer_epoch if message.HasField("consumer_epoch") else -1
         body = memoryview(b"")
-        return [Entry(told.consumer_id, where.ledger_id, where.entry_id, where.partition, told.redelivery_count, ack_set, body, epoch)]
+        return [
+            Entry(message.consumer_id, where.ledger_id, where.entry_id, where.partition, message.redelivery_count, ack_set, body, epoch)
+        ]
     return [] if name in OWN else [getattr(command, name.lower())]
 
 
@@ -165,8 +167,8 @@ def test_any_bytes_are_events_or_a_protocol_error(raw: bytes) -> None:
 @given(st.binary(max_size=60), st.sampled_from(sorted(api.Command.Type.values())))
 def test_any_part_of_a_command_is_an_event_or_a_protocol_error(part: bytes, kind: int) -> None:
     """Frame and type of the command are valid."""
-    told = b"\x08" + varint(kind) + field(kind, part)
-    raw = (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told
+    sent_bytes = b"\x08" + varint(kind) + field(kind, part)
+    raw = (len(sent_bytes) + 4).to_bytes(4, "big") + len(sent_bytes).to_bytes(4, "big") + sent_bytes
     conn = connection("token", [b"secret"])
     try:
         events = feed(conn, raw)
@@ -195,22 +197,22 @@ def test_a_command_without_its_part_is_an_error(name: str) -> None:
 )
 def test_a_command_without_a_required_field_is_an_error(command: api.Command) -> None:
     """The field is not 0."""
-    told = command.SerializePartialToString()
+    sent_bytes = command.SerializePartialToString()
     with pytest.raises(ProtocolError, match="without a required field"):
-        feed(connection(), (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told)
+        feed(connection(), (len(sent_bytes) + 4).to_bytes(4, "big") + len(sent_bytes).to_bytes(4, "big") + sent_bytes)
 
 
 @given(st.integers(69, 2**31 - 1), st.binary(max_size=20))
 def test_unknown_commands_are_skipped(kind: int, part: bytes) -> None:
-    told = b"\x08" + varint(kind) + field(min(kind, 2**28), part)
-    raw = (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told
+    sent_bytes = b"\x08" + varint(kind) + field(min(kind, 2**28), part)
+    raw = (len(sent_bytes) + 4).to_bytes(4, "big") + len(sent_bytes).to_bytes(4, "big") + sent_bytes
     assert feed(connection(), raw + receipt(1, 2)) == [Receipt(1, 2)]
 
 
 def test_unknown_fields_are_skipped() -> None:
     part = api.Success(request_id=9).SerializeToString() + field(900, b"new") + varint(901 << 3) + b"\x01"
-    told = b"\x08" + varint(api.Command.SUCCESS) + field(api.Command.SUCCESS, part) + field(2000, b"newer")
-    (event,) = feed(connection(), (len(told) + 4).to_bytes(4, "big") + len(told).to_bytes(4, "big") + told)
+    sent_bytes = b"\x08" + varint(api.Command.SUCCESS) + field(api.Command.SUCCESS, part) + field(2000, b"newer")
+    (event,) = feed(connection(), (len(sent_bytes) + 4).to_bytes(4, "big") + len(sent_bytes).to_bytes(4, "big") + sent_bytes)
     assert event.request_id == 9
 
 
@@ -297,12 +299,12 @@ def test_all_bytes_are_sent_in_order_in_pieces_of_any_size(buffers: list[bytes],
     conn.add(memoryview(one) for one in buffers)
     conn.send(api.Command(type=api.Command.FLOW, flow=api.Flow(consumer_id=1, message_permits=1000)))
     expected = b"".join(buffers) + encode_command(api.Command(type=api.Command.FLOW, flow=api.Flow(consumer_id=1, message_permits=1000)))
-    told, turn = b"", 0
+    sent_bytes, turn = b"", 0
     while conn.waiting:
         part = b"".join(conn.next())[: sizes[turn % len(sizes)]]
-        told, turn = told + part, turn + 1
+        sent_bytes, turn = sent_bytes + part, turn + 1
         conn.sent(len(part))
-    assert told == expected
+    assert sent_bytes == expected
     assert conn.next() == []
 
 

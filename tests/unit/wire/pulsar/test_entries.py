@@ -21,8 +21,8 @@ TEXT = st.text(max_size=20)
 
 def entry(metadata: api.MessageMetadata, payload: bytes, *, checked: bool = True, broker: bytes | None = None) -> bytes:
     """Return an entry as a broker sends it, built without the code under test."""
-    told = metadata.SerializeToString()
-    guarded = struct.pack(">I", len(told)) + told + payload
+    head_bytes = metadata.SerializeToString()
+    guarded = struct.pack(">I", len(head_bytes)) + head_bytes + payload
     found = struct.pack(">HI", 0x0E01, crc32c(guarded)) + guarded if checked else guarded
     return found if broker is None else struct.pack(">HI", 0x0E02, len(broker)) + broker + found
 
@@ -141,15 +141,15 @@ def test_metadata_without_a_required_field_are_an_error(without: str) -> None:
     """Even with a right CRC."""
     metadata = api.MessageMetadata(producer_name="p", sequence_id=1, publish_time=2)
     metadata.ClearField(without)
-    told = metadata.SerializePartialToString()
-    guarded = struct.pack(">I", len(told)) + told
+    head_bytes = metadata.SerializePartialToString()
+    guarded = struct.pack(">I", len(head_bytes)) + head_bytes
     with pytest.raises(ProtocolError, match="without a required field"):
         open_entry(memoryview(struct.pack(">HI", 0x0E01, crc32c(guarded)) + guarded))
 
 
 def test_unknown_fields_are_skipped() -> None:
     """A later Pulsar's metadata: a field 1000 of bytes, a field 1001 that is a number."""
-    told = api.MessageMetadata(producer_name="p", sequence_id=1, publish_time=2).SerializeToString()
-    told += entries.field(1000, b"new") + entries.varint(1001 << 3) + b"\x07"
-    metadata, rest = open_entry(memoryview(struct.pack(">I", len(told)) + told + b"payload"))
+    head_bytes = api.MessageMetadata(producer_name="p", sequence_id=1, publish_time=2).SerializeToString()
+    head_bytes += entries.field(1000, b"new") + entries.varint(1001 << 3) + b"\x07"
+    metadata, rest = open_entry(memoryview(struct.pack(">I", len(head_bytes)) + head_bytes + b"payload"))
     assert (metadata.producer_name, metadata.sequence_id, bytes(rest)) == ("p", 1, b"payload")

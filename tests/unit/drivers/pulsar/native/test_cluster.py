@@ -26,7 +26,7 @@ TOPIC = "persistent://a/b/c"
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
+def closed_port() -> Iterator[str]:
     """``host:port`` on which no process listens, and none will."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -93,14 +93,14 @@ def test_an_invalid_address_from_a_broker_is_asked_again(broker: FakeBroker, url
 @pytest.mark.parametrize("name", [None, TOPIC])
 def test_the_next_host_is_used_if_the_first_refuses(broker: FakeBroker, name: str | None) -> None:
     """For an existing topic and for one of the run's own."""
-    with nobody() as first, faulty(f"pulsar://{first},{first},{broker.host}", streams=1, consumers=1, name=name) as r:
+    with closed_port() as first, faulty(f"pulsar://{first},{first},{broker.host}", streams=1, consumers=1, name=name) as r:
         r.send(1)
         r.until(r.answers, "answered")
 
 
 @pytest.mark.parametrize("name", [None, TOPIC])
 def test_it_fails_at_once_if_all_hosts_refuse(name: str | None) -> None:
-    with nobody() as first, nobody() as second:
+    with closed_port() as first, closed_port() as second:
         refused = pytest.raises(TargetError, match="Connection refused")
         with refused, faulty(f"pulsar://{first},{second}", streams=1, name=name):
             pass
