@@ -87,17 +87,14 @@ class Problem:
 
 
 class Invalid(ValueError):
-    """A value or a section that cannot be read. Readers raise it, and the reader of the whole text catches it: it never reaches a user.
+    """A value that cannot be read. The reader of the whole text catches it and reports the problem with its place: it never reaches a user.
 
-    :param problems: all problems, with paths inside the section.
+    :param problem: with its path inside the value.
     """
 
-    def __init__(self, *problems: Problem) -> None:
-        super().__init__(*problems)
-        self.problems = problems
-
-    def __str__(self) -> str:
-        return "\n".join(problem.named().text if problem.path else problem.text for problem in self.problems)
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.problem = problem
 
 
 def invalid(message: str, suggestion: str = "", *, at_key: bool = False) -> Invalid:

@@ -344,7 +344,7 @@ def with_combination(document: Document, combination: Combination) -> Document:
     try:
         return merged(base, {dotted(key): (document, at) for key, at in combination.places.items()})
     except Invalid as error:
-        (problem,) = error.problems
+        problem = error.problem
         path = next(at for key, at in combination.places.items() if dotted(key) == problem.path)
         at = path if isinstance(path[-1], str) else path[:-1]
         base.problems.append(document.problem(at, f"{shown_path(at)}: {problem.message}", problem.suggestion, at_key=True))

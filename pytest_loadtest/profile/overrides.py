@@ -48,7 +48,7 @@ def _changed(document: Document, changes: Mapping[str, object], written: Sequenc
     except TypeError as error:
         raise UsageError(f"{names[str(error)]}: a profile cannot have such a value: write text, a number, a list or a dict") from None
     except Invalid as error:
-        (problem,) = error.problems
+        problem = error.problem
         key = next(key for key in changes if dotted(key) == problem.path)
         raise UsageError(f"{names[key]}: {problem.text}") from None
 

@@ -56,7 +56,7 @@ def read_sides(
                 raise invalid(f"{side!r} is not a bound", "write min or max", at_key=True)
             found[side] = read(bound, side)
         except Invalid as error:
-            problems += (problem.below(*path, *((side,) if isinstance(value, Mapping) else ())) for problem in error.problems)
+            problems.append(error.problem.below(*path, *((side,) if isinstance(value, Mapping) else ())))
     if not given:
         problems.append(Problem(path, "has no bound", "write {min: …, max: …}, or the bound alone"))
     if len({unit for _, unit in found.values()}) > 1:
@@ -193,7 +193,7 @@ def regression_bounds(section: object, problems: list[Problem]) -> Iterator[tupl
             seen.add(name)
             yield name, _worse_share(name, bound)
         except Invalid as error:
-            problems += (problem.below(REGRESSION, key) for problem in error.problems)
+            problems.append(error.problem.below(REGRESSION, key))
 
 
 def _figure(key: object) -> str:

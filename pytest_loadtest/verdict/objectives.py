@@ -197,17 +197,6 @@ class Slo(Mapping[str, object]):
         return f"{type(self).__name__}({dict(self.written)!r})"
 
 
-def parse_slo(section: Mapping[str, object], implicit: Iterable[Objective] = IMPLICIT) -> tuple[Objective, ...]:
-    """Parse a section that belongs to no profile: its objectives, then the implicit ones that it does not override.
-
-    :raises Invalid: with all problems.
-    """
-    slo = Slo.read(section)
-    if slo.problems:
-        raise Invalid(*slo.problems)
-    return slo.completed(implicit)
-
-
 def _part(section: Mapping[str, object], others: tuple[str, ...], problems: list[Problem]) -> list[Objective]:
     """Read the metrics and buckets of a section, or of its part ``whole``. :param others: its other keys."""
     metrics = _metrics({key: value for key, value in section.items() if key not in others}, (*METRICS, *others), problems)
@@ -304,7 +293,7 @@ def _latencies(metric: str, value: object, problems: list[Problem]) -> list[Obje
             if statistic == "min" and not isinstance(bound, Mapping):
                 raise invalid("a bound on the smallest latency can go either way", f"write min: {{min: {bound}}} or min: {{max: {bound}}}")
         except Invalid as error:
-            problems += (problem.below(metric, key) for problem in error.problems)
+            problems.append(error.problem.below(metric, key))
         else:
             objectives += _bounds(metric, statistic, bound, (metric, key), problems)
     return objectives

@@ -100,7 +100,7 @@ def read_drift(section: object, problems: list[Problem]) -> Iterator[tuple[str, 
             try:
                 statistic = read_statistic(statistic)
             except Invalid as error:
-                problems += (problem.below("drift", key) for problem in error.problems)
+                problems.append(error.problem.below("drift", key))
         sides = read_sides(value, "min" if metric == "throughput" else "max", _change, ("drift", str(key)), problems)
         if sides is not None and len(problems) == at:
             yield metric, statistic, sides

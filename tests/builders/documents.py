@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from builders.measurements import MS, Limits, made, spread
+from builders.objectives import parse_slo
 from builders.telemetry import made_telemetry
 from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import Bottleneck, Saturation
 from pytest_loadtest.report.bottleneck import bottleneck_section
 from pytest_loadtest.report.build import RunFacts, build_document
 from pytest_loadtest.report.document import dumps, parse_document
-from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.peak import Ask, Peak, Step
 from pytest_loadtest.verdict.slo import Outcome, evaluate
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from builders.measurements import Limits, made
+from builders.objectives import parse_slo
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.fleet.link import Link
 from pytest_loadtest.results.load import Load
-from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.slo import evaluate
 
 OnLink = Callable[[Link], None] | None

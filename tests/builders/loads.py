@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from builders.measurements import Limits, made
+from builders.objectives import parse_slo
 from pytest_loadtest.results.load import Load
-from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.slo import evaluate
 
 SLO = {"throughput": "99%", "endToEndLatency": {"p99": "15ms"}}

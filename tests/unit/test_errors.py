@@ -72,11 +72,10 @@ def test_a_profile_error_has_one_line_for_each_problem() -> None:
     assert str(ProfileError("p.yaml", problems)) == "p.yaml:3:7: a: wrong (write b)\np.yaml:9:1: missing"
 
 
-def test_an_invalid_section_names_the_path_of_each_problem() -> None:
-    """A single value's problem has no path: its reader does not know it."""
-    section = Invalid(Problem(("slo", "loss"), "'x' is not a number", "write 0"), Problem(("slo", 2), "unknown"))
-    assert str(section) == "slo.loss: 'x' is not a number (write 0)\nslo.2: unknown"
-    assert str(invalid("'x' is not a number", "write 0")) == "'x' is not a number (write 0)"
+def test_an_invalid_value_has_a_problem_without_a_path() -> None:
+    """Its reader does not know the path, but whether the key is wrong."""
+    problem = invalid("'x' is not a number", "write 0", at_key=True).problem
+    assert (problem.path, problem.text, problem.at_key) == ((), "'x' is not a number (write 0)", True)
 
 
 def test_a_problem_of_a_section_becomes_one_of_the_whole_text() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from builders.objectives import parse_slo
 from builders.progress import made_progress
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,6 @@ from pytest_loadtest.schedule.changes import CHANGE_IN
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.early import exceeds
-from pytest_loadtest.verdict.objectives import parse_slo
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, as_json, document, stage
 from builders.measurements import MS, Limits, histogram, made, spread
+from builders.objectives import parse_slo
 
 from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.time_slices import SlicedStats, of_parts
@@ -16,7 +17,6 @@ from pytest_loadtest.report.document import RunDocument, dumps, results_schema
 from pytest_loadtest.report.hdr import decode_histogram
 from pytest_loadtest.results.load import Load, SloMissed
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 
 NO_DATA = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, RESTARTED, SLO, as_json, document, stage
 from builders.measurements import Limits, lateness, made, made_bucket, made_series, spread
+from builders.objectives import parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from pytest_loadtest.report.junit import junit_properties
 from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS, WIDTH, sparkline, summary_lines
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.verdict.early import evaluate_ended
-from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 
 

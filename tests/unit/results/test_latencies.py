@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from builders.loads import load
 from builders.measurements import made_bucket, spread
+from builders.objectives import parse_slo
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.results.load import Load, ms
-from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.tolerance import tolerances
 
 GOOD = {"endToEndLatency": {"p99": "25ms"}}

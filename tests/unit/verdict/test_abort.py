@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from builders.measurements import Limits, made, spread
+from builders.objectives import parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.schedule.changes import Aborted
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.abort import Abort, evaluate_aborted, lost_seconds
-from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.slo import Outcome
 
 NEVER = 1 << 62

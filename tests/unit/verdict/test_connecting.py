@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.measurements import MS, Limits, made, spread
+from builders.objectives import parse_slo
 
 from pytest_loadtest.metrics.expected import Opening
-from pytest_loadtest.verdict.objectives import AT_RATE, parse_slo
+from pytest_loadtest.verdict.objectives import AT_RATE
 from pytest_loadtest.verdict.slo import REMEDY, Outcome, Verdict, evaluate
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from builders.measurements import Limits, made
+from builders.objectives import InvalidSlo, parse_slo
 
-from pytest_loadtest.errors import Invalid
 from pytest_loadtest.values.units import Duration, Rate, ms
-from pytest_loadtest.verdict.objectives import explicit, parse_slo, scale_objectives
+from pytest_loadtest.verdict.objectives import explicit, scale_objectives
 from pytest_loadtest.verdict.slo import Outcome, evaluate
 
 
@@ -74,7 +74,7 @@ def test_a_missing_value_or_another_unit_is_no_data(bound: Any, custom: dict[str
 )
 def test_a_wrong_bound_is_a_problem_at_its_path(section: Any, path: tuple[Any, ...], message: str) -> None:
     """With all other problems of the section."""
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidSlo) as caught:
         parse_slo({"custom": section, "loss": -1})
     messages = {problem.path: problem.message for problem in caught.value.problems}
     assert messages["custom", *path] == message

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from builders.measurements import MS, Limits, histogram, made
+from builders.objectives import parse_slo
 
 from pytest_loadtest.metrics.time_slices import SlicedStats, of_parts
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.finding import Finding, Outcome
-from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.slo import evaluate
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.measurements import Limits, made, spread
+from builders.objectives import parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.early import certainly_missed, evaluate_ended, exceeds, lowest_rate
-from pytest_loadtest.verdict.objectives import Objective, parse_slo
+from pytest_loadtest.verdict.objectives import Objective
 from pytest_loadtest.verdict.observations import samples_needed
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 

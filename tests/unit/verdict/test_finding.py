@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from builders.objectives import parse_slo
 
 from pytest_loadtest.verdict.finding import show
-from pytest_loadtest.verdict.objectives import parse_slo
 
 
 def test_a_bound_that_holds_shows_no_distance() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from builders.objectives import InvalidSlo, parse_slo
 
-from pytest_loadtest.errors import Invalid
-from pytest_loadtest.verdict.objectives import Slo, parse_slo
+from pytest_loadtest.verdict.objectives import Slo
 
 BOTH = {"regression": {"endToEndLatency.p99": "10%", "throughput": "5 %"}}
 
@@ -47,6 +47,6 @@ def test_regression_bounds_are_not_objectives_of_the_run() -> None:
 )  # fmt: skip
 def test_a_wrong_regression_bound_is_a_problem(section: Any, said: str) -> None:
     """With what to write."""
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidSlo) as raised:
         parse_slo({"regression": section})
     assert str(raised.value) == said

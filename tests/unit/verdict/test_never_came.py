@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from builders.measurements import MS, Limits, histogram, made, made_bucket, spread
+from builders.objectives import parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.results.load import Load
 from pytest_loadtest.values.units import ms
 from pytest_loadtest.verdict.early import certainly_missed, exceeds
-from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.observations import latencies, observe_metric
 from pytest_loadtest.verdict.slo import Finding, Outcome, evaluate
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from builders.objectives import InvalidSlo, parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.errors import Invalid
 from pytest_loadtest.metrics import catalogue
 from pytest_loadtest.verdict.grammar import FLOORS, INDEX, METRICS
-from pytest_loadtest.verdict.objectives import IMPLICIT, Objective, Slo, explicit, parse_slo, scale_objectives
+from pytest_loadtest.verdict.objectives import IMPLICIT, Objective, Slo, explicit, scale_objectives
 
 
 def problems(section: dict[Any, Any]) -> list[tuple[Any, ...]]:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidSlo) as caught:
         parse_slo(section)
     return [(problem.path, problem.message, problem.suggestion) for problem in caught.value.problems]
 

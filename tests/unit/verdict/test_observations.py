@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from builders.measurements import MS, made, made_bucket, spread
+from builders.objectives import parse_slo
 
 from pytest_loadtest.metrics.measurements import Backlog, Measurements
-from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.observations import Observation, blocked_share, observe_metric, sends_nothing, unfit
 
 COUNTS = {

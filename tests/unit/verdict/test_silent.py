@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.measurements import Limits, made, spread
+from builders.objectives import parse_slo
 
 from pytest_loadtest.metrics.silent import Silent
-from pytest_loadtest.verdict.objectives import parse_slo, scale_objectives
+from pytest_loadtest.verdict.objectives import scale_objectives
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 
 if TYPE_CHECKING:

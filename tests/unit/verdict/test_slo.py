@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from builders.measurements import MS, Limits, made, made_bucket, spread
+from builders.objectives import parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.clocks import HostTime
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.histogram import histogram
-from pytest_loadtest.verdict.objectives import EXACTLY_ONCE, IMPLICIT, NO_FOREIGN, parse_slo
+from pytest_loadtest.verdict.objectives import EXACTLY_ONCE, IMPLICIT, NO_FOREIGN
 from pytest_loadtest.verdict.observations import samples_needed
 from pytest_loadtest.verdict.slo import REMEDY, Finding, Outcome, Verdict, evaluate, overall, worst
 

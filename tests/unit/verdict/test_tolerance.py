@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.measurements import Limits, made, made_bucket, spread
+from builders.objectives import parse_slo
 
-from pytest_loadtest.verdict.objectives import parse_slo
 from pytest_loadtest.verdict.slo import Finding, Outcome, evaluate
 
 if TYPE_CHECKING:

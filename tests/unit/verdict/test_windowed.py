@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from builders.objectives import InvalidSlo, parse_slo
 
-from pytest_loadtest.errors import Invalid
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.objectives import Objective, Slo, parse_slo, scale_objectives
+from pytest_loadtest.verdict.objectives import Objective, Slo, scale_objectives
 
 LATENCY = {"endToEndLatency": {"p99": "100ms"}}
 
 
 def wrong(section: dict[str, object]) -> list[str]:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(InvalidSlo) as caught:
         parse_slo(section)
     return str(caught.value).splitlines()
 
