@@ -15,6 +15,7 @@ Message = tuple[int, int, int, int, int]
 Answer = tuple[int, int, int]
 """PUBACK, PUBREC, PUBREL or PUBCOMP: kind, packet id, reason code."""
 
+# The first two bytes of an acknowledgement, whose length is always 2; PUBREL has the fixed flags 2 (2.1.3).
 _FRONTS: Final = {kind: bytes((kind << 4 | (2 if kind == PUBREL else 0), 2)) for kind in range(PUBACK, PUBCOMP + 1)}
 _SHORT: Final = "a packet that is shorter than its fields"
 
