@@ -113,7 +113,6 @@ class Options:
     scale: float | str | None = None
     duration: int | None = None
     force: bool = False
-    driver: Path | None = None
     omb_json: Path | None = None
     broker: str = "auto"
     target: str | None = None
@@ -136,9 +135,8 @@ class Options:
         option = config.option
         return cls(
             results=Path(config.rootpath, config.getini("load_results")), scale=parse_scale(option.load_scale),
-            duration=parse_cap(option.load_duration),
-            force=option.load_force, driver=option.load_driver and Path(option.load_driver),
-            omb_json=option.load_omb_json and Path(option.load_omb_json), broker=option.load_broker,
+            duration=parse_cap(option.load_duration), force=option.load_force,
+            omb_json=None if option.load_omb_json is None else Path(option.load_omb_json), broker=option.load_broker,
             target=_address(option.load_target, "--load-target"), admin=_address(option.load_admin_url, "--load-admin-url"),
             image=check_image(option.load_image, option.load_broker, option.load_target),
             spark_master=option.load_spark_master, spark_remote=option.load_spark_remote,
