@@ -1,5 +1,7 @@
-"""What several modules need: certificates of a stranger, and the pytest sessions of the tests of OpenMessaging Benchmark's files, side by side on
-one Pulsar and one mosquitto."""
+"""Fixtures of several modules: certificates of another authority, and the pytest sessions with OpenMessaging Benchmark's files.
+
+The sessions run at the same time, on one Pulsar and one mosquitto.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,13 @@ INI = """\
 [pytest]
 addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:cacheprovider -p no:anyio -p numpy_aggregation
 """
-SETTINGS = {"maxMessageSize": "1048576", STRICT: "true", TICK: "100"}  # what is delayed is never early
+SETTINGS = {"maxMessageSize": "1048576", STRICT: "true", TICK: "100"}  # delayed messages are never early
 
 
 class OmbSession:
-    """A project, and one pytest session in it, which has begun.
+    """A project, and a pytest session in it that has begun.
 
-    :param files: its files by path. :param options: of its command line. :param facts: of the broker; tests find its REST in OMB_ADMIN.
+    :param files: its files by path. :param options: its command line. :param facts: the broker's facts; tests find its REST in OMB_ADMIN.
     """
 
     def __init__(self, folder: Path, files: Mapping[str, str], options: list[str], facts: brokers.BrokerFacts) -> None:
@@ -59,25 +61,25 @@ class OmbSession:
         print(out)
         assert status == 0, out
         found = [json.loads(path.read_text(encoding="utf-8")) for path in self._folder.glob(".loadtest/**/results.json")]
-        found.sort(key=lambda document: bool(document["peak"]))  # of the steps of a search that which found the peak
+        found.sort(key=lambda document: bool(document["peak"]))  # the step of a search that found the peak
         return {document["profile"]["name"]: document for document in found}
 
     def document(self, name: str) -> dict[str, Any]:
-        """The results of a workload by its name, once the session is over; every test passed."""
+        """Return the results of a workload by its name, after the session; every test passed."""
         return self._documents[name]
 
     def counts(self, name: str) -> dict[str, int]:
-        """What the results count."""
+        """Return the counts of the results."""
         found: dict[str, int] = self.document(name)["measurements"]["counts"]
         return found
 
     def seen(self, name: str) -> Any:
-        """What the body of a live test wrote down of the broker, once all is over."""
+        """Return the broker's facts that the body of a live test wrote, after the session."""
         assert self._documents
         return json.loads((self._folder / f"{name}.json").read_text(encoding="utf-8"))
 
     def end(self) -> None:
-        """Whether it is over or not."""
+        """End the session, if it has not ended."""
         self._process.terminate()
         self._process.wait(60)
         self._log.close()
@@ -85,8 +87,9 @@ class OmbSession:
 
 @pytest.fixture(scope="package")
 def pulsar_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
-    """One real Pulsar of the default version for whoever leaves it as it was. The namespace that clients use is there at once, and nothing is
-    left of it."""
+    """A real Pulsar of the default version, for tests that leave it unchanged. The clients' namespace exists from the start; nothing of it
+    is left at the end.
+    """
     said: list[str] = []
     folder = tmp_path_factory.mktemp("pulsar") / "broker"
     asked = brokers.BrokerRequest(kind="pulsar", mode="process", folder=folder, settings=SETTINGS)
@@ -102,11 +105,11 @@ def pulsar_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers
 
 @pytest.fixture(scope="package")
 def omb_sessions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, OmbSession]]:
-    """By name, those of all modules that are to be run: each says in ``omb_sessions(kind, facts)`` which files and options they have."""
+    """The sessions of all selected modules by name; each module's ``omb_sessions(kind, facts)`` returns files and options."""
     folder, sessions = tmp_path_factory.mktemp("omb"), dict[str, OmbSession]()
     modules = {item.module.__name__: item.module for item in request.session.items if isinstance(item, pytest.Function)}
     with ExitStack() as stack:
-        for kind, there in (("mqtt", mosquitto.find_mosquitto()), ("pulsar", java.find())):  # the one session gets warm while Pulsar starts
+        for kind, there in (("mqtt", mosquitto.find_mosquitto()), ("pulsar", java.find())):  # one session warms up while Pulsar starts
             if there is None:
                 continue
             if kind == "pulsar":
@@ -124,7 +127,7 @@ def omb_sessions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates as good as the broker's, by an authority that it has not heard of: ca.pem, client.pem, client-key.pem."""
+    """Valid certificates of an authority that the broker does not trust: ca.pem, client.pem, client-key.pem."""
     folder = tmp_path_factory.mktemp("stranger")
     authority = Authority("pytest-loadtest")
     authority.write(folder / "ca.pem")
