@@ -19,7 +19,7 @@ import jsonschema
 import numpy_aggregation
 import pytest
 
-from pytest_loadtest.report.document import results_schema
+from pytest_loadtest.report.document import dumps, parse_document, results_schema
 
 VALIDATOR = jsonschema.Draft202012Validator(results_schema())
 TIMEOUT = 280  # s; a run that hangs ends here
@@ -130,9 +130,11 @@ class Project:
         named = None if suite is None else suite.find("properties/property[@name='load.report']")
         junit.unlink(missing_ok=True)
         sessions = sorted(set(self.path.glob(".loadtest/*")) | before)[-1:]
-        documents = [json.loads(path.read_text(encoding="utf-8")) for session in sessions for path in session.glob("**/results.json")]
-        for document in documents:
+        texts = [path.read_text(encoding="utf-8") for session in sessions for path in session.glob("**/results.json")]
+        documents = [json.loads(text) for text in texts]
+        for text, document in zip(texts, documents, strict=True):
             VALIDATOR.validate(document)
+            assert dumps(parse_document(text)) == text
         by_test = {document["test"].rpartition("::")[2]: document for document in documents}
         return Finished(process.returncode, out, cases, by_test, None if named is None else named.get("value"))
 
