@@ -73,7 +73,7 @@ BASE = {
     "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
     "webSocketServiceEnabled": "false",
     "numHttpServerThreads": "4",
-    # Otherwise the broker deletes topics without clients, such as those of a test that pauses all consumers and producers.
+    # Otherwise the broker deletes a topic that has neither subscriptions nor producers.
     "brokerDeleteInactiveTopicsEnabled": "false",
     # A run deletes its namespace while its clients may still be closing.
     "forceDeleteNamespaceAllowed": "true",

@@ -115,6 +115,7 @@ class Bundles(Admin):
         :returns: the new boundaries; empty if the algorithm finds none, which the broker answers as a success.
         :raises TargetError: the broker refuses.
         """
+        # The broker does not return the boundaries, so they are compared before and after.
         before = set(self.ring().boundaries)
         path = f"namespaces/{self.namespace}/{bundle}/split?unload=true&splitAlgorithmName={algorithm}"
         self._once_unloaded(bundle, path, list(at) or None)

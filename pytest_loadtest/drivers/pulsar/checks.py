@@ -127,7 +127,7 @@ def _unused(profile: Profile) -> Iterator[Problem]:
     if driver.chunking_enabled:
         return
     for key in [spelling(name) for name in _OF_CHUNKS if name in driver.model_fields_set]:
-        yield Problem(("driver", key), f"driver.{key}: no message is sent in chunks", "write chunkingEnabled: true beside it", at_key=True)
+        yield Problem(("driver", key), f"driver.{key}: no message is sent in chunks", "write chunkingEnabled: true as well", at_key=True)
 
 
 def _again(profile: Profile) -> Iterator[Problem]:

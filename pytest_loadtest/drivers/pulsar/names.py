@@ -123,6 +123,7 @@ class RunNames:
         if self.existing is not None:
             if admin is not None and admin.partitions(self.existing) is None:
                 raise self.missing_topic()
+            # From now on consumers may create subscriptions with the mark, which cleanup must delete.
             self._may_subscribe = True
         elif admin is not None:
             self._make_namespace(admin)

@@ -102,6 +102,7 @@ class PulsarObserver:
         self._stop.set()
         for thread in self._threads:
             thread.join(_CLOSE)
+        # close() hangs if the broker does not answer; shutdown() ends it without the broker.
         closer = threading.Thread(target=self._client.close, name="learn close", daemon=True)
         closer.start()
         closer.join(_CLOSE)
