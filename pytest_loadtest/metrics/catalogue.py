@@ -84,6 +84,7 @@ _NOT_REPORTED: Final = "the client does not report it, or opened nothing"
 _NOT_COMPLETE: Final = "no message reached every subscriber"
 _NOT_DELAYED: Final = "no message is delayed, or nothing was received"
 
+# The order of the rows is the order of metrics in every table, schema and reference.
 CATALOGUE: Final = (
     Metric(
         name="throughput", form="rate", floor=True, label="throughput", needs=(Need.CONSUMERS,), per_bucket=True, per_window=True,
@@ -116,10 +117,13 @@ CATALOGUE: Final = (
         per_window=True, per_interval=True, drifts=True, omb="publishDelayLatency",
         meaning="sent − intended", absent="nothing was sent",
     ),
+    # No objective bounds it: it separates a slow generator from a slow target. Size buckets and windows have it, so that a miss in one of
+    # them can be attributed to the generator's own pauses.
     Metric(
         name="", attribute="own_send_delay", key="ownSendDelay", form="latency", label="own send delay", row="  of it our own", always=True,
         exported=False, per_bucket=True, per_window=True, absent="nothing was sent",
     ),
+    # Only messages to 64 subscriptions or more have these two: only their samples are broadcast rows (decision 016).
     Metric(
         name="broadcastCompletion", attribute="completion", key="completion", form="latency", label="broadcast completion",
         row="until all have it", needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
@@ -132,6 +136,7 @@ CATALOGUE: Final = (
         meaning="of the same: the last copy received − the first",
         absent=_NOT_COMPLETE,
     ),
+    # Workers record these two while they connect. They are not counted from samples, so no stage has them.
     Metric(
         name="connectLatency", attribute="connect", key="connect", form="latency", label="connect", needs=(Need.CONNECTIONS,),
         per_stage=False, absent=_NOT_REPORTED,
@@ -142,6 +147,7 @@ CATALOGUE: Final = (
         needs=(Need.CONSUMERS, Need.CONNECTIONS), per_stage=False, absent=_NOT_REPORTED,
         meaning="of each subscription of MQTT clients until it is confirmed; of the whole run",
     ),
+    # Lateness is below zero if a message came early. HDR histograms have no negative values, so each side of due is counted by itself.
     Metric(
         name="lateness", attribute="lateness", key="lateness", form="latency", label="lateness", row="after due",
         needs=(Need.CONSUMERS, Need.DELAYS), never_came="deliveries", per_window=True, absent=_NOT_DELAYED,
@@ -152,6 +158,7 @@ CATALOGUE: Final = (
         needs=(Need.CONSUMERS, Need.DELAYS), per_window=True, absent=_NOT_DELAYED,
         meaning="of delayed messages: due − received, 0 where one did not come early; max: the broker's tick unless given",
     ),
+    # Latencies are those of first copies (decision 024): copies of quick messages must not make slow ones a smaller share.
     Metric(
         name="", attribute="later_copies", key="laterCopies", form="latency", label="later copies", needs=(Need.CONSUMERS,),
         absent="no delivery came twice",
@@ -181,6 +188,7 @@ CATALOGUE: Final = (
         name="dropped", attribute="dropped", key="dropped", form="count", label="dropped",
         meaning="messages never sent because they were later than maxSendDelay; 0 unless given",
     ),
+    # Workers count foreign messages over the whole run, so no stage has them.
     Metric(
         name="foreign", attribute="foreign", key="foreign", form="count", label="foreign", needs=(Need.CONSUMERS,), per_stage=False,
         absent="whether foreign messages came in this stage is not known",
@@ -222,6 +230,7 @@ class CountRow:
     exported: bool = False
 
 
+# All fields of the counts, in the order in which reports show them.
 COUNTS: Final = (
     CountRow(
         attribute="offered", key="offered", label="offered", meaning="due in the measured phase: sent + dropped", live=True, exported=True,
@@ -275,14 +284,13 @@ COUNTS: Final = (
         inbound=True, part=True,
     ),
 )  # fmt: skip
-"""Every field of the counts, in the order in which reports show them."""
 
+# The metrics that an objective may bound, by their key in ``slo``, in the order of the reference.
 OBJECTIVES: Final = {metric.name: metric for metric in CATALOGUE if metric.name}
-"""The metrics that an objective may bound, by their key in ``slo``, in the order of the reference."""
+# The latencies, by their attribute, which is their key in Measurements.latencies.
 LATENCIES: Final = {metric.attribute: metric for metric in CATALOGUE if metric.form == "latency"}
-"""The latencies, by their attribute."""
+# The metrics that are numbers of messages, by their attribute.
 COUNTED: Final = {metric.attribute: metric for metric in CATALOGUE if metric.form in ("count", "share") and metric.attribute}
-"""The metrics that are numbers of messages, by their attribute."""
 
 
 def named(**properties: object) -> tuple[str, ...]:

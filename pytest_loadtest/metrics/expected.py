@@ -67,6 +67,7 @@ class Expected:
         edges = [part.start // SECOND for part in spans.values()]
         # The first tenth's end is a cut of its own: unlike a window's end, no other part begins there.
         edges += [spans["tenths"].end[:1] // SECOND] if "tenths" in spans else []
+        # The dataclass is frozen, and these fields are derived from the others.
         object.__setattr__(self, "spans", spans)
         object.__setattr__(self, "slice_cut", Boundaries(*edges) if spans else None)
         object.__setattr__(self, "cut", Boundaries(*edges, self.interval_spans.start // SECOND) if spans or self.intervals else None)
@@ -95,6 +96,7 @@ class Expected:
 
     def seconds(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return whole seconds since the start, at least 0."""
+        # Times before the start, as by an error of a clock, belong to the first second.
         whole: NDArray[np.int64] = np.maximum((times - self.start) // SECOND, 0)
         return whole
 
@@ -143,6 +145,8 @@ class WorkerEvidence:
 
         :param start: ns after the phase's start. :param duration: ns. :param phase: the phase's length, ns: its last second may be short.
         """
+        # Sums are divided in proportion to the part of each second in the slice. The longest stall is not: it counts in full if its second
+        # touches the slice.
         edges = np.minimum(np.arange(len(self.seconds) + 1) * SECOND, phase)
         overlap = np.minimum(edges[1:], start + duration) - np.maximum(edges[:-1], start)
         share = np.maximum(overlap, 0) / np.maximum(np.diff(edges), 1)

@@ -63,6 +63,7 @@ class Histogram:
     def at(self, at: int) -> int:
         """Return the value at a rank, counted from 1, ns."""
         index = int(self.index[int(np.searchsorted(np.cumsum(self.count), at))])
+        # The midpoint of the first or last bucket can lie beyond all its values; the exact extremes limit it.
         return min(max(_middle(index), self.minimum), self.maximum)
 
     def above(self, bound: float) -> int:
@@ -73,6 +74,7 @@ class Histogram:
         """Return the histogram without that many of the largest values, each counted as the midpoint of its bucket; None if none remain."""
         if many >= self.n:
             return None
+        # Counts are removed from the last bucket downwards until ``many`` are gone; one bucket can lose a part of its values.
         left = self.count - np.diff(np.minimum(np.cumsum(self.count[::-1]), many), prepend=0)[::-1]
         kept = np.flatnonzero(left)
         gone = sum(_middle(index) * taken for index, taken in zip(self.index.tolist(), (self.count - left).tolist(), strict=True) if taken)
@@ -137,6 +139,7 @@ def histogram(values: NDArray[np.int64]) -> Histogram | None:
     """Count ``values`` (int64, ns) by HDR bucket; None when there are none."""
     if len(values) == 0:
         return None
+    # All of int64 falls into 54 * 1024 buckets, so a counter for each is small.
     count = np.bincount(hdr_index(values))
     index = np.flatnonzero(count)
     return Histogram(
@@ -171,6 +174,7 @@ def merge(histograms: Iterable[Histogram | None]) -> Histogram | None:
         return None
     index, place = np.unique(np.concatenate([part.index for part in parts]), return_inverse=True)
     count = np.zeros(len(index), np.int64)
+    # Unbuffered: several parts can have the same bucket, and ``count[place] += …`` would add one of them only.
     np.add.at(count, place, np.concatenate([part.count for part in parts]))
     return Histogram(
         index=index,

@@ -113,8 +113,10 @@ class Series:
             copies by the second of their intended time.
         :param seconds: ``(k,)``, seconds with latencies. :param latency: ``(k, 3)``, their p50, p99 and maximum in ns.
         """
+        # Columns can be longer than the plan: messages arrive during the drain.
         length = max(planned, int(seconds.max(initial=-1)) + 1, *map(len, counted))
         offered, sent, acked, received, blocked, kept, came = (np.pad(column, (0, length - len(column))) for column in counted)
+        # A second without latencies is NaN and not 0, which would be the best value.
         times = np.full((length, 3), np.nan)
         times[seconds] = latency
         return cls(
@@ -226,6 +228,7 @@ class Measurements:
     @property
     def throughput(self) -> float:
         """Delivered msg/s, per subscription: deliveries with a copy within the measured phase, shifted by the median latency."""
+        # Every subscription receives all messages, so the sum over subscriptions is divided by their number (decision 004).
         deliveries = self.counts.received_in_time / max(self.subscriptions, 1)
         return deliveries / (self.duration / 1e9)
 
@@ -241,15 +244,18 @@ class Measurements:
         :param part: count this bucket or topic only.
         """
         counted = self.counts if part is None else part
+        # The catalogue says which messages can be missing, so that numpy, Spark, windows and reports agree.
         match LATENCIES[kind].never_came:
             case "deliveries":
                 due = counted.offered * self.subscriptions
-                return due - counted.received if due else 0  # a run that only consumes takes what others sent
+                # A run that only consumes receives the messages of others, of which none was due.
+                return due - counted.received if due else 0
             case "acknowledgements":
                 return counted.offered - counted.acked
             case "sends":
                 return counted.offered - counted.sent
             case "completions":
+                # No count has the messages that every subscription received; their number is that of the latencies.
                 return counted.offered - (self.latencies[kind].n if kind in self.latencies else 0)
         return 0
 

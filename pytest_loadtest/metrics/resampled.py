@@ -75,6 +75,7 @@ def latency_errors(
     for number, counts in enumerate(blocks[: whole * size]):
         for at, count in (counts or {}).items():
             table[number // size, place[at]] += count
+    # The statistic is the logarithm of a percentile; one of 0 ns has none, so it counts as 1 ns.
     middles = np.log(np.maximum(midpoint(index, SERIES_BITS), 1))
     return _errors(partial(_percentiles, table, middles, percentiles, never_came), whole), whole
 
@@ -98,6 +99,7 @@ def between(baseline: Estimate, now: Estimate) -> RelativeChange:
     variance = own + other
     if variance < NEGLIGIBLE:
         return RelativeChange(math.expm1(change), math.expm1(change), math.expm1(change))
+    # Welch–Satterthwaite: the two runs can have different variances and numbers of blocks.
     freedom = variance**2 / (own**2 / (baseline.blocks - 1) + other**2 / (now.blocks - 1))
     half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(variance)
     return RelativeChange(math.expm1(change), math.expm1(change - half), _grown(change + half))
@@ -128,6 +130,8 @@ def _errors(statistic: Statistic, blocks: int) -> list[float | None]:
         rows = drawn.reshape(-1, blocks)
         return statistic(np.array([np.bincount(row, minlength=blocks) for row in rows], np.float64))
 
+    # A rank among messages that never came is inf in some draws, and inf − inf is no error here: the result is checked below. A fixed seed
+    # makes the same results give the same interval.
     with np.errstate(invalid="ignore"):
         drawn = stats.bootstrap(
             (np.arange(blocks),), of, vectorized=True, axis=-1, n_resamples=RESAMPLES, batch=RESAMPLES // 4, method="percentile",

@@ -45,6 +45,7 @@ def by_second(sent: Columns, out: Columns, acked: Columns, received: tuple[Colum
     second = run.seconds(first["intended"])
     happened = (sent["intended"], out["sent"], acked["acked"], copies["received"])
     counted = [np.bincount(run.seconds(times)) for times in happened]
+    # Blocked time is summed in int64: the weights of bincount would be floats, which are not exact.
     blocked = np.zeros(int(run.seconds(out["sent"]).max(initial=-1)) + 1, np.int64)
     np.add.at(blocked, run.seconds(out["sent"]), out["blocked"])
     counted += [blocked, np.bincount(run.seconds(acked["intended"])), np.bincount(run.seconds(copies["intended"]))]
@@ -90,7 +91,9 @@ def recovery(at: int, answered: tuple[Column, Column], arrived: tuple[Column, Co
     :param arrived: stream, ``intended`` and ``received`` of the first copy of each delivery.
     """
     stream, intended, received = arrived
+    # A message is slow if it took longer than every message that had arrived before the disturbance.
     latency, after = received - intended, received >= at
+    # Without an arrival before the disturbance the usual latency is unknown.
     if after.all():
         return Recovery(_pause(at, *answered), None)
     slow = after & (latency > latency[~after].max())
@@ -100,6 +103,7 @@ def recovery(at: int, answered: tuple[Column, Column], arrived: tuple[Column, Co
 
 def is_first(subscription: NDArray[np.integer[Any]], stream: NDArray[np.integer[Any]], seq: Column, received: Column) -> NDArray[np.bool_]:
     """Return a mask of the copies that are the first of their delivery: copies sent again after a restart are not slow messages."""
+    # Sorted by delivery and then by arrival: a row with the key of the row before it is a later copy.
     order = np.lexsort((received, seq, stream, subscription))
     again = np.ones(max(len(order) - 1, 0), np.bool_)
     for column in (subscription, stream, seq):
@@ -112,12 +116,14 @@ def is_first(subscription: NDArray[np.integer[Any]], stream: NDArray[np.integer[
 
 def _end(times: Column) -> int:
     """Return the end of the first group of slow messages."""
+    # The first gap longer than QUIET ends the group; the last message always does.
     return int(times[np.append(np.diff(times) > QUIET, True).argmax()])
 
 
 def _pause(at: int, stream: Column, acked: Column) -> int | None:
     """Return the longest time between two answers of a stream, the second of which came after ``at``."""
     order = np.lexsort((acked, stream))
+    # Differences across the boundary of two streams are no gaps.
     times, same = acked[order], np.diff(stream[order]) == 0
     gaps = np.diff(times)[same & (times[1:] >= at)]
     return int(gaps.max()) if len(gaps) else None

@@ -72,6 +72,7 @@ class Lateness:
     @property
     def earliness(self) -> Histogram:
         """due − received of each first copy, 0 if it was not early."""
+        # Deliveries that were not early are zeros, in bucket 0, in addition to the early ones.
         late, early = _count(self.late), self.early
         if early is None:
             return Histogram(index=np.zeros(1, np.int64), count=np.array([late]), minimum=0, maximum=0, total=0)
@@ -93,6 +94,7 @@ def with_lateness(kinds: Mapping[str, Histogram]) -> dict[str, Histogram | Laten
     early, late = kinds.get("earliness"), kinds.get("lateness")
     if early is None and late is None:
         return dict(kinds)
+    # In tables and slices both sides are ordinary histograms, which can be merged; only results need them joined.
     both = Lateness(early=early, late=late)
     return {**kinds, "lateness": both, "earliness": both.earliness}
 

@@ -57,9 +57,11 @@ def silence(run: Expected, heard: NDArray[np.bool_], arrived: NDArray[np.bool_])
     """
     if not run.subscriptions and not run.publish_acks:
         return None
+    # A topic or stream without messages in the phase is not silent: nothing was due.
     offered = run.end > run.first
     due = np.zeros(run.topics, np.bool_)
     due[run.stream_topics[offered]] = True
+    # Transposed to (topics, subscriptions): the first pairs are listed topic by topic.
     pairs = (due & ~heard).T
     streams = np.flatnonzero(offered & ~arrived)
     first = np.flatnonzero(pairs)[:NAMED]

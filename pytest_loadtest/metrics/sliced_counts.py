@@ -28,6 +28,7 @@ def intervals(run: Expected, latencies: ByPiece) -> tuple[Mapping[str, Histogram
     if run.cut is None:
         return ()
     begin, after = run.interval_spans.pieces(run.cut)
+    # Windows have more kinds than intervals, and share the same pieces.
     kinds = [kind for kind in latencies if LATENCIES[kind].per_interval]
     return tuple(
         {kind: found for kind in kinds if (found := latencies[kind].of(*ends)) is not None}
@@ -56,6 +57,7 @@ def sliced_stats(
 
 def _by_second(counts: NDArray[np.int64], spans: Spans, duration: int) -> NDArray[np.int64]:
     """Return the sums over the seconds of each; counts after the phase's end belong to its last second."""
+    # With cumulative counts the sum of each slice is one subtraction, however many slices there are.
     below = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     ends = np.where(spans.end == duration, len(counts), np.minimum(spans.end // SECOND, len(counts)))
     total: NDArray[np.int64] = below[ends] - below[np.minimum(spans.start // SECOND, len(counts))]
@@ -76,6 +78,7 @@ def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
     for kind, (rows, values) in kinds.items():
         if run.cut is None or not run.slices(LATENCIES[kind]):
             continue
+        # By the intended time, as everywhere: a stall belongs to the slice in which it began.
         piece = run.cut.of(run.seconds(rows["intended"]))
         found[kind] = of_parts([histogram(values[piece == number]) for number in range(len(run.cut.starts))])
     return {kind: parts for kind, parts in found.items() if parts is not None}

@@ -89,6 +89,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     :param sent: the columns of ``samples.SENT``. :param received: the columns of ``samples.RECEIVED``.
     """
     sent, received = _measured(sent, run), _measured(received, run)
+    # A message of another topic, or at a subscription that the run does not have, is foreign even if it is damaged.
     misplaced = (received["topic"] != run.stream_topics[received["stream"]]) | ~_within(received["subscription"], run.subscriptions)
     damaged = ~misplaced & (received["flags"] & Flag.CORRUPT != 0)
     copies = _take(received, ~misplaced & ~damaged)
@@ -96,6 +97,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     first, later = _take(copies, is_first), _take(copies, ~is_first)
     acked, out = _take(sent, sent["status"] == Status.ACKED), _take(sent, sent["sent"] > 0)
     kinds = _latencies(acked, out, (first, later), run)
+    # The median is that of first copies, but any copy can make a delivery in time (decision 004).
     deliveries = _deliveries(sent, acked, copies, run, median_shift(_histograms(kinds)))
     kinds |= _completions(first, deliveries, run) if run.broadcasts else {}
     foreign = None if recorded.foreign is None else recorded.foreign + int(misplaced.sum())
@@ -178,6 +180,7 @@ def _numbers(rows: Columns, run: Expected) -> NDArray[np.int64]:
 def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
     """Return a mask of the copies that are the first of their delivery."""
     delivery = copies["subscription"] * int((run.end - run.first).sum()) + _numbers(copies, run)
+    # Sorted by delivery, then by arrival, then with copies out of due order last: the first row of each delivery is its first copy.
     order = np.lexsort((copies["flags"] & Flag.UNDUE, copies["received"], delivery))
     mask = np.zeros(len(delivery), np.bool_)
     mask[order[np.diff(delivery[order], prepend=-1) != 0]] = True
@@ -238,6 +241,7 @@ def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict
     np.minimum.at(first, number, copies["received"])
     np.maximum.at(last, number, copies["received"])
     due[number] = copies["intended"]
+    # A message that some subscription did not receive is not complete: it ranks above any bound, see NeverCame.
     all_got = (deliveries.copies.reshape(run.subscriptions, offered) > 0).all(axis=0)
     rows = {"intended": due[all_got]}
     return {"completion": (rows, (last - due)[all_got]), "spread": (rows, (last - first)[all_got])}
@@ -282,6 +286,7 @@ def _breakdown(
 ) -> tuple[Breakdown, ...]:
     """Return the parts of a run. :param key: ``topic`` or ``bucket``. :param rows: sent, acknowledged, and first copies."""
     offered, sent = int((run.end - run.first).sum()), rows[0]
+    # A lost delivery has no received row, so keys are those of the sent rows.
     key_of = np.zeros(offered, np.int64)
     key_of[_numbers(sent, run)] = sent[key]
     keys = np.tile(key_of, run.subscriptions)
@@ -318,6 +323,7 @@ def _lost(lost: NDArray[np.bool_], run: Expected) -> tuple[Lost, ...]:
     for stream in range(len(run.first)):
         start, stop = int(after[stream] - run.end[stream] + run.first[stream]), int(after[stream])
         for subscription in range(run.subscriptions):
+            # 1 where a range of lost messages begins, −1 behind its end.
             edges = np.diff(np.concatenate([[0], by_subscription[subscription, start:stop].astype(np.int8), [0]]))
             firsts, lasts = np.flatnonzero(edges == 1) + run.first[stream], np.flatnonzero(edges == -1) + run.first[stream] - 1
             topic = int(run.stream_topics[stream])

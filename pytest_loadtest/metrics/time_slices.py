@@ -141,12 +141,14 @@ class Spans:
 
     def pieces(self, cut: Boundaries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first piece of each, and the piece after its last one. :param cut: it has a boundary at the start of each."""
+        # The end of the phase lies in or behind the last piece, which has no end, so searchsorted returns the number of pieces for it.
         starts = cut.starts * SECOND
         return np.searchsorted(starts, self.start), np.searchsorted(starts, self.end)
 
     def sums(self, values: NDArray[np.int64], cut: Boundaries) -> NDArray[np.int64]:
         """Return the sum over the pieces of each. :param values: int64, one for each piece."""
         begin, after = self.pieces(cut)
+        # Cumulative sums: the sum of a slice is one subtraction, however many pieces it has.
         below = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
         total: NDArray[np.int64] = below[after] - below[begin]
         return total
@@ -169,6 +171,7 @@ def windows(duration: int, width: int) -> Spans | None:
     number = duration // width
     if not number:
         return None
+    # The phase's end need not be a whole second; all other boundaries are.
     start = np.arange(number) * width
     return Spans(start, np.append(start[1:], duration))
 
@@ -178,6 +181,7 @@ def tenths(duration: int) -> Spans | None:
 
     :param duration: ns.
     """
+    # Whole seconds: the counts of a tenth are sums of counts by second.
     length = duration // (10 * SECOND) * SECOND
     if not length:
         return None
@@ -195,8 +199,10 @@ def histograms(pieces: int, cells: Mapping[str, NDArray[np.int64]], whole: Mappi
     extremes = {name: np.zeros(pieces, np.int64) for name in ("minimum", "maximum", "high", "low", "negative")}
     for name, column in extremes.items():
         column[whole["piece"]] = whole[name]
+    # Low halves are sums themselves and can be larger than their bits: the rest is carried into the high half.
     extremes["high"] += extremes["low"] >> HALF
     extremes["low"] &= (1 << HALF) - 1
+    # A day has millions of cells, nearly all of which have small counts: 32 bits halve their memory.
     small = int(cells["n"].max()) <= np.iinfo(np.int32).max
     return Histograms(
         first=np.searchsorted(cells["piece"], np.arange(pieces + 1, dtype=cells["piece"].dtype)),
@@ -254,6 +260,7 @@ def over_time(second: NDArray[np.int64], index: NDArray[np.int64], many: NDArray
     if not len(second):
         return None
     width = int(index.max()) + 1
+    # One integer for each pair of second and bucket, so that one sort orders them by both.
     packed, place = np.unique(second * width + index, return_inverse=True)
     count = np.zeros(len(packed), np.int64)
     np.add.at(count, place, 1 if many is None else many)

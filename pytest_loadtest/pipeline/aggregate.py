@@ -86,6 +86,7 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
     """
     for part in parts:
         words_of(part)  # raises NoData if there are more words than can be numbered, before anything is read
+    # A row of the range is one task; each is a partition of its own, so that Spark runs them in parallel.
     tasks = read.tasks(folder)
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     counted = _tables(T.file_tables(numbers, tasks, parts), len(parts))

@@ -84,6 +84,7 @@ def _whole(tables: Mapping[str, t.Table], kind: str) -> Histogram | None:
     """Return all groups of a kind as one histogram."""
     by = t.BUCKET if LATENCIES[kind].per_bucket else t.WHOLE
     counts, whole = _of_kind(tables, kind, by)
+    # The groups of a breakdown, such as size buckets, add up to the whole run.
     index, place = np.unique(counts["index"], return_inverse=True)
     count = np.zeros(len(index), np.int64)
     np.add.at(count, place, counts["n"])
@@ -123,6 +124,7 @@ def _sum(values: NDArray[np.int64]) -> int:
 
 def _by_key(table: t.Table, key: str, n: int) -> list[t.Table]:
     """Return the rows of each key 0 … n-1, in their order."""
+    # One sort for all groups; a mask for each would read the table once for every topic.
     order = np.argsort(table[key], kind="stable")
     edges = np.searchsorted(table[key][order], np.arange(n + 1))
     parts = np.split(order, edges)[1:-1]
@@ -164,6 +166,7 @@ def _silent(run: Expected, answers: Answers) -> Silent | None:
     else:
         got = t.take(deliveries, deliveries["received"] > 0)
         subscription, topic = got["subscription"], run.stream_topics[got["stream"]]
+    # Without subscriptions a stream is silent if none of its messages was acknowledged.
     came = deliveries["received" if run.subscriptions else "acked"] > 0
     return silence(run, heard_of(run, subscription, topic), marked(run, deliveries["stream"][came]))
 

@@ -54,6 +54,7 @@ class Words:
         self.pieces = self._split()
         self.planes = tuple(f"plane_{i}" for i in range(len(run.buckets).bit_length()))
         self._first = run.first >> WORD_BITS
+        # A stream's words begin at a multiple of 64 of its sequences, so a word number and a bit give the sequence without a table.
         lengths = np.where(run.end > run.first, (run.end - 1 >> WORD_BITS) - self._first + 1, 0)
         self._base = np.cumsum(lengths) - lengths
         self._words = int(lengths.sum())
@@ -93,6 +94,7 @@ class Words:
         resent = rows["resends"] > 0
         if resent.any():  # most runs resend nothing and need no column for it
             marks["resent"] = resent
+        # Counted for one subscription; all subscriptions of a topic expect the same messages.
         once = words(self._of_piece(self._number(rows), rows), marks, ("offered_rows", "offered"))
         return self._for_all(once)
 
@@ -114,6 +116,7 @@ class Words:
         in_time = (came >= begin) & (came < end)
         marks = {"punctual": punctual, "in_time": in_time} | self._before_ends(rows, came - begin)
         table, number = _words_and_order(self.of_rows(rows), marks, ("copies", "got"))
+        # Equal neighbours in the sorted numbers are second copies.
         further = number[1:][number[1:] == number[:-1]]
         return self._with_ends(_apart(table, further) if len(further) else table, rows)
 
@@ -266,6 +269,7 @@ def _apart(table: Table, further: NDArray[np.int64]) -> Table:
     """
     parts = [{**table, "copies": count_bits(table["got"])}]
     number, times = np.unique(further, return_counts=True)
+    # One row of a word for each number of further copies: few numbers occur.
     for many in np.unique(times).tolist():
         part = words(number[times == many], {}, ("copies", "got"))
         parts.append({**part, "copies": part["copies"] * many})
@@ -287,6 +291,7 @@ def _combined(rows: Table, starts: NDArray[np.int64]) -> dict[str, NDArray[np.in
     found = {"word": rows["word"][starts]}
     for name, column in rows.items():
         if name != "word":
+            # Masks are combined by OR, never by a maximum: bit 63 makes a mask negative.
             how = np.add if name in WORD_SUMS else np.maximum if name in WORD_ENDS else np.bitwise_or
             found[name] = how.reduceat(column, starts) if len(starts) else column
     return found

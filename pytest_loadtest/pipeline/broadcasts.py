@@ -143,6 +143,7 @@ class _Messages:
         self._low = int(message.min())
         self._n = int(message.max()) - self._low + 1
         place = (message - self._low, group)
+        # Dense arrays: the words of a slot are of consecutive messages.
         self._got, punctual, in_time = (self._masks(table[name], place) for name in ("got", "punctual", "in_time"))
         sent = group == 0
         facts = {name: self._sent_bit(table[name], place[0], sent) for name in ("offered", "acked", "resent")}
@@ -233,6 +234,7 @@ class _Messages:
 
         It stops at the subscription with which there are enough ranges, so a run that lost everything does not list all of it.
         """
+        # Empty edges with the columns of the others.
         found = first_edges([self._edges_of(np.zeros(0, np.intp), 0)], ranges)
         topic = self._how.run.stream_topics[self._stream]
         lost = self._missing.any(axis=1)

@@ -84,6 +84,7 @@ def shards(name: str, table: Table) -> Iterator[tuple[str, Table]]:
 def narrow(table: Table) -> Table:
     """Store a table of spans in smaller integers: that of a day has some ten million rows."""
     found: dict[str, Any] = {name: column.astype(np.int8 if name == "what" else np.int32) for name, column in table.items() if name != "n"}
+    # Counts of one bucket fit into 32 bits in nearly every run; the others keep their 64.
     many = table["n"]
     return found | {"n": many.astype(np.int32) if many.max(initial=0) <= np.iinfo(np.int32).max else many}
 
@@ -144,6 +145,7 @@ class WordsOfFiles:
         for kind, rows in blocks(self._tasks, batches, columns):
             for part, begin, gathered in zip(words, self._begins, found, strict=True):
                 gathered.add(part.sent(rows) if kind == "sent" else part.copies(rows, begin, begin + part.run.duration))
+            # Words that arrive over a long time are sent early and merged after the shuffle, so that memory stays bounded.
             if sum(gathered.size for gathered in found) > CELLS:
                 yield _slots(words, found)
                 found = [GatheredWords(part) for part in words]
@@ -209,6 +211,7 @@ def blocks(
         kind = path.rsplit("/", 2)[-2]
         try:
             with pq.ParquetFile(path) as file:
+                # A broadcast row becomes up to 64 received rows, so fewer are read at once.
                 if kind == "broadcast":
                     for block in file.iter_batches(BLOCK // WIDTH, use_threads=False):
                         rows: Rows = received_rows({name: _numbers(block[name]) for name, *_ in BROADCAST})
@@ -224,6 +227,7 @@ def blocks(
 
 def pack(table: Table) -> bytes:
     """Return a table as a compressed Arrow stream."""
+    # zstd at its fastest level: tables are shuffled, on a cluster over the network.
     batch = pa.record_batch([_array(column) for column in table.values()], names=list(table))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))) as stream:
@@ -275,5 +279,6 @@ def _numbers(array: pa.Array) -> NDArray[Any]:
     """Return the numbers of an array without nulls, not copied; of lists, all their items."""
     if pa.types.is_list(array.type):
         array = array.flatten()
+    # A slice of an array shares its buffer and has an offset, in elements.
     content, dtype = array.buffers()[1], np.dtype(str(array.type))
     return np.frombuffer(content, dtype, len(array), array.offset * dtype.itemsize) if len(array) else np.empty(0, dtype)

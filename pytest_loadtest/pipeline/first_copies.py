@@ -46,6 +46,7 @@ class FirstCopiesOfFiles:
     """
 
     def __init__(self, tasks: Sequence[Sequence[SampleFile]], parts: Sequence[Expected], repeated: Sequence[Table | None]) -> None:
+        # Sent files have no copies.
         self._tasks = [[file for file in task if file.path.rsplit("/", 2)[-2] != "sent"] for task in tasks]
         every = zip(range(len(parts)), parts, repeated, strict=True)
         self._parts = [(number, run, ranges) for number, run, ranges in every if ranges is not None]
@@ -56,6 +57,7 @@ class FirstCopiesOfFiles:
         waiting = {number: _Repeated(words_of(run)) for number, run, _ in self._parts}
         for _, rows in blocks(self._tasks, batches, {"received": RECEIVED_COLUMNS}):
             for number, run, ranges in self._parts:
+                # Rows outside the repeated words are first copies for certain.
                 copies = waiting[number].number(copies_of(rows, run))
                 again = within(copies["number"] >> WORD_BITS, ranges)
                 counted[number].add(first_copy_tables(take(copies, ~again), run))
@@ -115,6 +117,7 @@ class _Repeated:
         # Of copies of one instant, one that is not out of due order is the first, as in metrics.stats.
         order = np.lexsort((rows["flags"] & int(Flag.UNDUE), rows["received"], rows["number"]))
         rows = {name: column[order] for name, column in rows.items()}
+        # Rows are in the order of deliveries: the first row of each number is its first copy.
         first = np.diff(rows["number"], prepend=-1) != 0
         return take(rows, first), take(rows, ~first)
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     Rows = Mapping[str, NDArray[Any]]
 
+# The columns that the tables need; Parquet reads no others.
 SENT_COLUMNS = ("stream", "topic", "bucket", "size", "status", "seq", "intended", "sent", "acked", "blocked")
 RECEIVED_COLUMNS = ("subscription", "stream", "topic", "bucket", "flags", "seq", "intended", "received")
 FIRST_COPY_KINDS: Final = ("end_to_end", "lateness", "earliness")
@@ -108,6 +109,7 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
             yield from latency_tables({kind: values[side]}, {"second": second[side]}, run)
         yield from _by_second(UNDUE, second[copies["flags"] & int(Flag.UNDUE) != 0])
     due = Groups({"second": second})
+    # Percentiles of a second come from buckets of seven bits, which are limited by its exact extremes.
     yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency)}
     cells = Groups({"second": second, "index": _coarser(index)})
     yield "due", cells.keys | {"n": cells.n}

@@ -113,6 +113,7 @@ def load_run(path: Path) -> RunFolder:
     except (KeyError, TypeError, ValueError) as error:
         raise NoData(f"{path / RUN_FILE}: {what_is_wrong(error)}") from error
     manifests = {worker: _manifest(path, worker, described.nonce) for worker in workers}
+    # A manifest of an unknown worker: its samples would be missing in the counts, or the folder has files of two runs.
     strangers = {file.name for file in path.glob(f"*{MANIFEST_SUFFIX}")} - {worker + MANIFEST_SUFFIX for worker in workers}
     if strangers:
         raise NoData(f"{path / min(strangers)}: its worker is not one of the run's ({', '.join(workers)})")
@@ -233,6 +234,7 @@ def _reconcile(path: Path, kind: str, manifests: Mapping[str, Any]) -> dict[str,
         for name, expected in files.items():
             _check_file(path / kind / name, kind, expected, worker)
         listed |= files
+    # A file that no manifest lists would never be read.
     strays = {file.name for file in (path / kind).glob("*.parquet")} - listed.keys()
     if strays:
         raise NoData(f"{path / kind / min(strays)} is in no worker's manifest")
@@ -337,6 +339,7 @@ def opening_of(path: Path, described: RunFile, manifests: Mapping[str, Any], tim
         return None
     try:
         found = {worker: dict(manifest["connecting"]) for worker, manifest in manifests.items()}
+        # Consumers connect first, then producers; the wait between the two is not counted.
         spans = [[one[who] for one in found.values() if who in one] for who in ("consumers", "producers")]
         took = sum(max(ended for _, ended, *_ in span) - min(began for began, *_ in span) for span in spans if span)
         in_time = None if rate is None else sum(int(count) for span in spans for *_, count in span)
@@ -344,6 +347,7 @@ def opening_of(path: Path, described: RunFile, manifests: Mapping[str, Any], tim
     except (KeyError, TypeError, ValueError) as error:
         raise NoData(f"{path}: its manifests do not say how connections were opened: {error}") from error
     connect, dial = times.get("connect"), times.get("dial")
+    # A connection that no manifest has may not have come up.
     came = connect.n if connect else 0
     if came < asked:
         raise NoData(f"{path}: {asked} connections were to be opened, the workers' manifests have {came}")

@@ -197,6 +197,7 @@ def _parsed(kind: Any, value: Any, key: str) -> Any:
         kind = next(part for part in get_args(kind) if part is not types.NoneType)
         if value is None:
             return None
+    # The container without the types of its items: ``tuple`` of ``tuple[str, ...]``, an object for a dataclass.
     plain = Mapping if is_dataclass(kind) else get_origin(kind) or kind
     accepted, words = _TYPES[plain]
     if not _is_of(value, accepted, plain):
@@ -237,6 +238,7 @@ def what_is_wrong(error: Exception) -> str:
 def write_columns(folder: Path, columns: Iterable[tuple[str, NDArray[np.int64]]]) -> None:
     """Write named columns to a temporary name and rename the file. They are consumed one by one, so they need not all be in memory."""
     temporary = folder / f".{STREAMS_FILE}.tmp"
+    # The fastest compression: a run can have hundreds of thousands of streams.
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, column in columns:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:

@@ -133,6 +133,7 @@ class SparkHost:
         from pyspark.sql import SparkSession
 
         _quiet()
+        # create(), not getOrCreate(): a session of its own can be stopped without affecting others.
         builder = SparkSession.builder.remote(str(self._remote))
         for key, value in self._conf.items():
             builder = builder.config(key, value)

@@ -93,6 +93,7 @@ class Groups:
             self.n = counted[self._found]
         self.keys = dict(zip(keys, _unpack(self._found, lows, widths), strict=True))
 
+    # Computed on demand: groups that are only counted never need it.
     def _of_rows(self) -> NDArray[np.int64]:
         """Return the number of each row's group."""
         if self._ids is None:
@@ -123,6 +124,7 @@ class Groups:
 
     def _reduce(self, how: np.ufunc, first: int, values: NDArray[np.int64]) -> NDArray[np.int64]:
         found = np.full(len(self.n), first)
+        # Fast path: a plain reduction is faster than ufunc.at, and needs no number of each row's group.
         if len(found) == 1:
             found[0] = how.reduce(values)
         else:
@@ -134,6 +136,7 @@ def _pack(columns: list[NDArray[np.integer]]) -> tuple[NDArray[np.int64], list[i
     """Return one integer for all keys of a row; and for each key its lowest value and its range."""
     lows = [int(column.min()) for column in columns]
     widths = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    # A copy, which the following lines change in place.
     packed = columns[0].astype(np.int64)
     if lows[0]:
         packed -= lows[0]
@@ -174,6 +177,7 @@ def joined(parts: Sequence[Table]) -> Table:
 
 def take(table: Mapping[str, NDArray[Any]], pick: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
     """Return the rows of a mask."""
+    # Most masks select all rows: then no column is copied.
     return dict(table) if pick.all() else {name: column[pick] for name, column in table.items()}
 
 
@@ -196,6 +200,7 @@ def bucket_totals(words: Table, buckets: int) -> Table:
     masks = {"received": words["got"], "received_in_time": words["in_time"], "lost": _missing(words)}
     found = {name: np.zeros(buckets, np.int64) for name in masks}
     for bucket in range(buckets):
+        # The messages of a bucket are those whose planes have the bits of its number.
         own = np.full(len(words["word"]), -1)
         for place, plane in enumerate(planes):
             own &= plane if bucket >> place & 1 else ~plane
@@ -227,6 +232,7 @@ def ranges_of(numbers: NDArray[np.int64], most: int) -> Table:
     :param numbers: ascending.
     """
     starts = np.flatnonzero(np.diff(numbers, prepend=-2) > 1)
+    # One range over all costs rows that need not be shuffled, but never a wrong result.
     if len(starts) > most:
         starts = starts[:1]
     ends = np.append(starts[1:], len(numbers))[: len(starts)] - 1
@@ -261,6 +267,7 @@ def first_edges(parts: Iterable[Table], ranges: int) -> Table:
     edges = take(edges, (edges["first"] | edges["last"]) != 0)
     order = np.lexsort([edges[name] for name in EDGES[3::-1]])
     edges = {name: column[order] for name, column in edges.items()}
+    # A word that ends lost (bit 63 is the sign) and the next one that begins lost have no edge between them.
     next_word = (np.diff(edges["word"]) == 1) & (np.diff(edges["stream"]) == 0) & (np.diff(edges["subscription"]) == 0)
     goes_on = np.flatnonzero(next_word & (edges["last"][:-1] < 0) & (edges["first"][1:] & 1 == 1))
     edges["last"][goes_on] &= _LOW

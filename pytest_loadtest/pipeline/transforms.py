@@ -73,6 +73,7 @@ def by_value(*modules: ModuleType) -> Iterator[None]:
     It must enclose the action, not only the definition of the frame: Spark Connect pickles functions when rows are requested. Several
     threads can be in it; the last one restores the registry, which belongs to the whole process.
     """
+    # Modules that the user has registered are not in _USERS and stay registered.
     register, unregister = cloudpickle.register_pickle_by_value, cloudpickle.unregister_pickle_by_value
     with _LOCK:
         others = cloudpickle.list_registry_pickle_by_value() - _USERS.keys()  # type: ignore[no-untyped-call]
