@@ -1,7 +1,7 @@
 """One pytest session: the fleet that drives its load tests, and their results.
 
 Called by the hooks in each of three kinds of process: the only one, xdist's controller, or one of its workers. A load test that drove no
-load, or whose result nobody judged, never passes.
+load never passes, nor one that missed its objectives unless its mark has ``judge=False``.
 """
 
 from __future__ import annotations

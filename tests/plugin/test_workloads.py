@@ -184,7 +184,7 @@ def shown(run: Finished) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mark", "said"),
+    ("mark", "error"),
     [
         ('"plain", search={"begin": 5}', "begin"),
         ('"plain", mesageSize=5', "messageSize"),
@@ -193,11 +193,11 @@ def shown(run: Finished) -> None:
         ('"plain", payloadFile="conftest.py"', "messageSize is 64 B"),
     ],
 )
-def test_a_wrong_mark_is_a_usage_error_before_anything_starts(project: Project, mark: str, said: str) -> None:
+def test_a_wrong_mark_is_a_usage_error_before_anything_starts(project: Project, mark: str, error: str) -> None:
     """It names the value."""
     project.profile("plain")
     project.write("profiles/conftest.py", "")
     project.write("test_it.py", f"import pytest\n@pytest.mark.load({mark})\ndef test_it(load): ...\n")
     run = project.run("-n0")
     assert run.ret == pytest.ExitCode.USAGE_ERROR
-    assert said in run.out
+    assert error in run.out

@@ -32,22 +32,22 @@ URL, IMAGE = "target: {url: 'mqtt://profile:1'}\n", "target: {image: profile/mos
 SECURITY = "target: {security: {auth: token}}\n"
 
 
-def given(
-    asked: dict[str, Any], options: dict[str, str], target: str = "", driver: str = "mqtt"
+def request_with(
+    mark: dict[str, Any], options: dict[str, str], target: str = "", driver: str = "mqtt"
 ) -> tuple[Request, profiles.Profile, Options]:
     profile = profiles.loads(PROFILE.format(driver=driver, target=target), "p.yaml")
-    request = Request(nodeid="t", attempt=1, profile=profile, parts=(Part(profile=profile),), source="p.yaml", **asked)
+    request = Request(nodeid="t", attempt=1, profile=profile, parts=(Part(profile=profile),), source="p.yaml", **mark)
     return request, profile, Options(results=Path("r"), **options)  # type: ignore[arg-type]
 
 
-def found(asked: dict[str, str], options: dict[str, str], target: str = "", driver: str = "mqtt") -> tuple[str | None, ...]:
-    request, profile, made = given(asked, options, target, driver)
+def address_of(mark: dict[str, str], options: dict[str, str], target: str = "", driver: str = "mqtt") -> tuple[str | None, ...]:
+    request, profile, made = request_with(mark, options, target, driver)
     assert uses_this_machine(request, profile, made) is (choose_address(request, profile, made)[0] is None)
     return choose_address(request, profile, made)
 
 
 @pytest.mark.parametrize(
-    ("asked", "options", "target", "expected"),
+    ("mark", "options", "target", "expected"),
     [
         ({}, {}, URL, ("mqtt://profile:1", None, None)),
         ({}, {}, IMAGE, (None, None, "profile/mosquitto")),
@@ -60,19 +60,19 @@ def found(asked: dict[str, str], options: dict[str, str], target: str = "", driv
     ],
 )
 def test_the_first_source_with_an_address_or_image_decides(
-    asked: dict[str, str], options: dict[str, str], target: str, expected: tuple[str | None, ...]
+    mark: dict[str, str], options: dict[str, str], target: str, expected: tuple[str | None, ...]
 ) -> None:
     """The mark, the command line, then the profile."""
-    assert found(asked, options, target) == expected
+    assert address_of(mark, options, target) == expected
 
 
 def test_loopback_has_neither_address_nor_image() -> None:
     """It brings its own relay, also in a session whose other tests use an image."""
-    assert found({}, {"image": "line/mosquitto"}, driver="loopback") == (None, None, None)
+    assert address_of({}, {"image": "line/mosquitto"}, driver="loopback") == (None, None, None)
 
 
 @pytest.mark.parametrize(
-    ("asked", "options", "named"),
+    ("mark", "options", "named"),
     [
         ({}, {"broker": "embedded"}, "--load-broker embedded"),
         ({}, {"broker": "container"}, "--load-broker container"),
@@ -81,11 +81,11 @@ def test_loopback_has_neither_address_nor_image() -> None:
         ({}, {"image": "line/pulsar"}, "line/pulsar"),
     ],
 )
-def test_security_needs_a_broker_that_the_run_starts_as_a_process(asked: dict[str, Any], options: dict[str, str], named: str) -> None:
+def test_security_needs_a_broker_that_the_run_starts_as_a_process(mark: dict[str, Any], options: dict[str, str], named: str) -> None:
     """The error names the contradiction, with the line of the profile."""
     wanted = rf"p\.yaml:6: target\.security is for a broker that the run starts as a process, not for {named}: leave it out"
     with pytest.raises(UsageError, match=wanted):
-        check_security(*given({**asked, "security_line": 6}, options, SECURITY, "pulsar"))
+        check_security(*request_with({**mark, "security_line": 6}, options, SECURITY, "pulsar"))
 
 
 def test_security_of_artemis_is_a_usage_error() -> None:
@@ -94,22 +94,24 @@ def test_security_of_artemis_is_a_usage_error() -> None:
         UsageError, match=r"p\.yaml:6: target\.security: Artemis is started without TLS and authentication: leave it out, or"
     ):
         check_security(
-            *given({"security_line": 6}, {"broker": "process"}, SECURITY.replace("auth: token", "tls: true"), "mqtt, broker: artemis")
+            *request_with(
+                {"security_line": 6}, {"broker": "process"}, SECURITY.replace("auth: token", "tls: true"), "mqtt, broker: artemis"
+            )
         )
 
 
 @pytest.mark.parametrize("mode", ["auto", "process"])
 def test_security_of_a_broker_started_by_the_run_is_accepted(mode: str) -> None:
     """With ``--load-broker process`` or auto; without target.security every mode is accepted."""
-    check_security(*given({}, {"broker": mode}, SECURITY, "pulsar"))
-    check_security(*given({}, {"broker": "embedded"}, "", "pulsar"))
+    check_security(*request_with({}, {"broker": mode}, SECURITY, "pulsar"))
+    check_security(*request_with({}, {"broker": "embedded"}, "", "pulsar"))
 
 
 def test_keys_of_the_run_fill_only_settings_missing_in_the_profile() -> None:
     """The user's authentication is kept as a whole; the profile object is not changed."""
     ours = {"tls_trust_certs_file_path": "/ca", "authentication": Authentication(plugin="token", token_file="/t")}
     facts = BrokerFacts(name="Pulsar", version="1", mode="process", url="pulsar+ssl://h", client=ours)
-    _, profile, _ = given({}, {}, SECURITY, "pulsar, authentication: {plugin: token, token: mine}")
+    _, profile, _ = request_with({}, {}, SECURITY, "pulsar, authentication: {plugin: token, token: mine}")
     driver = with_keys(profile, facts).driver
     assert isinstance(driver, PulsarSettings)
     assert isinstance(profile.driver, PulsarSettings)
@@ -131,7 +133,7 @@ def test_key_files_of_the_run_are_added_to_tls_settings_of_the_profile(said: str
     """The certificate of the client and its key always come from the same source."""
     ours = {"tls": Tls(ca_file="/ca", cert_file="/cert", key_file="/key")}
     facts = BrokerFacts(name="mosquitto", version="2", mode="process", url="mqtts://h", client=ours)
-    _, profile, _ = given({}, {}, "", f"mqtt, tls: {{{said}}}" if said else "mqtt")
+    _, profile, _ = request_with({}, {}, "", f"mqtt, tls: {{{said}}}" if said else "mqtt")
     driver = with_keys(profile, facts).driver
     assert isinstance(driver, MqttSettings)
     assert driver.tls is not None
@@ -142,7 +144,7 @@ def test_key_files_of_the_run_are_added_to_tls_settings_of_the_profile(said: str
 @pytest.mark.parametrize(("url", "beside"), [("mqtt://profile:1", "mqtts://profile:2"), ("mqtt://line:1", None), (None, None)])
 def test_the_subscriber_address_applies_only_to_the_url_of_the_profile(url: str | None, beside: str | None) -> None:
     """Another target, or a started one, is for all clients."""
-    _, profile, _ = given({}, {}, "target: {url: 'mqtt://profile:1', subscriberUrl: 'mqtts://profile:2'}")
+    _, profile, _ = request_with({}, {}, "target: {url: 'mqtt://profile:1', subscriberUrl: 'mqtts://profile:2'}")
     assert subscriber_url(url, profile) == beside
 
 
@@ -163,25 +165,25 @@ def test_a_profile_that_names_its_broker_rejects_another_one(options: dict[str, 
         rf"p\.yaml:5: driver\.broker: artemis is a process that the run starts, but the run is to use {named}: leave one of the two out"
     )
     with pytest.raises(UsageError, match=wanted):
-        check_broker(*given({"broker_line": 5}, options, driver=ARTEMIS))
+        check_broker(*request_with({"broker_line": 5}, options, driver=ARTEMIS))
 
 
 def test_a_named_broker_may_be_started_in_its_own_ways() -> None:
     """Mosquitto may be a container; without a name every way is accepted."""
     for mode in ("auto", "process"):
-        check_broker(*given({}, {"broker": mode}, driver=ARTEMIS))
-    check_broker(*given({}, {"broker": "container"}, driver="mqtt, broker: mosquitto"))
-    check_broker(*given({}, {"target": "mqtt://line:1"}))
+        check_broker(*request_with({}, {"broker": mode}, driver=ARTEMIS))
+    check_broker(*request_with({}, {"broker": "container"}, driver="mqtt, broker: mosquitto"))
+    check_broker(*request_with({}, {"target": "mqtt://line:1"}))
 
 
 @pytest.fixture
 def relay(tmp_path: Path) -> Iterator[Callable[[str, str], Broker]]:
     """Return a function that gets a relay with this delay for a test."""
-    _, _, options = given({}, {}, driver="loopback")
+    _, _, options = request_with({}, {}, driver="loopback")
     targets = Targets(options, tmp_path, lambda *_, **__: None)
 
     def get(test: str, delay: str) -> Broker:
-        request, profile, _ = given({}, {}, driver=f"loopback, delay: {delay}")
+        request, profile, _ = request_with({}, {}, driver=f"loopback, delay: {delay}")
         return targets.get(replace(request, nodeid=test), profile)
 
     yield get

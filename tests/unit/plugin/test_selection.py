@@ -47,7 +47,7 @@ def test_a_mark_has_its_profile_by_position_or_name(rooted: pytest.Pytester, arg
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "text"),
     [
         ("def test_it(load): ...", "has no mark: add @pytest.mark.load"),
         ("@pytest.mark.load()\ndef test_it(load): ...", "needs one profile"),
@@ -59,11 +59,11 @@ def test_a_mark_has_its_profile_by_position_or_name(rooted: pytest.Pytester, arg
         ("@pytest.mark.load('small', live='yes')\ndef test_it(load): ...", "live"),
     ],
 )
-def test_a_wrong_mark_is_an_error_that_names_the_test_and_the_remedy(rooted: pytest.Pytester, source: str, said: str) -> None:
+def test_a_wrong_mark_is_an_error_that_names_the_test_and_the_remedy(rooted: pytest.Pytester, source: str, text: str) -> None:
     (item,) = items(rooted, source)
     with pytest.raises(UsageError, match="py::test_it") as error:
         load_mark(item)
-    assert said in str(error.value)
+    assert text in str(error.value)
 
 
 def test_profiles_are_found_from_the_root(rooted: pytest.Pytester) -> None:
@@ -111,7 +111,7 @@ def test_a_profile_may_lie_outside_the_project(rooted: pytest.Pytester, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("mark", "options", "said"),
+    ("mark", "options", "text"),
     [
         ("", ["--load-set", "topics"], "--load-set topics: write KEY=VALUE"),
         ("", ["--load-set", "topics="], "--load-set topics: write KEY=VALUE"),
@@ -124,12 +124,12 @@ def test_a_profile_may_lie_outside_the_project(rooted: pytest.Pytester, tmp_path
         ),
     ],
 )
-def test_a_setting_without_effect_is_a_usage_error(rooted: pytest.Pytester, mark: str, options: list[str], said: str) -> None:
+def test_a_setting_without_effect_is_a_usage_error(rooted: pytest.Pytester, mark: str, options: list[str], text: str) -> None:
     """No option on the command line is silently ignored."""
     (item,) = items(rooted, f"@pytest.mark.load('small'{mark})\ndef test_it(load): ...")
     with pytest.raises(UsageError) as error:
         load_profile(rooted.parseconfig(*options), item)
-    assert said in str(error.value)
+    assert text in str(error.value)
 
 
 def test_settings_override_the_mark_and_the_body(rooted: pytest.Pytester) -> None:
