@@ -38,8 +38,8 @@ _IN_STAGES = {
 }
 _ELSEWHERE = {
     # keys of OMB's driver files that have no counterpart of the same name
-    "serviceUrl": "write target: {url: …} beside driver",
-    "httpUrl": "write target: {adminUrl: …} beside driver",
+    "serviceUrl": "write target: {url: …} next to driver",
+    "httpUrl": "write target: {adminUrl: …} next to driver",
     "producer": "write its keys directly under driver",
     "consumer": "write its keys directly under driver",
 }

@@ -135,10 +135,10 @@ def _one_sided(profile: Profile) -> Iterator[Problem]:
     for path, slo in bounding(profile):
         for metric, bound in slo.items():
             if profile.consumer_only and path[0] == "stages":
-                message = "without producers of its own a run knows only how much it received in all"
+                message = "a run without producers measures only the throughput of the whole run"
                 yield _wrong_key((*path, metric), message, "write slo: {throughput: 1000/s} for the whole run")
             elif profile.consumer_only and metric not in CONNECTING and (metric != "throughput" or "%" in str(bound)):
-                message = "without producers of its own a run knows only how much it received"
+                message = "a run without producers measures only throughput in messages per second"
                 yield _wrong_key((*path, metric), message, "write throughput: 1000/s, and nothing else")
             elif profile.producer_only and not profile.consumer_only and metric not in (*_SENDING, *KEYS):
                 yield _wrong_key((*path, metric), "nothing is received without consumers", f"use {', '.join(_SENDING)}")

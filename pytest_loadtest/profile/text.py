@@ -207,7 +207,7 @@ def _syntax_hint(line: str, *, hidden: bool) -> str:
         return "put values with special characters in quotes"
     bound = re.search(r":\s*[<>]=?\s*(\S+)", line)
     if bound:
-        return f"write the bound alone, {bound[1]}: each metric knows its direction"
+        return f"write the bound alone, {bound[1]}: each metric has a fixed direction"
     value = re.search(r":\s+([%@`*&!|][^#]*)", line)
     return f'quote the value: "{value[1].strip()}"' if value else ""
 

@@ -141,7 +141,7 @@ def _open_drain(objective: Objective, backlog: Backlog, size: str) -> Observatio
 
 def _index(index: DelayedIndex | None) -> Observation:
     if index is None:
-        return Observation(None, 0, "the broker was not asked until the end, or had no delayed messages then")
+        return Observation(None, 0, "the broker was not sampled until the end, or had no delayed messages then")
     return Observation(index.bytes_per_message, index.messages, f"{exact(index.bytes)} B for {exact(index.messages)} delayed messages")
 
 
@@ -157,7 +157,7 @@ def _silent(objective: Objective, silent: Silent | None) -> Observation:
 def _connect_rate(opening: Opening | None) -> Observation:
     """Observe the share of connections that came up in time. As for throughput, that time is moved by the median latency."""
     if opening is None or opening.in_time is None:
-        return Observation(None, 0, "no rate of connections was asked for")
+        return Observation(None, 0, "the run has no rate of connections (driver.connectRate)")
     basis = f"{exact(opening.in_time)} of {exact(opening.connections)} connections in time"
     return Observation(opening.in_time / opening.connections, opening.connections, basis)
 

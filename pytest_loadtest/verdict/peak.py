@@ -224,7 +224,7 @@ class Search:
         :raises ValueError: it is another step.
         """
         if step.ask != self.next():
-            raise ValueError(f"step {step.ask!r} was not asked for: next is {self.next()!r}")
+            raise ValueError(f"step {step.ask!r} is not the next step, which is {self.next()!r}")
         self._steps.append(step)
         if step.outcome is Outcome.NO_DATA:
             self.failed = f"step {step.ask.number} at {step.ask.rate:g}/s gave no data: {step.text or 'no cause was given'}"

@@ -182,8 +182,8 @@ def _shown(objective: Objective, missed: Sequence[Window], judged: Sequence[Wind
     but = f", but {format_value(objective.violations, 'ratio')} of them" if objective.violations else ""
     bound = f"{write_bounds(objective)} in each {format_duration(objective.window or 0)}{but}"
     over = f"missed in {_of(missed, judged)}"
-    beside = f" ({over})" if missed and outcome is not Outcome.MISSED else ""
-    observed = "" if worst is None else _value(objective, worst) + beside
+    remark = f" ({over})" if missed and outcome is not Outcome.MISSED else ""
+    observed = "" if worst is None else _value(objective, worst) + remark
     return Shown(observed, bound, over if outcome is Outcome.MISSED else "")
 
 

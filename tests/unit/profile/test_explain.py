@@ -27,7 +27,7 @@ WRONG_KEYS = [
     ("driver: {name: pulsar, ioThread: 1}", "5:24: unknown key 'ioThread' (did you mean ioThreads?)"),
     ("driver: {name: pulsar, qos: 1}", "5:24: unknown key 'qos' (qos belongs under driver (name: mqtt))"),
     ("driver: {name: pulsar, topics: 1}", "5:24: unknown key 'topics' (topics belongs under the top level)"),
-    ("driver: {name: pulsar, serviceUrl: x}", "5:24: unknown key 'serviceUrl' (write target: {url: …} beside driver)"),
+    ("driver: {name: pulsar, serviceUrl: x}", "5:24: unknown key 'serviceUrl' (write target: {url: …} next to driver)"),
     ("chunking: true\ndriver: {name: pulsar}", "5:1: unknown key 'chunking' (write driver: {chunkingEnabled: true})"),
     ("driver: {name: pulsar, chunking: true}", "5:24: unknown key 'chunking' (write driver: {chunkingEnabled: true})"),
     ("enableBatching: false\ndriver: {name: pulsar}", "5:1: unknown key 'enableBatching' (write driver: {batchingEnabled: false})"),

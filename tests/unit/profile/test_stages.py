@@ -188,7 +188,7 @@ def test_a_stage_of_a_run_that_only_consumes_has_no_objectives() -> None:
     text = "name: a\ntopic: persistent://a/b/c\nproducersPerTopic: 0\nstages: [{duration: 1s, slo: {throughput: 5/s}}]\n"
     with pytest.raises(ProfileError) as caught:
         loads(text)
-    told = "stages.0.slo.throughput: without producers of its own a run knows only how much it received in all"
+    told = "stages.0.slo.throughput: a run without producers measures only the throughput of the whole run"
     assert str(caught.value) == f"p.yaml:4:31: {told} (write slo: {{throughput: 1000/s}} for the whole run)"
 
 

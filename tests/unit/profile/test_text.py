@@ -74,7 +74,7 @@ def test_a_text_that_is_not_a_profile_is_an_error_with_a_place(text: str, start:
     ("text", "hint"),
     [
         ("slo:\n\tloss: 0\n", "(indent with spaces, not with tabs)"),
-        ("slo:\n  throughput: >= 95%\n", "(write the bound alone, 95%: each metric knows its direction)"),
+        ("slo:\n  throughput: >= 95%\n", "(write the bound alone, 95%: each metric has a fixed direction)"),
         ("name: @home\n", '(quote the value: "@home")'),
     ],
 )

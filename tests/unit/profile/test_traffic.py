@@ -120,7 +120,7 @@ CONFLICTS = [
     ),
     (
         "producersPerTopic: 0\ntopic: persistent://a/b/c\nslo: {throughput: 99%}",
-        "7:7: slo.throughput: without producers of its own a run knows only how much it received (write throughput: 1000/s, and nothing else)",
+        "7:7: slo.throughput: a run without producers measures only throughput in messages per second (write throughput: 1000/s, and nothing else)",
     ),
     ("topic: t", "5:8: topic: 't' is no topic of Pulsar's (write persistent://tenant/namespace/name)"),
     (
@@ -159,7 +159,7 @@ CONFLICTS = [
     ),
     (
         "producersPerTopic: 0\ntopic: persistent://a/b/c\nscaled: {slo: {loss: 0}}",
-        "7:16: scaled.slo.loss: without producers of its own a run knows only how much it received (write throughput: 1000/s, and nothing else)",
+        "7:16: scaled.slo.loss: a run without producers measures only throughput in messages per second (write throughput: 1000/s, and nothing else)",
     ),
     ("sizeSource: a.csv", "5:1: sizeSource is written in results only (remove it)"),
 ]

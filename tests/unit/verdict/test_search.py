@@ -267,7 +267,7 @@ def test_the_next_step_stays_the_same_until_it_is_recorded() -> None:
     search = Search(SPEC)
     ask = search.next()
     assert ask == search.next() and ask is not None
-    with pytest.raises(ValueError, match="was not asked for"):
+    with pytest.raises(ValueError, match="is not the next step"):
         search.record(Step(ask=replace(ask, rate=1.0), outcome=MET))
     with pytest.raises(ValueError, match="has not ended"):
         search.peak()
