@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, WithJsonSchema
 
 from pytest_loadtest.report.measurements_section import Count, LatencySection, MeasurementsSection, Number
 from pytest_loadtest.report.verdict_section import ComparisonSection, PeakSection, VerdictSection
@@ -203,31 +203,37 @@ class TimelineSection:
     """seconds in which messages waited for the target's full window, a millisecond or more each on average; at most 500 spans"""
 
 
-_RESTART = {
-    "type": "object",
-    "description": "the broker stopped and started again during the load",
-    "properties": {
-        "down": {"type": "integer", "description": "ns after the start of the measured phase, when it was stopped"},
-        "ready": {
-            "type": ["integer", "null"],
-            "description": "ns after the start of the measured phase, when clients could work again; null: never",
-        },
-        "downAt": {"type": ["string", "null"], "description": "down on the wall clock, ISO 8601"},
-        "readyAt": {"type": ["string", "null"], "description": "ready on the wall clock, ISO 8601"},
-    },
-    "required": ["down", "ready", "downAt", "readyAt"],
-    "additionalProperties": False,
-}
-_BROKER: Final = WithJsonSchema({"type": "object", "patternProperties": {"^restarts$": {"type": "array", "items": _RESTART}}})
+CONFIG: Final = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, alias_generator=json_key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartEntry:
+    """A restart of the broker during the load, among its facts."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = CONFIG
+
+    down: int
+    """ns after the start of the measured phase, when it was stopped"""
+    ready: int | None
+    """ns after the start of the measured phase, when clients could work again; null: never"""
+    down_at: str | None = None
+    """down on the wall clock, ISO 8601"""
+    ready_at: str | None = None
+    """ready on the wall clock, ISO 8601"""
+
+
+def _check_restarts(broker: Mapping[str, Any]) -> Mapping[str, Any]:
+    """:raises ValidationError: an entry of ``restarts`` is wrong. All other facts of a broker are free."""
+    if "restarts" in broker:
+        TypeAdapter(list[RestartEntry]).validate_json(json.dumps(broker["restarts"]))
+    return broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDocument:
     """One load run. Times are ns, rates msg/s, sizes bytes; null means not measured or not applicable, never zero."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", strict=True, allow_inf_nan=False, alias_generator=json_key, title="pytest-loadtest results"
-    )
+    __pydantic_config__: ClassVar[ConfigDict] = CONFIG
 
     version: Annotated[Literal[3, 4], WithJsonSchema({"const": VERSION})] = VERSION
     """of this schema"""
@@ -247,7 +253,7 @@ class RunDocument:
     """the run's folder"""
     plan: Mapping[str, Any]
     """summary of the plan"""
-    broker: Annotated[Mapping[str, Any], _BROKER]
+    broker: Annotated[Mapping[str, Any], AfterValidator(_check_restarts)]
     """the target: name, version, how it was provided, settings; restarts by the test's body: when it was stopped (down) and when clients
     could work again (ready, null: never), ns after the start of the measured phase, and both on the wall clock (downAt, readyAt)"""
     driver: Mapping[str, Any]

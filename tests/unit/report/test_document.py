@@ -157,6 +157,7 @@ def holds(whole: Any, part: Any) -> bool:
         ({"scale": {"factor": 0.5, "changes": {}, "more": 1}}, "is no results document: scale.more: "),
         ({"verdict": {"outcome": "good", "reasons": [], "findings": []}}, "is no results document: verdict.outcome: "),
         ({"verdict": {"outcome": "met", "reasons": []}}, "is no results document: verdict.findings: Field required"),
+        ({"broker": {"restarts": [{"down": 1, "ready": 2.5}]}}, "is no results document: broker"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_place(change: dict[str, Any], message: str) -> None:
