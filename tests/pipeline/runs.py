@@ -93,7 +93,7 @@ def far_rows(run: Expected, last: int) -> tuple[Rows, Rows]:
 
 
 def _resends(n: int, seed: int) -> NDArray[np.int64]:
-    """Of single messages, and of all in a row that were under way when a connection was lost; none in every fourth run."""
+    """Numbers of resends of single messages, and of consecutive ones in flight when a connection was lost; none in every fourth run."""
     rng = np.random.default_rng([seed, n])
     times = np.where(rng.random(n) < 0.1, rng.choice([1, 2, 255], n), 0)
     low = rng.integers(0, n + 1)
@@ -140,7 +140,7 @@ def empty(kind: str) -> Rows:
 
 
 def make_recorded(workers: int) -> Recorded:
-    """What the workers of :func:`write_run` count, each foreign 2, corrupt 1."""
+    """Return the counts of the workers of :func:`write_run`: foreign 2 and corrupt 1 for each."""
     seconds = [np.arange(8).reshape(2, 4) * (i + 1) * MILLISECOND for i in range(workers)]
     evidence = tuple(
         WorkerEvidence(worker=f"gw{i}", cpu=0.25 + i, stalled=i, longest_stall=2 * i, gc=3 * i, seconds=seconds[i]) for i in range(workers)
@@ -226,7 +226,7 @@ def _write_broadcasts(folder: Path, rows: Rows, worker: str, chunk: int) -> dict
 
 
 def differences(one: Any, other: Any, path: str = "measurements") -> list[str]:
-    """Where two measurements differ, arrays compared by type and value; empty when they are equal to the bit."""
+    """Return the differences of two measurements, with arrays compared by type and value; empty if they are equal to the bit."""
     if dataclasses.is_dataclass(one) and type(one) is type(other):
         names = [field.name for field in dataclasses.fields(one)]
         return [found for name in names for found in differences(getattr(one, name), getattr(other, name), f"{path}.{name}")]

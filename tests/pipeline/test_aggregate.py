@@ -105,7 +105,7 @@ SHUFFLED = (
 def test_first_copies_are_found_wherever_the_others_are(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, again: float
 ) -> None:
-    """In another file, task or worker, read before or after; where few deliveries came more than once, and where all did."""
+    """The other copies are in another file, task or worker, read before or after; few deliveries came more than once, or all did."""
     monkeypatch.setattr(read, "TASK_ROWS", 1000)
     run = make_run(**RUNS[shape])
     assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=7, again=again), workers=3, chunk=400)
@@ -115,7 +115,7 @@ def test_first_copies_are_found_wherever_the_others_are(
 def test_first_copies_are_the_same_however_coarse_their_words_and_slots(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
-    """With a range of words for each slot, one word to a slot of rows, and rows that leave a task in small portions."""
+    """One range of words for each slot, one word for each slot of rows, and rows that leave a task in small portions."""
     monkeypatch.setattr(read, "TASK_ROWS", 1000)
     monkeypatch.setattr(bitmaps, "RANGES", 1)
     monkeypatch.setattr(first_copies, "ROW_SLOT_BITS", 0)
@@ -151,7 +151,7 @@ def test_broadcasts_are_complete_with_first_copies(
 
 
 def test_only_what_came_more_than_once_costs_another_scan(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And only a median that is another one by it costs the words again."""
+    """Words are counted again only if the median has changed."""
     scans: list[str] = []
     for scan in (T.file_tables, T.deliveries, T.first_copies):
         monkeypatch.setattr(T, scan.__name__, lambda *how, scan=scan: (scans.append(scan.__name__), scan(*how))[1])
@@ -179,7 +179,7 @@ def test_windows_are_the_same_however_many_read_them(spark: SparkSession, tmp_pa
 
 
 def test_a_stage_has_windows_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
-    """Of another width than the run's, from its own start."""
+    """Their width differs from the run's, and they begin at the stage's start."""
     run = make_run(messages=200, duration=20 * SECOND, window=5 * SECOND)
     sent, received = generate(run, 4)
     stages = {name: dataclasses.replace(stage, duration=10 * SECOND, window=2 * SECOND) for name, stage in make_stages(run, 4).items()}
@@ -288,8 +288,8 @@ def test_known_faults_are_counted_and_named(spark: SparkSession, tmp_path: Path)
     assert found.counts.out_of_order == 5 + 3  # 7 47 87 127 167, of stream 1 without 127 and 167
 
 
-def test_duplicates_of_resent_messages_are_told_from_the_others(spark: SparkSession, tmp_path: Path) -> None:
-    """In words that have both, copies of one message in several files, and one that came a hundred times."""
+def test_duplicates_of_resent_messages_are_counted_separately(spark: SparkSession, tmp_path: Path) -> None:
+    """Some words have both; copies of one message are in several files, and one message came a hundred times."""
     run = make_run(streams=2, topics=2, messages=200)
     sent, received = faultless(run)
     resent = (sent["stream"] == 1) & (sent["seq"] >= 60) & (sent["seq"] < 70)
@@ -390,7 +390,7 @@ def test_samples_of_another_host_are_measured_in_the_controllers_clock(spark: Sp
     better = ClockLine(at=START, offset=100 * SECOND + 40 * MILLISECOND, drift=50e-6)
 
     def stamp(times: Any) -> Any:
-        """What the worker wrote for these instants of the controller's clock."""
+        """Return the worker's times for these instants of the controller's clock."""
         hosts = START + (times - START + better.offset) / (1 - better.drift)
         return np.where(times == 0, 0, np.rint(hosts).astype(np.int64) - used.offset)
 

@@ -24,7 +24,7 @@ def make_folder(tmp_path: Path, *counts: Any) -> Path:
 
 
 def test_the_workers_counts_add_up(tmp_path: Path) -> None:
-    """By the second; nothing that was not measured has a number."""
+    """Counts are added by second; what was not measured has no number."""
     measured = read.measure_arrivals(make_folder(tmp_path, {"0": 300, "1": 20}, {"1": 5}))
     assert measured.series.received.tolist() == [300, 25]
     assert measured.counts.received == measured.counts.received_in_time == 325

@@ -45,7 +45,7 @@ def answers(run: Expected, sent: dict[str, Any], received: dict[str, Any]) -> An
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_tables_of_all_rows_are_the_measurements_of_the_definitions(shape: str) -> None:
-    """To the bit, with loss, damage, and rows of other phases."""
+    """They are equal to the bit, with loss, damage, and rows of other phases."""
     run = make_run(**SHAPES[shape])
     sent, received = ({name: np.asarray(column, np.int64) for name, column in rows.items()} for rows in generate(run, 3, again=0.0))
     recorded = make_recorded(2)

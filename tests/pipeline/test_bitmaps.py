@@ -47,7 +47,7 @@ COPIES = st.lists(st.sampled_from([0, 1, 62, 63, 64, 65, 130]) | st.integers(0, 
 
 
 @given(blocks=st.lists(COPIES, max_size=6), resent=st.sets(st.integers(0, 200)), cuts=st.sets(st.integers(1, 6)))
-def test_copies_of_resent_messages_are_told_from_the_others(blocks: list[list[int]], resent: set[int], cuts: set[int]) -> None:
+def test_copies_of_resent_messages_are_counted_separately(blocks: list[list[int]], resent: set[int], cuts: set[int]) -> None:
     """However often each came, in which block, and which blocks were gathered before they met: one by one, and never more than that."""
     run = make_run(streams=1, topics=1, messages=201)
     found = bitmaps.Words(run)
@@ -65,7 +65,7 @@ def test_copies_of_resent_messages_are_told_from_the_others(blocks: list[list[in
     assert sum(len(table["word"]) for table in gathered) <= times.total() + 4 * len(gathered)
 
 
-def test_what_nobody_sent_again_costs_nothing() -> None:
+def test_messages_sent_once_cost_no_column() -> None:
     """No column; and a word whose messages came once is one row, from however many blocks."""
     run = make_run(streams=1, topics=1, messages=64)
     found = bitmaps.Words(run)
@@ -102,7 +102,7 @@ def test_words_number_messages_beyond_32_bits(planned: int) -> None:
 
 
 def test_words_with_a_message_that_came_twice_are_repeated() -> None:
-    """In one block or in two, and no word beside it; of a broadcast all words of the message."""
+    """Only that word is, from one block or two; in a broadcast all words of the message are."""
     run = make_run(streams=1, topics=1, subscriptions=130, messages=200)
     rows = {name: np.zeros(4, np.int64) for name in (*bitmaps.RECEIVED_WORD_COLUMNS, "intended")} | {"seq": np.array([0, 63, 64, 128])}
     for how, expected in ((bitmaps.Words(run), [(1, 1)]), (broadcasts.BroadcastWords(run), [(64 * 3, 64 * 3 + 2)])):
@@ -156,6 +156,6 @@ def test_words_of_more_messages_than_32_bits_count_keep_their_subscription(plann
 
 
 def sent_rows(stream: int, seq: Any) -> dict[str, Any]:
-    """As sample files have them."""
+    """Return sent rows with the types of sample files."""
     rows = {column.name: np.zeros(len(seq), column.type) for column in KINDS["sent"]}
     return rows | {"seq": np.asarray(seq, np.int64), "stream": np.full(len(seq), stream, np.int32)}

@@ -28,7 +28,7 @@ def test_broadcasts_have_no_more_words_than_64_bits_number(subscriptions: int) -
 
 @pytest.mark.parametrize("first", [2**31 - 1, 2**33, 2**50])
 def test_lost_broadcasts_are_named_by_sequences_of_any_size(first: int) -> None:
-    """Of 100 000 subscriptions the last one lost the second of two messages."""
+    """The last of 100 000 subscriptions lost the second of two messages."""
     run = make_run(streams=2, topics=1, subscriptions=100_000, messages=2, first=first, broadcasts=True)
     words = broadcasts.BroadcastWords(run)
     found = words.by_subscription({"subscription": np.array([99_999]), "stream": np.array([1]), "seq": np.array([first + 1])})

@@ -1,4 +1,4 @@
-"""What workers compute of rows, without Spark: every table and every word as the plainest counting has it."""
+"""The tables that workers count from rows, without Spark, compared with plain counting."""
 
 from __future__ import annotations
 

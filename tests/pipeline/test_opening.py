@@ -1,4 +1,4 @@
-"""What manifests say of connections, and what they may not leave out."""
+"""The opening of connections from manifests, and what they must contain."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ TIMES = {"connect": histogram(np.array([1, 2, 3, 4, 5])), "dial": histogram(np.a
 PATH = Path("run")
 
 
-def test_all_workers_together() -> None:
-    """From the first instant of consumers until the last is up, and of producers; the wait between is no connecting. The busiest is named."""
+def test_connections_of_all_workers_are_added_up() -> None:
+    """Consumers and producers count from the first instant until the last is up, without the wait between; the busiest worker is named."""
     found = opening_of(PATH, RUN, MANIFESTS, TIMES)
     assert found is not None
     assert (found.alone, found.connections, found.rate, found.took) == (True, 5, 2, 5 * SECOND)
     assert (found.busiest, found.cpu, found.begun_late, found.in_time) == ("gw1", pytest.approx(2 / 3), 7, 4)
 
 
-def test_others_have_none() -> None:
+def test_a_run_with_messages_and_unpaced_connections_has_no_opening() -> None:
     """Neither paced nor all that there is; nor the runs of an older release, which could be neither."""
     assert opening_of(PATH, made_run_file(connections=5), {"gw0": {}}, {}) is None
     assert opening_of(PATH, made_run_file(), {"gw0": {}}, {}) is None
@@ -46,7 +46,7 @@ def test_others_have_none() -> None:
         ({"gw0": {"connecting": {"producers": [1]}}}, TIMES, "do not say how connections were opened"),
     ],
 )  # fmt: skip
-def test_what_is_not_told_is_no_data(manifests: dict[str, Any], times: dict[str, Any], named: str) -> None:
+def test_missing_connections_are_no_data(manifests: dict[str, Any], times: dict[str, Any], named: str) -> None:
     """A connection that nobody noted may not have come up: such a run says nothing."""
     with pytest.raises(NoData, match=named):
         opening_of(PATH, RUN, manifests, times)

@@ -55,7 +55,7 @@ def test_a_file_being_written_is_ignored(folder: Path) -> None:
     assert read.tasks(read.load_run(folder)) == before
 
 
-def test_no_plan(folder: Path) -> None:
+def test_a_folder_without_run_json_is_no_run(folder: Path) -> None:
     """A folder without run.json is no run."""
     (folder / "run.json").unlink()
     assert_no_data(folder, "run.json", "missing")
@@ -76,7 +76,7 @@ def test_how_long_opening_took_is_of_all_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["run.json", "gw1.manifest.json"])
-def test_half_a_document(folder: Path, name: str) -> None:
+def test_a_document_that_is_cut_off_is_no_data(folder: Path, name: str) -> None:
     """Cut off in the middle."""
     text = (folder / name).read_text()
     (folder / name).write_text(text[: len(text) // 2])
@@ -129,7 +129,7 @@ def test_a_plan_that_lacks_something(folder: Path, key: str) -> None:
 
 
 def columns(folder: Path) -> dict[str, Any]:
-    """What ``streams.npz`` holds."""
+    """Return the columns of ``streams.npz``."""
     with np.load(folder / "streams.npz") as archive:
         return dict(archive)
 
@@ -155,7 +155,7 @@ def test_a_run_without_columns(folder: Path) -> None:
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
 def test_columns_that_are_cut_off(folder: Path, kept: float) -> None:
-    """As by a disk that was full."""
+    """A full disk does that."""
     content = (folder / "streams.npz").read_bytes()
     (folder / "streams.npz").write_bytes(content[: int(len(content) * kept)])
     assert_no_data(folder, "streams.npz", "is not whole")
@@ -186,7 +186,7 @@ def staged(tmp_path: Path) -> Path:
 
 
 def test_stages_are_read(staged: Path) -> None:
-    """By name, each with its own columns."""
+    """Each has its name and its own columns."""
     found = columns(staged)
     write_columns(staged, [*(found | {"first_1": found["first"] + 50, "end_1": found["end"] - 10}).items()])
     stages = read.load_run(staged).stages
@@ -257,7 +257,7 @@ def test_a_file_with_fewer_rows_than_its_manifest_says(folder: Path) -> None:
 
 
 def test_a_file_with_other_columns(folder: Path) -> None:
-    """By name, type and order."""
+    """Name, type and order must be the expected ones."""
     file = folder / "received" / "gw0-000001.parquet"
     pq.write_table(pq.read_table(file).drop_columns(["flags"]), file)
     assert_no_data(folder, "received/gw0-000001.parquet", "columns")
@@ -276,12 +276,12 @@ def test_a_manifest_that_disagrees_with_itself(folder: Path) -> None:
 
 
 def offered_of(rows: dict[int, tuple[int, int]]) -> read.Offered:
-    """By stream: its sent rows and the distinct sequences among them."""
+    """Return sent rows and distinct sequences by stream."""
     return read.Offered(*np.array([(stream, *counts) for stream, counts in rows.items()], np.int64).reshape(-1, 3).T)
 
 
 def test_sent_rows_that_are_the_plan(folder: Path) -> None:
-    """In any order of the streams; one message less of any, and they are not."""
+    """The order of streams does not matter; one missing message of any stream does."""
     rows = {3: (101, 101), 0: (100, 100), 2: (100, 100), 1: (101, 101)}
     read.load_run(folder).check_offered(make_run(), offered_of(rows))
     for stream, (n, distinct) in rows.items():
@@ -303,7 +303,7 @@ def test_sent_rows_that_are_not_the_plan(folder: Path, offered: dict[int, tuple[
         read.load_run(folder).check_offered(make_run(), offered_of(offered))
 
 
-def test_a_stream_that_nobody_sent(folder: Path) -> None:
+def test_a_stream_without_a_worker_is_named_in_the_error(folder: Path) -> None:
     """No worker can be named, and that is said."""
     edit(folder / "run.json", lambda run: run["streams"].update(count=5))
     write_columns(folder, [("first", np.zeros(5, np.int64)), ("end", np.array([0] * 4 + [9]))])

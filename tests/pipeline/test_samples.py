@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def test_each_kind_is_read_lazily_with_the_documented_columns(spark: SparkSession, tmp_path: Path) -> None:
-    """By Spark and by pyarrow: the same rows, also where the path looks like a pattern, and none where nothing was received."""
+    """Spark and pyarrow read the same rows, even if the path looks like a pattern, and none if nothing was received."""
     run = make_run(messages=50)
     sent, _ = generate(run, 3)
     folder = write_run(tmp_path / "a[b]{c}*é ?" / "run", run, sent, empty("received"))
@@ -42,7 +42,7 @@ def test_each_kind_is_read_lazily_with_the_documented_columns(spark: SparkSessio
 
 
 def test_broadcast_rows_are_received_rows_too(spark: SparkSession, tmp_path: Path) -> None:
-    """For a hook's own questions: each copy as a row, as a run of few subscriptions has it; pyarrow has the rows as they are."""
+    """A hook gets each copy as a row, as from a run of few subscriptions; pyarrow gets the broadcast rows."""
     run = make_run(subscriptions=100, messages=20, broadcasts=True)
     sent, received = generate(run, 3)
     received["consumer"] = received["topic"] * 100 + received["subscription"]
@@ -61,7 +61,7 @@ def test_broadcast_rows_are_received_rows_too(spark: SparkSession, tmp_path: Pat
 
 @pytest.mark.parametrize(("has", "there"), [((), "none at all"), (("sent",), "sent")])
 def test_a_kind_that_the_run_has_not_is_an_error_that_names_what_there_is(tmp_path: Path, has: tuple[str, ...], there: str) -> None:
-    """And not an empty answer."""
+    """It is not an empty result."""
     files = SampleFiles(tmp_path, has)
     for samples in (files, Samples(None, files)):  # type: ignore[arg-type]
         with pytest.raises(AttributeError, match=rf"{tmp_path} has no samples 'received'; there are: {there}$"):
@@ -79,8 +79,8 @@ def test_the_kinds_of_a_run(streams: int, subscriptions: int, kinds: tuple[str, 
     assert kinds_of(replace(run, connects_only=True)) == ()
 
 
-def test_the_run_is_told_in_times_of_its_samples(tmp_path: Path) -> None:
-    """As ``run.json`` has it."""
+def test_a_hook_gets_the_run_in_times_of_its_samples(tmp_path: Path) -> None:
+    """The times are those of ``run.json``."""
     run = make_run(messages=20)
     folder = write_run(tmp_path / "run", run, *generate(run, 1), stages=make_stages(run, 1))
     told = SampledRun.of(RunFile.read(folder), folder)

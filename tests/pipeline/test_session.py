@@ -139,7 +139,7 @@ def test_options_of_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_session_that_was_there_before_is_used_and_left(spark: SparkSession, tmp_path: Path) -> None:
-    """As under spark-submit."""
+    """spark-submit makes such a session."""
     host = SparkHost(tmp_path / "spark", {})
     assert host.session() is spark
     host.stop()
@@ -166,7 +166,7 @@ host.stop()
 
 @pytest.mark.slow
 def test_the_users_python_reaches_the_executors_of_a_cluster(tmp_path: Path) -> None:
-    """Whose path to it is another than the driver's; here one of executors in processes of their own."""
+    """Their path to it differs from the driver's; here executors have processes of their own."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexport CHOSEN_BY_THE_USER="the user\'s Python"\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
@@ -187,7 +187,7 @@ def test_without_a_setting_a_cluster_has_its_own_python(monkeypatch: pytest.Monk
 
 
 def test_no_java_is_a_usage_error(tmp_path: Path) -> None:
-    """With what is needed, and where to look."""
+    """The message says what is needed and where."""
     code = "import sys; from pathlib import Path; from pytest_loadtest.pipeline.session import SparkHost; SparkHost(Path(sys.argv[1]), {}).warm()"
     environment = {**os.environ, "JAVA_HOME": str(tmp_path / "nowhere")}
     script = subprocess.run(

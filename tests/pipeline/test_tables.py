@@ -18,7 +18,7 @@ FAR = st.sampled_from([0, 1, 5, 1 << 30, -(1 << 40)])  # keys so far apart that 
 
 @given(rows=st.lists(st.tuples(st.integers(-2, 3) | FAR, st.integers(0, 2), INT), min_size=1), few=st.sampled_from([0, tables.FEW]))
 def test_groups_are_rows_by_equal_keys(rows: list[tuple[int, int, int]], few: int) -> None:
-    """In the order of the keys; counted or sorted."""
+    """They are in the order of the keys, whether counted or sorted."""
     expected: dict[tuple[int, int], list[int]] = defaultdict(list)
     for one, two, value in rows:
         expected[one, two].append(value)
@@ -73,7 +73,7 @@ def test_deliveries_are_shared_out_to_buckets_by_the_bits_of_their_numbers() -> 
 
 
 def test_the_first_ranges_are_found() -> None:
-    """In the order of topic, subscription, stream, word; a range may go over words."""
+    """They are in the order of topic, subscription, stream, word; a range can span words."""
     rows = [{"stream": stream, "word": word, "acked": -1} for stream in (0, 1) for word in (4, 5, 9)]
     found = plain(tables.lost_edges(words(*rows), np.array([1, 0]), 1))
     edges = [(row["topic"], row["stream"], row["word"], row["first"], row["last"]) for row in found]
@@ -84,7 +84,7 @@ def test_the_first_ranges_are_found() -> None:
     lost=st.lists(st.integers(0, 63) | st.integers(0, 64 * 6 - 1), max_size=300), cuts=st.sets(st.integers(1, 11)), ranges=st.integers(1, 8)
 )
 def test_where_slots_end_makes_no_difference_to_lost_ranges(lost: list[int], cuts: set[int], ranges: int) -> None:
-    """Nor does how many there are: edges that pair up, of two streams that begin and end with a word."""
+    """Their number makes none either: edges form pairs, in two streams that begin and end with a word."""
     mask = np.zeros(2 * 6 * 64, np.bool_)
     mask[[number + 384 * stream for number in lost for stream in (0, 1)]] = True
     acked = np.packbits(mask, bitorder="little").view(np.int64)

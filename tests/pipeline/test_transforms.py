@@ -1,4 +1,4 @@
-"""What Spark is given to do."""
+"""The plans that Spark gets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_nothing_is_used_that_spark_connect_lacks() -> None:
-    """The same code runs on a remote server: no RDD, no JVM, no context."""
+    """No RDD, no JVM and no context: the code also runs on a remote server."""
     source = "".join(inspect.getsource(module) for module in (T, aggregate, read))
     assert re.findall(r"\.rdd\b|_jvm|_jdf|sparkContext|SparkContext|toPandas|percentile_approx", source) == []
 

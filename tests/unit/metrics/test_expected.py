@@ -1,4 +1,4 @@
-"""What a worker says of itself, of one stretch of the phase."""
+"""The evidence of a worker for one time slice of the phase."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def evidence(rows: list[tuple[int, int, int, int]]) -> WorkerEvidence:
 
 
 @given(rows=ROWS, last=st.integers(1, 1000), start=st.integers(0, 6000), length=st.integers(1, 6000))
-def test_a_stretch_has_its_share_of_each_second(rows: list[tuple[int, int, int, int]], last: int, start: int, length: int) -> None:
-    """Of a second in which it begins or ends, the part that lies in it; the last second may be short."""
+def test_a_time_slice_has_its_share_of_each_second(rows: list[tuple[int, int, int, int]], last: int, start: int, length: int) -> None:
+    """A second in which it begins or ends counts in proportion; the last second can be short."""
     phase = (len(rows) - 1) * SECOND + last * MILLISECOND
     begin, end = start * MILLISECOND, (start + length) * MILLISECOND
     shares = []
@@ -38,7 +38,7 @@ def test_a_stretch_has_its_share_of_each_second(rows: list[tuple[int, int, int, 
 
 
 def test_nothing_by_the_second() -> None:
-    """Of a run whose seconds nobody told, nothing is known of a stretch."""
+    """Without evidence by second, a time slice has none."""
     found = WorkerEvidence(worker="a", cpu=0.5, stalled=1, longest_stall=1, gc=1).during(0, SECOND, 2 * SECOND)
     assert (found.cpu, found.stalled, found.longest_stall, found.gc) == (0.0, 0, 0, 0)
 

@@ -78,7 +78,7 @@ def test_merged_parts_equal_the_histogram_of_the_whole(parts: list[list[int]]) -
 
 
 def test_a_histogram_goes_through_json() -> None:
-    """As manifests carry those that workers make themselves."""
+    """Manifests contain the workers' own histograms as JSON."""
     before = histogram(np.array([3, -1, 5_000, 5_000, 1 << 61]))
     assert before is not None
     after = of_document(json.loads(json.dumps(document(before))))

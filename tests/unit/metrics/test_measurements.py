@@ -1,4 +1,4 @@
-"""What is told of histograms, series and counts, against the values themselves."""
+"""Statistics of histograms, series and counts, compared with the values themselves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def counted(values: list[int]) -> Histogram:
 
 
 def middles(values: list[int]) -> list[int]:
-    """What the histogram knows of them, ascending."""
+    """Return the midpoints of the buckets of the values, ascending."""
     return sorted(midpoint(hdr_index(np.array(values, np.int64))).tolist())
 
 
@@ -38,7 +38,7 @@ def test_the_rank_of_a_percentile(p: float, n: int) -> None:
 
 @given(values=VALUES, p=PERCENTS, never_came=st.integers(0, 20))
 def test_a_percentile_is_the_value_at_its_rank(values: list[int], p: float, never_came: int) -> None:
-    """To its bucket, and never outside of what was seen; over all that was due, what never came is later than anything."""
+    """It is exact to its bucket and lies within the values; over all due, what never came is later than any value."""
     found, known = counted(values), middles(values)
     assert found.percentile(p) == min(max(known[rank(p, len(values)) - 1], min(values)), max(values))
     at = rank(p, len(values) + never_came)
@@ -47,8 +47,8 @@ def test_a_percentile_is_the_value_at_its_rank(values: list[int], p: float, neve
 
 
 @given(values=VALUES, bound=st.integers(0, 1 << 40), many=st.integers(0, 45))
-def test_without_the_largest(values: list[int], bound: int, many: int) -> None:
-    """As many are above a bound, and the rest without the largest of them is, as the middles of their buckets say."""
+def test_the_largest_values_are_removed(values: list[int], bound: int, many: int) -> None:
+    """Numbers above a bound, and what remains without the largest values, follow the midpoints of their buckets."""
     found, known = counted(values), middles(values)
     assert (found.n, found.mean) == (len(values), pytest.approx(sum(values) / len(values)))
     assert found.above(bound) == sum(middle > bound for middle in known)
@@ -71,7 +71,7 @@ def test_buckets_lie_side_by_side(index: int) -> None:
     assert hdr_index(np.array([low, low + width - 1])).tolist() == [index, index]
 
 
-def test_no_value_is_below_zero_where_nobody_says_so() -> None:
+def test_a_histogram_without_negative_values_counts_none() -> None:
     """Those that are were counted."""
     one = np.ones(1, np.int64)
     assert Histogram(index=one, count=one, minimum=1, maximum=1, total=1).negative == 0
@@ -81,7 +81,7 @@ def test_no_value_is_below_zero_where_nobody_says_so() -> None:
     planned=st.integers(0, 4), lengths=st.tuples(*[st.integers(0, 5)] * 7), seconds=st.sets(st.integers(0, 6)),
 )  # fmt: skip
 def test_series_are_as_long_as_anything_happened(planned: int, lengths: tuple[int, ...], seconds: set[int]) -> None:
-    """Or as planned; a second without messages has none, one without latencies does not know them."""
+    """They have at least the planned length; a second without messages counts 0, one without latencies has NaN."""
     counts = [np.arange(1, length + 1) * 10**i for i, length in enumerate(lengths)]
     latency = np.arange(3.0 * len(seconds)).reshape(-1, 3)
     made = Series.padded(planned, counts, np.array(sorted(seconds), np.int64), latency, 2)
@@ -109,7 +109,7 @@ def test_rates_are_of_the_measured_phase() -> None:
     assert made(duration=10**9, subscriptions=0, counts={"received_in_time": 3}).throughput == 3.0
 
 
-def test_how_many_never_came() -> None:
+def test_missing_messages_are_counted_by_their_kind_of_latency() -> None:
     """Deliveries without a copy, messages without an acknowledgement, messages that were never sent; of the whole or of a part."""
     run = made(subscriptions=3, counts={"offered": 100, "received": 280, "acked": 90, "sent": 95})
     assert [run.never_came(kind) for kind in ("end_to_end", "publish", "send_delay")] == [20, 10, 5]

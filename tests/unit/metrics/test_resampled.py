@@ -1,4 +1,4 @@
-"""What the noise of one run says of its figures."""
+"""Standard errors of figures from the noise within one run."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def estimate(latencies: np.ndarray, percentile: float = 99.0) -> Estimate:
 
 
 def changes(factor: float) -> list[RelativeChange]:
-    """Of twenty pairs of runs, the second of which is ``factor`` slower."""
+    """Return the changes of twenty pairs of runs, the second of which is ``factor`` slower."""
     return [between(estimate(wandering(2 * i)), estimate(wandering(2 * i + 1, factor=factor))) for i in range(PAIRS)]
 
 
 def test_two_runs_of_the_same_are_no_regression() -> None:
-    """Of twenty pairs at most one is called worse by more than 10 %, though neighbouring seconds are alike."""
+    """No more than one of twenty pairs is called worse by more than 10 %, although neighbouring seconds are alike."""
     assert sum(change.low > 0.1 for change in changes(1.0)) <= 1
 
 
 def test_a_fifth_more_delay_is_found() -> None:
-    """Of twenty pairs at most one is not called worse by more than 10 %, and none is called within it."""
+    """No more than one of twenty pairs is not called worse by more than 10 %, and none is called within it."""
     found = changes(1.2)
     assert sum(change.low > 0.1 for change in found) >= PAIRS - 1
     assert not any(change.high <= 0.1 for change in found)
@@ -62,7 +62,7 @@ def test_seconds_by_themselves_would_tell_too_little_noise(monkeypatch: pytest.M
     assert np.mean([estimate(wandering(seed)).error for seed in range(10)]) < 0.8 * long
 
 
-def test_a_short_run_tells_nothing() -> None:
+def test_a_short_run_has_no_estimate() -> None:
     """Fewer than ten blocks of two seconds are no sample of much."""
     assert latency_errors([{5000: 10}] * 19, SECOND, [50, 99]) == ([None, None], 9)
     assert rate_error([10] * 19) == (None, 9)
@@ -76,7 +76,7 @@ def test_the_blocks_of_a_long_run_are_as_long_as_they_come() -> None:
 
 
 def test_what_never_came_is_later_than_any() -> None:
-    """Of a percentile that lies among it in some draw nothing is known; of one below it is."""
+    """A percentile that lies among it in some draw has no error; one below it has."""
     (half, tail), _ = latency_errors([{5000: 10, 5100: 10}] * 20, SECOND, [25, 99], never_came=20)
     assert half == pytest.approx(0, abs=1e-12)
     assert tail is None
@@ -101,7 +101,7 @@ errors = st.floats(0, 1)
 
 @given(positive, positive, errors, errors, st.integers(4, 200), st.integers(4, 200))
 def test_the_interval_holds_the_change(was: float, now: float, own: float, other: float, many: int, more: int) -> None:
-    """And looking at it from the other side inverts it."""
+    """Exchanging the two runs inverts it."""
     baseline, later = Estimate(was, own, many), Estimate(now, other, more)
     there, back = between(baseline, later), between(later, baseline)
     assert there.low <= there.change <= there.high

@@ -30,14 +30,14 @@ def test_nothing_happened() -> None:
 
 
 def test_the_pause_is_that_of_the_worst_stream() -> None:
-    """In whatever order answers are written down; a gap that ended before does not count, one that began before does."""
+    """The order of answers does not matter; a gap that ended before does not count, one that began before does."""
     answered = streams(0, 1, 0, 1, 0, 0), column(13, 10.5, 9, 9.5, 1, 13.5)
     found = recovery(AT, answered, (streams(0), column(1), column(1.1)))
     assert found.pause == 4 * SECOND
 
 
 def test_recovered_with_the_last_message_that_is_slower_than_any_before() -> None:
-    """Of the stream that takes longest; slow messages a good while later have another reason."""
+    """The stream that takes longest decides; much later slow messages have another cause."""
     stream = streams(0, 0, 0, 0, 1, 0)
     intended, received = column(1, 9, 9.9, 10, 11, 17), column(1.2, 9.1, 12, 12.5, 14, 19)
     assert QUIET == SECOND
@@ -52,7 +52,7 @@ def test_unknown_is_not_zero(received: np.ndarray) -> None:  # type: ignore[type
 
 
 def test_what_came_before_the_restart_and_again_after_it_is_not_slow() -> None:
-    """Of each subscription, stream and sequence the copy that was received first counts, wherever it stands."""
+    """The copy of each delivery that was received first counts, at any position in the rows."""
     subscription, stream, seq = streams(0, 0, 1, 0, 0), streams(3, 3, 3, 4, 3), streams(7, 7, 7, 7, 8)
     assert is_first(subscription, stream, seq, column(12, 9, 12, 12, 12)).tolist() == [False, True, True, True, True]
     assert is_first(*(streams(),) * 4).tolist() == []

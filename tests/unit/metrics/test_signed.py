@@ -27,7 +27,7 @@ def test_statistics_are_those_of_the_values(values: list[int], p: float, never: 
 
 @given(VALUES)
 def test_earliness_is_zero_of_what_was_not_early(values: list[int]) -> None:
-    """As many values as copies."""
+    """It has as many values as there are copies."""
     found = lateness(np.array(values, np.int64))
     assert found is not None
     early = [max(-value, 0) for value in values]
@@ -37,5 +37,5 @@ def test_earliness_is_zero_of_what_was_not_early(values: list[int]) -> None:
     assert got.percentile(50) == pytest.approx(sorted(early)[(len(early) + 1) // 2 - 1], rel=0.001, abs=1)
 
 
-def test_nothing_came() -> None:
+def test_no_values_have_no_lateness() -> None:
     assert lateness(np.zeros(0, np.int64)) is None

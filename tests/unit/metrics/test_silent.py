@@ -1,4 +1,4 @@
-"""What was silent in a run: subscriptions that got nothing of a topic, and streams of which nothing arrived."""
+"""Silent subscriptions of topics, and silent streams."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_stream_of_a_topic_that_others_fill_is_silent_alone() -> None:
 
 
 def test_one_delivery_is_no_silence() -> None:
-    """Of hundreds: that the others are missing is for other objectives."""
+    """One of hundreds is enough: missing others are left to other objectives."""
     assert silent(plan([500], [0]), (0, 0, 499)).count == 0
 
 
@@ -76,7 +76,7 @@ def test_a_topic_without_messages_is_not_due() -> None:
 
 
 def test_damaged_copies_break_no_silence() -> None:
-    """What came is not what was sent."""
+    """A damaged copy is no delivery."""
     assert silent(plan([1], [0]), (0, 0, 0), flags=int(Flag.CORRUPT)).count == 2
 
 

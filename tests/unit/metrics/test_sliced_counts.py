@@ -62,7 +62,7 @@ def run(n: int, duration: int, **changes: Any) -> Expected:
 
 
 def same(one: Histogram | None, other: Histogram | None) -> bool:
-    """To the bit, whatever the integers' size."""
+    """Compare to the bit, without regard to the integers' size."""
     if one is None or other is None:
         return one is other
     facts = ("minimum", "maximum", "total", "negative")
@@ -100,7 +100,7 @@ def assert_each_is_alone(found: SlicedStats, plan: Expected, out: Any, got: Any)
 def test_a_window_is_measured_as_a_run_of_its_messages(
     seed: int, n: int, duration: int, width: int, subscriptions: int, drift: bool
 ) -> None:
-    """And so is a tenth, whatever else cuts the phase; intervals are what they are without either."""
+    """So is a tenth, wherever the phase is cut; windows and tenths do not change intervals."""
     plan = run(n, duration, window=width * SECOND, drift=drift, subscriptions=subscriptions)
     out, got = rows(np.random.default_rng(seed), plan)
     found, plain = measure(out, got, plan, Recorded()), measure(out, got, replace(plan, window=None, drift=False), Recorded())
@@ -132,7 +132,7 @@ def test_in_time_is_before_the_windows_end_moved_by_the_median_of_the_whole() ->
 
 @pytest.mark.parametrize("least", [0, 1000])
 def test_lateness_of_a_window_has_both_sides(least: int) -> None:
-    """Of delayed messages: those early and those late."""
+    """Delayed messages can be early or late."""
     delays = Delays(seed=1, least=least, most=least, wall=0)
     plan = run(40, 4 * SECOND, window=2 * SECOND, delays=delays, ordered=False)
     due = START + np.arange(40) * SECOND // 10

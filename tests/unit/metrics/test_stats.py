@@ -66,7 +66,7 @@ def test_a_run_without_faults() -> None:
 
 
 def test_in_time_by_size_bucket() -> None:
-    """What arrives in the drain is received and not in time, of a bucket as of the whole; own send delay is known by bucket too."""
+    """Arrivals in the drain are received and not in time, in a bucket as in the whole run; own send delay is known by bucket too."""
     rows = {"bucket": [0, 0, 1, 1], "blocked": 0, "sent": START + np.array([0, 100, 205, 305]) * MILLISECOND}
     out = sent(4, **rows)
     late = np.array([0, 100, 200, 2300]) * MILLISECOND + START + 10 * MILLISECOND
@@ -147,7 +147,7 @@ def test_a_message_is_out_of_due_order_by_its_first_copy() -> None:
 
 @given(seed=st.integers(0, 1 << 32))
 def test_later_copies_change_no_latency(seed: int) -> None:
-    """Of the whole, of any part and stretch, nor when the span ends in which messages are in time; nor does the order of rows."""
+    """Neither the whole nor any part or time slice changes, nor the time in which messages are in time; nor does the order of rows."""
     random = np.random.default_rng(seed)
     delays = Delays(seed=1, least=0, most=2000) if seed % 2 else None
     plan = run(200, subscriptions=64, topics=1, duration=23 * SECOND, window=2 * SECOND, drift=True, broadcasts=True, delays=delays)
@@ -165,28 +165,28 @@ def test_later_copies_change_no_latency(seed: int) -> None:
     alone, found = measured(out, first, plan), measured(out, both, plan)
     assert found.counts.duplicates == int(times.sum()) == (found.latencies["later_copies"].n if times.any() else 0)
     assert found.counts.out_of_due_order == alone.counts.out_of_due_order
-    assert told({**found.latencies, "later_copies": None}) == told({**alone.latencies, "later_copies": None})
+    assert plain({**found.latencies, "later_copies": None}) == plain({**alone.latencies, "later_copies": None})
     for name in ("intervals", "over_time", "windows", "tenths"):
-        assert told(getattr(found, name)) == told(getattr(alone, name)), name
+        assert plain(getattr(found, name)) == plain(getattr(alone, name)), name
     for name in ("end_to_end_p50", "end_to_end_p99", "end_to_end_max"):
-        assert told(getattr(found.series, name)[:23]) == told(getattr(alone.series, name)[:23]), name
+        assert plain(getattr(found.series, name)[:23]) == plain(getattr(alone.series, name)[:23]), name
     for part, other in zip((*found.topics, *found.buckets), (*alone.topics, *alone.buckets), strict=True):
-        assert (told(part.latencies["end_to_end"]), part.received) == (told(other.latencies["end_to_end"]), other.received)
+        assert (plain(part.latencies["end_to_end"]), part.received) == (plain(other.latencies["end_to_end"]), other.received)
 
 
-def told(found: Any) -> Any:
-    """As plain values."""
+def plain(found: Any) -> Any:
+    """Return plain values."""
     if is_dataclass(found):
-        return {field.name: told(getattr(found, field.name)) for field in fields(found)}
+        return {field.name: plain(getattr(found, field.name)) for field in fields(found)}
     if isinstance(found, Mapping):
-        return {name: told(value) for name, value in found.items()}
+        return {name: plain(value) for name, value in found.items()}
     if isinstance(found, tuple):
-        return [told(one) for one in found]
+        return [plain(one) for one in found]
     return [repr(value) for value in found.tolist()] if isinstance(found, np.ndarray) else found
 
 
-def test_duplicates_of_resent_messages_are_told_apart() -> None:
-    """By the message, of every subscription: whether a copy is of the first sending or of a later one nobody knows. Refused ones count too."""
+def test_duplicates_of_resent_messages_are_counted() -> None:
+    """The message decides, for every subscription: it is unknown which sending a copy belongs to. Rejected messages count too."""
     out = sent(5, resends=[0, 1, 255, 1, 0], status=[Status.ACKED] * 3 + [Status.FAILED, Status.ACKED])
     found = counts(out, received(0, 0, 1, 1, 1, 2, 1, 1, subscription=[0] * 6 + [1] * 2), run(5, subscriptions=2))
     assert (found.resent, found.duplicates, found.duplicates_of_resent) == (3, 4, 3)
@@ -252,7 +252,7 @@ def test_series_show_each_thing_in_its_own_second() -> None:
 
 
 def test_series_percentiles_are_nearest_rank() -> None:
-    """Of 100 latencies 1 … 100 ns, exact in the lowest buckets."""
+    """100 latencies of 1 … 100 ns are exact in the lowest buckets."""
     got = received(*range(100), intended=START, received=START + 1 + np.arange(100))
     series = measured(sent(100, intended=START), got, run(100)).series
     assert (series.end_to_end_p50[0], series.end_to_end_p99[0], series.end_to_end_max[0]) == (50, 99, 100)
@@ -287,7 +287,7 @@ def test_without_subscriptions_nothing_is_delivered_and_nothing_lost() -> None:
 
 
 def test_intervals_are_ten_seconds_each() -> None:
-    """By when messages were due, the last one shorter; a run of one interval tells none apart."""
+    """Messages belong to the interval in which they were due, the last one shorter; a run of one interval lists none."""
     due = START + np.array([0, 9, 10, 19, 20, 24]) * SECOND
     out = sent(6, intended=due, sent=due + 1, acked=due + np.arange(1, 7))
     got = received(*range(6), intended=due, received=due + np.arange(10, 61, 10))
@@ -305,7 +305,7 @@ def test_what_was_never_sent_was_not_sent_in_time() -> None:
     assert (found.sent, found.sent_in_time) == (1, 1)
 
 
-def test_first_copies_are_told_apart_by_subscription() -> None:
+def test_each_subscription_has_its_own_first_copies() -> None:
     """Each delivery counts once in its part, whichever of its copies came first."""
     plan = run(4, subscriptions=3)
     got = received(0, 1, 2, 3, 0, 1, 2, 1, 1, subscription=[0, 0, 0, 0, 1, 1, 1, 2, 2], bucket=[0, 0, 1, 1, 0, 0, 1, 0, 0])

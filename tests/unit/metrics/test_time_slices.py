@@ -44,8 +44,8 @@ def test_tenths_are_whole_seconds_at_both_ends(duration: int) -> None:
 @given(
     edges=st.lists(st.lists(st.integers(0, 300), max_size=20), max_size=3), seconds=st.lists(st.integers(0, 10**6), min_size=1, max_size=30)
 )
-def test_a_cut_tells_where_a_second_lies(edges: list[list[int]], seconds: list[int]) -> None:
-    """In the piece that began last, whatever is behind the last cut in the last piece."""
+def test_each_second_lies_in_the_piece_that_began_last(edges: list[list[int]], seconds: list[int]) -> None:
+    """It is the piece that began last; everything behind the last cut is in the last piece."""
     cut = Boundaries(*(np.array(some, np.int64) for some in edges))
     assert cut.starts.tolist() == sorted({0, *(edge for some in edges for edge in some)})
     assert cut.of(np.array(seconds)).tolist() == [int((cut.starts <= second).sum()) - 1 for second in seconds]
@@ -76,7 +76,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9), st.integers(1,
 
 @given(pairs=PAIRS, seconds=st.integers(41, 60), most=st.integers(1, 80))
 def test_blocks_have_every_copy_once(pairs: list[tuple[int, int, int]], seconds: int, most: int) -> None:
-    """In the block of its second; they are whole seconds, and no more than asked for."""
+    """Each copy is in the block of its second; blocks are whole seconds, and at most as many as requested."""
     second, index, many = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     found = over_time(second, index, many)
     assert found is not None
@@ -90,13 +90,13 @@ def test_blocks_have_every_copy_once(pairs: list[tuple[int, int, int]], seconds:
     assert blocks == expected
 
 
-def test_nothing_is_nothing() -> None:
+def test_no_latencies_by_second_are_none() -> None:
     """Not a run of zero latencies."""
     assert over_time(np.zeros(0, np.int64), np.zeros(0, np.int64)) is None
 
 
 @given(pairs=PAIRS)
-def test_it_is_in_order(pairs: list[tuple[int, int, int]]) -> None:
+def test_pairs_of_second_and_bucket_are_in_order(pairs: list[tuple[int, int, int]]) -> None:
     """Each pair once."""
     second, index, _ = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     found = over_time(second, index)
