@@ -44,6 +44,13 @@ def test_a_host_tells_what_it_is() -> None:
     assert facts.python.startswith(f"{sys.version_info.major}.{sys.version_info.minor}")
 
 
+def test_a_command_that_splits_its_arguments_again_reaches_the_host(tmp_path: Path) -> None:
+    """``ssh`` does: it joins them, and a shell of the host splits them."""
+    like_ssh = """sh -c 'exec sh -c "$*"' ssh"""
+    facts = probe_hosts([HostEntry(name="here", command=like_ssh, python=sys.executable, directory=str(tmp_path))])
+    assert facts["here"].cores >= 1
+
+
 @pytest.mark.parametrize(
     ("command", "python", "directory", "expected"),
     [
