@@ -69,13 +69,13 @@ def _sendable(profile: Profile) -> Iterator[Problem]:
     """Reject ranges without a size that can be sent: a drawn size is moved to the nearest possible one, but not out of its range."""
     tail = CHECKSUM if profile.checksum else 0
     limit = _limit(profile)
-    found = list(traffic.distributions(profile))
-    names = {text for _, distribution, _ in found for text in distribution}
+    distributions = list(traffic.distributions(profile))
+    names = {text for _, distribution, _ in distributions for text in distribution}
     if len(names) > BUCKETS:
-        where = found[-1][0] if len(found[0][1]) <= BUCKETS else found[0][0]
-        remedy = "merge some" if len(found) == 1 else "merge some, or use the same ranges in all stages"
+        where = distributions[-1][0] if len(distributions[0][1]) <= BUCKETS else distributions[0][0]
+        remedy = "merge some" if len(distributions) == 1 else "merge some, or use the same ranges in all stages"
         yield Problem(where, f"messageSizeDistribution: more than {BUCKETS} ranges", remedy, at_key=True)
-    for path, _, buckets in found:
+    for path, _, buckets in distributions:
         for bucket in buckets:
             where = (*path, bucket.name)
             if bucket.high <= COMPACT_HEAD + tail:

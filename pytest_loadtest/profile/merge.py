@@ -92,11 +92,11 @@ def put(document: Document, path: Path, other: Document, at: Path) -> None:
     remove_key(document, path)
     holder[path[-1]] = _copy(value_at(other.value, at))
     document.keys[path] = key
-    document.values |= {(*path, *found[len(at) :]): place for found, place in other.values.items() if found[: len(at)] == at}
+    document.values |= {(*path, *below[len(at) :]): place for below, place in other.values.items() if below[: len(at)] == at}
     document.keys |= {
-        (*path, *found[len(at) :]): place for found, place in other.keys.items() if len(found) > len(at) and found[: len(at)] == at
+        (*path, *below[len(at) :]): place for below, place in other.keys.items() if len(below) > len(at) and below[: len(at)] == at
     }
-    document.broken |= {(*path, *found[len(at) :]) for found in other.broken if found[: len(at)] == at}
+    document.broken |= {(*path, *below[len(at) :]) for below in other.broken if below[: len(at)] == at}
 
 
 def value_at(value: Any, path: Path) -> Any:

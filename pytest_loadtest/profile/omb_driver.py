@@ -111,7 +111,7 @@ class OmbFile:
         """Set the profile's ``section.key`` to this value. :param at: its path in the driver file."""
         self.keys[section][key] = value
         for theirs, ours in ((self.document.values, self._sections.values), (self.document.keys, self._sections.keys)):
-            ours |= {(section, key, *found[len(at) :]): place for found, place in theirs.items() if found[: len(at)] == at}
+            ours |= {(section, key, *below[len(at) :]): place for below, place in theirs.items() if below[: len(at)] == at}
 
     def refuse(self, at: Path, message: str, suggestion: str = "", *, at_key: bool = False) -> None:
         self.document.problems.append(self.document.problem(at, message, suggestion, at_key=at_key))

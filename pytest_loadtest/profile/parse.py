@@ -190,11 +190,11 @@ def _validate(document: Document) -> Interpreted:
         if path not in document.broken:
             problems.append(explain_error(error, document))
             broken.add(path)
-    found = list(presence(document.value))
+    unlocated = list(presence(document.value))
     whole = profile if profile and not broken else _remains(document, broken)
     if whole is not None:
-        found += check_profile(whole, broken)
-    return profile, problems + [document.located(problem) for problem in found]
+        unlocated += check_profile(whole, broken)
+    return profile, problems + [document.located(problem) for problem in unlocated]
 
 
 def _attempt(value: dict[str, Any]) -> tuple[Profile | None, list[Any]]:

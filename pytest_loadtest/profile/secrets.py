@@ -111,9 +111,9 @@ def shown_scalar(text: str) -> str:
 
 def shown_text(text: str) -> str:
     """Return a value for display that is not a secret itself but may contain one: ``mqtt password=…``."""
-    for found in _ASSIGNED.finditer(text):
-        if may_hold_secret(found[1].rpartition(".")[2]):
-            return text[: found.end()] + HIDDEN
+    for match in _ASSIGNED.finditer(text):
+        if may_hold_secret(match[1].rpartition(".")[2]):
+            return text[: match.end()] + HIDDEN
     return text
 
 

@@ -75,8 +75,8 @@ def _bytes(profile: Profile) -> Iterator[Problem]:
         message = f"messageSize: {profile.message_size} B is below the {HEAD} B that a rate in bytes needs"
         yield Problem(("messageSize",), message, f"write {HEAD} or more, or producerRate in messages")
     least = HEAD + (CHECKSUM if profile.checksum else 0)
-    for path, _, found in distributions(profile):
-        for bucket in found:
+    for path, _, buckets in distributions(profile):
+        for bucket in buckets:
             smallest = min(representatives(bucket.low, bucket.high, profile.representative, profile.payloads_per_bucket))
             if smallest < least:
                 message = f"size range {bucket.name!r} has payloads of {smallest} B, below the {least} B that a rate in bytes needs"

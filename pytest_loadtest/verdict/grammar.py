@@ -49,24 +49,24 @@ def read_sides(
     """
     given = value if isinstance(value, Mapping) else {alone: value}
     at = len(problems)
-    found: dict[str, tuple[float, str]] = {}
+    bounds: dict[str, tuple[float, str]] = {}
     for side, bound in given.items():
         try:
             if side not in ("min", "max"):
                 raise invalid(f"{side!r} is not a bound", "write min or max", at_key=True)
-            found[side] = read(bound, side)
+            bounds[side] = read(bound, side)
         except Invalid as error:
             problems.append(error.problem.below(*path, *((side,) if isinstance(value, Mapping) else ())))
     if not given:
         problems.append(Problem(path, "has no bound", "write {min: …, max: …}, or the bound alone"))
-    if len({unit for _, unit in found.values()}) > 1:
+    if len({unit for _, unit in bounds.values()}) > 1:
         problems.append(Problem(path, "min and max have different units", "write both in the same unit"))
-    elif len(found) == 2 and found["min"] > found["max"]:
+    elif len(bounds) == 2 and bounds["min"] > bounds["max"]:
         problems.append(Problem(path, "min is above max", "swap them"))
     if len(problems) > at:
         return None
-    low, high = (found[side][0] if side in found else None for side in ("min", "max"))
-    return Sides(low, high, next(iter(found.values()))[1])
+    low, high = (bounds[side][0] if side in bounds else None for side in ("min", "max"))
+    return Sides(low, high, next(iter(bounds.values()))[1])
 
 
 def read_statistic(key: object) -> str:
@@ -201,9 +201,9 @@ def _figure(key: object) -> str:
     if metric == THROUGHPUT and not statistic:
         return THROUGHPUT
     if metric == LATENCY and statistic:
-        found = read_statistic(statistic)
-        if found.startswith("p"):
-            return f"{LATENCY}.{found}"
+        normal = read_statistic(statistic)
+        if normal.startswith("p"):
+            return f"{LATENCY}.{normal}"
     raise invalid(f"{key!r} is not a figure that can be compared with a baseline", nearest(key, _FIGURES), at_key=True)
 
 

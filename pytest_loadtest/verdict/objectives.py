@@ -208,13 +208,13 @@ def _whole(section: object, problems: list[Problem]) -> list[Objective]:
     if not isinstance(section, Mapping) or not section:
         problems.append(Problem(("whole",), "has no objective", "write, for example, {endToEndLatency: {p99: 80ms}}"))
         return []
-    found = [
+    inside = [
         Problem((metric,), f"{metric!r} is judged over the whole run anyway", "write it next to window", at_key=True)
         for metric in section
         if metric in METRICS and metric not in WINDOWED
     ]
-    objectives = _part({key: value for key, value in section.items() if key in WINDOWED or key not in METRICS}, ("buckets",), found)
-    problems += (problem.below("whole") for problem in found)
+    objectives = _part({key: value for key, value in section.items() if key in WINDOWED or key not in METRICS}, ("buckets",), inside)
+    problems += (problem.below("whole") for problem in inside)
     return [replace(objective, section="whole") for objective in objectives]
 
 
@@ -271,9 +271,9 @@ def _buckets(section: object, problems: list[Problem]) -> list[Objective]:
     objectives: list[Objective] = []
     for key, metrics in section.items():
         if isinstance(metrics, Mapping) and metrics:
-            found: list[Problem] = []
-            objectives += (replace(objective, bucket=str(key)) for objective in _metrics(metrics, BUCKET_METRICS, found))
-            problems += (problem.below("buckets", key) for problem in found)
+            inside: list[Problem] = []
+            objectives += (replace(objective, bucket=str(key)) for objective in _metrics(metrics, BUCKET_METRICS, inside))
+            problems += (problem.below("buckets", key) for problem in inside)
         else:
             problems.append(Problem(("buckets", key), "has no objective", "write, for example, {endToEndLatency: {p99: 2s}, loss: 0}"))
     return objectives

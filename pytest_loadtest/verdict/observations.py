@@ -273,16 +273,16 @@ def latencies_of(
 
 
 def _latency(objective: Objective, measurements: Measurements) -> Observation:
-    found = latencies(objective, measurements)
-    samples = 0 if found.histogram is None else found.histogram.n
-    value = found.statistic(objective)
+    ranked = latencies(objective, measurements)
+    samples = 0 if ranked.histogram is None else ranked.histogram.n
+    value = ranked.statistic(objective)
     if value is None:
         return Observation(None, 0, OBJECTIVES[objective.metric].absent)
-    reason = unfit(found.histogram, objective.percentile, found.never_came, measurements.clock_error)
+    reason = unfit(ranked.histogram, objective.percentile, ranked.never_came, measurements.clock_error)
     if reason:
         return Observation(None, samples, reason)
-    base = f"mean of the {exact(samples)} that came" if objective.statistic == "mean" and found.never_came else f"{exact(samples)} samples"
-    return Observation(value, samples, base + never_came(found.never_came))
+    base = f"mean of the {exact(samples)} that came" if objective.statistic == "mean" and ranked.never_came else f"{exact(samples)} samples"
+    return Observation(value, samples, base + never_came(ranked.never_came))
 
 
 def never_came(count: int) -> str:

@@ -205,7 +205,7 @@ def generator_caused(objective: Objective, measurements: Measurements) -> str | 
 
 
 def pauses(
-    objective: Objective, found: Latencies, own: Histogram | Lateness | None, subscriptions: int, bound: float | None
+    objective: Objective, ranked: Latencies, own: Histogram | Lateness | None, subscriptions: int, bound: float | None
 ) -> str | None:  # fmt: skip
     """Return why the generator's pauses broke an upper bound on these latencies (``would hold without …``), or None.
 
@@ -217,11 +217,11 @@ def pauses(
     """
     if Need.DELAYS in OBJECTIVES[objective.metric].needs:  # a delay is longer than our pauses, and no message comes early because of them
         return None
-    if bound is None or not isinstance(own, Histogram) or not isinstance(found.histogram, Histogram):
+    if bound is None or not isinstance(own, Histogram) or not isinstance(ranked.histogram, Histogram):
         return None
     late = own.above(bound / 2)
     delayed = late * max(subscriptions, 1) if objective.metric == "endToEndLatency" else late
-    value = Latencies(found.histogram.without_largest(delayed), found.never_came).statistic(objective) if late else None
+    value = Latencies(ranked.histogram.without_largest(delayed), ranked.never_came).statistic(objective) if late else None
     if not late or (value is not None and value > bound):
         return None
     half = format_value(bound / 2, "ns")
@@ -275,12 +275,12 @@ def _over(objective: Objective, change: float) -> bool:
 
 def _own(objective: Objective, measurements: Measurements, seen: list[SliceObservation], before: float) -> str | None:
     """Return why the generator's pauses in the last tenth caused the drift; None if they did not."""
-    tenths, found = measurements.tenths, seen[LAST].latencies
+    tenths, ranked = measurements.tenths, seen[LAST].latencies
     assert tenths is not None
-    assert found is not None
+    assert ranked is not None
     assert objective.maximum is not None
     own = tenths.of("own_send_delay", LAST)
-    why = pauses(objective, found, own, measurements.subscriptions, before * (1 + objective.maximum))
+    why = pauses(objective, ranked, own, measurements.subscriptions, before * (1 + objective.maximum))
     return f"{objective.name} {why}" if why else None
 
 
