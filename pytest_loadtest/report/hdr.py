@@ -75,11 +75,13 @@ def _encoded(counts: Mapping[int, int], bits: int, digits: int, maximum: int) ->
     return str(encoder.encode().decode("ascii"))
 
 
-def decode_histogram(text: str) -> list[tuple[int, int]]:
-    """Return index and count of each bucket that has values, ascending. :param text: from an encoder of this module."""
+def decode_counts(text: str | None) -> dict[int, int]:
+    """Return the counts of all buckets that have values, ascending; empty if there is no text. :param text: from an encoder above."""
+    if text is None:
+        return {}
     counts = np.asarray(HdrHistogram.decode(text).counts)
     index = np.flatnonzero(counts)
-    return list(zip(index.tolist(), counts[index].tolist(), strict=True))
+    return dict(zip(index.tolist(), counts[index].tolist(), strict=True))
 
 
 # Distributions of latencies: the buckets and counts of the results, and the values at their ranks.
@@ -146,11 +148,6 @@ def counts_distribution(counts: Mapping[int, int], maximum: int | None = None, b
     (low, _), (last, width) = (bucket_bounds(index, bits) for index in (min(counts), max(counts)))
     highest = last + width - 1
     return Distribution(counts=counts, bits=bits, minimum=low, maximum=highest if maximum is None else min(highest, maximum))
-
-
-def decode_counts(text: str | None) -> dict[int, int]:
-    """Return counts by bucket; empty if there is no histogram."""
-    return {} if text is None else dict(decode_histogram(text))
 
 
 def percentile_at(x: float) -> float:

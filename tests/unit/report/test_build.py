@@ -14,7 +14,7 @@ from pytest_loadtest.metrics.time_slices import SlicedStats, of_parts
 from pytest_loadtest.report import junit, terminal
 from pytest_loadtest.report.build import MOST, build_document
 from pytest_loadtest.report.document import RunDocument, dumps, results_schema
-from pytest_loadtest.report.hdr import decode_histogram
+from pytest_loadtest.report.hdr import decode_counts
 from pytest_loadtest.results.load import Load, SloMissed
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
@@ -43,7 +43,7 @@ def test_a_histogram_can_be_rebuilt_from_the_text() -> None:
     """Every bucket has its count, so any percentile can be computed later."""
     original = histogram(np.arange(1, 5_000_000, 977))
     latency = as_json(document(end_to_end=original))["measurements"]["latencies"]["endToEnd"]
-    buckets = decode_histogram(latency["histogram"])
+    buckets = list(decode_counts(latency["histogram"]).items())
     rebuilt = Histogram(
         index=np.array([index for index, _ in buckets]), count=np.array([count for _, count in buckets]),
         minimum=latency["minimum"], maximum=latency["maximum"], total=latency["total"],

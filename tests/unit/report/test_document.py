@@ -20,7 +20,7 @@ from pytest_loadtest.observe.conclusion import NOTHING
 from pytest_loadtest.observe.rules import RULES
 from pytest_loadtest.report.build import build_document
 from pytest_loadtest.report.document import RunDocument, dumps, parse_document, results_schema
-from pytest_loadtest.report.hdr import decode_histogram
+from pytest_loadtest.report.hdr import decode_counts
 from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
@@ -98,7 +98,7 @@ def test_a_thousand_topics_are_two_megabytes_at_most() -> None:
     assert len(dumps(found).encode()) <= 2_000_000
     assert {topic["endToEnd"]["histogram"] for topic in topics} == {None}
     assert topics[0]["endToEnd"]["percentiles"]["p99"] == spread(1, 20, 50_000).percentile(99)
-    assert decode_histogram(as_json(many_topics(100))["measurements"]["topics"][99]["endToEnd"]["histogram"])
+    assert decode_counts(as_json(many_topics(100))["measurements"]["topics"][99]["endToEnd"]["histogram"])
 
 
 def test_the_text_has_one_line_for_each_key() -> None:

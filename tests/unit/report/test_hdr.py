@@ -13,7 +13,7 @@ from hdrh.log import HistogramLogReader
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.report.hdr import decode_histogram, encode_coarse_counts, encode_histogram, write_log
+from pytest_loadtest.report.hdr import decode_counts, encode_coarse_counts, encode_histogram, write_log
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram
@@ -52,4 +52,4 @@ def test_the_library_reads_the_same_buckets(values: list[int]) -> None:
 
 @given(st.dictionaries(st.integers(0, 5000), st.integers(1, 2**40), min_size=1, max_size=50))
 def test_coarse_buckets_are_those_of_two_digits(counts: dict[int, int]) -> None:
-    assert dict(decode_histogram(encode_coarse_counts(counts))) == counts
+    assert decode_counts(encode_coarse_counts(counts)) == counts
