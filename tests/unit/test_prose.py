@@ -18,7 +18,7 @@ MOST_OBLIQUE = 0.0
 """Share of all docstrings that may open with one of :data:`OBLIQUE`."""
 MOST_SHARED_NAMES = 4
 """Number of public function names that may exist in more than one module."""
-LEAST_COMMENTS = {"engine": 0.035, "drivers": 0.034, "wire": 0.035, "pipeline": 0.024, "metrics": 0.011}
+LEAST_COMMENTS = {"engine": 0.035, "drivers": 0.034, "wire": 0.035, "pipeline": 0.035, "metrics": 0.035}
 """Package → least share of its lines that are comments. These packages have hot paths, protocols and numbers whose reason must be written down."""
 
 OBLIQUE = frozenset(
