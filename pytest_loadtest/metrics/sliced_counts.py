@@ -31,7 +31,7 @@ def intervals(run: Expected, latencies: ByPiece) -> tuple[Mapping[str, Histogram
     # Windows have more kinds than intervals, and share the same pieces.
     kinds = [kind for kind in latencies if LATENCIES[kind].per_interval]
     return tuple(
-        {kind: found for kind in kinds if (found := latencies[kind].of(*ends)) is not None}
+        {kind: histogram_of_kind for kind in kinds if (histogram_of_kind := latencies[kind].of(*ends)) is not None}
         for ends in zip(begin.tolist(), after.tolist(), strict=True)
     )
 
@@ -74,14 +74,14 @@ def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
 
     :param kinds: the rows that have these latencies, and the latencies; kinds that are not counted by piece are left out.
     """
-    found = {}
+    by_kind = {}
     for kind, (rows, values) in kinds.items():
         if run.cut is None or not run.slices(LATENCIES[kind]):
             continue
         # By the intended time, as everywhere: a stall belongs to the slice in which it began.
         piece = run.cut.of(run.seconds(rows["intended"]))
-        found[kind] = of_parts([histogram(values[piece == number]) for number in range(len(run.cut.starts))])
-    return {kind: parts for kind, parts in found.items() if parts is not None}
+        by_kind[kind] = of_parts([histogram(values[piece == number]) for number in range(len(run.cut.starts))])
+    return {kind: parts for kind, parts in by_kind.items() if parts is not None}
 
 
 def before_ends(copies: Columns, came: NDArray[np.int64], run: Expected) -> dict[str, NDArray[np.bool_]]:

@@ -152,7 +152,7 @@ def _latencies(acked: Columns, out: Columns, copies: tuple[Columns, Columns], ru
 
 
 def _histograms(kinds: Mapping[str, Rows]) -> dict[str, Histogram | Lateness]:
-    return with_lateness({kind: found for kind, (_, values) in kinds.items() if (found := histogram(values)) is not None})
+    return with_lateness({kind: counted for kind, (_, values) in kinds.items() if (counted := histogram(values)) is not None})
 
 
 def _take(rows: Columns, pick: NDArray[np.bool_]) -> Columns:
@@ -306,9 +306,9 @@ def _breakdown(
                 lost=int((lost == i).sum()),
                 bytes_sent=int(part_sent["size"][out].sum()),
                 latencies={
-                    kind: found
+                    kind: counted
                     for kind, (timed, values) in kinds.items()
-                    if getattr(LATENCIES[kind], f"per_{key}") and (found := histogram(values[timed[key] == i])) is not None
+                    if getattr(LATENCIES[kind], f"per_{key}") and (counted := histogram(values[timed[key] == i])) is not None
                 },
             )
         )

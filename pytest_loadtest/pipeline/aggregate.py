@@ -118,12 +118,12 @@ def _repeated(slots: Mapping[str, list[Table]]) -> Table | None:
 
 def _of_first_copies(tables: Mapping[str, Table], first: Mapping[str, Table]) -> dict[str, Table]:
     """Replace the latencies of all copies by those of first copies. :param first: the tables of the third scan."""
-    found = {**tables, "due": first["due"], "extremes": first["extremes"]}
+    replaced = {**tables, "due": first["due"], "extremes": first["extremes"]}
     for name in ("counts", "histograms", "spans", "seconds"):
         of_copies = [UNDUE] if name == "seconds" else [KINDS[kind] for kind in FIRST_COPY_KINDS]
         others = take(tables[name], ~np.isin(tables[name]["what"], of_copies))
-        found[name] = merge_rows(name, [others, first[name]])
-    return found
+        replaced[name] = merge_rows(name, [others, first[name]])
+    return replaced
 
 
 def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> Answers:
@@ -142,17 +142,17 @@ def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> A
     )
 
 
-def _begins(parts: list[Expected], found: list[Mapping[str, Table]]) -> list[int]:
+def _begins(parts: list[Expected], counted: list[Mapping[str, Table]]) -> list[int]:
     """Return the start of the time in which a copy is in time, ns, for each part: the phase's start plus the median latency."""
-    return [part.start + median_shift(latencies_by_kind(tables, FIRST_COPY_KINDS)) for part, tables in zip(parts, found, strict=True)]
+    return [part.start + median_shift(latencies_by_kind(tables, FIRST_COPY_KINDS)) for part, tables in zip(parts, counted, strict=True)]
 
 
 def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:
     """Return every table of every part; a table without rows is empty, not missing."""
-    found: list[dict[str, list[Table]]] = [{} for _ in range(parts)]
+    collected: list[dict[str, list[Table]]] = [{} for _ in range(parts)]
     for (part, name), tables in sorted(_collected(frame).items(), key=_shard):
-        found[part].setdefault(name.partition(" ")[0], []).extend(tables)
-    return [{name: joined(tables[name]) if name in tables else merge_rows(name, ()) for name in TABLES} for tables in found]
+        collected[part].setdefault(name.partition(" ")[0], []).extend(tables)
+    return [{name: joined(tables[name]) if name in tables else merge_rows(name, ()) for name in TABLES} for tables in collected]
 
 
 def _shard(entry: tuple[tuple[int, str], list[Table]]) -> int:
@@ -162,10 +162,10 @@ def _shard(entry: tuple[tuple[int, str], list[Table]]) -> int:
 
 def _collected(frame: DataFrame) -> dict[tuple[int, str], list[Table]]:
     """Return the tables of a frame by part and name."""
-    found: dict[tuple[int, str], list[Table]] = {}
+    collected: dict[tuple[int, str], list[Table]] = {}
     for row in frame.toArrow().to_pylist():
-        found.setdefault((row["part"], row["name"]), []).append(unpack(row["content"]))
-    return found
+        collected.setdefault((row["part"], row["name"]), []).append(unpack(row["content"]))
+    return collected
 
 
 def _cause(error: Exception) -> str:

@@ -77,7 +77,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
 
 def latencies_by_kind(tables: Mapping[str, t.Table], kinds: Iterable[str] = LATENCIES) -> dict[str, Histogram | Lateness]:
     """Return the latencies of the whole run by kind; kinds without values are missing."""
-    return with_lateness({kind: found for kind in kinds if (found := _whole(tables, kind)) is not None})
+    return with_lateness({kind: counted for kind in kinds if (counted := _whole(tables, kind)) is not None})
 
 
 def _whole(tables: Mapping[str, t.Table], kind: str) -> Histogram | None:
@@ -173,25 +173,25 @@ def _silent(run: Expected, answers: Answers) -> Silent | None:
 
 def _by_piece(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histograms]:
     """Return the latencies of each piece of the cut phase, by kind."""
-    found = {}
+    by_kind = {}
     for kind, metric in LATENCIES.items():
         if run.cut is None or not run.slices(metric):
             continue
         # The table ``spans`` is in the order of its pieces, as histograms() requires.
         cells = _where(tables["spans"], "what", t.KINDS[kind])
         whole = dict(_where(_where(tables["histograms"], "what", t.KINDS[kind]), "by", t.SPAN))
-        found[kind] = histograms(len(run.cut.starts), cells, whole | {"piece": whole["group"]})
-    return {kind: parts for kind, parts in found.items() if parts is not None}
+        by_kind[kind] = histograms(len(run.cut.starts), cells, whole | {"piece": whole["group"]})
+    return {kind: parts for kind, parts in by_kind.items() if parts is not None}
 
 
 def _deliveries_by_piece(run: Expected, counted: t.Table) -> dict[str, NDArray[np.int64]]:
     """Return deliveries by piece of ``run.slice_cut``; 0 for pieces without any."""
     if run.slice_cut is None:
         return {}
-    found = {name: np.zeros(len(run.slice_cut.starts), np.int64) for name in ("received", "windows", "tenths")}
-    for name, column in found.items():
+    columns = {name: np.zeros(len(run.slice_cut.starts), np.int64) for name in ("received", "windows", "tenths")}
+    for name, column in columns.items():
         column[counted["piece"]] = counted[name]
-    return found
+    return columns
 
 
 def _topics(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
@@ -224,7 +224,7 @@ def _breakdown(
                 name=names[i], offered=_sum(sent["n"]), sent=_sum(sent["n"][out]), acked=_sum(sent["n"][sent["status"] == Status.ACKED]),
                 received=int(deliveries["received"][i]), received_in_time=int(deliveries["received_in_time"][i]),
                 lost=int(deliveries["lost"][i]), bytes_sent=_sum(sent["bytes"][out]),
-                latencies={kind: found for kind, parts_of in kinds.items() if (found := parts_of[i]) is not None},
+                latencies={kind: counted for kind, parts_of in kinds.items() if (counted := parts_of[i]) is not None},
             )
         )  # fmt: skip
     return tuple(parts)

@@ -167,14 +167,14 @@ class Words:
         """Merge tables of words, in order, each word once; add ``copies_of_resent``, the copies of resent messages."""
         rows = _in_order(parts, self._columns())
         starts = _starts(rows["word"])
-        found = _combined(rows, starts)
-        found["copies_of_resent"] = np.zeros_like(found["word"])
-        if found["resent"].any():
+        merged = _combined(rows, starts)
+        merged["copies_of_resent"] = np.zeros_like(merged["word"])
+        if merged["resent"].any():
             # The messages of a row came equally often, so this division has no remainder.
             each = rows["copies"] // np.maximum(count_bits(rows["got"]), 1)
-            resent = np.repeat(found["resent"], _lengths(starts, rows["word"]))
-            found["copies_of_resent"] = np.add.reduceat(each * count_bits(rows["got"] & resent), starts)
-        return found
+            resent = np.repeat(merged["resent"], _lengths(starts, rows["word"]))
+            merged["copies_of_resent"] = np.add.reduceat(each * count_bits(rows["got"] & resent), starts)
+        return merged
 
     def _columns(self) -> tuple[str, ...]:
         return (*WORD_SUMS, *WORD_MASKS, *self.run.spans, *self.planes)
@@ -217,8 +217,8 @@ class Words:
         if self.pieces == 1:
             return table
         rows = {"word": table["word"] // self.pieces, "acked": table["acked"], "got": table["got"]}
-        found = _combined(rows, _starts(rows["word"]))
-        return found | {"word": found["word"] * self.pieces}
+        whole = _combined(rows, _starts(rows["word"]))
+        return whole | {"word": whole["word"] * self.pieces}
 
     def named(self, table: Table) -> Table:
         """Return the table with columns for subscription, stream and piece, and with words numbered within their stream."""
@@ -288,13 +288,13 @@ def _in_order(parts: Sequence[Table], columns: Sequence[str]) -> dict[str, NDArr
 
 def _combined(rows: Table, starts: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     """Combine the rows from each start to the next into one."""
-    found = {"word": rows["word"][starts]}
+    combined = {"word": rows["word"][starts]}
     for name, column in rows.items():
         if name != "word":
             # Masks are combined by OR, never by a maximum: bit 63 makes a mask negative.
             how = np.add if name in WORD_SUMS else np.maximum if name in WORD_ENDS else np.bitwise_or
-            found[name] = how.reduceat(column, starts) if len(starts) else column
-    return found
+            combined[name] = how.reduceat(column, starts) if len(starts) else column
+    return combined
 
 
 def _starts(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -308,5 +308,5 @@ def _lengths(starts: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[n
 
 
 def _any(bits: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = np.bitwise_or.reduceat(bits, starts) if len(starts) else bits[:0]
-    return found
+    masks: NDArray[np.int64] = np.bitwise_or.reduceat(bits, starts) if len(starts) else bits[:0]
+    return masks

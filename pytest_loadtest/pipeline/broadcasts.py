@@ -67,11 +67,12 @@ class BroadcastWords(Words):
 
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
         """Return the tables of one slot, including ``histograms``, ``counts`` and ``spans`` of completion and spread."""
-        found = _Messages(self, table)
-        tables = {"deliveries": found.deliveries(), "buckets": found.buckets(), "reached": found.reached(), "edges": found.edges(ranges)}
+        messages = _Messages(self, table)
+        tables = {"deliveries": messages.deliveries(), "buckets": messages.buckets(), "reached": messages.reached()}
+        tables["edges"] = messages.edges(ranges)
         tables["repeated"] = self.repeated(table)
-        tables |= dict(found.times(tables["repeated"]))
-        return tables | ({} if self.run.slice_cut is None else {"pieces": found.pieces(self.run.slice_cut)})
+        tables |= dict(messages.times(tables["repeated"]))
+        return tables | ({} if self.run.slice_cut is None else {"pieces": messages.pieces(self.run.slice_cut)})
 
     def place(self, message: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return stream and sequence of numbered messages."""
@@ -127,10 +128,10 @@ def _completions(first: NDArray[np.int64], last: NDArray[np.int64], due: NDArray
 
     :param first: and :param last: arrivals of the earliest and the latest first copy. :param due: the intended time; all ns.
     """
-    found: dict[str, list[Table]] = {}
+    collected: dict[str, list[Table]] = {}
     for name, table in latency_tables({"completion": last - due, "spread": last - first}, {"second": run.seconds(due)}, run):
-        found.setdefault(name, []).append(table)
-    for name, parts in found.items():
+        collected.setdefault(name, []).append(table)
+    for name, parts in collected.items():
         yield name, {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 
 
@@ -169,21 +170,21 @@ class _Messages:
         self._ends = {name: self._of_message(np.maximum, table[name], place[0]) for name in WORD_ENDS}
 
     def _masks(self, column: NDArray[np.int64], place: tuple[NDArray[np.int64], NDArray[np.int64]]) -> NDArray[np.int64]:
-        found = np.zeros((self._n, self._how.width), np.int64)
-        found[place] = column
-        return found
+        masks = np.zeros((self._n, self._how.width), np.int64)
+        masks[place] = column
+        return masks
 
     def _of_message(self, how: np.ufunc, column: NDArray[np.int64], message: NDArray[np.int64]) -> NDArray[np.int64]:
         """Combine the words of each message."""
-        found = np.zeros(self._n, np.int64)
-        how.at(found, message, column)
-        return found
+        combined = np.zeros(self._n, np.int64)
+        how.at(combined, message, column)
+        return combined
 
     def _sent_bit(self, column: NDArray[np.int64], message: NDArray[np.int64], sent: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return the lowest bit of each message's first word, which has the data of the sent message."""
-        found = np.zeros(self._n, np.bool_)
-        found[message[sent]] = column[sent] & 1 != 0
-        return found
+        mask = np.zeros(self._n, np.bool_)
+        mask[message[sent]] = column[sent] & 1 != 0
+        return mask
 
     def deliveries(self) -> Table:
         """Count by stream, with the sums over all subscriptions in the row of the first."""
@@ -205,19 +206,19 @@ class _Messages:
 
     def buckets(self) -> Table:
         """Count by size bucket."""
-        found: dict[str, NDArray[np.int64]] = {"bucket": np.arange(len(self._how.run.buckets))}
+        columns: dict[str, NDArray[np.int64]] = {"bucket": np.arange(len(self._how.run.buckets))}
         known = self._bucket < len(self._how.run.buckets)
         for name in ("received", "received_in_time", "lost"):
-            found[name] = np.zeros(len(self._how.run.buckets), np.int64)
-            np.add.at(found[name], self._bucket[known], self._counts[name][known])
-        return found
+            columns[name] = np.zeros(len(self._how.run.buckets), np.int64)
+            np.add.at(columns[name], self._bucket[known], self._counts[name][known])
+        return columns
 
     def pieces(self, cut: Boundaries) -> Table:
         """Count by the piece in which messages were intended."""
         # A message without copies has no due time here; it adds nothing to any piece.
         groups = Groups({"piece": cut.of(self._how.run.seconds(self._ends["due"]))})
-        found = {"received": self._counts["received"], **dict.fromkeys(("windows", "tenths"), np.zeros(self._n, np.int64)), **self._early}
-        return groups.keys | {name: groups.sum(column) for name, column in found.items()}
+        counts = {"received": self._counts["received"], **dict.fromkeys(("windows", "tenths"), np.zeros(self._n, np.int64)), **self._early}
+        return groups.keys | {name: groups.sum(column) for name, column in counts.items()}
 
     def times(self, repeated: Table) -> Iterator[tuple[str, Table]]:
         """Yield the tables of completion and spread of each message that every subscription received once.
@@ -235,16 +236,16 @@ class _Messages:
         It stops at the subscription with which there are enough ranges, so a run that lost everything does not list all of it.
         """
         # Empty edges with the columns of the others.
-        found = first_edges([self._edges_of(np.zeros(0, np.intp), 0)], ranges)
+        edges = first_edges([self._edges_of(np.zeros(0, np.intp), 0)], ranges)
         topic = self._how.run.stream_topics[self._stream]
         lost = self._missing.any(axis=1)
         for number in np.unique(topic[lost]).tolist():
             messages = np.flatnonzero(lost & (topic == number))
             for group in np.flatnonzero(self._missing[messages].any(axis=0)).tolist():
-                found = first_edges([found, self._edges_of(messages, group)], ranges)
-                if len(found["word"]) >= 2 * ranges:
-                    return found
-        return found
+                edges = first_edges([edges, self._edges_of(messages, group)], ranges)
+                if len(edges["word"]) >= 2 * ranges:
+                    return edges
+        return edges
 
     def _edges_of(self, messages: NDArray[np.intp], group: int) -> Table:
         """Return the edges of 64 subscriptions."""

@@ -83,10 +83,12 @@ def shards(name: str, table: Table) -> Iterator[tuple[str, Table]]:
 
 def narrow(table: Table) -> Table:
     """Store a table of spans in smaller integers: that of a day has some ten million rows."""
-    found: dict[str, Any] = {name: column.astype(np.int8 if name == "what" else np.int32) for name, column in table.items() if name != "n"}
+    columns: dict[str, Any] = {
+        name: values.astype(np.int8 if name == "what" else np.int32) for name, values in table.items() if name != "n"
+    }
     # Counts of one bucket fit into 32 bits in nearly every run; the others keep their 64.
     many = table["n"]
-    return found | {"n": many.astype(np.int32) if many.max(initial=0) <= np.iinfo(np.int32).max else many}
+    return columns | {"n": many.astype(np.int32) if many.max(initial=0) <= np.iinfo(np.int32).max else many}
 
 
 def merge_tables(rows: pa.Table) -> pa.Table:
@@ -172,11 +174,11 @@ class GatheredWords:
             self._limit = max(self._limit, 2 * self.size)
 
 
-def _slots(words: Sequence[Words], found: Sequence[GatheredWords]) -> pa.RecordBatch:
-    """:param found: the tables of each part."""
+def _slots(words: Sequence[Words], gathered_words: Sequence[GatheredWords]) -> pa.RecordBatch:
+    """:param gathered_words: the tables of each part."""
     rows = [
         (number, slot, pack(content))
-        for number, (part, gathered) in enumerate(zip(words, found, strict=True))
+        for number, (part, gathered) in enumerate(zip(words, gathered_words, strict=True))
         if gathered.tables
         for slot, content in part.slots(part.compact(gathered.tables))
     ]
@@ -242,9 +244,9 @@ def unpack(content: bytes) -> Table:
     return {name: _numbers(batch[name]) for name in batch.schema.names}
 
 
-def table_batch(found: Mapping[tuple[int, str], Table]) -> pa.RecordBatch:
+def table_batch(tables: Mapping[tuple[int, str], Table]) -> pa.RecordBatch:
     """Return a batch with one row for each table, by part and name."""
-    return record_batch([(*key, pack(table)) for key, table in found.items()], TABLE_SCHEMA)
+    return record_batch([(*key, pack(table)) for key, table in tables.items()], TABLE_SCHEMA)
 
 
 def record_batch(rows: Sequence[tuple[Any, ...]], schema: str) -> pa.RecordBatch:

@@ -191,18 +191,18 @@ def _window(described: RunFile | RunStage) -> int | None:
 
 def _stages(described: RunFile, run: Expected, columns: Columns) -> dict[str, Expected]:
     """Return each stage as a run of its own, of some of the messages."""
-    found: dict[str, Expected] = {}
+    by_name: dict[str, Expected] = {}
     for i, stage in enumerate(described.stages):
         name, first, end = stage.name, columns.read(f"first_{i}"), columns.read(f"end_{i}")
-        if name in found:
+        if name in by_name:
             raise ValueError(f"stage {name!r} is there twice")
         if ((first < end) & ((first < run.first) | (end > run.end))).any():
             raise ValueError(f"stage {name!r} has messages that are not the run's")
-        found[name] = replace(
+        by_name[name] = replace(
             run, start=stage.start, duration=stage.duration, rate=float(stage.rate), first=first, end=np.maximum(first, end),
             window=_window(stage), drift=stage.drift,
         )  # fmt: skip
-    return found
+    return by_name
 
 
 def _manifest(path: Path, worker: str, nonce: int) -> Any:
@@ -265,7 +265,7 @@ def _recorded(path: Path, manifests: Mapping[str, Any], described: RunFile) -> R
         try:
             evidence = _evidence(worker, manifest["evidence"])
             parts.append((int(manifest["foreign"]), int(manifest["corrupt"]), evidence))
-            opening += [(name, histogram.of_document(found)) for name, found in manifest["opening"].items()]
+            opening += [(name, histogram.of_document(document)) for name, document in manifest["opening"].items()]
         except (KeyError, TypeError, ValueError) as error:
             raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {what_is_wrong(error)}") from error
     kinds = dict.fromkeys(kind for kind, _ in opening)
@@ -274,7 +274,7 @@ def _recorded(path: Path, manifests: Mapping[str, Any], described: RunFile) -> R
         foreign=sum(foreign for foreign, _, _ in parts),
         corrupt=sum(corrupt for _, corrupt, _ in parts),
         workers=tuple(evidence for _, _, evidence in parts),
-        latencies={kind: found for kind, found in times.items() if kind in LATENCIES},
+        latencies={kind: merged for kind, merged in times.items() if kind in LATENCIES},
         opening=opening_of(path, described, manifests, times),
         clocks=tuple(
             HostTime(host=host, error=fit.error, round_trip=fit.round_trip, holds=fit.holds)
@@ -338,12 +338,12 @@ def opening_of(path: Path, described: RunFile, manifests: Mapping[str, Any], tim
     if not alone and rate is None:
         return None
     try:
-        found = {worker: dict(manifest["connecting"]) for worker, manifest in manifests.items()}
+        connecting = {worker: dict(manifest["connecting"]) for worker, manifest in manifests.items()}
         # Consumers connect first, then producers; the wait between the two is not counted.
-        spans = [[one[who] for one in found.values() if who in one] for who in ("consumers", "producers")]
+        spans = [[one[who] for one in connecting.values() if who in one] for who in ("consumers", "producers")]
         took = sum(max(ended for _, ended, *_ in span) - min(began for began, *_ in span) for span in spans if span)
         in_time = None if rate is None else sum(int(count) for span in spans for *_, count in span)
-        cpu = {worker: _cores(one.values()) for worker, one in found.items()}
+        cpu = {worker: _cores(one.values()) for worker, one in connecting.items()}
     except (KeyError, TypeError, ValueError) as error:
         raise NoData(f"{path}: its manifests do not say how connections were opened: {error}") from error
     connect, dial = times.get("connect"), times.get("dial")

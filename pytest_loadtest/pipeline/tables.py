@@ -123,13 +123,13 @@ class Groups:
         return self._reduce(np.bitwise_or, 0, values)
 
     def _reduce(self, how: np.ufunc, first: int, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        found = np.full(len(self.n), first)
+        reduced = np.full(len(self.n), first)
         # Fast path: a plain reduction is faster than ufunc.at, and needs no number of each row's group.
-        if len(found) == 1:
-            found[0] = how.reduce(values)
+        if len(reduced) == 1:
+            reduced[0] = how.reduce(values)
         else:
-            how.at(found, self._of_rows(), values)
-        return found
+            how.at(reduced, self._of_rows(), values)
+        return reduced
 
 
 def _pack(columns: list[NDArray[np.integer]]) -> tuple[NDArray[np.int64], list[int], list[int]]:
@@ -198,15 +198,15 @@ def bucket_totals(words: Table, buckets: int) -> Table:
     """Count deliveries received, received in time, and lost, by size bucket. :param words: the words of one slot, named."""
     planes = [words[name] for name in words if name.startswith("plane_")]
     masks = {"received": words["got"], "received_in_time": words["in_time"], "lost": _missing(words)}
-    found = {name: np.zeros(buckets, np.int64) for name in masks}
+    totals = {name: np.zeros(buckets, np.int64) for name in masks}
     for bucket in range(buckets):
         # The messages of a bucket are those whose planes have the bits of its number.
         own = np.full(len(words["word"]), -1)
         for place, plane in enumerate(planes):
             own &= plane if bucket >> place & 1 else ~plane
         for name, mask in masks.items():
-            found[name][bucket] = count_bits(mask & own).sum()
-    return {"bucket": np.arange(buckets), **found}
+            totals[name][bucket] = count_bits(mask & own).sum()
+    return {"bucket": np.arange(buckets), **totals}
 
 
 def piece_totals(words: Table) -> Table:
