@@ -149,8 +149,8 @@ def _percentiles(
     for row, percentile in zip(figures, percentiles, strict=True):
         rank = np.maximum(np.ceil(percentile / 100 * (below[:, -1] + never_came) - 1e-9), 1)
         reached = below >= rank[:, None]
-        at, known = reached.argmax(axis=1), reached[:, -1]
-        row[known] = middles[at[known]]
+        at, reachable = reached.argmax(axis=1), reached[:, -1]
+        row[reachable] = middles[at[reachable]]
     return figures
 
 

@@ -207,10 +207,10 @@ class _Messages:
     def buckets(self) -> Table:
         """Count by size bucket."""
         columns: dict[str, NDArray[np.int64]] = {"bucket": np.arange(len(self._how.run.buckets))}
-        known = self._bucket < len(self._how.run.buckets)
+        valid = self._bucket < len(self._how.run.buckets)
         for name in ("received", "received_in_time", "lost"):
             columns[name] = np.zeros(len(self._how.run.buckets), np.int64)
-            np.add.at(columns[name], self._bucket[known], self._counts[name][known])
+            np.add.at(columns[name], self._bucket[valid], self._counts[name][valid])
         return columns
 
     def pieces(self, cut: Boundaries) -> Table:

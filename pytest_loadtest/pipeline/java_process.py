@@ -165,8 +165,8 @@ def _java() -> Path | None:
 def with_archive(conf: Mapping[str, str]) -> dict[str, str]:
     """Add Java options for a quick start to the settings; the user's own options are last, where they override these."""
     archive = path()
-    ours = [QUICK, *([f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"] if archive is not None and archive.is_file() else [])]
-    return {**conf, OPTIONS: " ".join([*ours, conf.get(OPTIONS, "")]).strip()}
+    options = [QUICK, *([f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"] if archive is not None and archive.is_file() else [])]
+    return {**conf, OPTIONS: " ".join([*options, conf.get(OPTIONS, "")]).strip()}
 
 
 def replaced_by(archive: Path) -> list[Path]:

@@ -314,7 +314,7 @@ def measure_arrivals(run_dir: Path) -> Measurements:
             for second, count in json.loads(path.read_text(encoding="utf-8"))["arrivals"].items():
                 received[int(second)] += count
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-            raise NoData(f"{path} does not say what arrived: {error}") from error
+            raise NoData(f"{path} has no valid arrivals: {error}") from error
     none, unknown, total = np.zeros(seconds, np.int64), np.full(seconds, np.nan), int(received.sum())
     counts = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "failed", "dropped", "unknown", "lost", "duplicates", "corrupt"), 0)
     return Measurements(
@@ -340,12 +340,12 @@ def opening_of(path: Path, described: RunFile, manifests: Mapping[str, Any], tim
     try:
         connecting = {worker: dict(manifest["connecting"]) for worker, manifest in manifests.items()}
         # Consumers connect first, then producers; the wait between the two is not counted.
-        spans = [[one[who] for one in connecting.values() if who in one] for who in ("consumers", "producers")]
+        spans = [[times_of[side] for times_of in connecting.values() if side in times_of] for side in ("consumers", "producers")]
         took = sum(max(ended for _, ended, *_ in span) - min(began for began, *_ in span) for span in spans if span)
         in_time = None if rate is None else sum(int(count) for span in spans for *_, count in span)
-        cpu = {worker: _cores(one.values()) for worker, one in connecting.items()}
+        cpu = {worker: _cores(times_of.values()) for worker, times_of in connecting.items()}
     except (KeyError, TypeError, ValueError) as error:
-        raise NoData(f"{path}: its manifests do not say how connections were opened: {error}") from error
+        raise NoData(f"{path}: its manifests have no valid times of opened connections: {error}") from error
     connect, dial = times.get("connect"), times.get("dial")
     # A connection that no manifest has may not have come up.
     came = connect.n if connect else 0

@@ -261,9 +261,9 @@ class Columns:
             with self._path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 column: NDArray[np.int64] = archive[name]
         except FileNotFoundError as error:
-            raise NoData(f"{self._path} is missing: the load did not come to its end, or the folder was not copied whole") from error
+            raise NoData(f"{self._path} is missing: the load did not end normally, or the folder was not copied completely") from error
         except KeyError as error:
-            raise NoData(f"{self._path} has no column {name!r}, which {RUN_FILE} speaks of") from error
+            raise NoData(f"{self._path} has no column {name!r}, which {RUN_FILE} requires") from error
         except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise NoData(f"{self._path} is not whole: {error}") from error
         if column.dtype != np.int64 or column.shape != (self._count,):

@@ -155,11 +155,11 @@ class SparkHost:
 
     def _settings(self, master: str) -> dict[str, str]:
         local = master.startswith("local")
-        ours = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (LOOPBACK if local else {})
+        settings = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (LOOPBACK if local else {})
         # The workers run on this Python, so they can import this package's daemon.
         if local and "spark.pyspark.python" not in self._conf and "PYSPARK_PYTHON" not in os.environ:
-            ours["spark.python.daemon.module"] = "pytest_loadtest.pipeline.python_daemon"
-        return java_process.with_archive({**ours, **self._conf}) | {"spark.master": master}
+            settings["spark.python.daemon.module"] = "pytest_loadtest.pipeline.python_daemon"
+        return java_process.with_archive({**settings, **self._conf}) | {"spark.master": master}
 
     def _launch(self) -> SparkSession:
         self._folder.mkdir(parents=True, exist_ok=True)

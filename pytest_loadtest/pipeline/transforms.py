@@ -77,15 +77,15 @@ def by_value(*modules: ModuleType) -> Iterator[None]:
     register, unregister = cloudpickle.register_pickle_by_value, cloudpickle.unregister_pickle_by_value
     with _LOCK:
         others = cloudpickle.list_registry_pickle_by_value() - _USERS.keys()  # type: ignore[no-untyped-call]
-        ours = [module for module in modules if module.__name__ not in others]
-        for module in ours:
+        registered = [module for module in modules if module.__name__ not in others]
+        for module in registered:
             _USERS[module.__name__] += 1
             register(module)  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         with _LOCK:
-            for module in ours:
+            for module in registered:
                 _USERS[module.__name__] -= 1
                 if not _USERS[module.__name__]:
                     del _USERS[module.__name__]

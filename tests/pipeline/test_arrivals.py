@@ -35,5 +35,5 @@ def test_the_workers_counts_add_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("counted", [None, [1, 2], {"two": 3}, {"2": 3}, {"0": "many"}], ids=["missing", "list", "name", "beyond", "text"])
 def test_a_worker_that_does_not_say(tmp_path: Path, counted: Any) -> None:
     """Its file is named; a count is never guessed."""
-    with pytest.raises(NoData, match=r"gw1\.manifest\.json does not say what arrived"):
+    with pytest.raises(NoData, match=r"gw1\.manifest\.json has no valid arrivals"):
         read.measure_arrivals(make_folder(tmp_path, {"0": 1}, counted))

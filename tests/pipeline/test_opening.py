@@ -42,8 +42,8 @@ def test_a_run_with_messages_and_unpaced_connections_has_no_opening() -> None:
     [
         (MANIFESTS, {**TIMES, "connect": histogram(np.array([1, 2, 3, 4]))}, "5 connections were to be opened, the workers' manifests have 4"),
         (MANIFESTS, {"connect": None, "dial": None}, "5 connections were to be opened, the workers' manifests have 0"),
-        ({"gw0": {}}, TIMES, "do not say how connections were opened"),
-        ({"gw0": {"connecting": {"producers": [1]}}}, TIMES, "do not say how connections were opened"),
+        ({"gw0": {}}, TIMES, "have no valid times of opened connections"),
+        ({"gw0": {"connecting": {"producers": [1]}}}, TIMES, "have no valid times of opened connections"),
     ],
 )  # fmt: skip
 def test_missing_connections_are_no_data(manifests: dict[str, Any], times: dict[str, Any], named: str) -> None:
