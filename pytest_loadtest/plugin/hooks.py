@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "load_baseline", default="",
         help="default of --load-baseline; a test with regression objectives (slo: regression) is no data if its baseline is missing",
     )  # fmt: skip
-    parser.addini("load_hosts", "hosts that generate load: the value of --load-hosts without the option", default="")
+    parser.addini("load_hosts", "hosts that generate load: the default of --load-hosts; a file is relative to the root folder", default="")
     parser.addini("load_history", "file to which one line is appended for each run, relative to the root folder; default: none", default="")
 
 

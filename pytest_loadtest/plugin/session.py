@@ -231,7 +231,8 @@ def add_hosts(config: pytest.Config) -> None:
     if not config.pluginmanager.hasplugin("xdist"):
         raise pytest.UsageError("--load-hosts: workers on other hosts are workers of pytest-xdist, which is disabled here")
     try:
-        hosts = hosts_of(config.option.load_hosts or config.getini("load_hosts"), config.invocation_params.dir)
+        option = config.option.load_hosts
+        hosts = hosts_of(option, config.invocation_params.dir) if option else hosts_of(config.getini("load_hosts"), config.rootpath)
         facts = probe_hosts(hosts)
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None

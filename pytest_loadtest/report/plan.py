@@ -187,7 +187,8 @@ def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]
     written = plan.unscaled or plan.needs
     smallest = min(hosts, key=lambda host: (host.machine.cores, host.bandwidth or math.inf))
     as_written = "as written it needs" if plan.unscaled else "it needs"
-    rows.append(("", f"{as_written} {_integer(hosts_needed([written], smallest))} hosts like {smallest.name}, by calibrated cost"))
+    needed = hosts_needed([written], smallest)
+    rows.append(("", f"{as_written} {_integer(needed)} host{'s' if needed > 1 else ''} like {smallest.name}, by calibrated cost"))
     return [*rows, ("samples", f"{format_size(plan.needs.disk)} on disk, on the controller's host")]
 
 

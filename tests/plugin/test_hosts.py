@@ -142,6 +142,16 @@ def test_files_that_differ_are_an_error_before_any_load(far_apart: Project, tmp_
     assert "copy the controller's tests and profiles to the directory of the host" in run.out
 
 
+def test_the_ini_key_names_a_file_in_the_root_folder(far_apart: Project) -> None:
+    """Pytest may be started in another folder, as for the other ini keys; the plan names the hosts."""
+    far_apart.write("pytest.ini", "[pytest]\nload_hosts = hosts.yaml\n")
+    (far_apart.path / "below").mkdir()
+    command = [sys.executable, "-m", "pytest", "../test_them.py", "--load-plan", "-k", "plain"]
+    plan = subprocess.run(command, cwd=far_apart.path / "below", capture_output=True, text=True, check=False).stdout
+    assert "h1: 1 of 2 workers" in plan
+    assert "it needs 1 host like h1, by calibrated cost" in plan
+
+
 def test_a_host_that_is_lost_is_named_and_leaves_nothing(far_apart: Project, tmp_path: Path) -> None:
     """The run is no data, the other host's worker ends, and no process and no samples stay."""
     far_apart.write(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_loadtest.commands.cli import main
-from pytest_loadtest.commands.hosts import check_hosts, measure_clock
+from pytest_loadtest.commands.hosts import check_hosts, endpoints_of, measure_clock
 from pytest_loadtest.profile.hosts import HostEntry
 
 
@@ -46,6 +46,31 @@ def test_a_broker_that_a_host_cannot_reach_is_a_problem(hosts: str) -> None:
     lines: list[str] = []
     assert not check_hosts(hosts, f"mqtt://127.0.0.1:{port}", lines.append)
     assert f"it cannot connect to mqtt://127.0.0.1:{port}: Connection refused: check address and firewall" in lines[1]
+
+
+def test_each_endpoint_of_an_address_is_tried(hosts: str) -> None:
+    """A host that reaches one of several brokers can be used; if it reaches none, each has its reason."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert check_hosts(hosts, f"pulsar://127.0.0.1:1,127.0.0.1:{port}", lambda _: None)
+    lines: list[str] = []
+    assert not check_hosts(hosts, "pulsar://127.0.0.1:1,127.0.0.1:2", lines.append)
+    assert "127.0.0.1:1: Connection refused; 127.0.0.1:2: Connection refused: check" in lines[1]
+
+
+def test_an_address_without_a_port_has_the_default_port() -> None:
+    """As with ``--load-target``."""
+    assert [endpoint.port for endpoint in endpoints_of("mqtt://broker")] == [1883]
+    assert [endpoint.port for endpoint in endpoints_of("pulsar+ssl://broker")] == [6651]
+
+
+@pytest.mark.parametrize("target", ["broker:6650", "http://broker:8080", "mqtt://", "mqtt://me:secret@broker"])
+def test_a_target_that_is_not_an_address_is_a_usage_error(hosts: str, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before any host is queried, and without a password in the message."""
+    assert main(["doctor", "--hosts", hosts, "--target", target]) == 2
+    shown = capsys.readouterr()
+    assert "target" in shown.err
+    assert "secret" not in shown.err + shown.out
 
 
 def test_the_clock_of_this_machine_has_no_offset() -> None:
