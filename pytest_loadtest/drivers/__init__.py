@@ -30,8 +30,11 @@ def telemetry_class(name: str) -> Any | None:
     return load_reference(kind, kind.telemetry) if kind.telemetry else None
 
 
-def planned_facts(profile: Profile) -> DriverFacts:
-    """Return how the profile's client would be set up, for a plan: without a target and without a connection."""
+def planned_facts(profile: Profile, *, admin: bool = True) -> DriverFacts:
+    """Return how the profile's client would be set up, for a plan: without a target and without a connection.
+
+    :param admin: the target has an admin REST: brokers that a run starts have one, others only if its address is given.
+    """
     import time
 
     from pytest_loadtest.drivers.base import DriverContext, TargetAddress
@@ -40,8 +43,8 @@ def planned_facts(profile: Profile) -> DriverFacts:
     from pytest_loadtest.schedule.topology import Topology
 
     settings = profile.driver
-    # facts() reads the settings alone, so that address, topology and payloads need only be valid.
-    unused = TargetAddress(url=f"{settings.kind.target_schemes[0]}://localhost:1")
+    # facts() reads only the settings and whether there is an admin address, so the rest need only be valid.
+    unused = TargetAddress(url=f"{settings.kind.target_schemes[0]}://localhost:1", admin_url="http://localhost:1" if admin else None)
     pool = build_pool(
         buckets=None, message_size=32, representative="midpoint", randomized=False, random_ratio=0.0, pool_size=1, file_content=None,
         seed=0, checksum=False, max_size=None,

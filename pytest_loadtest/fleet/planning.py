@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.errors import GeneratorLimited
-from pytest_loadtest.fleet.targets import check_broker, check_security, uses_this_machine
+from pytest_loadtest.fleet.targets import check_broker, check_security, has_admin, uses_this_machine
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.hosts import host_overload_reasons, joint_machine
@@ -72,7 +72,10 @@ def check_capacity(request: Request, plans: Sequence[Plan], options: Options) ->
 def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
     """Return the plan of one test as lines, workload by workload. :raises UsageError: it cannot be planned."""
     plans = make_plans(request, workers, options)
-    lines = [line for plan in plans for line in plan_table(plan, planned_facts(plan.profile), machine(), options.hosts)]
+    lines = [
+        line for plan in plans
+        for line in plan_table(plan, planned_facts(plan.profile, admin=has_admin(request, plan.profile, options)), machine(), options.hosts)
+    ]  # fmt: skip
     return lines + [f"{'BEYOND':<12} {reason}" for reason in _reasons(plans, options)]
 
 

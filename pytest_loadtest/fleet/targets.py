@@ -55,6 +55,12 @@ def broker_mode(request: Request, options: Options) -> str:
     return request.broker or options.broker
 
 
+def has_admin(request: Request, profile: Profile, options: Options) -> bool:
+    """Return whether the target has an admin REST, if its kind has one: a broker that the run starts, or an address with an admin URL."""
+    url, admin, _ = choose_address(request, profile, options)
+    return url is None or admin is not None or broker_mode(request, options) not in ("auto", "url")
+
+
 def uses_this_machine(request: Request, profile: Profile, options: Options) -> bool:
     """Return whether the target uses cores of this machine."""
     url, _, _ = choose_address(request, profile, options)

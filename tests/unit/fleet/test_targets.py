@@ -17,11 +17,13 @@ from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettin
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
+from pytest_loadtest.fleet.planning import plan_lines
 from pytest_loadtest.fleet.targets import (
     Targets,
     check_broker,
     check_security,
     choose_address,
+    has_admin,
     subscriber_url,
     uses_this_machine,
     with_keys,
@@ -64,6 +66,24 @@ def test_the_first_source_with_an_address_or_image_decides(
 ) -> None:
     """The mark, the command line, then the profile."""
     assert address_of(mark, options, target) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "target", "expected"),
+    [
+        ({}, "", True),
+        ({}, "target: {url: 'pulsar://profile:1'}\n", False),
+        ({}, "target: {url: 'pulsar://profile:1', adminUrl: 'http://profile:2'}\n", True),
+        ({"target": "pulsar://line:1"}, "", False),
+        ({"target": "pulsar://line:1", "admin": "http://line:2"}, "", True),
+        ({"broker": "process"}, "target: {url: 'pulsar://profile:1'}\n", True),
+    ],
+)
+def test_a_plan_counts_on_the_admin_rest_that_the_run_will_have(options: dict[str, str], target: str, expected: bool) -> None:
+    """Only at an address without an admin URL is the namespace not applied."""
+    request, profile, made = request_with({}, options, target + "seed: 1\n", "pulsar, namespacePrefix: a/b")
+    assert has_admin(request, profile, made) is expected
+    assert ("needs target.adminUrl" in "\n".join(plan_lines(request, 1, made))) is not expected
 
 
 def test_loopback_has_neither_address_nor_image() -> None:
