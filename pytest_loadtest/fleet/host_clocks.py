@@ -49,12 +49,12 @@ class HostClock:
 class HostClocks:
     """The clocks of all hosts but the controller's.
 
-    :param send: sends a message to a worker.
+    :param send: sends a message to a worker. :param disconnect: called with the name of a host that does not answer.
     :ivar hosts: name of the host of each worker that is not on the controller's host.
     """
 
-    def __init__(self, send: Callable[[str, Message], None]) -> None:
-        self._send = send
+    def __init__(self, send: Callable[[str, Message], None], disconnect: Callable[[str], None] = lambda host: None) -> None:
+        self._send, self._disconnect = send, disconnect
         self.hosts: dict[str, str] = {}
         self._answers: dict[str, queue.SimpleQueue[tuple[int, int, int]]] = {}
         self._exchanges: dict[str, list[ClockExchange]] = {}
@@ -96,6 +96,7 @@ class HostClocks:
             try:
                 number, host_time, came = self._answers[worker].get(timeout=TIMEOUT)
             except queue.Empty:
+                self._disconnect(host)
                 raise NoData(f"host {host} (worker {worker}) did not answer within {TIMEOUT} s: is it still reachable?") from None
             if number == self._number:  # else a late answer to an earlier message that timed out
                 return ClockExchange(left, host_time, came)

@@ -48,7 +48,7 @@ class GangController:
         self._usage: str | None = None
         self.rendezvous = Rendezvous(controller, self._send, time.monotonic_ns, self._stopping)
         controller.rendezvous = self.rendezvous
-        self._clocks = HostClocks(self._send)
+        self._clocks = HostClocks(self._send, self._disconnect)
         if hosts:
             controller.clocks = self._clocks
 
@@ -99,7 +99,7 @@ class GangController:
             self.rendezvous.receive(worker, ("failed", message[1], failure))
         self.rendezvous.keep_waiting(message[1])
 
-    def _in_main_loop(self, call: Callable[[], None]) -> None:
+    def _in_main_loop(self, call: Callable[[], object]) -> None:
         """Put the call into xdist's queue, after all earlier events: one may end the session, or replace a worker that crashed.
 
         xdist calls the method ``worker_NAME`` of its session for each event; there is no public way to add one.
@@ -113,6 +113,11 @@ class GangController:
         if channel is not None and not channel.isclosed():
             with contextlib.suppress(OSError):  # the worker is dying; pytest_testnodedown follows
                 channel.send(pickle.dumps(message))
+
+    def _disconnect(self, host: str) -> None:
+        """End the commands that connect to a host: xdist waits without limit for a worker that is connected and does not answer."""
+        nodes = [node for node in self._nodes if self._clocks.hosts.get(node.gateway.id) == host]
+        self._in_main_loop(lambda: [node.gateway._io.kill() for node in nodes])
 
     def _stopping(self) -> str | None:
         session = self._config.pluginmanager.getplugin("dsession")

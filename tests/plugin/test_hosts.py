@@ -169,3 +169,25 @@ def test_a_host_that_is_lost_is_named_and_leaves_nothing(far_apart: Project, tmp
     assert run.outcomes.get("error") == 1
     assert "load worker h2-1 went down: its process on host h2 or the connection to it ended" in run.out
     assert far_apart.survivors() == []
+
+
+def test_a_host_that_does_not_answer_ends_the_session(far_apart: Project) -> None:
+    """Its connection stays open, as when a network is cut: the run is no data, and pytest does not wait for the worker."""
+    path = far_apart.path / "hosts.yaml"
+    channel = shutil.copy(slow_channel.__file__, far_apart.path / "held.py")
+    held = f"{sys.executable} {channel} 0 {UNSHARE.format(offset=-10)}"
+    path.write_text(path.read_text().replace(UNSHARE.format(offset=-10), held))
+    far_apart.write(
+        "test_them.py",
+        "import pytest, subprocess\n"
+        "@pytest.mark.load(profile='plain', testDuration='60s', live=True)\n"
+        "def test_held(load):\n"
+        "    load.begin()\n"
+        "    load.wait('1s')\n"
+        f"    subprocess.run(['pkill', '-STOP', '-f', '{far_apart.path}/[h]eld.py'], check=True)\n"
+        "    load.wait('40s')\n",
+    )
+    run = far_apart.run("--load-hosts", "hosts.yaml", "-n1", timeout=50)
+    assert run.outcomes.get("error") == 1
+    assert "host h2 (worker h2-1) did not answer within 10 s" in run.out
+    assert far_apart.survivors() == []
