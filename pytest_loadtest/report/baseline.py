@@ -115,7 +115,7 @@ def recorded_baseline(earlier: RunDocument | None) -> Baseline | None:
 
 def _none_met(document: RunDocument, met: list[RunDocument], results: Path) -> str:
     if not met:
-        return f"no run of this test below {results} was met yet: the first one needs a run with --load-baseline none"
+        return f"no run of this test below {results} was met yet: make one run with --load-baseline none first"
     first = differences(met[0], document)[0]  # deciding facts come first, and at least one of them differs
     return (
         f"no comparable run below {results} was met: {met[0].results} is the newest that was, and differs in {first.name}"

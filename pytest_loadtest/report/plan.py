@@ -141,7 +141,9 @@ def _bytes(plan: Plan) -> str:
     if plan.topology.broadcasts:
         rate = format_rate(plan.rate * plan.topology.subscriptions).replace("msg/s", "deliveries/s")
         back += f", {rate}, {_decimal(delivered * 8)}bit/s out of the broker"
-    return f"{_decimal(out)}B/s = {_decimal(out * 8)}bit/s, {_decimal(out * 3600)}B per hour out{back}"
+    mean = plan.rate * plan.mean_size
+    most = " at the highest rate" if out > mean * 1.001 else ""
+    return f"{_decimal(out)}B/s = {_decimal(out * 8)}bit/s{most}, {_decimal(mean * 3600)}B per hour out{back}"
 
 
 def _parties(plan: Plan) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+from builders.documents import document
 from builders.progress import made_progress
 
 from pytest_loadtest.plan.phases import Phase
@@ -18,7 +19,7 @@ DASHBOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana" / "loadte
 
 def served() -> dict[str, set[str]]:
     """Return the labels of each series."""
-    metrics = LiveMetrics(lambda: [{"test": "a", "profile": {"name": "p"}, "workload": None, "verdict": {"outcome": "met"}}])
+    metrics = LiveMetrics(lambda: [document()])
     phase = Phase(name="measure", duration=SECOND, pacer=Pacer.of(1, 1), before=StreamCounts(streams=1), recorded=True)
     metrics.show("b", "p", "", phase, [made_progress(beyond_bounds=(0,) * 15, send_delay_p99=1)])
     return {sample.name: set(sample.labels) for metric in metrics.collect() for sample in metric.samples}

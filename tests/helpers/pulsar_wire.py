@@ -37,7 +37,7 @@ class RefusedError(Exception):
 
 
 class Wire:
-    """A connection after its handshake. :ivar answers: number of commands that it answered by itself (PONG)."""
+    """A connection after its handshake. :ivar answers: number of commands that it answered by itself (PONG). :ivar server: the broker's version."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -48,7 +48,7 @@ class Wire:
         self.answers = 0
         self.connection.open()
         self._flush()
-        self.event(lambda event: isinstance(event, api.Connected), "CONNECTED")
+        self.server: str = self.event(lambda event: isinstance(event, api.Connected), "CONNECTED").server_version
 
     def __enter__(self) -> Wire:
         return self

@@ -77,7 +77,7 @@ def test_a_missing_baseline_of_the_ini_file_is_no_data(project: Project) -> None
     found = project.run("-o", "load_baseline=last-met")
     (document,) = found.documents.values()
     assert found.outcomes == {"error": 1}
-    assert "was met yet: the first one needs a run with --load-baseline none" in document["verdict"]["reasons"][0]
+    assert "was met yet: make one run with --load-baseline none first" in document["verdict"]["reasons"][0]
     assert project.run("-o", "load_baseline=last-met", "--load-baseline", "none").outcomes == {"passed": 1}
     gone = project.run("-o", "load_baseline=gone/results.json")
     assert (gone.ret, "load_baseline (ini): " in gone.out) == (4, True)

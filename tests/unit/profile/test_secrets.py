@@ -15,10 +15,11 @@ from pytest_loadtest import profile
 from pytest_loadtest.brokers.base import BrokerFacts
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.metrics.catalogue import OBJECTIVES
 from pytest_loadtest.profile.omb_driver import read_driver
 from pytest_loadtest.profile.overrides import overridden, varied
 from pytest_loadtest.profile.parse import Readers
-from pytest_loadtest.profile.secrets import may_hold_secret
+from pytest_loadtest.profile.secrets import may_hold_secret, secret
 from pytest_loadtest.report.plan import plan_table
 
 HEAD = "name: a\nproducerRate: 1\ntestDuration: 1s\nmessageSize: 100\n"
@@ -221,3 +222,10 @@ def test_a_key_like_a_secret_counts_as_one(key: str) -> None:
 )
 def test_known_keys_and_names_of_files_are_no_secrets(key: str) -> None:
     assert not may_hold_secret(key)
+
+
+@pytest.mark.parametrize("metric", OBJECTIVES)
+def test_bounds_of_objectives_are_shown(metric: str) -> None:
+    """``--load-set slo.endToEndLatency.p99=2s`` is repeated in the header of the session."""
+    assert not secret(("slo", metric, "p99"))
+    assert not secret((f"slo.{metric}.p99",))

@@ -73,7 +73,7 @@ def test_last_met_includes_nine_earlier_runs(tmp_path: Path) -> None:
 def test_a_missing_last_met_run_has_a_reason(tmp_path: Path) -> None:
     """None was met yet, or none is comparable: then the newest is named with a difference."""
     said = str(baseline.last_met(tmp_path, tmp_path / "9").find(NOW))
-    assert said.endswith("was met yet: the first one needs a run with --load-baseline none")
+    assert said.endswith("was met yet: make one run with --load-baseline none first")
     other = kept(tmp_path, "4", "2026-01-04", machine={"cores": 64})
     said = str(baseline.last_met(tmp_path, tmp_path / "9").find(NOW))
     assert f"{other.results} is the newest that was, and differs in machine.cores (64 → 2)" in said

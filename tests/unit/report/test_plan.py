@@ -27,3 +27,14 @@ def test_the_plan_has_delayed_messages_and_a_warning() -> None:
     assert warning.startswith("WARNING      the broker has 1.00 GiB, the index needs 1.61 GiB as a heap: shorten the delay")
     assert len(lines("deliverAfter: 1h\n", "target: {url: pulsar://h:1}\n")) == 1
     assert lines() == []
+
+
+def test_bytes_of_a_varying_rate_are_those_of_the_highest_and_an_hour_is_the_mean() -> None:
+    """Two stages of 100 and 300 msg/s: 500 B each are 150 kB/s at most, and 360 MB an hour."""
+    text = (
+        "name: p\nproducerRate: 100\nmessageSize: 500\ndriver: {name: loopback}\n"
+        "stages: [{name: a, rate: 100, duration: 10s}, {name: b, rate: 300, duration: 10s}]\n"
+    )
+    table = plan.plan_table(made_plan(profiles.loads(text, "p.yaml")), DriverFacts(client="c", version="1"), HERE)
+    (line,) = [line for line in table if line.startswith("bytes")]
+    assert line == "bytes        150 kB/s = 1.2 Mbit/s at the highest rate, 360 MB per hour out; 1 × that in"
