@@ -155,6 +155,8 @@ def _doctor(options: argparse.Namespace) -> int:
         from pytest_loadtest.commands.hosts import check_hosts
 
         return OK if check_hosts(options.hosts, options.target, _print_line) else MISSED
+    if options.target:
+        raise UsageError(f"doctor --target {options.target}: only hosts are checked against a broker: name them with --hosts FILE")
     machine = doctor.take_inventory()
     _print_line(doctor.render(doctor.inspect(machine)))
     if not options.fix:

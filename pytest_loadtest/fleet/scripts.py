@@ -123,7 +123,9 @@ class SearchScript:
         missed = verdict.having(Outcome.MISSED)
         early = self._watch.broke if self._watch is not None else None
         names = tuple(dict.fromkeys([*([early] if early else []), *(finding.objective.name for finding in missed)]))
-        text = missed[0].text if missed else verdict.reasons[0] if verdict.reasons else ""
+        # The reasons of a generator-limited step are about the generator; what it missed says nothing about the target.
+        reasons = [finding.text for finding in missed] if verdict.outcome is Outcome.MISSED else verdict.reasons
+        text = next(iter(reasons), "")
         throughput = load.measurements.throughput if load.measurements.counts.received else None
         step = Step(ask=ask, outcome=verdict.outcome, broke=names, text=text, early=early is not None, throughput=throughput)
         self._search.record(step)

@@ -140,7 +140,8 @@ class SparkHost:
         try:
             session = builder.create()
         except Exception as error:
-            raise UsageError(f"the Spark Connect server {self._remote} cannot be used: {_first_line(error)}") from error
+            remedy = ": pip install 'pytest-loadtest[connect]'" if "PACKAGE_NOT_INSTALLED" in str(error) else ""
+            raise UsageError(f"the Spark Connect server {self._remote} cannot be used: {_first_line(error)}{remedy}") from error
         self._ours = True
         return session
 

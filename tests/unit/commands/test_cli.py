@@ -159,3 +159,9 @@ def test_calibrate_measures_the_drivers_that_have_a_broker(
     assert cli.main(["calibrate", *arguments]) == status
     kept = calibrate._kept(calibrate.costs_file())
     assert {key for key, row in kept.items() if row["produce"] == 1} == working
+
+
+def test_doctor_with_a_target_needs_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    """This machine's way to the broker is what a load test shows anyway."""
+    assert cli.main(["doctor", "--target", "mqtt://h:1883"]) == 2
+    assert "name them with --hosts FILE" in capsys.readouterr().err

@@ -19,7 +19,8 @@ from pytest_loadtest.kinds.registry import shipped_costs
 from pytest_loadtest.plan.plan import make_plan, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost_key
 from pytest_loadtest.results.load import Load
-from pytest_loadtest.verdict.slo import Outcome, Verdict
+from pytest_loadtest.verdict.objectives import Objective
+from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict
 
 if TYPE_CHECKING:
     from pytest_loadtest.verdict.peak import Peak
@@ -46,7 +47,8 @@ class Target:
         workload = WorkloadRun(
             name="", part=Part(profile=profile), plan=plan, root=Path("run"), nonce=1, test="t", source="p.yaml", run="r", workers=("main",)
         )
-        self.script, self.said = SearchScript(workload, self._judge, lambda line: None), Counter[float]()
+        self.lines: list[str] = []
+        self.script, self.said = SearchScript(workload, self._judge, self.lines.append), Counter[float]()
         self._holds, self._first = holds, first or {}
         self._rate = 0.0
 
@@ -55,7 +57,10 @@ class Target:
         outcome = Outcome.MET if self._rate <= self._holds else Outcome.MISSED
         if self.said[self._rate] == 1:
             outcome = self._first.get(self._rate, outcome)
-        measurements, verdict = made(), Verdict(outcome=outcome, findings=(), reasons=("why",))
+        objective = Objective(metric="loss", minimum=None, maximum=0, unit="messages")
+        missed = Finding(objective=objective, outcome=Outcome.MISSED, observed=1, samples=9, text="loss 1 > 0")
+        findings = () if outcome is Outcome.MET else (missed,)
+        measurements, verdict = made(), Verdict(outcome=outcome, findings=findings, reasons=("why",))
         folder = Path(f"{self._rate:g}-{self.said[self._rate]}-{outcome.value}")
         samples = MeasuredRun(folder=folder, run={}, measurements=measurements, stages=())
         return samples, Load(profile_name="p", observed=measurements, verdict=verdict)
@@ -88,3 +93,13 @@ def test_a_step_without_data_is_an_error() -> None:
     """The rate is unknown to hold, so the peak is unknown."""
     with pytest.raises(NoData, match="search step 1"):
         Target(0, {2000.0: Outcome.NO_DATA}).search()
+
+
+def test_a_generator_limited_step_shows_the_evidence_and_a_missed_one_the_miss() -> None:
+    """What the generator's own pauses made late is no finding about the target."""
+    limited = Target(0, {2000.0: Outcome.GENERATOR_LIMITED})
+    limited.search()
+    assert limited.lines[0].endswith("generator-limited: why")
+    missed = Target(0)
+    missed.search()
+    assert missed.lines[0].endswith("missed: loss 1 > 0")
