@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.host_process import connect_command, host_command, host_facts
-from pytest_loadtest.plan.hosts import HostShare
+from pytest_loadtest.plan.hosts import CONTROLLER, HostShare
 from pytest_loadtest.plan.scaling import Machine
 from pytest_loadtest.profile.hosts import HostEntry, read_hosts
 
@@ -86,7 +86,7 @@ def host_shares(entries: Sequence[HostEntry], facts: Mapping[str, HostFacts], lo
         for entry in entries
     ]
     here = HostFacts(**host_facts())
-    return (*([HostShare(name="controller", workers=local, of=of, machine=_machine(here))] if local else []), *shares)
+    return (*([HostShare(name=CONTROLLER, workers=local, of=of, machine=_machine(here))] if local else []), *shares)
 
 
 def _machine(facts: HostFacts) -> Machine:

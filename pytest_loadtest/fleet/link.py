@@ -106,6 +106,10 @@ class Link:
                 part = following
         self.process_messages()
 
+    def keep_waiting(self) -> None:
+        """Tell the controller that this worker is still storing its samples."""
+        self._send(("busy", self.key, None))
+
     def report(self, progress: Progress) -> None:
         """Send this worker's progress in the phase."""
         self._send(("progress", self.key, progress))

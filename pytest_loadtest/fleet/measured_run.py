@@ -10,6 +10,7 @@ import math
 import numbers
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +21,7 @@ from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline.aggregate import aggregate_with_stages
 from pytest_loadtest.pipeline.run_file import RunFile
 from pytest_loadtest.pipeline.samples import SampledRun, SampleFiles, Samples, kinds_of
+from pytest_loadtest.pipeline.transforms import for_workers
 from pytest_loadtest.values.units import Duration, Rate
 from pytest_loadtest.verdict.custom import HOOK
 
@@ -53,7 +55,7 @@ class MeasuredRun:
     @property
     def files(self) -> SampleFiles:
         """The sample files in the folder."""
-        return SampleFiles(self.folder, kinds_of(self.run), self.run.subscriptions)
+        return SampleFiles(self.folder, kinds_of(self.run), self.run.subscriptions, self.run.samples)
 
 
 def measure_run(spark: SparkSession, folder: Path, custom: Custom | None = None) -> MeasuredRun:
@@ -74,7 +76,9 @@ def measure_run(spark: SparkSession, folder: Path, custom: Custom | None = None)
 def custom_metrics(custom: Custom, spark: SparkSession, run: RunFile, files: SampleFiles) -> tuple[dict[str, CustomValue], str]:
     """Call users' hook; return its metrics by name, and the traceback of an error in it (empty without one)."""
     try:
-        returned = custom(spark, SampledRun.of(run, files.folder), Samples(spark, files))
+        # Frames of samples that are stored elsewhere are read by code of this package, which a cluster does not have.
+        with for_workers() if files.location is not None else nullcontext():
+            returned = custom(spark, SampledRun.of(run, files.folder), Samples(spark, files))
         return {_name(name): _value(name, value) for name, value in returned.items()}, ""
     except Exception as error:
         return {}, _failure_text(error)

@@ -11,6 +11,7 @@ import gc
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers.base import DriverContext, Joined
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine, drive
+from pytest_loadtest.engine.sample_store import store_samples
 from pytest_loadtest.engine.send import Setup
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.fleet.host_clocks import HostClock
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 # Threads of client libraries wait for the interpreter lock while the engine's loop computes. It is released sooner than after Python's
 # default of 5 ms, because a timestamp taken in such a thread would be late by as much.
 SWITCH_INTERVAL = 0.0005
+# While samples are stored: seconds between two polls of the drivers, and between two signs of life for the controller.
+IDLE_SECONDS, BUSY_SECONDS = 0.02, 1.0
 
 
 def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
@@ -90,7 +94,8 @@ class WorkloadShare:
         self.driver: Driver = driver_class(profile.driver.name, choose_client(profile).client)(context)  # type: ignore[call-arg]
         self._recorder: Recorder | None = None
         self._counted = (0, 0, 0)  # foreign, corrupt and straggling messages up to the last phase's end
-        self._samples: tuple[Path, Path] | None = None  # on another host: folder here, and folder on the controller's host
+        # the folder of samples that move when the phase is over, and their target: a folder on the controller's host, or a location
+        self._samples: tuple[Path, Path | str] | None = None
         self._connected: dict[str, tuple[int, int, int, int | None]] = {}
 
     def open_consumers(self, meet: Meet, idle: Idle) -> None:
@@ -148,18 +153,26 @@ class WorkloadShare:
         if isinstance(self._clock, HostClock) and phase.clock is not None:
             self._clock.line = phase.clock
         if phase.folder is not None:
-            folder = phase.folder
-            if phase.clock is not None:  # the controller's folders are not on this host: samples travel when the phase is over
-                self._samples = (Path(tempfile.mkdtemp(prefix="loadtest-samples-")), phase.folder)
-                folder = self._samples[0]
+            folder = self._sample_folder(phase, phase.folder)
             self._recorder = Recorder(folder, assigned.worker, self.pool, assigned.topology, assigned.assignment.streams, assigned.disk)
             link.measured_since = phase.start
             if isinstance(self._clock, HostClock):  # the test's body waits by the clock of its own host
                 link.measured_since = time.monotonic_ns() + self._clock.until(phase.start)
         self.engine.begin(phase.phase, phase.start, link.phase_control(assigned.workload, name), self._recorder, phase.wall)
 
-    def end(self, link: Link) -> PhaseFinished:
-        """Close the samples of the phase that is over."""
+    def _sample_folder(self, phase: StartPhase, folder: Path) -> Path:
+        """Return the folder to record in. :param folder: the phase's, on the controller's host."""
+        if phase.clock is not None:  # the controller's folders are not on this host: samples travel when the phase is over
+            here = Path(tempfile.mkdtemp(prefix="loadtest-samples-"))
+        elif phase.samples is not None:
+            here = folder / f"samples-{self.assigned.worker}"
+        else:
+            return folder
+        self._samples = (here, phase.samples or folder)
+        return here
+
+    def end(self, link: Link, idle: Idle) -> PhaseFinished:
+        """Close the samples of the phase that is over. :param idle: polls the worker's drivers while samples are stored."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             counts, evidence = self.engine.inbox.counts, self.engine.watch.evidence(self.assigned.worker)
@@ -179,15 +192,23 @@ class WorkloadShare:
                 },
             })  # fmt: skip
         if self._samples is not None:
-            _send_samples(link, *self._samples)
-            self._samples = None
+            self._move_samples(link, *self._samples, idle)
         return PhaseFinished(ends=self.engine.sender.ends, marks=self.engine.sender.marks, disconnected=self.driver.disconnected())
+
+    def _move_samples(self, link: Link, here: Path, there: Path | str, idle: Idle) -> None:
+        if isinstance(there, Path):
+            _send_samples(link, here, there)
+        else:
+            self._samples = None  # what cannot be stored is kept: the error names its folder
+            _store_samples(link, f"worker {self.assigned.worker}", here, there, idle)
+        shutil.rmtree(here, ignore_errors=True)
+        self._samples = None
 
     def abandon(self) -> None:
         """Keep the samples gathered so far."""
         if self._recorder is not None:
             self._recorder.abandon()
-        if self._samples is not None:
+        if self._samples is not None and isinstance(self._clock, HostClock):  # on the controller's host they stay in the run's folder
             shutil.rmtree(self._samples[0], ignore_errors=True)
 
 
@@ -247,16 +268,51 @@ def _phases(link: Link, shares: Sequence[WorkloadShare], clock: Clock, idle: Any
                 share.begin(phase, link)
         waiting = [share.driver for share, phase in pairs if phase is None]
         drive([share.engine for share, phase in pairs if phase is not None], clock, waiting)
-        finished = tuple(None if phase is None else share.end(link) for share, phase in pairs)
+        finished = tuple(None if phase is None else share.end(link, idle) for share, phase in pairs)
         number += 1
 
 
 def _send_samples(link: Link, here: Path, there: Path) -> None:
-    """Send the samples of a phase to the controller and delete them here. The manifest is sent last, as it is written last."""
+    """Send the samples of a phase to the controller. The manifest is sent last, as it is written last."""
     files = sorted((file for file in here.rglob("*") if file.is_file()), key=lambda file: (file.parent == here, file))
     for file in files:
         link.send_file(file, there / file.relative_to(here))
-    shutil.rmtree(here, ignore_errors=True)
+
+
+def _store_samples(link: Link, who: str, here: Path, location: str, idle: Idle) -> None:
+    """Store the samples of a phase in a thread, while connections and the controller are kept alive.
+
+    :raises NoData: they cannot be written.
+    """
+    stopped, progressed, failures, last_sign = threading.Event(), threading.Event(), list[BaseException](), time.monotonic()
+
+    def is_stopped() -> bool:  # asked before each part
+        progressed.set()
+        return stopped.is_set()
+
+    def store() -> None:
+        try:
+            store_samples(who, here, location, is_stopped)
+        except BaseException as error:
+            failures.append(error)
+
+    # A daemon: an interrupted session does not wait for a store that does not answer.
+    storing = threading.Thread(target=store, name="loadtest-samples", daemon=True)
+    storing.start()
+    try:
+        while storing.is_alive():
+            storing.join(IDLE_SECONDS)
+            idle()
+            link.process_messages()
+            # Without progress there is no sign, so that the controller does not wait for ever for a disk that hangs.
+            if progressed.is_set() and time.monotonic() - last_sign > BUSY_SECONDS:
+                progressed.clear()
+                last_sign = time.monotonic()
+                link.keep_waiting()
+    finally:
+        stopped.set()
+    if failures:
+        raise failures[0]
 
 
 @contextlib.contextmanager

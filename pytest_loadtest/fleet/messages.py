@@ -87,6 +87,7 @@ class StartPhase:
 
     :param start: ns. :param folder: the folder for its samples; None if none are kept. :param wall: wall clock minus the run's clock, ns.
     :param clock: relation of the worker's clock to the controller's; None on the controller's host.
+    :param samples: the place of the samples when the phase is over, if it is not the folder: a path, or a URI.
     """
 
     phase: Phase
@@ -94,6 +95,7 @@ class StartPhase:
     folder: Path | None
     wall: int = 0
     clock: ClockLine | None = None
+    samples: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

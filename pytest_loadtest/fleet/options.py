@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.values.addresses import check_address
+from pytest_loadtest.values.addresses import check_address, check_samples_location
 from pytest_loadtest.values.quantities import parse_duration
 
 if TYPE_CHECKING:
@@ -95,6 +95,27 @@ def _history(text: str, root: Path) -> Path | None:
     return path
 
 
+def parse_samples_location(text: str | None, ini: str, root: Path) -> str | None:
+    """Return ``--load-samples``, else the ini key ``load_samples``: a URI, or an absolute path; None for neither.
+
+    A relative path is relative to the root folder.
+    """
+    option, location = ("load_samples (ini)", ini) if text is None else ("--load-samples", text)
+    if not location:
+        return None
+    try:
+        check_samples_location(location, option)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+    if "://" in location:
+        return location.rstrip("/")
+    if not (root / location).is_dir():
+        raise pytest.UsageError(
+            f"{option} {location}: {root / location} is not a folder: name one that all hosts share, or s3://BUCKET/PREFIX"
+        )
+    return str(root / location).rstrip("/")
+
+
 def parse_listen_address(text: str | None) -> tuple[str, int] | None:
     """Return host and port of ``--load-metrics``; the host is 127.0.0.1 if only a port is given."""
     if text is None:
@@ -128,6 +149,7 @@ class Options:
     history: Path | None = None
     metrics: tuple[str, int] | None = None
     hosts: tuple[HostShare, ...] = ()
+    samples: str | None = None
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
@@ -146,4 +168,5 @@ class Options:
             baseline_force=option.load_baseline_force,
             history=_history(option.load_history or config.getini("load_history"), config.rootpath),
             hosts=config.stash.get(HOSTS, ()), metrics=parse_listen_address(option.load_metrics),
+            samples=parse_samples_location(option.load_samples, config.getini("load_samples"), config.rootpath),
         )  # fmt: skip

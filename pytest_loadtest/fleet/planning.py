@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import platform
 import resource
@@ -24,7 +25,7 @@ from pytest_loadtest.errors import GeneratorLimited
 from pytest_loadtest.fleet.targets import check_broker, check_security, has_admin, uses_this_machine
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
-from pytest_loadtest.plan.hosts import host_overload_reasons, joint_machine
+from pytest_loadtest.plan.hosts import CONTROLLER, host_overload_reasons, joint_machine
 from pytest_loadtest.plan.plan import make_plan, overload_reasons, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost
 from pytest_loadtest.report.plan import plan_table
@@ -81,7 +82,7 @@ def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
 
 def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:
     """Return the reasons why this machine cannot carry the plans; the disk must have room for their samples."""
-    needed = OTHER_FILES + sum(plan.needs.disk for plan in plans)
+    needed = OTHER_FILES + math.ceil(_share_here(options) * sum(plan.needs.disk for plan in plans))
     existing = next(folder for folder in (options.results, *options.results.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
     room = f"samples and results need {format_size(needed)} below {options.results}, {format_size(free)} are free"
@@ -89,6 +90,13 @@ def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:
     if options.hosts:
         beyond = tuple(host_overload_reasons([plan.needs for plan in plans], options.hosts))
     return (*beyond, *([f"{room} (load_results in pytest.ini)"] if needed > free else []))
+
+
+def _share_here(options: Options) -> float:
+    """Return the share of the samples that need this machine's disk: all of them, unless other hosts store theirs elsewhere."""
+    if options.samples is None or not options.hosts:
+        return 1
+    return sum(host.share for host in options.hosts if host.name == CONTROLLER)
 
 
 _UNLIMITED = 1 << 30

@@ -124,6 +124,8 @@ class Rendezvous:
                 self._again(run, self.runs[key[0], key[1] - 1])
             elif name == "meet":
                 self._meet(run, worker, *payload)
+            elif name == "busy":
+                self.keep_waiting(key)
             elif name == "progress":
                 self._progress(run, worker, payload)
             elif name == "command":
@@ -248,7 +250,7 @@ class Rendezvous:
                 self.abort(run, error)
 
     def keep_waiting(self, key: Key | None) -> None:
-        """Restart the timeout of a meeting, because a worker is still sending its samples."""
+        """Restart the timeout of a meeting, because a worker is still sending or storing its samples."""
         with self.lock:
             run = None if key is None else self.runs.get(key)
             if run is not None and run.meeting_since is not None:

@@ -162,10 +162,11 @@ class RunController:
         from pytest_loadtest.fleet.workload_run import WorkloadRun
 
         name, several = secrets.token_hex(4), len(plans) > 1
+        roots = [workload_folder(self.folder, request.nodeid, request.attempt, part.profile.name) for part in request.parts]
         return [
             WorkloadRun(
-                name=part.profile.name if several else "", part=part, plan=plan,
-                root=workload_folder(self.folder, request.nodeid, request.attempt, part.profile.name), nonce=secrets.randbits(32),
+                name=part.profile.name if several else "", part=part, plan=plan, root=roots[i], nonce=secrets.randbits(32),
+                samples=self._options.samples and f"{self._options.samples}/{roots[i].relative_to(self._options.results).as_posix()}",
                 test=request.nodeid, source=request.source, run=f"{name}-{i}" if several else name, workers=tuple(run.members),
             )
             for i, (part, plan) in enumerate(zip(request.parts, plans, strict=True))
@@ -214,7 +215,7 @@ class RunController:
         run.progress.pop(workload.name, None)
         run.drains[workload.name] = drain
         assert workload.phase is not None
-        return StartPhase(phase=workload.phase, start=start, folder=workload.folder, wall=workload.clock.offset)
+        return StartPhase(phase=workload.phase, start=start, folder=workload.folder, wall=workload.clock.offset, samples=workload.location)
 
     def _closed(self, run: Run, facts: Sequence[Sequence[DriverFacts | None]]) -> None:
         for i, workload in enumerate(run.state.workloads):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.drivers.base import DriverFacts, add_worker_counts
+from pytest_loadtest.engine.sample_store import make_location
 from pytest_loadtest.errors import NoData, TargetError, UsageError
 from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.messages import WorkloadAssignment
@@ -61,6 +62,7 @@ class WorkloadRun:
     """One workload.
 
     :param name: its name if there are several, otherwise empty. :param root: its folder; recorded phases have folders below it.
+    :param samples: the place of its samples, as ``root``, if they are stored elsewhere: a path, or a URI.
     :param used: the number of messages that each stream has sent so far. :param ends: that number at the end of the current phase; None
         before. :param marks: the ``marks`` of each worker's :class:`~pytest_loadtest.fleet.messages.PhaseFinished`.
     :param changes: the changes sent to the workers in the current phase. :param restarts: the restarts of its target in this phase: from
@@ -90,6 +92,12 @@ class WorkloadRun:
     marks: Sequence[tuple[tuple[int, NDArray[np.int64]], ...]] = ()
     spans: tuple[StageSpan, ...] = ()
     host_clocks: tuple[RunClock, ...] = ()
+    samples: str | None = None
+
+    @property
+    def location(self) -> str | None:
+        """The place of the current phase's samples; None if it is the folder, or if none are kept."""
+        return None if self.samples is None or self.folder is None else f"{self.samples}/{self.folder.name}"
 
     @property
     def bounds(self) -> tuple[Objective, ...]:
@@ -141,6 +149,8 @@ class WorkloadRun:
         self.folder, self.start, self.changes, self.spans = self.root / folder if folder else None, start, [], phase.stages
         self.restarts, self.clock = {}, WallClock(start)
         if folder:
+            if self.location is not None:
+                make_location(self.location)
             self.started = self.clock.started
             self.write(ended=False)
         # In a phase without own producers messages of others may arrive forever: there is nothing to wait for.
@@ -288,6 +298,7 @@ class WorkloadRun:
             started=self.started, seed=profile.seed, scale=None if plan.scale is None else plan.scale.factor,
             pace=None if plan.scale is None else plan.scale.rate, share=None if plan.scale is None else plan.scale.messages,
             test=self.test, profile=profile.document(), facts=self._facts(), clocks=self.host_clocks,
+            samples=self.location,
         )  # fmt: skip
 
     def _rate(self, duration: int) -> float:

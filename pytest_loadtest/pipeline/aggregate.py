@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.expected import Expected
     from pytest_loadtest.metrics.measurements import Measurements
 
-_DAMAGED = re.compile(r"ValueError: (\S+ is damaged: .*)")
+_DAMAGED = re.compile(r"ValueError: (\S+ (?:is damaged|cannot be read): .*)")
 _CONDITION = re.compile(r"\[[A-Z_]+(\.[A-Z_]+)*\] .*")
 
 

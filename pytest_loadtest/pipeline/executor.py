@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from pytest_loadtest.engine.sample_store import SampleStore, is_uri
 from pytest_loadtest.message.broadcast import unpack_copies as received_rows  # not the module: functions travel, modules do not
 from pytest_loadtest.message.samples import BROADCAST, WIDTH
 from pytest_loadtest.pipeline.bitmaps import RECEIVED_WORD_COLUMNS, SENT_WORD_COLUMNS
@@ -209,10 +209,12 @@ def blocks(
     tasks: Sequence[Sequence[SampleFile]], batches: Iterator[pa.RecordBatch], columns: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, Rows]]:
     """Yield the rows of the tasks' files in blocks, with their kind, the name of the folder; broadcast rows become received rows."""
+    stores: dict[str, SampleStore] = {}  # by location: one connection serves all files
     for path, correction in (file for batch in batches for task in batch.column(0).to_pylist() for file in tasks[task]):
-        kind = path.rsplit("/", 2)[-2]
+        location, kind, name = path.rsplit("/", 2)
         try:
-            with pq.ParquetFile(path) as file:
+            stores[location] = stores.get(location) or SampleStore(location)
+            with stores[location].open_parquet(f"{kind}/{name}") as file:
                 # A broadcast row becomes up to 64 received rows, so fewer are read at once.
                 if kind == "broadcast":
                     for block in file.iter_batches(BLOCK // WIDTH, use_threads=False):
@@ -224,7 +226,22 @@ def blocks(
                     # Samples have the times of the host that recorded them; everything below this line compares them with others.
                     yield kind, rows if correction is None else correction.of_rows(rows)
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path} is damaged: {error}") from error
+            # An object store that cannot be reached, or credentials that this worker lacks, are no damage to the file.
+            raise ValueError(f"{path} {'cannot be read' if is_uri(path) else 'is damaged'}: {error}") from error
+
+
+class RowsOfFiles:
+    """Read the files of one kind whole, for users' own queries. :param names: paths below the location, by number."""
+
+    def __init__(self, location: str, names: Sequence[str]) -> None:
+        self._location, self._names = location, tuple(names)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """:param batches: numbers of files."""
+        store = SampleStore(self._location)
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            with store.open_parquet(self._names[number]) as file:
+                yield from file.iter_batches(BLOCK // WIDTH, use_threads=False)
 
 
 def pack(table: Table) -> bytes:

@@ -1,7 +1,8 @@
 """Read a run folder and check that its plan, its manifests and its files are consistent.
 
 Every sample file must be listed in a manifest and have the number of rows listed there, by its own footer. So a file that is short, cut
-off, missing or left over is an error that names it, and Spark never skips one silently.
+off, missing or left over is an error that names it, and Spark never skips one silently. Manifests and files may be stored elsewhere
+(``--load-samples``); ``run.json`` then has the place.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.engine.sample_files import arrow_schema
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.due import Delays
-from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
+from pytest_loadtest.message.samples import EVIDENCE, MANIFEST_SUFFIX, MANIFEST_VERSION
 from pytest_loadtest.metrics import histogram
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.clocks import Correction, HostTime
 from pytest_loadtest.metrics.expected import Expected, Opening, Recorded, WorkerEvidence
 from pytest_loadtest.metrics.measurements import Counts, Measurements, Series
-from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, read_json, what_is_wrong
+from pytest_loadtest.pipeline.reconcile import open_store, reconcile
+from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, what_is_wrong
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pytest_loadtest.engine.sample_store import SampleStore
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.pipeline.run_file import RunStage
 
@@ -68,7 +70,7 @@ class RunFolder:
     """A run folder whose files are consistent.
 
     :param stages: by name, the plan of each stage. :param files: rows by sample file, as ``kind/name``.
-    :param senders: by worker, the streams that it had to send.
+    :param senders: by worker, the streams that it had to send. :param store: the place of manifests and files.
     :param corrections: by worker on another host, the correction of its times.
     """
 
@@ -79,6 +81,7 @@ class RunFolder:
     files: Mapping[str, int]
     senders: Mapping[str, range]
     corrections: Mapping[str, Correction]
+    store: SampleStore
 
     def check_offered(self, run: Expected, offered: Offered) -> None:
         """Compare the measured sent rows with the plan.
@@ -112,16 +115,19 @@ def load_run(path: Path) -> RunFolder:
         stages = _stages(described, run, columns)
     except (KeyError, TypeError, ValueError) as error:
         raise NoData(f"{path / RUN_FILE}: {what_is_wrong(error)}") from error
-    manifests = {worker: _manifest(path, worker, described.nonce) for worker in workers}
+    store, sizes = open_store(described.samples or str(path.resolve()))
+    manifests = {worker: _manifest(store, worker, described.nonce) for worker in workers}
     # A manifest of an unknown worker: its samples would be missing in the counts, or the folder has files of two runs.
-    strangers = {file.name for file in path.glob(f"*{MANIFEST_SUFFIX}")} - {worker + MANIFEST_SUFFIX for worker in workers}
-    if strangers:
-        raise NoData(f"{path / min(strangers)}: its worker is not one of the run's ({', '.join(workers)})")
-    files = {f"{kind}/{name}": rows for kind in KINDS for name, rows in _reconcile(path, kind, manifests).items()}
-    recorded, senders = _recorded(path, manifests, described), _senders(path, manifests)
+    there = {name for name in sizes if "/" not in name and name.endswith(MANIFEST_SUFFIX)}
+    if strangers := there - {worker + MANIFEST_SUFFIX for worker in workers}:
+        raise NoData(f"{store.location}/{min(strangers)}: its worker is not one of the run's ({', '.join(workers)})")
+    files = reconcile(store, sizes, manifests)
+    recorded, senders = _recorded(store.location, manifests, described), _senders(store.location, manifests)
     # Only a run with workers on other hosts has clocks: all others stamp in the clock in which everything is compared.
     corrections = {clock.worker: Correction(used=clock.used, better=clock.fit.line) for clock in described.clocks}
-    return RunFolder(path=path, run=run, stages=stages, recorded=recorded, files=files, senders=senders, corrections=corrections)
+    return RunFolder(
+        path=path, run=run, stages=stages, recorded=recorded, files=files, senders=senders, corrections=corrections, store=store
+    )  # fmt: skip
 
 
 def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
@@ -139,7 +145,7 @@ def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
         rows = folder.files[file]
         middle = before + rows // 2
         group, worker = min(middle * many // total, many - 1) if total else 0, file.rpartition("/")[2].rpartition("-")[0]
-        groups[group].append(SampleFile(str(folder.path.resolve() / file), folder.corrections.get(worker)))
+        groups[group].append(SampleFile(f"{folder.store.location}/{file}", folder.corrections.get(worker)))
         before += rows
     return tuple(tuple(group) for group in groups if group) or ((),)
 
@@ -205,9 +211,15 @@ def _stages(described: RunFile, run: Expected, columns: Columns) -> dict[str, Ex
     return by_name
 
 
-def _manifest(path: Path, worker: str, nonce: int) -> Any:
-    file = path / f"{worker}{MANIFEST_SUFFIX}"
-    manifest = read_json(file, f"worker {worker} died or was killed before it had closed its samples")
+def _manifest(store: SampleStore, worker: str, nonce: int) -> Any:
+    name = f"{worker}{MANIFEST_SUFFIX}"
+    file = f"{store.location}/{name}"
+    try:
+        manifest = json.loads(store.read(name))
+    except FileNotFoundError as error:
+        raise NoData(f"{file} is missing: worker {worker} died or was killed before it had closed its samples") from error
+    except (OSError, ValueError) as error:
+        raise NoData(f"{file} is not whole: {error}") from error
     try:
         if manifest["version"] != MANIFEST_VERSION:
             raise ValueError(f"version {manifest['version']} is not {MANIFEST_VERSION}, the one this release reads")
@@ -220,45 +232,7 @@ def _manifest(path: Path, worker: str, nonce: int) -> Any:
     return manifest
 
 
-def _reconcile(path: Path, kind: str, manifests: Mapping[str, Any]) -> dict[str, int]:
-    """Compare files with manifests, and the rows in files with both; return the rows of each file."""
-    listed: dict[str, int] = {}
-    for worker, manifest in manifests.items():
-        try:
-            files = {str(file["name"]): int(file["rows"]) for file in manifest[kind]["files"]}
-            total = int(manifest[kind]["rows"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {kind}: {what_is_wrong(error)}") from error
-        if total != sum(files.values()):
-            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {kind} has {total} rows, its files have {sum(files.values())}")
-        for name, expected in files.items():
-            _check_file(path / kind / name, kind, expected, worker)
-        listed |= files
-    # A file that no manifest lists would never be read.
-    strays = {file.name for file in (path / kind).glob("*.parquet")} - listed.keys()
-    if strays:
-        raise NoData(f"{path / kind / min(strays)} is in no worker's manifest")
-    return listed
-
-
-def _check_file(file: Path, kind: str, expected: int, worker: str) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(file) as parquet:
-            found, schema = parquet.metadata.num_rows, parquet.schema_arrow
-    except FileNotFoundError as error:
-        raise NoData(f"{file} is missing; the manifest of worker {worker} names it") from error
-    except (pa.ArrowException, OSError) as error:
-        raise NoData(f"{file} (worker {worker}) is cut off or damaged: {error}") from error
-    if not schema.equals(arrow_schema(kind)):
-        raise NoData(f"{file} (worker {worker}) does not have the columns of {kind} samples")
-    if found != expected:
-        raise NoData(f"{file} (worker {worker}) has {found} rows, its manifest says {expected}")
-
-
-def _recorded(path: Path, manifests: Mapping[str, Any], described: RunFile) -> Recorded:
+def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> Recorded:
     parts: list[tuple[int, int, WorkerEvidence]] = []
     opening: list[tuple[str, Histogram]] = []
     for worker, manifest in manifests.items():
@@ -267,7 +241,7 @@ def _recorded(path: Path, manifests: Mapping[str, Any], described: RunFile) -> R
             parts.append((int(manifest["foreign"]), int(manifest["corrupt"]), evidence))
             opening += [(name, histogram.of_document(document)) for name, document in manifest["opening"].items()]
         except (KeyError, TypeError, ValueError) as error:
-            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: {what_is_wrong(error)}") from error
+            raise NoData(f"{place}/{worker}{MANIFEST_SUFFIX}: {what_is_wrong(error)}") from error
     kinds = dict.fromkeys(kind for kind, _ in opening)
     times = {kind: merged for kind in kinds if (merged := histogram.merge(part for name, part in opening if name == kind)) is not None}
     return Recorded(
@@ -275,7 +249,7 @@ def _recorded(path: Path, manifests: Mapping[str, Any], described: RunFile) -> R
         corrupt=sum(corrupt for _, corrupt, _ in parts),
         workers=tuple(evidence for _, _, evidence in parts),
         latencies={kind: merged for kind, merged in times.items() if kind in LATENCIES},
-        opening=opening_of(path, described, manifests, times),
+        opening=opening_of(place, described, manifests, times),
         clocks=tuple(
             HostTime(host=host, error=fit.error, round_trip=fit.round_trip, holds=fit.holds)
             for host, fit in sorted({clock.host: clock.fit for clock in described.clocks}.items())
@@ -290,14 +264,14 @@ def _evidence(worker: str, facts: Any) -> WorkerEvidence:
     )  # fmt: skip
 
 
-def _senders(path: Path, manifests: Mapping[str, Any]) -> dict[str, range]:
+def _senders(place: str, manifests: Mapping[str, Any]) -> dict[str, range]:
     senders = {}
     for worker, manifest in manifests.items():
         try:
             start, stop, step = map(int, manifest["sent"]["streams"])
             senders[worker] = range(start, stop, step)
         except (KeyError, TypeError, ValueError) as error:
-            raise NoData(f"{path / (worker + MANIFEST_SUFFIX)}: streams of sent: {what_is_wrong(error)}") from error
+            raise NoData(f"{place}/{worker}{MANIFEST_SUFFIX}: streams of sent: {what_is_wrong(error)}") from error
     return senders
 
 
@@ -309,12 +283,13 @@ def measure_arrivals(run_dir: Path) -> Measurements:
     folder = load_run(run_dir)
     run, seconds = folder.run, -(-folder.run.duration // SECOND)
     received = np.zeros(seconds, np.int64)
-    for path in sorted(run_dir.glob(f"*{MANIFEST_SUFFIX}")):
+    for worker in folder.senders:
+        name = f"{worker}{MANIFEST_SUFFIX}"
         try:
-            for second, count in json.loads(path.read_text(encoding="utf-8"))["arrivals"].items():
+            for second, count in json.loads(folder.store.read(name))["arrivals"].items():
                 received[int(second)] += count
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-            raise NoData(f"{path} has no valid arrivals: {error}") from error
+        except (AttributeError, KeyError, IndexError, OSError, TypeError, ValueError) as error:
+            raise NoData(f"{folder.store.location}/{name} has no valid arrivals: {error}") from error
     none, unknown, total = np.zeros(seconds, np.int64), np.full(seconds, np.nan), int(received.sum())
     counts = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "failed", "dropped", "unknown", "lost", "duplicates", "corrupt"), 0)
     return Measurements(
@@ -328,7 +303,7 @@ def measure_arrivals(run_dir: Path) -> Measurements:
     )  # fmt: skip
 
 
-def opening_of(path: Path, described: RunFile, manifests: Mapping[str, Any], times: Mapping[str, Histogram | None]) -> Opening | None:
+def opening_of(path: Path | str, described: RunFile, manifests: Mapping[str, Any], times: Mapping[str, Histogram | None]) -> Opening | None:
     """Return the opening of connections; None if it was not paced and the run has messages too.
 
     :param manifests: by worker. :param times: ``connect`` and ``dial``, of all workers.

@@ -113,7 +113,8 @@ class RunFile:
     :param foregone: the objective that could no longer hold, so that the load was ended. :param started: wall clock at the start, seconds
         since the epoch; None before it. :param scale: factor of ``--load-scale``; None: as written. :param pace: the factor for rates.
     :param share: the factor for numbers of messages. :param test: node id. :param profile: the profile's document.
-    :param clocks: of workers on other hosts. :param ended: the load came to its end.
+    :param clocks: of workers on other hosts. :param samples: the place of manifests and sample files if it is not this folder: a path, or a
+        URI. :param ended: the load came to its end.
     """
 
     version: int = RUN_VERSION
@@ -150,6 +151,7 @@ class RunFile:
     profile: Mapping[str, Any]
     facts: RunCircumstances
     clocks: tuple[RunClock, ...] = ()
+    samples: str | None = None
     ended: bool = False
 
     def write(self, folder: Path) -> None:
@@ -159,6 +161,8 @@ class RunFile:
             del document["ended"]
         if not self.clocks:
             del document["clocks"]
+        if self.samples is None:
+            del document["samples"]
         temporary = folder / f".{RUN_FILE}.tmp"
         temporary.write_text(json.dumps(document, indent=1), encoding="utf-8")
         temporary.replace(folder / RUN_FILE)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
     from pyspark.sql import DataFrame, SparkSession
 
+    from pytest_loadtest.engine.sample_store import SampleStore
     from pytest_loadtest.pipeline.run_file import RunFile
 
 # Spark's names of the columns' types.
@@ -28,7 +29,7 @@ class SampledRun:
     """The description of a run for a hook.
 
     :param test: its node id. :param profile: its name. :param workload: its name if several ran together; otherwise empty.
-    :param folder: of the samples.
+    :param folder: of the run's results, and of its samples unless ``--load-samples`` stored them elsewhere.
     :param start: of the measured phase on the clock of the samples, ns. :param started: the same instant as wall clock, seconds since
         the epoch. :param duration: of the measured phase, ns.
     :param rate: offered, msg/s. :param topics: their number. :param subscriptions: of each topic.
@@ -76,6 +77,7 @@ class SampleFiles:
     A kind that the run does not have is an AttributeError that names the kinds it has.
 
     :param folder: of the run. :param kinds: of its samples. :param subscriptions: of each topic.
+    :param location: the place of the samples if it is not the folder: a path, or a URI.
     """
 
     sent: Dataset
@@ -85,8 +87,8 @@ class SampleFiles:
     broadcast: Dataset
     """One row for 64 subscriptions, instead of ``received``, if each message goes to 64 subscriptions or more of one consumer each."""
 
-    def __init__(self, folder: Path, kinds: tuple[str, ...], subscriptions: int = 1) -> None:
-        self.folder, self.kinds, self.subscriptions = folder, kinds, subscriptions
+    def __init__(self, folder: Path, kinds: tuple[str, ...], subscriptions: int = 1, location: str | None = None) -> None:
+        self.folder, self.kinds, self.subscriptions, self.location = folder, kinds, subscriptions, location
 
     def __getattr__(self, kind: str) -> Dataset:
         # First: pickle looks up other names, which must not import pyarrow.
@@ -95,6 +97,10 @@ class SampleFiles:
 
         from pytest_loadtest.engine.sample_files import arrow_schema
 
+        if self.location is not None:
+            store, names = _stored(self.location, kind)
+            paths = [f"{store.root}/{name}" for name in names]
+            return dataset.dataset(paths, schema=arrow_schema(kind), format="parquet", filesystem=store.files)
         files = sorted(map(str, folder.glob("*.parquet")))
         return dataset.dataset(files, schema=arrow_schema(kind), format="parquet")
 
@@ -115,6 +121,7 @@ class Samples:
     """One row for 64 subscriptions, if each message goes to 64 subscriptions or more of one consumer each."""
 
     def __init__(self, spark: SparkSession, files: SampleFiles) -> None:
+        self._location = files.location
         self._spark, self.folder, self.kinds, self._subscriptions = spark, files.folder, files.kinds, files.subscriptions
 
     def __getattr__(self, kind: str) -> DataFrame:
@@ -124,9 +131,28 @@ class Samples:
         path = folder_of(self, kind).resolve()
         types = {column: f"array<{_SPARK[column.item]}>" if column.item else _SPARK[column.type] for column in KINDS[kind]}
         schema = ", ".join(f"{column.name} {type_}" for column, type_ in types.items())
+        if self._location is not None:
+            return _stored_frame(self._spark, self._location, kind, schema)
         # Spark takes a path for a glob pattern.
         plain = re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path))
         return self._spark.read.schema(schema).parquet(f"file://{plain}")
+
+
+def _stored(location: str, kind: str) -> tuple[SampleStore, list[str]]:
+    """Return the place of samples that are not in the run's folder, and the files of a kind there, by name."""
+    from pytest_loadtest.engine.sample_store import SampleStore
+
+    store = SampleStore(location)
+    return store, sorted(name for name in store.sizes() if name.startswith(f"{kind}/") and name.endswith(".parquet"))
+
+
+def _stored_frame(spark: SparkSession, location: str, kind: str, schema: str) -> DataFrame:
+    """Return a kind of samples in a store as a DataFrame. Spark's own readers would need a connector for each kind of store."""
+    from pytest_loadtest.pipeline.executor import RowsOfFiles
+
+    _, names = _stored(location, kind)
+    # Each file is a task.
+    return spark.range(0, len(names), 1, max(len(names), 1)).mapInArrow(RowsOfFiles(location, names), schema)
 
 
 def _copies(rows: DataFrame, subscriptions: int) -> DataFrame:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.plan.needs import Needs
 
 
+CONTROLLER = "controller"  # the host that pytest was started on
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostShare:
     """A host, with its part of the workers.

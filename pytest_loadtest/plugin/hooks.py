@@ -49,6 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="default of --load-baseline; a test with regression objectives (slo: regression) is no data if its baseline is missing",
     )  # fmt: skip
     parser.addini("load_hosts", "hosts that generate load: the default of --load-hosts; a file is relative to the root folder", default="")
+    parser.addini(
+        "load_samples", "where samples are stored: the default of --load-samples; a folder is relative to the root folder", default=""
+    )
     parser.addini("load_history", "file to which one line is appended for each run, relative to the root folder; default: none", default="")
 
 
@@ -76,6 +79,11 @@ def _add_load_options(group: pytest.OptionGroup) -> None:
 
 
 def _add_host_options(group: pytest.OptionGroup) -> None:
+    group.addoption(
+        "--load-samples", metavar="URI",
+        help="store samples below this URI instead of in load_results: s3://bucket/prefix, gs://, abfs://, hdfs://, or the path of a folder"
+        " that all hosts share. Credentials come from the environment. Overrides the ini key load_samples",
+    )  # fmt: skip
     group.addoption(
         "--load-hosts", metavar="FILE|HOST,…",
         help="generate load on these hosts: a YAML file of hosts, or names that ssh knows, e.g. build1,4*build2: one worker on build1 and"

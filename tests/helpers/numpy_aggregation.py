@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pytest
     from numpy.typing import NDArray
 
+    from pytest_loadtest.engine.sample_store import SampleStore
     from pytest_loadtest.fleet.measured_run import MeasuredRun
     from pytest_loadtest.metrics.clocks import Correction
     from pytest_loadtest.metrics.measurements import Measurements
@@ -25,22 +26,31 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).pa
 """What a pytest process needs to find this module."""
 
 
-def samples(folder: Path, kind: str, corrections: Mapping[str, Correction] | None = None) -> Mapping[str, NDArray[np.int64]]:
-    """Return all rows of ``sent`` or ``received`` as columns; the latter may be stored as broadcast rows."""
-    import numpy as np
-    import pyarrow.parquet as pq
+def samples(
+    folder: Path, kind: str, corrections: Mapping[str, Correction] | None = None, store: SampleStore | None = None
+) -> Mapping[str, NDArray[np.int64]]:
+    """Return all rows of ``sent`` or ``received`` as columns; the latter may be stored as broadcast rows.
 
+    :param store: where the samples are if not in the folder.
+    """
+    import numpy as np
+
+    from pytest_loadtest.engine.sample_store import SampleStore
     from pytest_loadtest.message.broadcast import unpack_copies
     from pytest_loadtest.message.samples import KINDS
 
-    packed = kind == "received" and (folder / "broadcast").is_dir()
-    schema = KINDS["broadcast" if packed else kind]
+    store = store or SampleStore(str(folder.resolve()))
+    paths = sorted(path for path in store.sizes() if path.endswith(".parquet"))
+    packed = kind == "received" and any(path.startswith("broadcast/") for path in paths)
+    stored_kind = "broadcast" if packed else kind
+    schema = KINDS[stored_kind]
     files: list[Mapping[str, NDArray[Any]]] = []
-    for path in sorted((folder / ("broadcast" if packed else kind)).glob("*.parquet")):
-        table = pq.read_table(path)
+    for path in (path for path in paths if path.startswith(f"{stored_kind}/")):
+        with store.open_parquet(path) as file:
+            table = file.read()
         columns = {one.name: (table[one.name].combine_chunks().flatten() if one.item else table[one.name]).to_numpy() for one in schema}
         rows = unpack_copies(columns) if packed else columns
-        correction = (corrections or {}).get(path.name.rpartition("-")[0])
+        correction = (corrections or {}).get(path.rpartition("/")[2].rpartition("-")[0])
         files.append(rows if correction is None else correction.of_rows(rows))
     nothing: Mapping[str, NDArray[Any]] = {one.name: np.empty(0, np.int64) for one in schema}
     nothing = unpack_copies(nothing) if packed else nothing
@@ -60,7 +70,7 @@ def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements]
 
     found = read.load_run(folder)
     run, workers = found.run, found.recorded.workers
-    sent, received = (samples(folder, kind, found.corrections) for kind in ("sent", "received"))
+    sent, received = (samples(folder, kind, found.corrections, found.store) for kind in ("sent", "received"))
     streams, rows = np.unique(sent["stream"], return_counts=True)
     distinct = [len(np.unique(sent["seq"][sent["stream"] == stream])) for stream in streams]
     found.check_offered(run, read.Offered(streams, rows, np.array(distinct, np.int64)))

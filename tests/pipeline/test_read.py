@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from runs import generate, make_recorded, make_run, write_run
 
+from pytest_loadtest.engine.sample_files import arrow_schema
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import KINDS
 from pytest_loadtest.metrics.histogram import document, histogram
@@ -316,4 +317,4 @@ def test_a_stream_without_a_worker_is_named_in_the_error(folder: Path) -> None:
 def test_the_schema_has_the_columns_of_the_table(kind: str) -> None:
     """Same names, same widths, same order."""
     columns = [(column.name, column.type) for column in KINDS[kind]]
-    assert [(field.name, str(field.type)) for field in read.arrow_schema(kind)] == columns
+    assert [(field.name, str(field.type)) for field in arrow_schema(kind)] == columns

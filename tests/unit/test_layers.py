@@ -46,7 +46,7 @@ THIRD_PARTY = {
     "pulsar": {"drivers.pulsar.library.client", "drivers.pulsar.library.driver", "drivers.pulsar.observer"},
     "prometheus_client": {"drivers.pulsar.metrics", "profile.sizes", "report.ci", "report.live_metrics"},
     "py4j": {"pipeline.*"},
-    "pyarrow": {"engine.sample_files", "pipeline.*", "wire.pulsar.compression"},
+    "pyarrow": {"engine.sample_files", "engine.sample_store", "pipeline.*", "wire.pulsar.compression"},
     # The results document is parsed and described by pydantic too; only runs of load tests and the commands import it.
     "pydantic": {
         "profile.*", "drivers.loopback.settings", "drivers.mqtt.settings", "drivers.pulsar.settings",

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet import member
 from pytest_loadtest.fleet.link import Link, Message
-from pytest_loadtest.fleet.member import WorkloadShare, _drive
+from pytest_loadtest.fleet.member import WorkloadShare, _drive, _store_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 class Share:
@@ -88,3 +90,55 @@ def test_cpu_time_of_connecting_excludes_making_the_clients() -> None:
         driver.idle()
     _, _, cpu, _ = connected["producers"]
     assert 0 <= cpu < made
+
+
+class Storing:
+    """A store that is busy until the drivers were polled often enough."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failure: Exception | None = None) -> None:
+        self.polled, self._failure = 0, failure
+        self.stopped: list[bool] = []
+        monkeypatch.setattr(member, "IDLE_SECONDS", 0.001)
+        monkeypatch.setattr(member, "BUSY_SECONDS", 0.0)
+        monkeypatch.setattr(member, "store_samples", self._store)
+
+    def _store(self, _who: str, _here: Path, _location: str, stopped: Callable[[], bool]) -> None:
+        while self.polled < 5 and not stopped():
+            time.sleep(0.001)
+        self.stopped.append(stopped())
+        if self._failure is not None:
+            raise self._failure
+
+    def idle(self) -> None:
+        self.polled += 1
+
+
+def test_connections_and_controller_are_kept_alive_while_samples_are_stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Signs are sent only while there is progress."""
+    sent: list[Message] = []
+    storing = Storing(monkeypatch)
+    _store_samples(Link(sent.append, queue.SimpleQueue(), (0, 0)), "worker gw0", tmp_path, "s3://b", storing.idle)
+    assert storing.polled >= 5
+    assert storing.stopped == [False]
+    assert sent and set(sent) == {("busy", (0, 0), None)}
+
+
+def test_a_failure_to_store_samples_is_raised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, link: Link) -> None:
+    storing = Storing(monkeypatch, NoData("the bucket is full"))
+    with pytest.raises(NoData, match="the bucket is full"):
+        _store_samples(Link(lambda _: None, queue.SimpleQueue(), (0, 0)), "worker gw0", tmp_path, "s3://b", storing.idle)
+
+
+def test_storing_stops_when_the_run_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, link: Link, inbox: queue.SimpleQueue[Message]
+) -> None:
+    """Another worker may have failed."""
+    storing = Storing(monkeypatch)
+    storing.polled = -1_000_000
+    inbox.put(("abort", link.key, NoData("load worker gw1 went down")))
+    with pytest.raises(NoData, match="gw1 went down"):
+        _store_samples(link, "worker gw0", tmp_path, "s3://b", storing.idle)
+    ended = time.monotonic() + 10
+    while not storing.stopped and time.monotonic() < ended:
+        time.sleep(0.001)
+    assert storing.stopped == [True]

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from pytest_loadtest.fleet.options import check_image, parse_cap, parse_listen_address, parse_scale, parse_spark_conf
+from pytest_loadtest.fleet.options import (
+    check_image,
+    parse_cap,
+    parse_listen_address,
+    parse_samples_location,
+    parse_scale,
+    parse_spark_conf,
+)
 from pytest_loadtest.values.quantities import SECOND
 
 
@@ -52,3 +61,17 @@ def test_metrics_listen_on_the_loopback_unless_a_host_is_named() -> None:
     for text in ("", "0", "65536", "localhost", "localhost:", "9400:localhost", "-1"):
         with pytest.raises(pytest.UsageError, match="--load-metrics .*: write a port"):
             parse_listen_address(text)
+
+
+def test_the_place_of_samples_is_a_uri_or_an_existing_folder(tmp_path: Path) -> None:
+    """The option overrides the ini key; a relative path is relative to the root folder."""
+    (tmp_path / "shared").mkdir()
+    assert parse_samples_location(None, "", tmp_path) is None
+    assert parse_samples_location("", "s3://b", tmp_path) is None
+    assert parse_samples_location("s3://b/p/", "s3://c", tmp_path) == "s3://b/p"
+    assert parse_samples_location(None, "shared/", tmp_path) == str(tmp_path / "shared")
+    assert parse_samples_location(str(tmp_path), "", Path("/")) == str(tmp_path)
+    with pytest.raises(pytest.UsageError, match=r"^load_samples \(ini\) away: .*/away is not a folder: name one that all hosts share"):
+        parse_samples_location(None, "away", tmp_path)
+    with pytest.raises(pytest.UsageError, match=r"^--load-samples s3://\*\*\*: a URI of samples must not have a user"):
+        parse_samples_location("s3://key:hush@b", "", tmp_path)

@@ -13,6 +13,7 @@ from pytest_loadtest.errors import GeneratorLimited
 from pytest_loadtest.fleet import planning
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
+from pytest_loadtest.plan.hosts import CONTROLLER, HostShare
 from pytest_loadtest.plan.scaling import Machine
 
 if TYPE_CHECKING:
@@ -28,6 +29,22 @@ def test_a_plan_whose_samples_exceed_the_disk_is_rejected(tmp_path: Path) -> Non
         planning.check_capacity(request, [made(profile)], options)
     planning.check_capacity(request, [made(profile)], replace(options, force=True))
     planning.check_capacity(request, [made(loopback())], options)
+
+
+def test_samples_that_other_hosts_store_elsewhere_need_no_disk_here(tmp_path: Path) -> None:
+    """Samples of this host's own workers still do: they are recorded here before they are stored."""
+    profile, machine = loopback(rate=100_000, duration="87000h"), Machine(cores=64, memory=1 << 50, files=1 << 20, ports=1 << 15)
+    shares = [HostShare(name=name, workers=1, of=2, machine=machine) for name in (CONTROLLER, "h1", "h2")]
+    request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=(Part(profile=profile),))
+    options = Options(results=tmp_path, samples="s3://bucket", hosts=tuple(shares[1:]))
+    planning.check_capacity(request, [made(profile)], options)
+    for changed, need in (
+        (replace(options, hosts=tuple(shares[:2])), 199),
+        (replace(options, hosts=()), 399),
+        (replace(options, samples=None), 399),
+    ):
+        with pytest.raises(GeneratorLimited, match=rf"samples and results need {need} TiB below "):
+            planning.check_capacity(request, [made(profile)], changed)
 
 
 def test_a_plan_that_needs_too_many_open_files_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

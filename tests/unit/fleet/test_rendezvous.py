@@ -296,6 +296,20 @@ def test_paced_connections_prolong_the_timeout_of_a_meeting(fleet: Fleet) -> Non
         fleet.rendezvous._check_silence(run)
 
 
+def test_a_worker_that_stores_its_samples_prolongs_the_timeout_of_a_meeting(fleet: Fleet) -> None:
+    """Each sign restarts it; without one the worker is missing."""
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
+    fleet.say("a", "meet", ("next 1", None))
+    for _ in range(3):
+        fleet.clock.advance((MEETING_TIMEOUT - 1) * SECOND)
+        fleet.say("b", "busy")
+        fleet.rendezvous._check_silence(run)
+    fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
+    with pytest.raises(WorkerError, match=r"^b did not reach 'next 1' within 300 s"):
+        fleet.rendezvous._check_silence(run)
+
+
 def test_the_body_of_a_live_test_may_prepare_for_long(fleet: Fleet) -> None:
     """The first meeting has no timeout before the lead is there; later meetings have one."""
     fleet.join("a", "b")

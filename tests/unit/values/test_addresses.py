@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.values.addresses import check_address, is_loopback, masked
+from pytest_loadtest.values.addresses import check_address, check_samples_location, is_loopback, masked
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,22 @@ def test_an_address_with_credentials_is_an_error() -> None:
 def test_loopback_is_localhost_and_every_address_of_its_network(host: str, ours: bool) -> None:
     """A host's name may begin like such an address."""
     assert is_loopback(host) is ours
+
+
+@pytest.mark.parametrize(
+    "location", ["s3://b", "s3://b/p", "gs://b/p", "abfs://a.dfs.core.windows.net/c", "hdfs://h:8020/p", "file:///p", "p", "/p@q", "./a:b"]
+)
+def test_a_location_of_samples_is_a_uri_without_credentials_or_a_path(location: str) -> None:
+    check_samples_location(location, "--load-samples")
+
+
+@given(
+    st.sampled_from(["s3", "gs", "abfs", "hdfs"]),
+    st.text("hush:/%@?#&=", min_size=1, max_size=9),
+    st.sampled_from(["{}hush@bucket", "bucket/x?secret_key=hush{}", "bucket/x#hush{}", "bucket/{}@hush"]),
+)
+def test_no_credentials_of_a_location_are_shown(scheme: str, more: str, form: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_samples_location(f"{scheme}://{form.format(more)}", "--load-samples")
+    assert str(caught.value).startswith(f"--load-samples {scheme}:")
+    assert "hush" not in str(caught.value)
