@@ -166,7 +166,7 @@ def test_a_host_that_is_lost_is_named_and_leaves_nothing(far_apart: Project, tmp
     )
     hosts(far_apart, h2=-10)
     run = far_apart.run("--load-hosts", "hosts.yaml", "-n1")
-    assert run.outcomes.get("error") == 1
+    assert " 1 error " in run.out
     assert "load worker h2-1 went down: its process on host h2 or the connection to it ended" in run.out
     assert far_apart.survivors() == []
 
@@ -187,7 +187,7 @@ def test_a_host_that_does_not_answer_ends_the_session(far_apart: Project) -> Non
         f"    subprocess.run(['pkill', '-STOP', '-f', '{far_apart.path}/[h]eld.py'], check=True)\n"
         "    load.wait('40s')\n",
     )
-    run = far_apart.run("--load-hosts", "hosts.yaml", "-n1", timeout=50)
-    assert run.outcomes.get("error") == 1
+    run = far_apart.run("--load-hosts", "hosts.yaml", "-n1", timeout=120)
+    assert " 1 error " in run.out  # not in the last line where the worker that was cut off still complains after it
     assert "host h2 (worker h2-1) did not answer within 10 s" in run.out
     assert far_apart.survivors() == []
