@@ -137,24 +137,25 @@ class RunController:
                 workload.broker = self._get_targets().get(request, workload.part.profile)
         run.state.scripts = align_phases([self._script(workload) for workload in workloads])
         more = () if self._metrics is None else self._metrics.bounds
-        self._relate_clocks(run.state)
+        self._relate_clocks(run.state, ())
         lines = run.state.clock_lines
         return [
             [replace(workload.assign(worker, rank, more), clock=lines.get(worker)) for workload in workloads]
             for rank, worker in enumerate(run.members)
         ]
 
-    def _relate_clocks(self, state: RunState) -> None:
-        """Exchange times with other hosts between two phases, and relate their clocks in the phase that ended, if there was one.
+    def _relate_clocks(self, state: RunState, ended: Sequence[WorkloadRun]) -> None:
+        """Exchange times with other hosts between two phases, and relate their clocks in the phase that ended.
 
+        :param ended: the workloads that had a phase; others keep the lines by which their earlier samples were stamped.
         :raises NoData: a host does not answer.
         """
         if self.clocks is None:
             return
         self.clocks.ask()
-        if state.clock_lines:
+        if ended:
             fits = self.clocks.fits(state.clocks_since)
-            for workload in state.workloads:
+            for workload in ended:
                 workload.relate_clocks(self.clocks.hosts, state.clock_lines, fits)
         state.clock_lines = {worker: fit.line for worker, fit in self.clocks.fits().items()}
 
@@ -189,9 +190,9 @@ class RunController:
     def _next(self, run: Run, finished: Sequence[Any]) -> Sequence[Sequence[StartPhase | None] | None]:
         """Return what each worker does next: a phase of each workload, or None if there is no more."""
         state: RunState = run.state
-        self._relate_clocks(state)
-        for i, workload in enumerate(state.workloads):
-            reports = [worker[i] for worker in finished if worker is not None and worker[i] is not None]
+        reported = [[worker[i] for worker in finished if worker is not None and worker[i] is not None] for i in range(len(state.workloads))]
+        self._relate_clocks(state, [workload for workload, reports in zip(state.workloads, reported, strict=True) if reports])
+        for workload, reports in zip(state.workloads, reported, strict=True):
             if reports:
                 workload.check_broker()
                 watch = state.watches.get(workload.name)

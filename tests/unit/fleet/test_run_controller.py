@@ -10,6 +10,7 @@ from builders.plans import made
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet.host_clocks import HostClocks
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
 from pytest_loadtest.fleet.rendezvous import Run
@@ -91,3 +92,21 @@ def test_a_run_that_breaks_has_results_with_the_reason(tmp_path: Path) -> None:
     verdicts = [document.verdict for document in controller.documents]
     assert [(verdict.outcome, list(verdict.reasons)) for verdict in verdicts] == [("no data", ["gw1 went down"])] * 2
     assert all((tmp_path / str(i) / "measure" / "results.json").is_file() for i in range(2))
+
+
+def test_a_workload_without_a_phase_keeps_the_line_of_its_samples(tmp_path: Path) -> None:
+    """The other workload goes on, on clocks that were related anew: the first one's samples were stamped by the earlier line."""
+    controller, run, _ = connecting(tmp_path, 1)
+    state: RunState = run.state
+    clocks = HostClocks(lambda worker, message: clocks.receive(worker, message[2], time.monotonic_ns()))
+    clocks.add("gw1", "h1")
+    controller.clocks = clocks
+    first, second = state.workloads
+    controller._relate_clocks(state, ())
+    assert (first.host_clocks, second.host_clocks) == ((), ())
+    controller._relate_clocks(state, [first, second])
+    kept = first.host_clocks
+    assert [clock.host for clock in kept] == ["h1"]
+    controller._relate_clocks(state, [second])
+    assert first.host_clocks == kept
+    assert second.host_clocks != kept
