@@ -58,7 +58,9 @@ def host_command(command: str, python: str, directory: str | None, role: str) ->
 
 def host_facts() -> dict[str, Any]:
     """Describe this host, for comparison with the controller's and for the plan."""
-    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split())
+    from pytest_loadtest.brokers.starting import ephemeral_range  # on use: the process that becomes the user's command needs none of it
+
+    low, high = ephemeral_range()
     return {
         "python": ".".join(map(str, sys.version_info[:3])), "package": version("pytest-loadtest"), "node": platform.node(),
         "cores": len(os.sched_getaffinity(0)), "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
