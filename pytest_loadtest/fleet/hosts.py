@@ -81,18 +81,16 @@ class HostFacts:
 def host_shares(entries: Sequence[HostEntry], facts: Mapping[str, HostFacts], local: int) -> tuple[HostShare, ...]:
     """Return the hosts with their parts of the workers. :param facts: by name of the host. :param local: number of workers on this host."""
     of = local + sum(entry.workers for entry in entries)
-    shares = [
-        HostShare(name=entry.name, workers=entry.workers, of=of, machine=_machine(facts[entry.name]), bandwidth=entry.bits_per_second)
-        for entry in entries
-    ]
+    shares = [HostShare(name=entry.name, workers=entry.workers, of=of, machine=_machine(facts[entry.name], entry)) for entry in entries]
     here = HostFacts(**host_facts())
     return (*([HostShare(name=CONTROLLER, workers=local, of=of, machine=_machine(here))] if local else []), *shares)
 
 
-def _machine(facts: HostFacts) -> Machine:
+def _machine(facts: HostFacts, entry: HostEntry | None = None) -> Machine:
     unlimited = 1 << 30
     files = unlimited if facts.files < 0 else facts.files  # RLIM_INFINITY is -1
-    return Machine(cores=facts.cores, memory=facts.memory, files=files, ports=facts.ports)
+    bandwidth = None if entry is None else entry.bits_per_second
+    return Machine(cores=facts.cores, memory=facts.memory, files=files, ports=facts.ports, bandwidth=bandwidth)
 
 
 def probe_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.plan.scaling import OTHER_FILES, Machine
-from pytest_loadtest.values.quantities import format_size
+from pytest_loadtest.values.quantities import format_bits, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,14 +25,13 @@ CONTROLLER = "controller"  # the host that pytest was started on
 class HostShare:
     """A host, with its part of the workers.
 
-    :param workers: on this host. :param of: on all hosts. :param bandwidth: of its network in each direction, bit/s; None if unknown.
+    :param workers: on this host. :param of: on all hosts.
     """
 
     name: str
     workers: int
     of: int
     machine: Machine
-    bandwidth: float | None = None
 
     @property
     def share(self) -> float:
@@ -63,11 +62,13 @@ class HostNeeds:
 
 def joint_machine(hosts: Sequence[HostShare]) -> Machine:
     """Return the machine that all hosts are together: what they carry before the tightest of them is full."""
+    bandwidths = [host.machine.bandwidth / host.share for host in hosts if host.machine.bandwidth is not None]
     return Machine(
         cores=min(host.machine.cores / host.share for host in hosts),
         memory=int(min(host.machine.memory / host.share for host in hosts)),
         files=min(host.machine.files for host in hosts),
         ports=int(min(host.machine.ports / host.share for host in hosts)),
+        bandwidth=min(bandwidths, default=None),
     )
 
 
@@ -84,22 +85,14 @@ def host_overload_reasons(needs: Sequence[Needs], hosts: Sequence[HostShare]) ->
             yield f"{share} needs {need.connections:,} ports for its connections and has {machine.ports:,} (net.ipv4.ip_local_port_range)"
         if need.files > machine.files:
             yield f"{share} needs {need.files:,} open files in a worker and may have {machine.files:,} (ulimit -Hn)"
-        if host.bandwidth is not None and need.bits_per_second > host.bandwidth:
-            yield f"{share} needs {format_bit_rate(need.bits_per_second)} and has {format_bit_rate(host.bandwidth)} (bandwidth)"
+        if machine.bandwidth is not None and need.bits_per_second > machine.bandwidth:
+            yield f"{share} needs {format_bits(need.bits_per_second)} and has {format_bits(machine.bandwidth)} (bandwidth)"
 
 
 def hosts_needed(needs: Sequence[Needs], host: HostShare) -> int:
     """Return the number of hosts like this one that would carry workloads that run together."""
     whole, machine = HostNeeds.of(needs, 1.0), host.machine
     ratios = [whole.cores / machine.cores, whole.memory / machine.memory, whole.connections / machine.ports]
-    if host.bandwidth is not None:
-        ratios.append(whole.bits_per_second / host.bandwidth)
+    if machine.bandwidth is not None:
+        ratios.append(whole.bits_per_second / machine.bandwidth)
     return max(math.ceil(max(ratios)), 1)
-
-
-def format_bit_rate(rate: float) -> str:
-    """Write a rate in bit/s with its unit: ``9.6 Gbit/s``."""
-    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if rate >= scale:
-            return f"{rate / scale:.3g} {unit}bit/s"
-    return f"{rate:.3g} bit/s"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 AUTO_LOAD = 0.2  # of all cores: leaves room for the broker's own bursts, Spark's idle JVM and other tenants
+AUTO_BANDWIDTH = 0.8  # of a host's: the plan counts payloads only, so the rest is for headers, acknowledgements and bursts
 HANDLES_PER_CORE = 50  # partition producers and consumers that `auto` opens per core
 OTHER_FILES = 100  # open in addition to connections: libraries, logs, samples, links to the controller; a new process has some forty
 _HALVINGS = 64  # of the interval from 0 to 1: its last step is far below the least factor at which any rate can be paced
@@ -33,18 +34,24 @@ _HALVINGS = 64  # of the interval from 0 to 1: its last step is far below the le
 class Machine:
     """The resources of this machine: cores that this process may use, memory in bytes.
 
-    :param files: the most that a process may have open. :param ports: for connections from one address to one port.
+    :param files: the most that a process may have open. :param ports: for connections from its source addresses to one port.
+    :param bandwidth: of its network in each direction, bit/s; None if unknown.
     """
 
     cores: float
     memory: int
     files: int = 1 << 20
     ports: int = 28_232
+    bandwidth: float | None = None
 
     @property
     def connections(self) -> int:
         """The most connections of a process."""
         return max(self.files - OTHER_FILES, 1)
+
+    def network_load(self, bytes_per_second: float, fan_out: int) -> float:
+        """Return the load of the busier direction as a share of the bandwidth that ``auto`` uses; 0 if that is unknown."""
+        return 0.0 if self.bandwidth is None else bytes_per_second * max(fan_out, 1) * 8 / (self.bandwidth * AUTO_BANDWIDTH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +73,7 @@ def auto_broadcast(
     unscaled: Topology, rate: float, size: float, cost: Cost, machine: Machine, workers: int, broker_here: bool,
     connects: Callable[[Topology], bool],
 ) -> Topology:  # fmt: skip
-    """Return a broadcast with as many subscribers as this machine can serve, by the calibrated costs, and connect.
+    """Return a broadcast with as many subscribers as this machine can serve, by the calibrated costs and its bandwidth, and connect.
 
     :param rate: msg/s. :param connects: true for a topology whose connections this machine can have.
     """
@@ -75,7 +82,7 @@ def auto_broadcast(
         fan_out = topology.subscriptions
         cores = cost.cores(rate, fan_out, size, broker_here=broker_here) / machine.cores
         worker = cost.busiest_worker(rate, fan_out, size, workers)
-        return max(cores, worker) <= AUTO_LOAD and connects(topology)
+        return max(cores, worker) <= AUTO_LOAD and machine.network_load(rate * size, fan_out) <= 1 and connects(topology)
 
     if fits(unscaled):
         return unscaled
@@ -89,7 +96,7 @@ def auto_broadcast(
 def auto_factor(
     fan_out: int, whole: PacedTraffic, cost: Cost, machine: Machine, workers: int, broker_here: bool, batch: Callable[[float], float]
 ) -> float:
-    """Return the factor on the load that this machine can carry, by the calibrated costs; at most 1.
+    """Return the factor on the load that this machine can carry, by the calibrated costs and its bandwidth; at most 1.
 
     :param batch: messages in a batch at a rate, msg/s. It may not grow faster than the rate: more messages are not fewer batches.
     """
@@ -99,7 +106,7 @@ def auto_factor(
         rate = whole.highest * factor
         cores = cost.cores(rate, fan_out, whole.mean_size, broker_here=broker_here, batch=batch(rate))
         worker = cost.busiest_worker(rate, fan_out, whole.mean_size, workers, batch=batch(rate))
-        return max(cores / machine.cores, worker) / AUTO_LOAD
+        return max(max(cores / machine.cores, worker) / AUTO_LOAD, machine.network_load(rate * whole.mean_size, fan_out))
 
     return float(f"{largest_factor(lambda factor: load(factor) <= 1):.1e}")
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.kinds.registry import load_reference
 from pytest_loadtest.plan.connecting import connect_duration
-from pytest_loadtest.plan.hosts import HostNeeds, format_bit_rate, hosts_needed
+from pytest_loadtest.plan.hosts import HostNeeds, hosts_needed
 from pytest_loadtest.profile.model import choose_client
-from pytest_loadtest.values.quantities import MILLISECOND, format_count, format_duration, format_rate, format_size
+from pytest_loadtest.values.quantities import MILLISECOND, format_bits, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import scale_word
 from pytest_loadtest.verdict.finding import write_bounds
 from pytest_loadtest.verdict.grammar import SILENT
@@ -179,15 +179,15 @@ def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]
     rows = [("connections", _integer(plan.needs.connections.total)), *_pace(plan)]
     for at, host in enumerate(hosts):
         need, machine = HostNeeds.of([plan.needs], host.share), host.machine
-        bandwidth = "" if host.bandwidth is None else f" of {format_bit_rate(host.bandwidth)}"
+        bandwidth = "" if machine.bandwidth is None else f" of {format_bits(machine.bandwidth)}"
         parts = (
             f"{host.name}: {host.workers} of {host.of} workers", f"{need.cores:,.1f} of {machine.cores:g} cores",
-            f"{format_size(need.memory)} of {format_size(machine.memory)}", f"{format_bit_rate(need.bits_per_second)}{bandwidth}",
+            f"{format_size(need.memory)} of {format_size(machine.memory)}", f"{format_bits(need.bits_per_second)}{bandwidth}",
             f"{_integer(need.connections)} of {_integer(machine.ports)} ports",
         )  # fmt: skip
         rows.append(("hosts" if not at else "", ", ".join(parts)))
     written = plan.unscaled or plan.needs
-    smallest = min(hosts, key=lambda host: (host.machine.cores, host.bandwidth or math.inf))
+    smallest = min(hosts, key=lambda host: (host.machine.cores, host.machine.bandwidth or math.inf))
     as_written = "as written it needs" if plan.unscaled else "it needs"
     needed = hosts_needed([written], smallest)
     rows.append(("", f"{as_written} {_integer(needed)} host{'s' if needed > 1 else ''} like {smallest.name}, by calibrated cost"))

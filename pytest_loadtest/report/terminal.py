@@ -152,7 +152,7 @@ def _rates(measured: MeasurementsSection) -> Iterable[str]:
     offered, sent, delivered = format_rate(measured.rate), format_rate(measured.publish_rate), sections.delivered_text(measured)
     yield (
         f"  rate       offered {offered}, sent {sent}, delivered {delivered}"
-        f" for {format_duration(measured.duration)} · {format_size(per_second)}/s, {format_bits(per_second)}{_fanned_out(measured)}"
+        f" for {format_duration(measured.duration)} · {format_size(per_second)}/s, {format_bits(per_second * 8)}{_fanned_out(measured)}"
     )
 
 
@@ -162,7 +162,7 @@ def _fanned_out(measured: MeasurementsSection) -> str:
     if measured.subscriptions < 2 or not parts:
         return ""
     received = sum(part.received_in_time * part.bytes_sent / part.sent for part in parts)
-    return f"; out of the target {format_rate(measured.count('receivedInTime') / seconds)}, {format_bits(received / seconds)}"
+    return f"; out of the target {format_rate(measured.count('receivedInTime') / seconds)}, {format_bits(received * 8 / seconds)}"
 
 
 def latency_rows(latencies: Mapping[str, LatencySection | None], always: Sequence[str] = ALWAYS) -> list[str]:

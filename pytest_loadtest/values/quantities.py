@@ -117,10 +117,10 @@ def format_count(count: int | float) -> str:
     return f"{count:,.0f}".replace(",", " ") if count == int(count) else f"{count:.1f}"
 
 
-def format_bits(bytes_per_second: int | float) -> str:
-    """``64e9`` → ``"512 Gbit/s"`` (decimal, as links are rated)."""
-    bits = bytes_per_second * 8
-    return _in_unit(bits, {"Tbit/s": 10**12, "Gbit/s": 10**9, "Mbit/s": 10**6, "kbit/s": 10**3}) or f"{bits:.0f} bit/s"
+def format_bits(bits_per_second: int | float) -> str:
+    """``512e9`` → ``"512 Gbit/s"`` (decimal, as links are rated)."""
+    units = {"Tbit/s": 10**12, "Gbit/s": 10**9, "Mbit/s": 10**6, "kbit/s": 10**3}
+    return _in_unit(bits_per_second, units) or f"{bits_per_second:.0f} bit/s"
 
 
 def _in_unit(value: float, units: dict[str, int]) -> str | None:

@@ -6,15 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from builders.plans import loopback, made
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pytest_loadtest.plan.hosts import HostNeeds, HostShare, format_bit_rate, host_overload_reasons, hosts_needed, joint_machine
+from pytest_loadtest import profile as profiles
+from pytest_loadtest.plan.hosts import HostNeeds, HostShare, host_overload_reasons, hosts_needed, joint_machine
 from pytest_loadtest.plan.needs import Connections, Needs
-from pytest_loadtest.plan.scaling import Machine
+from pytest_loadtest.plan.scaling import AUTO_BANDWIDTH, AUTO_LOAD, Machine
 
 GIB = 1 << 30
-MACHINE = Machine(cores=4, memory=16 * GIB, files=1000, ports=20_000)
-BIG = HostShare(name="big", workers=3, of=4, machine=MACHINE, bandwidth=10e9)
-SMALL = HostShare(name="small", workers=1, of=4, machine=replace(MACHINE, cores=2), bandwidth=1e9)
+MACHINE = Machine(cores=4, memory=16 * GIB, files=1000, ports=20_000, bandwidth=10e9)
+AMPLE = Machine(cores=1, memory=1 << 50, files=1 << 20, ports=1 << 20)
+BIG = HostShare(name="big", workers=3, of=4, machine=MACHINE)
+SMALL = HostShare(name="small", workers=1, of=4, machine=replace(MACHINE, cores=2, bandwidth=1e9))
 
 
 def needs(**changes: Any) -> Needs:
@@ -45,7 +50,7 @@ def test_hosts_that_carry_their_shares_have_no_reasons() -> None:
         ({"cores": 6.0}, ["host big, with 3 of 4 workers, needs about 4.5 cores and has 4"]),
         ({"cores": 9.0}, ["host big, with 3 of 4 workers, needs about 6.8 cores", "host small, with 1 of 4 workers, needs about 2.2 cores"]),
         ({"memory": 30 * GIB}, ["host big, with 3 of 4 workers, needs 22.5 GiB"]),
-        ({"delivered": 800e6}, ["host small, with 1 of 4 workers, needs 1.6 Gbit/s and has 1 Gbit/s (bandwidth)"]),
+        ({"delivered": 800e6}, ["host small, with 1 of 4 workers, needs 1.60 Gbit/s and has 1.00 Gbit/s (bandwidth)"]),
         ({"connections": Connections(total=30_000, busiest=10, addresses=1, spread=False, broker_here=False, memory=0)}, ["needs 22,500 ports"]),
         (
             {"connections": Connections(total=4000, busiest=1000, addresses=1, spread=False, broker_here=False, memory=0)},
@@ -66,22 +71,60 @@ def test_workloads_that_run_together_add_up() -> None:
 
 
 def test_the_joint_machine_is_full_when_its_tightest_host_is() -> None:
-    """4 cores carry three quarters, so 5.3 carry all; 2 cores a quarter, so 8 would."""
+    """4 cores carry three quarters, so 5.3 carry all; 2 cores a quarter, so 8 would. 1 Gbit/s carries a quarter, so 4 carry all."""
     joint = joint_machine([BIG, SMALL])
     assert joint.cores == pytest.approx(4 / 0.75)
-    assert joint.files == 1000
+    assert (joint.files, joint.bandwidth) == (1000, 4e9)
     assert list(host_overload_reasons([needs(cores=joint.cores * 0.999)], [BIG, SMALL])) == []
     assert list(host_overload_reasons([needs(cores=joint.cores * 1.001)], [BIG, SMALL])) != []
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> list[HostShare]:
+    """Hosts of any size; the bandwidth of some is unknown."""
+    workers = draw(st.lists(st.integers(1, 8), min_size=1, max_size=4))
+    machines = [replace(AMPLE, cores=draw(st.integers(1, 64)), bandwidth=draw(st.one_of(st.none(), st.floats(1e7, 1e11)))) for _ in workers]
+    pairs = enumerate(zip(workers, machines, strict=True))
+    return [HostShare(name=f"h{i}", workers=count, of=sum(workers), machine=machine) for i, (count, machine) in pairs]
+
+
+@given(hosts=fleets(), rate=st.floats(1e3, 1e6), size=st.integers(32, 65536), fan_out=st.integers(1, 5))
+def test_auto_fills_the_tightest_host_and_overloads_none(hosts: list[HostShare], rate: float, size: int, fan_out: int) -> None:
+    """To two digits: by cores, by what one worker can do, or by bandwidth in the busier direction."""
+    plan = made(
+        loopback(rate=rate, size=size, subscriptions=fan_out), scale="auto", workers=hosts[0].of, machine=joint_machine(hosts),
+        broker_here=False,
+    )  # fmt: skip
+    assert list(host_overload_reasons([plan.needs], hosts)) == []
+    loads = [plan.needs.busiest_worker / AUTO_LOAD]
+    for host in hosts:
+        need = HostNeeds.of([plan.needs], host.share)
+        loads.append(need.cores / host.machine.cores / AUTO_LOAD)
+        loads.append(0.0 if host.machine.bandwidth is None else need.bits_per_second / host.machine.bandwidth / AUTO_BANDWIDTH)
+    assert max(loads) <= 1.06
+    assert plan.scale is None or max(loads) >= 0.94
+
+
+@given(hosts=fleets(), subscriptions=st.integers(64, 100_000))
+def test_auto_gives_a_broadcast_as_many_subscribers_as_the_network_of_its_hosts_carries(hosts: list[HostShare], subscriptions: int) -> None:
+    """One message of 10 kB a second to each of them, which costs little CPU time."""
+    text = (
+        f"name: p\nproducerRate: 1\nmessageSize: 10000\ntestDuration: 3s\nsubscriptionsPerTopic: {subscriptions}\ndriver: {{name: mqtt}}\n"
+        "slo: {loss: 0}\n"
+    )
+    plan = made(
+        profiles.loads(text, "p.yaml"), scale="auto", workers=hosts[0].of, machine=replace(joint_machine(hosts), cores=1e6),
+        broker_here=False,
+    )  # fmt: skip
+    needs = [HostNeeds.of([plan.needs], host.share).bits_per_second for host in hosts]
+    pairs = zip(needs, hosts, strict=True)
+    loads = [need / host.machine.bandwidth / AUTO_BANDWIDTH for need, host in pairs if host.machine.bandwidth is not None]
+    assert max(loads, default=0) <= 1
+    assert plan.scale is None or max([*loads, plan.needs.busiest_worker / AUTO_LOAD]) >= 0.98
 
 
 def test_the_number_of_hosts_follows_the_scarcest_resource() -> None:
     """Bandwidth, or cores where that is unknown."""
     assert hosts_needed([needs(delivered=12.5e9)], BIG) == 10
-    assert hosts_needed([needs(cores=9.0, delivered=12.5e9)], replace(BIG, bandwidth=None)) == 3
+    assert hosts_needed([needs(cores=9.0, delivered=12.5e9)], replace(BIG, machine=replace(MACHINE, bandwidth=None))) == 3
     assert hosts_needed([needs(cores=0.1, memory=1)], BIG) == 1
-
-
-@pytest.mark.parametrize(("rate", "text"), [(9.64e9, "9.64 Gbit/s"), (1e12, "1 Tbit/s"), (5e6, "5 Mbit/s"), (12, "12 bit/s")])
-def test_rates_have_decimal_units(rate: float, text: str) -> None:
-    """As networks are sold."""
-    assert format_bit_rate(rate) == text

@@ -15,7 +15,16 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.plan.phases import PacedTraffic
 from pytest_loadtest.plan.plan import overload_reasons
-from pytest_loadtest.plan.scaling import AUTO_LOAD, HANDLES_PER_CORE, Machine, auto_factor, auto_topology, durations, scaled_topology
+from pytest_loadtest.plan.scaling import (
+    AUTO_BANDWIDTH,
+    AUTO_LOAD,
+    HANDLES_PER_CORE,
+    Machine,
+    auto_factor,
+    auto_topology,
+    durations,
+    scaled_topology,
+)
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import SECOND
 
@@ -39,6 +48,15 @@ def test_auto_loads_a_fifth_of_the_machine_and_of_each_worker(rate: float, cores
     worker = COST.busiest_worker(rate, fan_out, 1000, workers) / AUTO_LOAD
     assert factor == pytest.approx(min(1.0, 1 / max(machine, worker)), rel=0.05)
     assert factor <= 1.0
+
+
+def test_auto_leaves_room_for_headers_in_the_busier_direction_of_the_network() -> None:
+    """100 Mbit/s of payloads out, or three times that in; messages that nobody receives are still sent."""
+    machine = Machine(cores=1000, memory=1, bandwidth=1e9)
+    assert [machine.network_load(12.5e6, fan_out) for fan_out in (0, 1, 3)] == pytest.approx([0.125, 0.125, 0.375])
+    factor = auto_factor(3, traffic(1e6), COST, machine, 1000, False, alone)  # 1 kB each: 24 Gbit/s
+    assert factor == pytest.approx(AUTO_BANDWIDTH / 24, rel=0.05)
+    assert replace(machine, bandwidth=None).network_load(1e12, 1) == 0
 
 
 def test_auto_keeps_the_rate_of_a_run_that_only_consumes() -> None:

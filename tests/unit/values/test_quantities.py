@@ -118,8 +118,8 @@ def test_a_duration_is_shown_with_three_digits(ns: int, text: str) -> None:
 @pytest.mark.parametrize(
     ("shown", "text"),
     [(format_size(1023), "1023 B"), (format_size(26_214_400), "25.0 MiB"), (format_size(3 * 1024**4), "3.00 TiB"), (format_count(9_999), "9 999"),
-     (format_count(12_345), "12.3 k"), (format_count(1_000_000), "1.00 M"), (format_count(2.5), "2.5"), (format_bits(64e9), "512 Gbit/s"),
-     (format_bits(100), "800 bit/s")],
+     (format_count(12_345), "12.3 k"), (format_count(1_000_000), "1.00 M"), (format_count(2.5), "2.5"), (format_bits(512e9), "512 Gbit/s"),
+     (format_bits(800), "800 bit/s"), (format_bits(9.64e9), "9.64 Gbit/s"), (format_bits(1e12), "1.00 Tbit/s")],
 )  # fmt: skip
 def test_sizes_counts_and_bits_are_shown_with_three_digits(shown: str, text: str) -> None:
     assert shown == text
