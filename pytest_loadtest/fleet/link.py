@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pytest_loadtest.errors import BrokenRun, NoData, UsageError
 
@@ -97,14 +97,18 @@ class Link:
         self._send(("command", self.key, (kind, argument)))
 
     def send_file(self, file: Path, target: Path) -> None:
-        """Send a sample file to the controller in parts. The channel takes no more than it can carry, so memory is bounded."""
+        """Send a sample file to the controller, see :meth:`send_parts`."""
         with file.open("rb") as stream:
-            part = stream.read(FILE_PART)
-            while part:
-                following = stream.read(FILE_PART)
-                self._send(("samples", self.key, (target, part, not following)))
-                part = following
+            self.send_parts(stream, target)
         self.process_messages()
+
+    def send_parts(self, stream: BinaryIO, target: Path) -> None:
+        """Send the content of a file to the controller in parts. The channel takes no more than it can carry, so memory is bounded."""
+        part = stream.read(FILE_PART)
+        while part:
+            following = stream.read(FILE_PART)
+            self._send(("samples", self.key, (target, part, not following)))
+            part = following
 
     def keep_waiting(self) -> None:
         """Tell the controller that this worker is still storing its samples."""

@@ -27,6 +27,7 @@ from pytest_loadtest.engine.sample_store import store_samples
 from pytest_loadtest.engine.send import Setup
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.fleet.host_clocks import HostClock
+from pytest_loadtest.fleet.host_sampler import HostSampler
 from pytest_loadtest.fleet.link import Link, Released
 from pytest_loadtest.fleet.messages import PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
 from pytest_loadtest.fleet.observing import worker_location
@@ -243,22 +244,22 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock, *, lead: b
     meet("prepared", tuple(share.driver.facts() for share in shares) if lead else None)
     for share in shares:
         share.open_consumers(meet, partial(while_connecting, share))
-    # the number of a process on another host would be that of a stranger here
-    meet("subscribed", ("", 0) if isinstance(clock, HostClock) else worker_location())
-    for share in shares:
-        share.open_producers(meet, partial(while_connecting, share))
-    try:
-        with _frozen_garbage():
-            _phases(link, shares, clock, idle)
-    except BaseException:
+    with HostSampler(meet("subscribed", worker_location())) as sampler:
         for share in shares:
-            share.abandon()
-        raise
+            share.open_producers(meet, partial(while_connecting, share))
+        sampler.wait_until_ready(idle)
+        try:
+            with _frozen_garbage():
+                _phases(link, shares, clock, idle, sampler)
+        except BaseException:
+            for share in shares:
+                share.abandon()
+            raise
     for share in shares:
         share.driver.close()
 
 
-def _phases(link: Link, shares: Sequence[WorkloadShare], clock: Clock, idle: Any) -> None:
+def _phases(link: Link, shares: Sequence[WorkloadShare], clock: Clock, idle: Any, sampler: HostSampler) -> None:
     """Drive one phase after another until the controller has no more."""
     finished, number = None, 0
     while (phases := link.meet(f"next {number}", finished, idle=idle)) is not None:
@@ -266,8 +267,10 @@ def _phases(link: Link, shares: Sequence[WorkloadShare], clock: Clock, idle: Any
         for share, phase in pairs:
             if phase is not None:
                 share.begin(phase, link)
+                sampler.begin(share.assigned.workload, phase)
         waiting = [share.driver for share, phase in pairs if phase is None]
         drive([share.engine for share, phase in pairs if phase is not None], clock, waiting)
+        sampler.end(link, idle)
         finished = tuple(None if phase is None else share.end(link, idle) for share, phase in pairs)
         number += 1
 

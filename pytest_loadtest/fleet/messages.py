@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -79,6 +81,32 @@ class WorkloadAssignment:
     timely_bounds: tuple[int, ...] = ()
     timely_seconds: int = 0
     clock: ClockLine | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLocation:
+    """A worker's process, so that it can be sampled.
+
+    :param pid: its process id, as in its /proc. :param processes: the namespace of this id. :param network: the namespace of its sockets.
+        Each has a name that no other namespace has on any host.
+    """
+
+    pid: int
+    processes: str
+    network: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSampling:
+    """The samples that one worker takes of workers on its host, itself the first of them.
+
+    :param host: its name. :param workers: process ids by worker, all in one namespace. :param addresses: host and port of each target, by
+        workload; empty if the sockets are sampled elsewhere.
+    """
+
+    host: str
+    workers: Mapping[str, int]
+    addresses: Mapping[str, Sequence[tuple[str, int]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Telemetry of one run: samples broker, workers and their connections while phases are recorded, and writes it next to the run's samples.
 
 The run controller begins and ends it with each phase of a workload; a thread of its own samples in between, in the controller's process.
+Workers on other hosts are sampled there (:mod:`~pytest_loadtest.fleet.host_sampler`), and their samples are merged at the end of a phase.
 Telemetry explains a verdict, so a source that cannot be sampled is listed as missing and never ends a run.
 """
 
@@ -10,13 +11,14 @@ import json
 import os
 import platform
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.drivers import telemetry_class
+from pytest_loadtest.fleet.messages import HostSampling, WorkerLocation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_loadtest.fleet.workload_run import WorkloadRun
     from pytest_loadtest.observe.sampler import Sampler, TelemetrySource
@@ -25,22 +27,57 @@ if TYPE_CHECKING:
 FILE = "telemetry.json"
 
 
-def worker_location() -> tuple[str, int]:
-    """Return host name and process id of this worker."""
-    return platform.node(), os.getpid()
+def worker_location() -> WorkerLocation:
+    """Return the location of this process."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()  # inodes of namespaces are unique on one machine
+        processes, network = (f"{boot} {Path(f'/proc/self/ns/{kind}').readlink()}" for kind in ("pid", "net"))
+        return WorkerLocation(pid=int(str(Path("/proc/self").readlink())), processes=processes, network=network)
+    except OSError:  # not Linux, or no /proc
+        return WorkerLocation(pid=os.getpid(), processes=platform.node(), network=platform.node())
 
 
 class Observing:
     """The samplers of one run."""
 
     def __init__(self) -> None:
-        self._workers: dict[str, tuple[str, int]] = {}
+        self._here: dict[str, int] = {}  # process ids of the workers that are sampled by the controller
+        self._away: list[str] = []  # sentences about workers that are not sampled
+        self._has_sockets = True  # False: no worker is in the controller's network namespace
+        self._orders: list[HostSampling] = []
         self._samplers: dict[str, Sampler] = {}
         self._kept: dict[str, dict[str, Any]] = {}  # by workload: the state that its counters keep from phase to phase
 
-    def locate_workers(self, workers: Sequence[str], locations: Sequence[tuple[str, int]]) -> None:
-        """Note the host and process of each worker, by rank."""
-        self._workers = dict(zip(workers, locations, strict=True))
+    def locate_workers(
+        self, locations: Mapping[str, WorkerLocation], hosts: Mapping[str, str], workloads: Sequence[WorkloadRun]
+    ) -> list[HostSampling | None]:
+        """Return what each worker samples on its host: one worker of a host for all that it can see, None for the others.
+
+        :param locations: by worker, in the order of ranks. :param hosts: name of the host of each worker that is on another one.
+        """
+        here = worker_location()
+        groups: dict[tuple[str, str, str], dict[str, int]] = {}
+        for worker, at in locations.items():
+            if worker in hosts:
+                groups.setdefault((hosts[worker], at.processes, at.network), {})[worker] = at.pid
+            elif at.processes == here.processes:
+                self._here[worker] = at.pid
+            else:
+                self._away.append(f"worker {worker}: it runs on another machine")
+        self._has_sockets = any(at.network == here.network for at in locations.values())
+        addresses = {workload.name: _addresses(workload) for workload in workloads}
+        sampled_on = {here.network: "the controller's host"}  # all sockets of a network namespace are sampled once, on the first such host
+        shared: dict[tuple[str, str], list[str]] = {}
+        for (host, _, network), processes in groups.items():
+            first = network not in sampled_on
+            other = sampled_on.setdefault(network, f"host {host}")
+            if other != f"host {host}":
+                shared.setdefault((host, other), []).extend(processes)
+            self._orders.append(HostSampling(host=host, workers=processes, addresses=addresses if first else {}))
+        for (host, other), names in shared.items():
+            self._away.append(f"host {host}: sockets of {', '.join(names)}: counted on {other}, whose network they use")
+        orders = {next(iter(order.workers)): order for order in self._orders}
+        return [orders.get(worker) for worker in locations]
 
     def begin(self, workload: WorkloadRun) -> None:
         """Begin to sample a phase of the workload. In a phase that is not recorded, only counters over all phases are sampled."""
@@ -51,34 +88,25 @@ class Observing:
         without = set[int]()  # local ports of the counters' own connections, which are not the load's
         sources, missing = ({}, []) if workload.folder is None else self._sources(workload, without)
         sources |= self._counters(workload, without)
-        if sources:
+        if sources or (self._orders and workload.folder is not None):
             self._samplers[workload.name] = Sampler(sources, workload.start, broker=workload.broker.facts.name, missing=missing)
 
     def _sources(self, workload: WorkloadRun, without: set[int]) -> tuple[dict[str, Callable[[], TelemetrySource]], list[str]]:
-        from pytest_loadtest.brokers.url import parse_endpoints
-        from pytest_loadtest.fleet.targets import with_keys
         from pytest_loadtest.observe.connections import ConnectionSource
-        from pytest_loadtest.observe.processes import DiskWaitSource, ProcessSource
+        from pytest_loadtest.observe.processes import DiskWaitSource, ProcessSource, worker_sources
 
         broker = workload.broker
         assert broker is not None
-        facts, here = broker.facts, platform.node()
-        driver = with_keys(workload.part.profile, facts).driver
-        away = [worker for worker, (host, _) in self._workers.items() if host != here]
-        missing = [f"worker {worker}: it runs on another machine" for worker in away]
-        sources: dict[str, Callable[[], TelemetrySource]] = {
-            f"worker {worker}": partial(ProcessSource, f"worker {worker}", lambda pid=pid: pid)  # type: ignore[misc]
-            for worker, (_, pid) in self._workers.items()
-            if worker not in away
-        }
+        facts, missing = broker.facts, list(self._away)
+        sources: dict[str, Callable[[], TelemetrySource]] = dict(worker_sources(self._here))
         if facts.pid is None:
             missing.append("broker's CPU, memory, disk and sockets: its process was not started by the run on this machine")
         else:
             sources["broker"] = partial(ProcessSource, "broker", lambda: broker.facts.pid, broker=True)
             sources["broker's disk"] = partial(DiskWaitSource, lambda: broker.facts.pid)
-        urls = [facts.url, *([facts.subscriber_url] if facts.subscriber_url else [])]
-        addresses = [(endpoint.host, endpoint.port) for url in urls for endpoint in parse_endpoints(driver.name, url)]
-        sources["connections"] = partial(ConnectionSource, addresses, facts.pid, without)
+        side = "workers" if self._has_sockets else None
+        if side is not None or facts.pid is not None:
+            sources["connections"] = partial(ConnectionSource, _addresses(workload), facts.pid, without, side=side)
         return sources, missing
 
     def _counters(self, workload: WorkloadRun, without: set[int]) -> dict[str, Callable[[], TelemetrySource]]:
@@ -104,7 +132,38 @@ class Observing:
         sampler = self._samplers.pop(workload.name, None)
         telemetry = None if sampler is None else sampler.stop()
         if telemetry is not None and workload.folder is not None:
-            write_telemetry(workload.folder, telemetry)
+            write_telemetry(workload.folder, _merge_hosts(workload.folder, telemetry, self._orders))
+
+
+def _addresses(workload: WorkloadRun) -> list[tuple[str, int]]:
+    """Return the hosts and ports that clients connect to."""
+    from pytest_loadtest.brokers.url import parse_endpoints
+    from pytest_loadtest.fleet.targets import with_keys
+
+    assert workload.broker is not None
+    facts = workload.broker.facts
+    driver = with_keys(workload.part.profile, facts).driver
+    urls = [facts.url, *([facts.subscriber_url] if facts.subscriber_url else [])]
+    return [(endpoint.host, endpoint.port) for url in urls for endpoint in parse_endpoints(driver.name, url)]
+
+
+def _merge_hosts(folder: Path, telemetry: Telemetry, orders: Sequence[HostSampling]) -> Telemetry:
+    """Add the samples that other hosts have sent; their files are removed."""
+    from pytest_loadtest.fleet.host_sampler import part_file
+    from pytest_loadtest.observe.telemetry import SampledHost, Telemetry, merge_host
+
+    for order in orders:
+        workers = tuple(order.workers)
+        file, cores, cost = part_file(folder, workers[0]), None, None
+        try:
+            document = json.loads(file.read_text(encoding="utf-8"))
+            file.unlink()
+            part, cores = Telemetry.from_document(document["telemetry"]), document["cores"]
+            cost = part.cost if len(part) else None
+        except (OSError, ValueError):  # the run was given up, or the host is lost
+            part = Telemetry.of_rows([], [], missing=(f"sampling of {', '.join(workers)}: its samples did not arrive",))
+        telemetry = merge_host(telemetry, SampledHost(name=order.host, workers=workers, cores=cores, cost=cost), part)
+    return telemetry
 
 
 def write_telemetry(folder: Path, telemetry: Telemetry) -> None:

@@ -109,7 +109,8 @@ class RunController:
             who, _, workload_name = name.removeprefix("connect ").partition(" ")
             return [state.workload(workload_name).first_connection(who, self._announce)] * len(payloads)
         elif name == "subscribed":
-            state.observing.locate_workers(run.members, payloads)
+            locations = dict(zip(run.members, payloads, strict=True))
+            return state.observing.locate_workers(locations, self.clocks.hosts if self.clocks else {}, state.workloads)
         elif name.startswith("next "):
             if name == "next 0":
                 self.spark.wait_until_ready()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.observe.rules import QUEUES, RULES, Sampled
+from pytest_loadtest.observe.rules import RULES, Sampled
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, format_duration
 
 if TYPE_CHECKING:
@@ -117,6 +117,6 @@ def _background(sampled: Sampled) -> str:
     unsampled = [rule.conclusion for rule in RULES if rule.everywhere and rule.needs and not sampled.has_value(*rule.needs).any()]
     with_value = sampled.has_value("broker.busiest")
     busy = sampled.thread("broker", sampled.broker, with_value) if with_value.any() else ""
-    no_queue = sampled.telemetry.has_values("workers.unsent") and not any(sampled.is_queued(name).any() for name in QUEUES)
+    no_queue = sampled.has_value("workers.unsent").any() and not any(sampled.is_queued(name).any() for name in sampled.queues)
     missing = f"no samples of {', '.join(unsampled)}" if unsampled else ""
     return ", ".join(filter(None, [busy, "no queue built up" if no_queue else "", missing]))

@@ -28,11 +28,14 @@ class ConnectionSource:
 
     :param addresses: hosts and ports that clients connect to. :param pid: the broker's process, if it is on this machine. Its sockets are
         those on the ports on which it listens, which may differ from the ports in ``addresses``.
-    :param without: local ports of connections that carry no load.
+    :param without: local ports of connections that carry no load. :param side: first part of the names of the workers' columns; None if no
+        worker is in this network namespace.
     """
 
-    def __init__(self, addresses: Sequence[tuple[str, int]], pid: int | None, without: Collection[int] = ()) -> None:
-        self._without, self.used = without, 0.0
+    def __init__(
+        self, addresses: Sequence[tuple[str, int]], pid: int | None, without: Collection[int] = (), *, side: str | None = "workers"
+    ) -> None:
+        self._without, self._own, self.used = without, side, 0.0
         self.missing: list[str] = []
         self._dialled = [(address, port) for host, port in addresses for address in packed(host)]
         self._listening = None if pid is None else listening_ports(pid)
@@ -46,7 +49,7 @@ class ConnectionSource:
         sockets, sample = dump(ESTABLISHED | CLOSE_WAIT), dict[str, float]()
         without = list(self._without)
         sockets = sockets.where(~(np.isin(sockets.local_port, without) | np.isin(sockets.remote_port, without)))
-        sides = {"workers": self._ours(sockets)}
+        sides = {} if self._own is None else {self._own: self._ours(sockets)}
         if self._listening is not None:
             sides["broker"] = np.isin(sockets.local_port, self._listening)
             sample["broker.relayed"] = float(not any(port in self._listening for _, port in self._dialled))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -119,6 +120,14 @@ class ProcessSource:
     def close(self) -> dict[str, float]:
         """Return nothing: this source has no last values and no resources."""
         return {}
+
+
+def worker_sources(processes: Mapping[str, int]) -> dict[str, Callable[[], ProcessSource]]:
+    """Return the source of each worker. :param processes: process ids by worker, as in this /proc."""
+    return {
+        f"worker {worker}": partial(ProcessSource, f"worker {worker}", lambda pid=pid: pid)  # type: ignore[misc]
+        for worker, pid in processes.items()
+    }
 
 
 def _task_files(pid: int, name: str) -> Iterator[tuple[str, str]]:

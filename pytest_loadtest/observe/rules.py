@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -75,19 +76,20 @@ def _describe_disk(sampled: Sampled, mask: Mask) -> str:
 
 def _not_reading(sampled: Sampled) -> Mask:
     """The broker was stopped, did not read, or kept its TCP window closed; and CPU, disk and rate limits do not explain it."""
-    mask: Mask = (sampled["broker.stopped"] > 0) | sampled.unread("broker") | sampled.refused("workers")
+    mask: Mask = (sampled["broker.stopped"] > 0) | sampled.unread("broker") | sampled.any_own(sampled.refused)
     return mask & ~_no_core(sampled) & ~_on_disk(sampled) & ~_throttled(sampled)
 
 
 def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
-    unsent = sampled.most("workers.unsent", mask)
+    own = sampled.fullest_own("unsent", mask)
+    unsent, where = sampled.most(f"{own}.unsent", mask), sampled.place(own)
     if not (sampled.has_value("broker.unread", "broker.stopped") & mask).any():
-        return f"{unsent} waited in our sockets because the other side's window was closed; the reason was not sampled"
+        return f"{unsent} waited in our sockets{where} because the other side's window was closed; the reason was not sampled"
     stopped = (sampled["broker.stopped"][mask] > 0).any()
     with_value = sampled.has_value("broker.cpu") & mask
     used = f", which used {sampled.mean('broker.cpu', with_value):.2f} cores" if with_value.any() else ""
     did = ", which was stopped by a signal" if stopped else used
-    return f"{sampled.most('broker.unread', mask)} were unread at {sampled.broker}{did}; {unsent} more waited in our sockets"
+    return f"{sampled.most('broker.unread', mask)} were unread at {sampled.broker}{did}; {unsent} more waited in our sockets{where}"
 
 
 def _memory(sampled: Sampled) -> Mask:
@@ -152,34 +154,37 @@ def _describe_starved(sampled: Sampled, mask: Mask) -> str:
 
 
 def _network(sampled: Sampled) -> Mask:
-    return _inwards(sampled) | (sampled.stuck("broker") & ~sampled.unread("workers"))
+    return _inwards(sampled) | (sampled.stuck("broker") & ~sampled.any_own(sampled.unread))
 
 
 def _inwards(sampled: Sampled) -> Mask:
     """Bytes stay in our sockets although the broker reads all that arrives."""
-    return sampled.stuck("workers") & ~sampled.unread("broker") & ~(sampled["broker.stopped"] > 0) & ~_no_core(sampled)
+    return sampled.any_own(sampled.stuck) & ~sampled.unread("broker") & ~(sampled["broker.stopped"] > 0) & ~_no_core(sampled)
 
 
 def _describe_network(sampled: Sampled, mask: Mask) -> str:
     if not (_inwards(sampled) & mask).any():
-        unsent, unread = sampled.most("broker.unsent", mask), sampled.most("workers.unread", mask)
-        return f"{unsent} waited in {sampled.broker}'s sockets, and no more than {unread} were unread at ours"
-    waited = f"{sampled.most('workers.unsent', mask)} waited in our sockets"
+        unsent, own = sampled.most("broker.unsent", mask), sampled.fullest_own("unread", mask)
+        unread = sampled.most(f"{own}.unread", mask)
+        return f"{unsent} waited in {sampled.broker}'s sockets, and no more than {unread} were unread at ours{sampled.place(own)}"
+    own = sampled.fullest_own("unsent", mask)
+    waited = f"{sampled.most(f'{own}.unsent', mask)} waited in our sockets{sampled.place(own)}"
     if not (sampled.has_value("broker.unread") & mask).any():
-        shut = format_value(sampled.mean("workers.shut", mask), "ratio", 2)
+        shut = format_value(sampled.mean(f"{own}.shut", mask), "ratio", 2)
         return f"{waited}, and the other side's window was closed for no more than {shut} of the time"
     return f"{waited}, and no more than {sampled.most('broker.unread', mask)} were unread at {sampled.broker}"
 
 
 def _asleep(sampled: Sampled) -> Mask:
     """Our sockets left received bytes unread, or kept their TCP window closed; and a worker's CPU does not explain it."""
-    return (sampled.unread("workers") | sampled.refused("broker")) & ~_generator(sampled)
+    return (sampled.any_own(sampled.unread) | sampled.refused("broker")) & ~_generator(sampled)
 
 
 def _describe_subscriber(sampled: Sampled, mask: Mask) -> str:
     has_unsent = (sampled.has_value("broker.unsent") & mask).any()
     more = f"; {sampled.most('broker.unsent', mask)} more waited at {sampled.broker}" if has_unsent else ""
-    return f"{sampled.most('workers.unread', mask)} were unread at subscribers{more}"
+    own = sampled.fullest_own("unread", mask)
+    return f"{sampled.most(f'{own}.unread', mask)} were unread at subscribers{sampled.place(own)}{more}"
 
 
 def _workers(sampled: Sampled) -> list[str]:
@@ -196,7 +201,8 @@ def _generator(sampled: Sampled) -> Mask:
 
 def _describe_generator(sampled: Sampled, mask: Mask) -> str:
     worker = max(_workers(sampled), key=lambda worker: np.count_nonzero(sampled[f"{worker}.busiestWanted"] >= SATURATED))
-    return sampled.thread(worker, worker, mask & sampled.has_value(f"{worker}.busiestWanted"))
+    host = sampled.host_of(worker.removeprefix("worker "))
+    return sampled.thread(worker, worker, mask & sampled.has_value(f"{worker}.busiestWanted"), host)
 
 
 RULES: Final = (
@@ -226,7 +232,6 @@ QUEUED: Final = 64 * 1024
 """Bytes that the sockets of one side, together, may hold in normal operation."""
 QUEUED_FOR: Final = SECOND // 50
 """A queue has built up if it holds more than :data:`QUEUED` and more than the traffic of so many ns."""
-QUEUES: Final = ("workers.unsent", "workers.unread", "broker.unsent", "broker.unread")
 SHUT: Final = 0.5
 """Least share of the time with a closed window at which that side, and not the network, delays the data."""
 
@@ -254,13 +259,59 @@ class Sampled:
 
     def has_value(self, *names: str) -> Mask:
         """Return the mask of the samples with a number in one of these columns."""
-        mask: Mask = np.any([np.isfinite(self[name]) for name in names], axis=0)
+        columns = [column for name in names for column in self._columns(name)]
+        mask: Mask = np.any([np.isfinite(self[column]) for column in columns], axis=0)
         return mask
+
+    @cached_property
+    def own_sides(self) -> tuple[str, ...]:
+        """First parts of the names of the columns about our sockets: ``workers`` on the controller's host, ``workers h1`` on another."""
+        hosts = tuple(f"workers {host.name}" for host in self.telemetry.hosts)
+        return tuple(side for side in ("workers", *hosts) if f"{side}.connections" in self.telemetry.columns) or ("workers",)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The columns with bytes that wait in sockets."""
+        return tuple(f"{side}.{queue}" for side in (*self.own_sides, "broker") for queue in ("unsent", "unread"))
+
+    def _columns(self, name: str) -> list[str]:
+        side, _, value = name.rpartition(".")
+        return [f"{own}.{value}" for own in self.own_sides] if side == "workers" else [name]
+
+    def any_own(self, condition: Callable[[str], Mask]) -> Mask:
+        """Return the mask of the samples in which the condition holds for our sockets on any host."""
+        mask: Mask = np.any([condition(side) for side in self.own_sides], axis=0)
+        return mask
+
+    def fullest_own(self, queue: str, mask: Mask) -> str:
+        """Return the side of ours with the most bytes in this queue in the samples of the mask."""
+        return max(self.own_sides, key=lambda side: float(np.nansum(self[f"{side}.{queue}"][mask])))
+
+    def place(self, side: str) -> str:
+        """Return the host of our sockets as text; empty if there is only the controller's."""
+        if self.own_sides == ("workers",):
+            return ""
+        host = side.removeprefix("workers").strip()
+        return f" on host {host}" if host else " on the controller's host"
+
+    def host_of(self, worker: str) -> str | None:
+        """Return the host of a worker; None if it is the controller's."""
+        return next((host.name for host in self.telemetry.hosts if worker in host.workers), None)
+
+    def _share(self, side: str) -> NDArray[np.float64]:
+        """Return the share of our connections that are on this side: about its share of the traffic."""
+        if side == "broker" or len(self.own_sides) == 1:
+            return np.ones(len(self.telemetry))
+        total = np.nansum([self[f"{own}.connections"] for own in self.own_sides], axis=0)
+        share: NDArray[np.float64] = self[f"{side}.connections"] / np.maximum(total, 1.0)
+        return share
 
     def is_queued(self, name: str) -> Mask:
         """Return the mask of the samples in which this queue has built up."""
-        rate = self.sent_rate if name in ("workers.unsent", "broker.unread") else self.received_rate
-        return self[name] > max(QUEUED, rate * QUEUED_FOR / SECOND)
+        side, _, queue = name.rpartition(".")
+        rate = self.sent_rate if (side == "broker") == (queue == "unread") else self.received_rate
+        queued: Mask = self[name] > np.maximum(QUEUED, rate * self._share(side) * QUEUED_FOR / SECOND)
+        return queued
 
     def unread(self, side: str) -> Mask:
         """Return the mask of the samples in which one side did not read: a queue, or old unread bytes on 1 % of its connections."""
@@ -285,8 +336,12 @@ class Sampled:
         values = self[name][mask]
         return format_size(float(np.nanmax(values))) if np.isfinite(values).any() else "an unknown amount"
 
-    def thread(self, whose: str, name: str, mask: Mask) -> str:
-        """Return the CPU use of the busiest thread as text. :param whose: first part of the columns' names. :param name: for the text."""
+    def thread(self, whose: str, name: str, mask: Mask, host: str | None = None) -> str:
+        """Return the CPU use of the busiest thread as text.
+
+        :param whose: first part of the columns' names. :param name: for the text. :param host: None if it is the controller's.
+        """
         ran, wanted = self.mean(f"{whose}.busiest", mask), self.mean(f"{whose}.busiestWanted", mask)
         waited = f" and waited for one {format_value(wanted - ran, 'ratio', 2)} of the time" if wanted - ran >= 0.05 else ""
-        return f"{name}'s busiest thread used {ran:.2f} of a core{waited}"
+        busiest = f"{name}'s busiest thread" if host is None else f"the busiest thread of {name} on host {host}"
+        return f"{busiest} used {ran:.2f} of a core{waited}"

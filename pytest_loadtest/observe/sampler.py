@@ -1,4 +1,4 @@
-"""A thread of the controller that reads its sources once a second, and expensive ones less often."""
+"""A thread that reads its sources once a second, and expensive ones less often: in the controller, and in a process on each other host."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TelemetrySource(Protocol):
     def used(self) -> float: ...
 
     def read(self, now: int) -> Mapping[str, float]:
-        """Return the known values by column. :param now: ns of CLOCK_MONOTONIC.
+        """Return the known values by column. :param now: ns of the controller's clock.
 
         :raises OSError, LoadtestError: the source cannot continue. Any exception ends this source only.
         """
@@ -48,14 +48,15 @@ class Sampler:
     """Samples from the phase's start until :meth:`stop`.
 
     :param sources: the source's name → a function that makes it; called in the thread, as it may have to connect.
-    :param start: start of the phase, ns of CLOCK_MONOTONIC. :param broker: the target's name.
-    :param missing: sentences about what has no source.
+    :param start: start of the phase, ns of the clock. :param broker: the target's name. :param missing: sentences about what has no source.
+    :param clock: the controller's clock, ns.
     """
 
     def __init__(
-        self, sources: Mapping[str, Callable[[], TelemetrySource]], start: int, *, broker: str, missing: Sequence[str] = ()
-    ) -> None:
-        self._factories, self._start, self._broker = sources, start, broker
+        self, sources: Mapping[str, Callable[[], TelemetrySource]], start: int, *, broker: str, missing: Sequence[str] = (),
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:  # fmt: skip
+        self._factories, self._start, self._broker, self._clock = sources, start, broker, clock
         self._missing = list(missing)
         self._sources: list[PacedSource] = []
         self._time: list[int] = []
@@ -88,9 +89,9 @@ class Sampler:
     def _sample_until_stopped(self) -> None:
         self._sample()  # the first one only has totals, from which the next one computes rates
         number = 1
-        while not self._stopping.wait(max(self._start + number * EVERY - time.monotonic_ns(), 0) / SECOND):
+        while not self._stopping.wait(max(self._start + number * EVERY - self._clock(), 0) / SECOND):
             self._sample()
-            number = max(number, (time.monotonic_ns() - self._start) // EVERY) + 1
+            number = max(number, (self._clock() - self._start) // EVERY) + 1
 
     def _close(self) -> None:
         last = dict[str, float]()
@@ -102,10 +103,10 @@ class Sampler:
                 self._lose(paced, error)
             self._closed.add(paced.name)
         if last:
-            self._keep(time.monotonic_ns(), last)
+            self._keep(self._clock(), last)
 
     def _sample(self) -> None:
-        now, row = time.monotonic_ns(), dict[str, float]()
+        now, row = self._clock(), dict[str, float]()
         for paced in list(self._sources):
             self._at = paced.name
             try:
@@ -116,7 +117,7 @@ class Sampler:
 
     def _lose(self, paced: PacedSource, error: Exception) -> None:
         """End a failed source; it counts as lost if it had returned values, else only as missing."""
-        passed = max(time.monotonic_ns() - self._start, 0) / SECOND
+        passed = max(self._clock() - self._start, 0) / SECOND
         reason = f"{paced.name}: {_error_text(error)}, {passed:.0f} s into the phase"
         self._sources.remove(paced)
         self._missing += [reason, *(paced.missing() if paced.answered else ())]
@@ -133,7 +134,7 @@ class Sampler:
         """Stop and return the samples, without the first one, which has no rates."""
         self._stopping.set()
         self._thread.join(LONGEST + MARGIN)
-        took = (time.monotonic_ns() - self._start) / SECOND
+        took = (self._clock() - self._start) / SECOND
         sources, count = list(self._sources), len(self._rows)
         missing = [*self._missing, *(text for paced in sources for text in paced.missing())]
         lost = dict(self._lost)

@@ -11,6 +11,7 @@ The columns, for the broker, each worker (``worker gw0``) and the connections be
   summed over the connections to the target; ``workers.stale``: connections with unread bytes that are at least half a second old;
   ``workers.retransmits``: segments a second; ``workers.shut``: share of the time with something to send in which the other side's window
   was closed; ``workers.connections``: number of connections.
+* ``workers HOST.unsent``, …: the same for the workers of another host than the controller's.
 * ``broker.unsent``, ``broker.unread``, …: the same for the broker's own sockets. ``broker.relayed``: 1 if the broker itself listens on none
   of the ports that clients connect to.
 * ``sys.…``: the broker's own counters, or rates computed from them. ``docs/reference/results.md`` lists them.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -38,13 +39,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SampledHost:
+    """Another host than the controller's, with workers.
+
+    :param cores: cores that its workers may use. :param cost: cores that sampling used there. None: unknown, because sampling failed.
+    """
+
+    name: str
+    workers: tuple[str, ...]
+    cores: int | None
+    cost: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Telemetry:
     """The samples of one phase.
 
     :param time: ns after the phase's start, for each sample. :param columns: by name, as long as ``time``.
-    :param missing: sentences about what could not be sampled, and why. :param cost: cores that sampling used.
-    :param broker: the target's name. :param lost: sources that failed during the phase, by name, with their sentence in ``missing``:
-        conclusions from them are unknown. A source that never returned a value is not in it.
+    :param missing: sentences about what could not be sampled, and why. :param cost: cores that sampling used on the controller's host.
+    :param broker: the target's name. :param hosts: the other hosts. :param lost: sources that failed during the phase, by name, with their
+        sentence in ``missing``: conclusions from them are unknown. A source that never returned a value is not in it.
     """
 
     time: NDArray[np.int64]
@@ -53,6 +67,7 @@ class Telemetry:
     cost: float = 0.0
     broker: str = "the broker"
     lost: Mapping[str, str] = field(default_factory=dict)
+    hosts: tuple[SampledHost, ...] = ()
 
     def __len__(self) -> int:
         return len(self.time)
@@ -84,6 +99,7 @@ class Telemetry:
         return {
             "time": self.time.tolist(), "columns": columns, "missing": list(self.missing), "cost": round(self.cost, 5),
             "broker": self.broker, "lost": dict(self.lost),
+            **({"hosts": [asdict(host) for host in self.hosts]} if self.hosts else {}),
         }  # fmt: skip
 
     @classmethod
@@ -93,6 +109,7 @@ class Telemetry:
         return cls(
             time=np.array(document["time"], np.int64), columns=columns, missing=tuple(document["missing"]), cost=document["cost"],
             broker=document["broker"], lost=document.get("lost", {}),  # earlier versions did not write it
+            hosts=tuple(SampledHost(**{**host, "workers": tuple(host["workers"])}) for host in document.get("hosts", ())),
         )  # fmt: skip
 
 
@@ -101,6 +118,59 @@ def _short(value: float) -> float | int | None:
     if not math.isfinite(value):
         return None
     return int(value) if value == int(value) else float(f"{value:.6g}")
+
+
+def merge_host(telemetry: Telemetry, host: SampledHost, part: Telemetry) -> Telemetry:
+    """Add what was sampled on another host, or by another process on it.
+
+    All samplers count seconds from the phase's start, so a sample of the host belongs to the nearest one within half a second. One that has
+    none becomes a row of its own.
+    """
+    row = _nearest(telemetry.time, part.time)
+    alone = row < 0
+    time = np.concatenate([telemetry.time, part.time[alone]])
+    row[alone] = np.arange(len(telemetry), len(time))
+    order = np.argsort(time, kind="stable")
+    columns = {}
+    for name, own in telemetry.columns.items():
+        columns[name] = np.concatenate([own, np.full(len(time) - len(own), np.nan)])[order]
+    for name, column in part.columns.items():
+        spread = np.full(len(time), np.nan)
+        spread[row] = column
+        columns[name] = _both(name, columns[name], spread[order]) if name in columns else spread[order]
+    prefix = f"host {host.name}: "
+    return replace(
+        telemetry, time=time[order], columns=columns, missing=(*telemetry.missing, *(prefix + text for text in part.missing)),
+        lost={**telemetry.lost, **{prefix + source: prefix + text for source, text in part.lost.items()}},
+        hosts=_with(telemetry.hosts, host),
+    )  # fmt: skip
+
+
+def _nearest(time: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each time of ``of`` the index of the nearest one in ``time``; -1 if it is too far away, or nearer to another one."""
+    if not len(time):
+        return np.full(len(of), -1)
+    at = np.searchsorted((time[1:] + time[:-1]) // 2, of)
+    distance = np.abs(time[at] - of)
+    by_distance = np.lexsort((distance, at))
+    is_nearest = np.zeros(len(at), np.bool_)
+    is_nearest[by_distance[np.unique(at[by_distance], return_index=True)[1]]] = True
+    return np.where(is_nearest & (distance <= SECOND // 2), at, -1)
+
+
+def _both(name: str, one: Column, other: Column) -> Column:
+    """Return one column for the workers of a host that are in several network namespaces, as those of several containers."""
+    both: Column = np.maximum(one, other) if name.endswith(".shut") else one + other
+    return both
+
+
+def _with(hosts: tuple[SampledHost, ...], host: SampledHost) -> tuple[SampledHost, ...]:
+    earlier = [known for known in hosts if known.name == host.name]
+    if not earlier:
+        return (*hosts, host)
+    cost = None if earlier[0].cost is None or host.cost is None else earlier[0].cost + host.cost
+    joined = replace(earlier[0], workers=earlier[0].workers + host.workers, cores=earlier[0].cores or host.cores, cost=cost)
+    return tuple(joined if known.name == host.name else known for known in hosts)
 
 
 def fullest(telemetry: Telemetry | None) -> DelayedIndex | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.report.document import BottleneckSection, SaturationEntry
+from pytest_loadtest.report.document import BottleneckSection, SampledHostEntry, SaturationEntry
 from pytest_loadtest.report.sections import precise
 from pytest_loadtest.values.quantities import format_duration, format_size
 from pytest_loadtest.values.wording import exact
@@ -32,6 +32,7 @@ def bottleneck_section(bottleneck: Bottleneck, telemetry: Telemetry) -> Bottlene
         cost=sampled["cost"],
         time=tuple(sampled["time"]),
         columns={name: tuple(column) for name, column in sampled["columns"].items()},
+        hosts=tuple(SampledHostEntry(name=h.name, workers=h.workers, cores=h.cores, cost=h.cost) for h in telemetry.hosts),
     )
 
 

@@ -114,6 +114,20 @@ class SaturationEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SampledHostEntry:
+    """Another host than the controller's, whose workers were sampled there."""
+
+    name: str
+    """as in the list of hosts"""
+    workers: tuple[str, ...]
+    """names"""
+    cores: int | None
+    """cores that its workers may use; null if sampling failed"""
+    cost: Number | None
+    """cores that sampling used; null if sampling failed"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BottleneckSection:
     """The side that limited the run, and everything that was sampled during the load to find it."""
 
@@ -126,11 +140,13 @@ class BottleneckSection:
     missing: tuple[str, ...]
     """what could not be sampled, and why"""
     cost: Number
-    """cores that sampling used"""
+    """cores that sampling used, on the controller's host"""
     time: tuple[int, ...]
     """ns after the phase's start, of each sample; those after the measured phase belong to its drain"""
     columns: Mapping[str, tuple[Number | None, ...]]
     """a number for each sample, by name: cores, bytes, events or bytes per second; null where it is unknown"""
+    hosts: tuple[SampledHostEntry, ...] = ()
+    """the other hosts with workers"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_loadtest.observe.telemetry import Telemetry
+from pytest_loadtest.observe.telemetry import SampledHost, Telemetry, merge_host
 from pytest_loadtest.values.quantities import SECOND
 
 SAMPLES = 10
@@ -30,3 +30,15 @@ def made_telemetry(held: int = SAMPLES, without: tuple[str, ...] = (), missing: 
     return Telemetry(
         time=np.arange(1, SAMPLES + 1) * SECOND, columns=columns, missing=missing, cost=0.004, broker="mosquitto",
     )  # fmt: skip
+
+
+def with_host(telemetry: Telemetry, name: str, held: int = SAMPLES, **changed: float) -> Telemetry:
+    """Return the telemetry with that of another host, which has one worker, ``NAME-1``. Parameters as of :func:`made_telemetry`."""
+    worker, side = f"worker {name}-1", f"workers {name}"
+    quiet = {f"{worker}.cpu": 0.2, f"{worker}.busiest": 0.3, f"{worker}.busiestWanted": 0.4}
+    quiet |= {f"{side}.{queue}": 0.0 for queue in ("unread", "unsent", "stale", "shut", "retransmits")} | {f"{side}.connections": 2.0}
+    columns = {column: np.full(SAMPLES, value) for column, value in quiet.items()}
+    for key, value in changed.items():
+        columns[f"{side if key in ('unread', 'unsent', 'stale', 'shut', 'connections') else worker}.{key}"][:held] = value
+    part = Telemetry(time=telemetry.time, columns=columns)
+    return merge_host(telemetry, SampledHost(name=name, workers=(f"{name}-1",), cores=4, cost=0.001), part)

@@ -21,6 +21,21 @@ if TYPE_CHECKING:
     from .projects import Finished, Project
 
 UNSHARE = "unshare --time --monotonic {offset} --boottime {offset} --fork --kill-child --"
+OWN_PROCESSES = UNSHARE.replace("--fork", "--pid --mount-proc --fork")
+"""With process ids of its own, which other hosts have too."""
+BUSY = """\
+import hashlib
+import threading
+
+def pytest_configure(config):
+    if getattr(config, "workerinput", {}).get("workerid") == "h1-1":
+        threading.Thread(target=compute, daemon=True).start()
+
+def compute():
+    block = bytes(1 << 24)
+    while True:
+        hashlib.sha256(block)  # without the interpreter lock
+"""
 
 
 def has_time_namespaces() -> bool:
@@ -98,6 +113,31 @@ def test_hosts_with_other_clocks_count_and_measure_exactly(far_apart: Project) -
         fit = found[worker]["fit"]
         assert abs(fit["line"]["offset"] - offset * 1_000_000_000) <= fit["error"]
         assert fit["holds"]
+
+
+def test_the_evidence_of_each_host_is_there_and_a_busy_worker_is_named_with_its_host(far_apart: Project) -> None:
+    """Each worker has the same process id, on hosts whose clocks differ by more than a day."""
+    path = far_apart.path / "hosts.yaml"
+    apart = [(UNSHARE.format(offset=offset), OWN_PROCESSES.format(offset=offset)) for offset in (100_000, -10)]
+    for shared, own in apart:
+        path.write_text(path.read_text().replace(shared, own))
+    far_apart.profile("plain", rate=500, duration="3s")
+    far_apart.write("test_them.py", "import pytest\n@pytest.mark.load('plain')\ndef test_plain(load): load.assert_slo()\n")
+    far_apart.write("conftest.py", BUSY)
+    run = far_apart.run("--load-hosts", "hosts.yaml")
+    assert run.outcomes == {"passed": 1}
+    document = run.documents["test_plain"]
+    section = document["bottleneck"]
+    assert [host["name"] for host in section["hosts"]] == ["h1", "h2"]
+    assert all(host["cores"] == len(os.sched_getaffinity(0)) for host in section["hosts"])
+    assert 0 < section["time"][0] <= section["time"][-1] < 20_000_000_000, "all in the controller's clock"
+    cpu = {worker: [value for value in section["columns"][f"worker {worker}.cpu"] if value is not None] for worker in ("h1-1", "h2-1")}
+    assert all(cpu.values())
+    assert max(cpu["h1-1"]) > max(cpu["h2-1"]), "only that of h1 computes"
+    evidence = [section["evidence"], *(side["evidence"] for side in section["also"])]
+    assert any(text.startswith("the busiest thread of worker h1-1 on host h1 used ") for text in evidence)
+    assert "hosts      h1 " in run.out
+    assert "telemetry-h1-1.json" not in {file.name for folder in far_apart.runs() for file in folder.iterdir()}
 
 
 def test_an_asymmetric_path_is_covered_by_the_stated_error(far_apart: Project) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report import bottleneck
 from pytest_loadtest.report.bottleneck import known_values
+from pytest_loadtest.report.hosts import host_uses
 from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Paragraph, Table, absent
 from pytest_loadtest.report.html.charts import ROLES, TIME, Axis, Line, make_chart
 from pytest_loadtest.report.sections import blocked_text
@@ -14,9 +15,10 @@ from pytest_loadtest.values.quantities import SECOND, format_count, format_durat
 from pytest_loadtest.values.wording import exact, format_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
+    from pytest_loadtest.report.hosts import HostUse
     from pytest_loadtest.report.html.blocks import Block
 
 GROUPS: Final = {
@@ -52,16 +54,22 @@ def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
     yield from (Paragraph(f"broker {text}") for _, text in bottleneck.broker_facts(section))
     if section.missing:
         yield Listing("Not sampled", section.missing)
-    yield from _charts(run, section)
+    yield from _charts(run, section, host_uses(document))
     yield from _columns(section)
 
 
-def _charts(run: str, section: BottleneckSection) -> Iterator[ChartFigure]:
-    workers = [name for name in section.columns if name.startswith("worker ") and name.endswith(".busiestWanted")]
-    workers.sort(key=lambda name: -max(known_values(section, name), default=0))
-    groups = GROUPS | {"workers": ("Busiest thread of each worker, including its waits", "cores", tuple(workers[: len(ROLES)]))}
+def _charts(run: str, section: BottleneckSection, uses: Sequence[HostUse]) -> Iterator[ChartFigure]:
+    workers = _highest_first(section, [name for name in section.columns if name.startswith("worker ") and name.endswith(".busiestWanted")])
+    queues = _highest_first(section, [f"workers {use.name}.{queue}" for use in uses for queue in ("unsent", "unread")])
+    groups = GROUPS | {
+        "hosts": ("CPU of the workers of each host", "cores", tuple(f"host {use.name}" for use in uses)),
+        "hostQueues": ("Bytes waiting in the sockets of each host", "B", tuple(queues)),
+        "workers": ("Busiest thread of each worker, including its waits", "cores", tuple(workers)),
+    }
+    drawn = {**section.columns, **{f"host {use.name}": use.cpu for use in uses}}
     for name, (title, unit, columns) in groups.items():
-        lines = [Line(column, role, section.columns[column]) for role, column in zip(ROLES, _there(section, columns), strict=False)]
+        there = [column for column in columns if any(value is not None for value in drawn.get(column, ()))]
+        lines = [Line(column, role, drawn[column]) for role, column in zip(ROLES, there, strict=False)]
         moved = [line for line in lines if any(line.known)]
         still = [line.label for line in lines if line.known and line not in moved]
         texts = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]
@@ -72,8 +80,8 @@ def _charts(run: str, section: BottleneckSection) -> Iterator[ChartFigure]:
             yield ChartFigure(f"{run}-{name}", chart)
 
 
-def _there(section: BottleneckSection, columns: tuple[str, ...]) -> list[str]:
-    return [column for column in columns if known_values(section, column)]
+def _highest_first(section: BottleneckSection, columns: list[str]) -> list[str]:
+    return sorted(columns, key=lambda column: -max(known_values(section, column), default=0))
 
 
 def _worded(value: float, unit: str) -> str:
@@ -101,6 +109,11 @@ def _columns(section: BottleneckSection) -> Iterator[Block]:
         yield Fold("Everything that was sampled", [Table(caption=caption, head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))])
 
 
+HOST_COLUMNS: Final = (
+    "host", "workers", "cores used", "of", "busiest thread", "longest stall", "unsent", "unread", "retransmits", "sampling",
+)  # fmt: skip
+
+
 def generator_chapter(document: RunDocument) -> Iterator[Block]:
     """Yield the evidence for or against generator-limited."""
     measured = document.measurements
@@ -111,4 +124,17 @@ def generator_chapter(document: RunDocument) -> Iterator[Block]:
     rows = [(w.worker, f"{w.cpu:.2f}", *map(format_duration, (w.stalled, w.longest_stall, w.gc))) for w in workers]
     head = ("worker", "cores", "stalled, in sum", "longest stall", "GC")
     yield Table(caption="Workers of the generator, busiest first", head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))
+    if uses := host_uses(document):
+        yield Table(
+            caption="Hosts of the generator, busiest first: medians of cores, maxima of bytes and of segments sent again a second",
+            head=HOST_COLUMNS, rows=list(map(_host_row, uses)), numbers=frozenset(range(1, len(HOST_COLUMNS))),
+        )  # fmt: skip
     yield Paragraph(f"blocked {blocked_text(measured)}")
+
+
+def _host_row(use: HostUse) -> tuple[str, ...]:
+    cells = (
+        (use.usual_cpu, "{:.2f}".format), (use.cores, str), (use.usual_busiest, "{:.2f}".format), (use.longest_stall, format_duration),
+        (use.unsent, format_size), (use.unread, format_size), (use.retransmits, "{:.1f}".format), (use.cost, "{:.4f}".format),
+    )  # fmt: skip
+    return (use.name, str(len(use.workers)), *("not known" if value is None else write(value) for value, write in cells))

@@ -80,6 +80,10 @@ def test_connections_to_other_targets_and_without_load_do_not_count(pairs: Pairs
     without = {pairs.ours[0].getsockname()[1]}
     found = ConnectionSource([(pairs.host, pairs.port)], os.getpid(), without).read(1)
     assert [found[f"{side}.connections"] for side in ("workers", "broker")] == [2, 2]
+    apart = ConnectionSource([(pairs.host, pairs.port)], os.getpid(), without, side=None).read(1)
+    assert {name.partition(".")[0] for name in apart} == {"broker"}
+    named = ConnectionSource([(pairs.host, pairs.port)], None, without, side="workers h1").read(1)
+    assert named["workers h1.connections"] == 2
     elsewhere = ConnectionSource([("127.0.0.2", pairs.port), (pairs.host, 9)], None)
     found = elsewhere.read(1)
     assert found["workers.connections"] == 0

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from builders.measurements import made
-from builders.telemetry import made_telemetry
+from builders.telemetry import made_telemetry, with_host
 
 from pytest_loadtest.observe.conclusion import Bottleneck, conclude
 from pytest_loadtest.observe.rules import RULES
-
-if TYPE_CHECKING:
-    from pytest_loadtest.observe.telemetry import Telemetry
+from pytest_loadtest.observe.telemetry import SampledHost, Telemetry, merge_host
 
 QUEUE = 65_536  # more than 20 ms of the made run's 2.56 MB/s
 CONCLUSIONS = {rule.conclusion for rule in RULES}
@@ -207,3 +206,60 @@ def test_our_sockets_are_the_evidence_about_a_remote_broker() -> None:
     assert (open_.conclusion, open_.evidence) == (
         "network", "1.00 MiB waited in our sockets, and the other side's window was closed for no more than 20 % of the time, in 10 of 10 samples",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "conclusion", "evidence"),
+    [
+        (
+            {"busiestWanted": 1.0, "busiest": 0.75}, "generator",
+            "the busiest thread of worker h2-1 on host h2 used 0.75 of a core and waited for one 25 % of the time, in 10 of 10 samples",
+        ),
+        ({"unread": 2**20}, "subscriber", "1.00 MiB were unread at subscribers on host h2; 0 B more waited at mosquitto, in 10 of 10 samples"),
+        (
+            {"unsent": 2**20, "shut": 0.1}, "network",
+            "1.00 MiB waited in our sockets on host h2, and no more than 0 B were unread at mosquitto, in 10 of 10 samples",
+        ),
+        (
+            {"unsent": 2**20, "shut": 0.9}, "broker not reading",
+            "0 B were unread at mosquitto, which used 0.30 cores; 1.00 MiB more waited in our sockets on host h2, in 10 of 10 samples",
+        ),
+    ],
+)  # fmt: skip
+def test_the_host_of_the_saturated_side_is_named(changed: dict[str, float], conclusion: str, evidence: str) -> None:
+    """One of three hosts is enough."""
+    telemetry = with_host(with_host(made_telemetry(), "h1"), "h2", **changed)
+    found = judged(telemetry)
+    assert (found.conclusion, found.evidence) == (conclusion, evidence)
+
+
+def test_the_controllers_host_is_named_if_there_are_others() -> None:
+    found = judged(with_host(made_telemetry(workers__unread=2**20), "h1"))
+    assert found.evidence.startswith("1.00 MiB were unread at subscribers on the controller's host")
+
+
+def test_a_host_has_its_share_of_the_traffic() -> None:
+    """A queue of one host is compared with 20 ms of the traffic of its own connections: here a quarter."""
+    run = replace(made(), bytes_sent=made().bytes_sent * 100)
+    rate = run.bytes_sent / (run.duration / 1e9)
+
+    def conclusion(unsent: float) -> str | None:
+        telemetry = with_host(made_telemetry(workers__connections=6), "h1", unsent=unsent, shut=0.9)
+        return conclude(telemetry, run, cores=2).conclusion
+
+    assert conclusion(rate / 4 * 0.02 + 1) == "broker not reading"
+    assert conclusion(rate / 4 * 0.02 - 1) == "nothing saturated"
+
+
+def test_sockets_of_other_hosts_are_enough() -> None:
+    """No worker runs on the controller's host."""
+    without = with_host(made_telemetry(without=("workers.",)), "h1")
+    assert "no queue built up" in judged(without).evidence
+    assert "no samples of subscriber" in judged(made_telemetry(without=("workers.",))).evidence
+
+
+def test_a_source_that_was_lost_on_a_host_makes_the_conclusion_unknown() -> None:
+    part = Telemetry.of_rows([], [], missing=("worker h1-1: gone",), lost={"worker h1-1": "worker h1-1: gone"})
+    found = judged(merge_host(made_telemetry(), SampledHost(name="h1", workers=("h1-1",), cores=4, cost=0.1), part))
+    assert found.conclusion is None
+    assert found.evidence.endswith("host h1: worker h1-1: gone")

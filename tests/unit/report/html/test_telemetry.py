@@ -6,7 +6,10 @@ from dataclasses import replace
 
 from builders.documents import BOTTLENECK, document
 from builders.report import broken
+from builders.telemetry import made_telemetry, with_host
 
+from pytest_loadtest.observe.conclusion import Bottleneck
+from pytest_loadtest.report.bottleneck import bottleneck_section
 from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Paragraph, Table
 from pytest_loadtest.report.html.telemetry import GROUPS, broker_chapter, generator_chapter
 
@@ -35,6 +38,20 @@ def test_every_sampled_column_is_in_the_table() -> None:
 def test_no_column_is_drawn_in_two_charts() -> None:
     columns = [column for _, _, names in GROUPS.values() for column in names]
     assert len(columns) == len(set(columns))
+
+
+def test_hosts_have_charts_and_a_table() -> None:
+    """A run on one host has neither."""
+    telemetry = with_host(with_host(made_telemetry(), "h1", unsent=2**20), "h2")
+    run = document(parts={"bottleneck": bottleneck_section(Bottleneck(conclusion="generator", evidence="busy"), telemetry)})
+    charts = {block.name: block.chart for block in broker_chapter("run-1", run) if isinstance(block, ChartFigure)}
+    assert [line["label"] for line in charts["run-1-hosts"]["series"]] == ["host h1", "host h2"]
+    assert [line["label"] for line in charts["run-1-hostQueues"]["series"]] == ["workers h1.unsent"]
+    tables = [block for block in generator_chapter(run) if isinstance(block, Table)]
+    assert [row[:2] for row in tables[1].rows] == [("h1", "1"), ("h2", "1"), ("controller", "1")]
+    alone = document(parts={"bottleneck": BOTTLENECK})
+    assert len([block for block in generator_chapter(alone) if isinstance(block, Table)]) == 1
+    assert not any("host" in block.name for block in broker_chapter("run-1", alone) if isinstance(block, ChartFigure))
 
 
 def test_a_broken_run_has_no_evidence_of_its_generator() -> None:

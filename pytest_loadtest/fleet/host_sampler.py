@@ -1,0 +1,173 @@
+"""Samples the workers of another host than the controller's, in a process of its own on that host.
+
+One worker of the host starts it (:class:`HostSampler`) before load runs, and sends the samples to the controller when a phase is over. A
+process of its own, because sampling would take the interpreter lock from the engine of the worker. It has the same sources as the
+controller has for workers on its host, and ends with its standard input, so it does not outlive the worker. It reads one JSON object a
+line, ``{"begin": …}`` or ``{"end": …}``, and answers the latter with one line. Sampling never ends a run: a failure is what it sends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_loadtest.observe.sampler import LONGEST, MARGIN
+from pytest_loadtest.observe.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_loadtest.fleet.link import Link
+    from pytest_loadtest.fleet.messages import HostSampling, StartPhase
+    from pytest_loadtest.observe.sampler import Sampler, TelemetrySource
+
+STARTING: Final = 30.0
+"""s for the process to start, on a busy host."""
+ENDING: Final = LONGEST + 2 * MARGIN
+"""s for its answer at the end of a phase."""
+IDLE: Final = 20  # ms between two polls of the drivers meanwhile
+
+
+def part_file(folder: Path, leader: str) -> Path:
+    """Return the file with the samples that this worker sent, in the folder of the phase."""
+    return folder / f"telemetry-{leader}.json"
+
+
+class HostSampler:
+    """The worker's end of the process. :param order: None: another process samples this worker, and nothing is done here."""
+
+    def __init__(self, order: HostSampling | None) -> None:
+        self._order, self._failure = order, ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begun: dict[str, Path] = {}
+        if order is None:
+            return
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # as the worker found this package
+        command, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+        except OSError as error:
+            self._failure = f"cannot start a process: {error.strerror}"
+
+    def __enter__(self) -> HostSampler:
+        return self
+
+    def wait_until_ready(self, idle: Callable[[], None]) -> None:
+        """Wait until the process runs: starting it takes CPU time that load would need. :param idle: keeps connections alive."""
+        if self._process is not None:
+            self._answer(STARTING, "did not start", idle)
+
+    def begin(self, workload: str, phase: StartPhase) -> None:
+        """Sample a phase that is recorded."""
+        if self._order is None or phase.folder is None:
+            return
+        assert phase.clock is not None, "the worker is on another host"
+        self._begun[workload] = part_file(phase.folder, next(iter(self._order.workers)))
+        self._send({
+            "begin": workload, "start": phase.start, "clock": asdict(phase.clock), "host": self._order.host,
+            "workers": dict(self._order.workers), "addresses": self._order.addresses.get(workload, ()),
+        })  # fmt: skip
+
+    def end(self, link: Link, idle: Callable[[], None]) -> None:
+        """Send the samples of the phases that are over. :param idle: as of :meth:`wait_until_ready`."""
+        for workload, file in self._begun.items():
+            self._send({"end": workload})
+            answer = self._answer(ENDING, "did not end", idle)
+            if answer is None:
+                nothing = Telemetry.of_rows([], [], missing=(f"sampling of {', '.join(self._workers)}: {self._failure}",))
+                answer = json.dumps({"telemetry": nothing.document(), "cores": None}).encode()
+            link.send_parts(io.BytesIO(answer), file)
+        self._begun.clear()
+
+    @property
+    def _workers(self) -> tuple[str, ...]:
+        return () if self._order is None else tuple(self._order.workers)
+
+    def _send(self, command: dict[str, Any]) -> None:
+        if self._process is None or self._failure:
+            return
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            self._fail("ended")
+
+    def _answer(self, seconds: float, failure: str, idle: Callable[[], None]) -> bytes | None:
+        """Return the next line of the process; None if there is none, with the reason in ``_failure``."""
+        if self._process is None or self._failure:
+            return None
+        assert self._process.stdout is not None
+        descriptor, parts, end = self._process.stdout.fileno(), list[bytes](), time.monotonic() + seconds
+        ready = select.poll()  # select(2) takes no descriptor above 1023, and a worker may have thousands of connections
+        ready.register(descriptor, select.POLLIN)
+        while time.monotonic() < end:
+            if not ready.poll(IDLE):
+                idle()
+                continue
+            part = os.read(descriptor, 1 << 20)
+            parts.append(part)
+            if part.endswith(b"\n"):
+                return b"".join(parts)
+            if not part:
+                break
+        self._fail(failure)
+        return None
+
+    def _fail(self, failure: str) -> None:
+        """Note why there are no samples. :param failure: used if the process did not say why."""
+        assert self._process is not None
+        self._process.kill()
+        _, errors = self._process.communicate()
+        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        self._failure = f"its process {failure}" + (f": {last}" if last else "")
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            with contextlib.suppress(OSError, ValueError):  # the pipes of a process that has ended
+                self._process.communicate()
+
+
+def main() -> None:
+    """Carry out the commands on standard input until it ends."""
+    import pytest_loadtest.observe.connections
+    import pytest_loadtest.observe.processes  # noqa: F401  # loaded before the worker reports that it is ready
+
+    samplers: dict[str, Sampler] = {}
+    print("{}", flush=True)
+    for line in sys.stdin:
+        command = json.loads(line)
+        if "begin" in command:
+            samplers[command["begin"]] = _begin(command)
+        else:
+            telemetry = samplers.pop(command["end"]).stop()
+            print(json.dumps({"telemetry": telemetry.document(), "cores": len(os.sched_getaffinity(0))}), flush=True)
+
+
+def _begin(command: dict[str, Any]) -> Sampler:
+    from pytest_loadtest.fleet.host_clocks import HostClock
+    from pytest_loadtest.metrics.clocks import ClockLine
+    from pytest_loadtest.observe.connections import ConnectionSource
+    from pytest_loadtest.observe.processes import worker_sources
+    from pytest_loadtest.observe.sampler import Sampler
+
+    sources: dict[str, Callable[[], TelemetrySource]] = dict(worker_sources(command["workers"]))
+    if command["addresses"]:
+        addresses = [tuple(address) for address in command["addresses"]]
+        sources["connections"] = partial(ConnectionSource, addresses, None, side=f"workers {command['host']}")
+    return Sampler(sources, command["start"], broker="", clock=HostClock(ClockLine(**command["clock"])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Sampling on another host: a real process that samples this one, and its failures."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from builders.plans import loopback, made
+from waiting_for import wait_until
+
+from pytest_loadtest.fleet import host_sampler
+from pytest_loadtest.fleet.host_sampler import HostSampler, part_file
+from pytest_loadtest.fleet.link import Link
+from pytest_loadtest.fleet.messages import HostSampling, StartPhase
+from pytest_loadtest.metrics.clocks import ClockLine
+from pytest_loadtest.observe.telemetry import Telemetry
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    import pytest
+
+BEHIND = 100_000 * SECOND
+"""ns by which this host's clock is behind the controller's."""
+
+
+class Sent:
+    """A link that keeps what was sent."""
+
+    def __init__(self) -> None:
+        self._stream = io.BytesIO()
+        self.targets: set[Path] = set()
+        self.link = Link(self._send, queue.SimpleQueue(), (0, 0))
+
+    def _send(self, message: Any) -> None:
+        name, _, (target, part, _) = message
+        assert name == "samples"
+        self.targets.add(target)
+        self._stream.write(part)
+
+    def telemetry(self) -> Telemetry:
+        return Telemetry.from_document(json.loads(self._stream.getvalue())["telemetry"])
+
+    @property
+    def cores(self) -> int | None:
+        cores: int | None = json.loads(self._stream.getvalue())["cores"]
+        return cores
+
+
+def order(pid: int | None = None, addresses: tuple[tuple[str, int], ...] = ()) -> HostSampling:
+    return HostSampling(host="h1", workers={"h1-1": pid or os.getpid()}, addresses={"": addresses} if addresses else {})
+
+
+def phase(folder: Path | None, start: int = 0) -> StartPhase:
+    line = ClockLine(at=time.monotonic_ns(), offset=-BEHIND)
+    return StartPhase(phase=made(loopback()).measure, start=start, folder=folder, clock=line)
+
+
+def idle() -> None: ...
+
+
+def test_a_phase_is_sampled_in_the_controllers_clock(tmp_path: Path) -> None:
+    """Processes and sockets of this host, at whole seconds after the start of the phase."""
+    sent = Sent()
+    with socket_pair() as port, HostSampler(order(addresses=(("127.0.0.1", port),))) as sampler:
+        sampler.wait_until_ready(idle)
+        start = time.monotonic_ns() + BEHIND
+        sampler.begin("", phase(tmp_path, start))
+        wait_until(lambda: time.monotonic_ns() + BEHIND > start + 1.2 * SECOND, "one sample", 60)
+        sampler.end(sent.link, idle)
+        took = time.monotonic_ns() + BEHIND - start
+    telemetry = sent.telemetry()
+    assert sent.targets == {part_file(tmp_path, "h1-1")}
+    assert len(telemetry) >= 1
+    assert ((telemetry.time >= SECOND) & (telemetry.time <= took)).all()
+    assert (telemetry.column("worker h1-1.memory") > 1e6).all()
+    assert telemetry.has_values("worker h1-1.busiestWanted")
+    assert (telemetry.column("workers h1.connections") == 1).all()
+    assert (telemetry.missing, telemetry.lost, telemetry.columns.keys() & {"workers.connections"}) == ((), {}, set())
+    assert sent.cores == len(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def socket_pair() -> Iterator[int]:
+    """Open a connection of this process to a port of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        yield server.getsockname()[1]
+
+
+def test_a_phase_that_is_not_recorded_is_not_sampled() -> None:
+    sent = Sent()
+    with HostSampler(order()) as sampler:
+        sampler.begin("", phase(None))
+        sampler.end(sent.link, idle)
+    assert sent.targets == set()
+
+
+def test_a_worker_without_an_order_starts_no_process(tmp_path: Path) -> None:
+    children, sent = psutil.Process().children(), Sent()
+    with HostSampler(None) as sampler:
+        sampler.wait_until_ready(idle)
+        sampler.begin("", phase(tmp_path))
+        sampler.end(sent.link, idle)
+        assert psutil.Process().children() == children
+    assert sent.targets == set()
+
+
+def test_a_process_that_is_killed_is_a_reason_and_no_error(tmp_path: Path) -> None:
+    sent = Sent()
+    with HostSampler(order()) as sampler:
+        sampler.wait_until_ready(idle)
+        sampler.begin("", phase(tmp_path))
+        assert sampler._process is not None
+        sampler._process.kill()
+        sampler.end(sent.link, idle)
+    assert sent.telemetry().missing == ("sampling of h1-1: its process did not end",)
+    assert sent.cores is None
+
+
+def test_the_error_of_a_process_that_cannot_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without the package that reads processes, or without /proc; connections are kept alive meanwhile."""
+    tmp_path.joinpath("psutil.py").write_text("raise PermissionError('no /proc here')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sent, polls = Sent(), list[None]()
+    with HostSampler(order()) as sampler:
+        sampler.wait_until_ready(lambda: polls.append(None))
+        sampler.begin("", phase(tmp_path))
+        sampler.end(sent.link, idle)
+    assert sent.telemetry().missing == ("sampling of h1-1: its process did not start: PermissionError: no /proc here",)
+    assert polls
+
+
+def test_a_command_that_does_not_exist_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
+    sent = Sent()
+    with HostSampler(order()) as sampler:
+        sampler.wait_until_ready(idle)
+        sampler.begin("", phase(tmp_path))
+        sampler.end(sent.link, idle)
+    assert sent.telemetry().missing == ("sampling of h1-1: cannot start a process: No such file or directory",)
+
+
+def test_a_process_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_sampler, "ENDING", 0.05)
+    sent = Sent()
+    with HostSampler(order()) as sampler:
+        sampler.wait_until_ready(idle)
+        sampler.begin("", phase(tmp_path))
+        assert sampler._process is not None
+        psutil.Process(sampler._process.pid).suspend()
+        sampler.end(sent.link, idle)
+        assert sampler._process.returncode is not None
+    assert sent.telemetry().missing == ("sampling of h1-1: its process did not end",)
+
+
+def test_the_process_ends_with_its_worker() -> None:
+    """Also if the worker is killed: its standard input ends."""
+    code = (
+        "import sys, time\n"
+        "from pytest_loadtest.fleet.host_sampler import HostSampler\n"
+        "from pytest_loadtest.fleet.messages import HostSampling\n"
+        "sampler = HostSampler(HostSampling(host='h1', workers={'h1-1': 1}, addresses={}))\n"
+        "sampler.wait_until_ready(lambda: None)\n"
+        "print(sampler._process.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    child = psutil.Process(int(worker.stdout.readline()))
+    worker.kill()
+    worker.communicate()
+    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "the end of the process", 60)
