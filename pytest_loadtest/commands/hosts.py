@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_loadtest.brokers.url import parse_endpoints
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.host_process import REACH_TIMEOUT, host_command
-from pytest_loadtest.fleet.hosts import PROBE_TIMEOUT, HostFacts, hosts_of, query_hosts
+from pytest_loadtest.fleet.hosts import PROBE_TIMEOUT, HostFacts, hosts_of, machine_of, query_hosts
 from pytest_loadtest.kinds.registry import kinds
 from pytest_loadtest.metrics.clocks import ClockExchange, ClockFit, fit_clock
 from pytest_loadtest.values.addresses import masked
@@ -69,15 +69,22 @@ def _row(entry: HostEntry, answer: HostFacts | str, target: str | None, endpoint
     files = "unlimited" if answer.files < 0 else format_count(answer.files)
     text = (
         f"Python {answer.python}, {answer.cores} cores, {format_size(answer.memory)}, {files} open files,"
-        f" {format_count(answer.ports)} ports; clock known"
+        f" {format_count(machine_of(answer, entry).ports)} ports{_origin(entry)}; clock known"
         f" to {format_duration(clock.error)}, round trip {format_duration(clock.round_trip)}"
     )
     problems = []
     if 0 <= answer.files < FILES_NEEDED:
         problems.append(f"a process may open {answer.files} files: raise the hard limit (ulimit -Hn) to {FILES_NEEDED} or more")
-    if endpoints and (reason := _reach(entry, endpoints)):
-        problems.append(f"it cannot connect to {target}: {reason}: check address and firewall")
+    for source in (entry.source_addresses or (None,)) if endpoints else ():
+        if reason := _reach(entry, endpoints, source):
+            origin = "" if source is None else f" from {source}"
+            problems.append(f"it cannot connect to {target}{origin}: {reason}: check address and firewall")
     return text, problems
+
+
+def _origin(entry: HostEntry) -> str:
+    count = len(entry.source_addresses)
+    return "" if not count else f" from {count} source address{'es' if count > 1 else ''}"
 
 
 def measure_clock(entry: HostEntry) -> ClockFit:
@@ -101,10 +108,10 @@ def measure_clock(entry: HostEntry) -> ClockFit:
     return fit_clock(exchanges[1:])  # the first one waits for the login and the start of Python
 
 
-def _reach(entry: HostEntry, endpoints: Sequence[Endpoint]) -> str:
-    """Return why a host can connect to none of the endpoints; empty if it can connect to one."""
+def _reach(entry: HostEntry, endpoints: Sequence[Endpoint], source: str | None) -> str:
+    """Return why a host can connect to none of the endpoints; empty if it can connect to one. :param source: None: from any address."""
     command = host_command(entry.command, entry.python, entry.directory, "reach")
-    addresses = "".join(f"{endpoint}\n" for endpoint in endpoints)
+    addresses = "".join(f"{endpoint} {source or ''}\n" for endpoint in endpoints)
     timeout = PROBE_TIMEOUT + REACH_TIMEOUT * len(endpoints)
     try:
         done = subprocess.run(command, input=addresses, capture_output=True, text=True, timeout=timeout, check=True)

@@ -58,6 +58,8 @@ class DriverContext:
     :param pool: the payloads; a burst refers to them by index.
     :param checksum: bodies end in a checksum that the driver verifies.
     :param ordered: the run judges order, so :attr:`Received.order` must be filled.
+    :param sources: source addresses of this worker's connections, all IPv4 or all IPv6: connection ``n`` comes from ``sources[n % len]``.
+        Empty: the system chooses. Only clients with ``Client.source_addresses`` get any.
     """
 
     target: TargetAddress
@@ -70,6 +72,7 @@ class DriverContext:
     pool: PayloadPool
     checksum: bool = False
     ordered: bool = True
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

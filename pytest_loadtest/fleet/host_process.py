@@ -4,7 +4,8 @@
 command (``ssh build1``), which starts ``python -m pytest_loadtest.fleet.host_process serve WORD`` on the host. That one does what
 ``python -c`` does for a local worker: it runs the code that execnet sends on its standard input. It ends when its standard input does, so
 nothing stays on a host whose command was killed. ``probe`` prints what the host is as one line of JSON. ``doctor`` uses two more: ``clock``
-answers each line with the time, ``reach`` connects to each address that it reads, ``HOST:PORT``, and answers with the error.
+answers each line with the time, ``reach`` connects to each address that it reads, ``HOST:PORT`` or ``HOST:PORT SOURCE``, and answers with
+the error.
 
 ``WORD`` is JSON in URL-safe base64: text that no shell changes on its way, whether the command splits its arguments again (ssh) or not
 (kubectl exec). It never holds a secret: command lines are visible to everybody on a host.
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 REACH_TIMEOUT = 5  # s to connect to an address
 MODULE = "pytest_loadtest.fleet.host_process"
@@ -51,13 +52,16 @@ def connect_command(command: str, python: str, directory: str | None) -> str:
     return shlex.join([sys.executable, "-m", MODULE, "connect", encode(host_command(command, python, directory, "serve"))])
 
 
-def host_command(command: str, python: str, directory: str | None, role: str) -> list[str]:
-    """Return the arguments of the process on this host that runs ``role`` on another one. Parameters as of :func:`connect_command`."""
-    return [*shlex.split(command), python, "-u", "-m", MODULE, role, encode({"directory": directory})]
+def host_command(command: str, python: str, directory: str | None, role: str, sources: Sequence[str] = ()) -> list[str]:
+    """Return the arguments of the process on this host that runs ``role`` on another one. Parameters as of :func:`connect_command`.
+
+    :param sources: addresses that ``probe`` tries to use.
+    """
+    return [*shlex.split(command), python, "-u", "-m", MODULE, role, encode({"directory": directory, "sources": list(sources)})]
 
 
-def host_facts() -> dict[str, Any]:
-    """Describe this host, for comparison with the controller's and for the plan."""
+def host_facts(sources: Iterable[str] = ()) -> dict[str, Any]:
+    """Describe this host, for comparison with the controller's and for the plan. :param sources: addresses to connect from."""
     from pytest_loadtest.brokers.starting import ephemeral_range  # on use: the process that becomes the user's command needs none of it
 
     low, high = ephemeral_range()
@@ -65,7 +69,18 @@ def host_facts() -> dict[str, Any]:
         "python": ".".join(map(str, sys.version_info[:3])), "package": version("pytest-loadtest"), "node": platform.node(),
         "cores": len(os.sched_getaffinity(0)), "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "files": resource.getrlimit(resource.RLIMIT_NOFILE)[1], "ports": high - low + 1,
+        "unusable": {source: reason for source in sources if (reason := _why_unusable(source))},
     }  # fmt: skip
+
+
+def _why_unusable(source: str) -> str | None:
+    """Return why no connection can come from an address, or None."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in source else socket.AF_INET) as sock:
+            sock.bind((source, 0))
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def file_hashes(root: Path, paths: Iterable[str]) -> dict[str, str]:
@@ -89,12 +104,13 @@ def main(arguments: list[str]) -> None:
     if role == "connect":
         remote = decode(word)
         os.execvp(remote[0], remote)
-    directory = decode(word)["directory"]
+    settings = decode(word)
+    directory = settings["directory"]
     if directory is not None:
         os.chdir(directory)
         sys.path[0] = directory
     if role != "serve":
-        _answer(role)
+        _answer(role, settings["sources"])
         return
     # pytest rewrites the assertions of plugins when it imports them, and warns of those that are imported already.
     for name in [name for name in sys.modules if name.partition(".")[0] == "pytest_loadtest"]:
@@ -103,19 +119,27 @@ def main(arguments: list[str]) -> None:
     exec(eval(sys.stdin.readline()), sys.modules["__main__"].__dict__)
 
 
-def _answer(role: str) -> None:
+def _answer(role: str, sources: Sequence[str]) -> None:
     if role == "probe":
-        print(json.dumps(host_facts()))
+        print(json.dumps(host_facts(sources)))
     for line in sys.stdin if role in ("clock", "reach") else ():
         if role == "clock":
             print(time.monotonic_ns(), flush=True)
             continue
-        address, _, port = line.strip().rpartition(":")
-        try:
-            socket.create_connection((address.strip("[]"), int(port)), timeout=REACH_TIMEOUT).close()
-            print(flush=True)
-        except OSError as error:
-            print(error.strerror or error, flush=True)
+        endpoint, _, source = line.strip().partition(" ")
+        print(_why_unreachable(endpoint, source or None), flush=True)
+
+
+def _why_unreachable(endpoint: str, source: str | None) -> str:
+    """Return why this host cannot connect to ``HOST:PORT``; empty if it can."""
+    from pytest_loadtest.drivers.source_addresses import connect_from
+
+    address, _, port = endpoint.rpartition(":")
+    try:
+        connect_from(address.strip("[]"), int(port), REACH_TIMEOUT, source).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 if __name__ == "__main__":

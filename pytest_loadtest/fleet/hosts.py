@@ -9,7 +9,7 @@ import json
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
@@ -66,7 +66,8 @@ class HostFacts:
     :param python: version of its Python. :param package: version of this package there. :param node: its own name.
     :param cores: cores that a worker may use. :param memory: bytes.
 
-    :param files: hard limit of open files of a process. :param ports: number of ephemeral ports.
+    :param files: hard limit of open files of a process. :param ports: number of ephemeral ports of one address.
+    :param unusable: source addresses that no connection of this host can come from → the reason.
     """
 
     python: str
@@ -76,21 +77,31 @@ class HostFacts:
     memory: int
     files: int
     ports: int
+    unusable: Mapping[str, str] = field(default_factory=dict)
 
 
 def host_shares(entries: Sequence[HostEntry], facts: Mapping[str, HostFacts], local: int) -> tuple[HostShare, ...]:
     """Return the hosts with their parts of the workers. :param facts: by name of the host. :param local: number of workers on this host."""
     of = local + sum(entry.workers for entry in entries)
-    shares = [HostShare(name=entry.name, workers=entry.workers, of=of, machine=_machine(facts[entry.name], entry)) for entry in entries]
+    shares = [
+        HostShare(
+            name=entry.name, workers=entry.workers, of=of, machine=machine_of(facts[entry.name], entry), sources=entry.source_addresses
+        )
+        for entry in entries
+    ]
     here = HostFacts(**host_facts())
-    return (*([HostShare(name=CONTROLLER, workers=local, of=of, machine=_machine(here))] if local else []), *shares)
+    return (*([HostShare(name=CONTROLLER, workers=local, of=of, machine=machine_of(here))] if local else []), *shares)
 
 
-def _machine(facts: HostFacts, entry: HostEntry | None = None) -> Machine:
+def machine_of(facts: HostFacts, entry: HostEntry | None = None) -> Machine:
+    """Return the resources of a host. :param entry: its entry in the file of hosts; None for this host."""
     unlimited = 1 << 30
     files = unlimited if facts.files < 0 else facts.files  # RLIM_INFINITY is -1
-    bandwidth = None if entry is None else entry.bits_per_second
-    return Machine(cores=facts.cores, memory=facts.memory, files=files, ports=facts.ports, bandwidth=bandwidth)
+    addresses = 1 if entry is None else max(len(entry.source_addresses), 1)
+    return Machine(
+        cores=facts.cores, memory=facts.memory, files=files, ports=facts.ports * addresses, source_ports=facts.ports,
+        bandwidth=None if entry is None else entry.bits_per_second,
+    )  # fmt: skip
 
 
 def probe_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts]:
@@ -121,12 +132,16 @@ def _query(entry: HostEntry) -> HostFacts | str:
     if facts.package != here["package"]:
         here_version = here["package"]
         return f"its pytest-loadtest is {facts.package}, the controller's is {here_version}: pip install pytest-loadtest=={here_version}"
+    if facts.unusable:
+        addresses = ", ".join(f"{address} ({reason})" for address, reason in facts.unusable.items())
+        add = f"ip address add {next(iter(facts.unusable))} dev DEVICE"
+        return f"it cannot connect from {addresses}: correct sourceAddresses, or give the host the address: {add}"
     return facts
 
 
 def _probe(entry: HostEntry) -> HostFacts | str:
     """Return the facts of a host, or the problem with its remedy."""
-    command = host_command(entry.command, entry.python, entry.directory, "probe")
+    command = host_command(entry.command, entry.python, entry.directory, "probe", entry.source_addresses)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT, check=False, stdin=subprocess.DEVNULL)
     except OSError as error:

@@ -91,6 +91,7 @@ class WorkloadShare:
         context = DriverContext(
             target=assigned.target, settings=profile.driver, clock=clock, run=assigned.run, nonce=assigned.nonce,
             worker=assigned.worker, topology=assigned.topology, pool=self.pool, checksum=profile.checksum, ordered=assigned.ordered,
+            sources=assigned.sources,
         )  # fmt: skip
         self.driver: Driver = driver_class(profile.driver.name, choose_client(profile).client)(context)  # type: ignore[call-arg]
         self._recorder: Recorder | None = None

@@ -61,6 +61,7 @@ class WorkloadAssignment:
         while load runs. :param opened: consumers of each subscription that are connected before load begins.
     :param disk: bytes that the plan needs for the samples of all workers. :param rate: msg/s, all streams together, on average.
     :param clock: relation of the worker's clock to the controller's; None on the controller's host.
+    :param sources: addresses that the worker's connections come from, in turn; empty: the system chooses.
     :param timely_bounds: latencies, ns; the worker reports by second how many copies took no longer, for the last ``timely_seconds``.
     """
 
@@ -81,6 +82,7 @@ class WorkloadAssignment:
     timely_bounds: tuple[int, ...] = ()
     timely_seconds: int = 0
     clock: ClockLine | None = None
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

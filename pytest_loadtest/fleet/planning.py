@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.drivers import planned_facts
-from pytest_loadtest.errors import GeneratorLimited
+from pytest_loadtest.errors import GeneratorLimited, UsageError
 from pytest_loadtest.fleet.targets import check_broker, check_security, has_admin, uses_this_machine
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.hosts import CONTROLLER, host_overload_reasons, joint_machine
 from pytest_loadtest.plan.plan import make_plan, overload_reasons, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost
+from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.values.quantities import format_size
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.messages import Part, Request
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.plan.plan import Plan
+    from pytest_loadtest.profile import Profile
 
 
 OTHER_FILES = 16 << 20  # bytes needed in addition to the samples: results, logs, Spark's temporary files
@@ -51,11 +53,26 @@ def _make_plan(request: Request, part: Part, workers: int, options: Options) -> 
     profile = part.profile
     check_security(request, profile, options)
     check_broker(request, profile, options)
+    _check_sources(profile, options)
     return make_plan(
         profile, profile_pool(profile, part.payload_file), workers=workers, cost=profile_cost(profile, costs()),
         machine=joint_machine(options.hosts) if options.hosts else machine(),
         broker_here=uses_this_machine(request, profile, options) and not options.hosts, scale=options.scale, duration_cap=options.duration,
     )  # fmt: skip
+
+
+def _check_sources(profile: Profile, options: Options) -> None:
+    """Check that the client can connect from the hosts' own choice of addresses. :raises UsageError: it cannot."""
+    hosts = [host.name for host in options.hosts if host.sources]
+    kind, client = profile.driver.kind, choose_client(profile).client
+    if not hosts or kind.clients[client].source_addresses:
+        return
+    able = [name for name, other in kind.clients.items() if other.source_addresses]
+    remedy = f"write driver: {{client: {able[0]}}}, or " if able else ""
+    raise UsageError(
+        f"profile {profile.name}: sourceAddresses of {', '.join(hosts)}: the {client} client of {kind.label} cannot choose its"
+        f" source address: {remedy}leave sourceAddresses out"
+    )
 
 
 def check_capacity(request: Request, plans: Sequence[Plan], options: Options) -> None:
@@ -110,7 +127,7 @@ def machine() -> Machine:
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Machine(
         cores=len(os.sched_getaffinity(0)), memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        files=_UNLIMITED if files == resource.RLIM_INFINITY else files, ports=high - low + 1,
+        files=_UNLIMITED if files == resource.RLIM_INFINITY else files, ports=high - low + 1, source_ports=high - low + 1,
     )  # fmt: skip
 
 

@@ -139,11 +139,19 @@ class RunController:
         run.state.scripts = align_phases([self._script(workload) for workload in workloads])
         more = () if self._metrics is None else self._metrics.bounds
         self._relate_clocks(run.state, ())
-        lines = run.state.clock_lines
+        lines, sources = run.state.clock_lines, self._worker_sources()
         return [
-            [replace(workload.assign(worker, rank, more), clock=lines.get(worker)) for workload in workloads]
+            [
+                replace(workload.assign(worker, rank, more), clock=lines.get(worker), sources=sources.get(worker, ()))
+                for workload in workloads
+            ]
             for rank, worker in enumerate(run.members)
         ]
+
+    def _worker_sources(self) -> dict[str, tuple[str, ...]]:
+        from pytest_loadtest.plan.hosts import spread_sources
+
+        return {} if self.clocks is None else spread_sources(self._options.hosts, self.clocks.hosts)
 
     def _relate_clocks(self, state: RunState, ended: Sequence[WorkloadRun]) -> None:
         """Exchange times with other hosts between two phases, and relate their clocks in the phase that ended.

@@ -29,12 +29,14 @@ class Client:
     :param connection_memory: memory of a connection in its worker, in bytes; the default is that of paho-mqtt, rounded up.
     :param setup_time: ns to create a connection before it connects; measured: paho 550 µs, our native clients 30 µs.
     :param spreads: on this machine many connections come from several addresses of 127.0.0.0/8.
+    :param source_addresses: the driver connects from the addresses in :attr:`~pytest_loadtest.drivers.base.DriverContext.sources`.
     """
 
     driver: Reference
     connection_memory: int = 28 << 10
     setup_time: int = 1_000_000
     spreads: bool = False
+    source_addresses: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

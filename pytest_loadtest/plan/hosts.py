@@ -6,6 +6,7 @@ Every worker has an equal share of the load, so a host's share is its share of t
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from pytest_loadtest.plan.scaling import OTHER_FILES, Machine
 from pytest_loadtest.values.quantities import format_bits, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_loadtest.plan.needs import Needs
 
@@ -26,12 +27,14 @@ class HostShare:
     """A host, with its part of the workers.
 
     :param workers: on this host. :param of: on all hosts.
+    :param sources: addresses that its connections come from; empty: the system chooses.
     """
 
     name: str
     workers: int
     of: int
     machine: Machine
+    sources: tuple[str, ...] = ()
 
     @property
     def share(self) -> float:
@@ -60,6 +63,21 @@ class HostNeeds:
         )  # fmt: skip
 
 
+def spread_sources(hosts: Sequence[HostShare], host_of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the source addresses of each worker in its order of use; workers of a host begin with different ones.
+
+    :param host_of: name of the host of each worker that is not on the controller's host.
+    """
+    sources, begun = {host.name: host.sources for host in hosts}, Counter[str]()
+    rotated = {}
+    for worker, host in host_of.items():
+        own = sources.get(host, ())
+        first = begun[host] % len(own) if own else 0
+        rotated[worker] = (*own[first:], *own[:first])
+        begun[host] += 1
+    return rotated
+
+
 def joint_machine(hosts: Sequence[HostShare]) -> Machine:
     """Return the machine that all hosts are together: what they carry before the tightest of them is full."""
     bandwidths = [host.machine.bandwidth / host.share for host in hosts if host.machine.bandwidth is not None]
@@ -68,6 +86,7 @@ def joint_machine(hosts: Sequence[HostShare]) -> Machine:
         memory=int(min(host.machine.memory / host.share for host in hosts)),
         files=min(host.machine.files for host in hosts),
         ports=int(min(host.machine.ports / host.share for host in hosts)),
+        source_ports=min(host.machine.source_ports for host in hosts),
         bandwidth=min(bandwidths, default=None),
     )
 
@@ -82,7 +101,8 @@ def host_overload_reasons(needs: Sequence[Needs], hosts: Sequence[HostShare]) ->
         if need.memory > machine.memory:
             yield f"{share} needs {format_size(need.memory)} for full windows and queues and has {format_size(machine.memory)}"
         if need.connections > machine.ports:
-            yield f"{share} needs {need.connections:,} ports for its connections and has {machine.ports:,} (net.ipv4.ip_local_port_range)"
+            each = f"{machine.source_ports:,} for each source address: net.ipv4.ip_local_port_range, sourceAddresses in the file of hosts"
+            yield f"{share} needs {need.connections:,} ports for its connections and has {machine.ports:,} ({each})"
         if need.files > machine.files:
             yield f"{share} needs {need.files:,} open files in a worker and may have {machine.files:,} (ulimit -Hn)"
         if machine.bandwidth is not None and need.bits_per_second > machine.bandwidth:

@@ -62,7 +62,7 @@ class Connections:
         spread = broker_here and client.spreads
         each, tls = client.connection_memory + _BROKER * broker_here, _TLS + _BROKER_TLS * broker_here
         memory = total * each + min(total, _over_tls(profile, topology)) * tls
-        addresses = workers * math.ceil(busiest / EACH_SOURCE) if spread else math.ceil(total / machine.ports)
+        addresses = workers * math.ceil(busiest / EACH_SOURCE) if spread else math.ceil(total / machine.source_ports)
         return cls(total=total, busiest=busiest, addresses=addresses, spread=spread, broker_here=broker_here, memory=memory)
 
     @property

@@ -34,14 +34,15 @@ _HALVINGS = 64  # of the interval from 0 to 1: its last step is far below the le
 class Machine:
     """The resources of this machine: cores that this process may use, memory in bytes.
 
-    :param files: the most that a process may have open. :param ports: for connections from its source addresses to one port.
-    :param bandwidth: of its network in each direction, bit/s; None if unknown.
+    :param files: the most that a process may have open. :param ports: for connections from all its source addresses to one port.
+    :param source_ports: for those from one of them. :param bandwidth: of its network in each direction, bit/s; None if unknown.
     """
 
     cores: float
     memory: int
     files: int = 1 << 20
     ports: int = 28_232
+    source_ports: int = 28_232
     bandwidth: float | None = None
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
+from ipaddress import ip_address
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -62,6 +63,24 @@ def _plain(text: str) -> str:
     return text
 
 
+def _address(text: str) -> str:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        raise invalid_field(f"{text!r} is not an IP address", "write addresses of the host, for example 10.0.0.5") from None
+    if address.is_unspecified or address.is_multicast:
+        raise invalid_field(f"no connection can come from {text}", "write addresses of the host, for example 10.0.0.5")
+    return str(address)
+
+
+def _addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    if repeated := [address for address, count in Counter(addresses).items() if count > 1]:
+        raise invalid_field(f"{repeated[0]} is repeated", "write each address once")
+    if len({":" in address for address in addresses}) > 1:
+        raise invalid_field("IPv4 and IPv6 are mixed, and one address of a target has only one of them", "write addresses of one family")
+    return addresses
+
+
 class HostEntry(Section):
     """One host."""
 
@@ -77,6 +96,11 @@ class HostEntry(Section):
     """Directory of the host with the same test files; the command's own directory unless given."""
     bandwidth: Annotated[str, AfterValidator(_bits)] | None = None
     """Bandwidth of the host's network in each direction: ``10Gbit/s``. The plan is checked against it; unknown unless given."""
+
+    source_addresses: Annotated[tuple[Annotated[str, AfterValidator(_address)], ...], AfterValidator(_addresses)] = Field(
+        default=(), strict=False
+    )
+    """Addresses of the host that the connections of its workers come from, in turn; the system chooses one unless given."""
 
     @property
     def bits_per_second(self) -> float | None:

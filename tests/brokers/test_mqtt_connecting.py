@@ -6,11 +6,13 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from listening import peers
 from running import running
 
 from pytest_loadtest import brokers
@@ -36,11 +38,11 @@ pytestmark = [
 STREAMS = 150
 
 
-def make_driver(url: str, client: str, streams: int = STREAMS) -> Any:
+def make_driver(url: str, client: str, streams: int = STREAMS, sources: tuple[str, ...] = ()) -> Any:
     topology = Topology(topics=1, partitions=1, producers=streams, subscriptions=streams, consumers=1)
     return driver_class("mqtt", client)(DriverContext(  # type: ignore[call-arg]
         target=TargetAddress(url=url), settings=MqttSettings(), clock=time.monotonic_ns, run="now", nonce=1, worker="gw0",
-        topology=topology, pool=plain_pool(),
+        topology=topology, pool=plain_pool(), sources=sources,
     ))  # fmt: skip
 
 
@@ -163,3 +165,19 @@ def test_lost_connections_are_counted(tmp_path: Path, client: str) -> None:
         assert driver.facts().losses == 5
         assert driver.facts().forgotten == 5  # it keeps nothing, so each producer came up without its session
         driver.close()
+
+
+def test_a_broker_sees_the_source_addresses(client: str, tmp_path: Path) -> None:
+    """Each of three addresses has a third of the connections, as near as can be; the probe of ``prepare`` had the first."""
+    with started(tmp_path) as broker:
+        assert broker.facts.pid is not None
+        driver = make_driver(broker.facts.url, client, 4, sources=("127.0.0.7", "127.0.0.5", "127.0.0.6"))
+        try:
+            driver.prepare()
+            driver.open_consumers(range(4))
+            driver.open_producers(range(4))
+            seen = Counter(address for address in peers(broker.facts.pid) if address != "127.0.0.1")
+        finally:
+            driver.close()
+            driver.cleanup()
+        assert seen == {"127.0.0.5": 3, "127.0.0.6": 3, "127.0.0.7": 2}

@@ -193,9 +193,7 @@ def test_tls_to_the_plain_port(for_subscribers: Broker) -> None:
 
 
 def test_tls_connections_have_many_source_addresses(for_subscribers: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Like plain ones, so that ports suffice; the paho client has too few connections to need it."""
-    if DRIVERS[-1] is PahoMqttDriver:
-        return
+    """Like plain ones, so that ports suffice."""
     monkeypatch.setattr(broker_socket, "EACH_SOURCE", 1)
     with rig(subject(for_subscribers, settings_of(for_subscribers))) as r:
         found = [connection.socket._socket.getsockname()[0] for connection in r.driver._clients._kept]  # type: ignore[attr-defined]

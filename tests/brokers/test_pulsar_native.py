@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from listening import peers
 from pulsar_proxy import PulsarProxy
 
 from pytest_loadtest import brokers
@@ -213,3 +215,14 @@ def test_a_topic_that_is_deleted_during_load_is_named(broker: brokers.Broker) ->
         with pytest.raises(TargetError, match=rf"{name} does not exist any more"):
             r.until(lambda: False, "over")
     ask(broker, "namespaces/public/default/autoTopicCreation", "DELETE")
+
+
+def test_a_broker_sees_the_source_addresses(broker: brokers.Broker) -> None:
+    """A worker has few connections, whatever its number of producers: here four to the broker, and one for lookups."""
+    assert broker.facts.pid is not None
+    chosen = subject(broker, connections_per_broker=4)
+    sources = ("127.9.7.5", "127.9.7.6")
+    with rig(replace(chosen, driver=lambda context: NativePulsarDriver(replace(context, sources=sources))), streams=STREAMS) as r:
+        r.send(1)
+        r.until(lambda: r.acked >= STREAMS, "acked")
+        assert Counter(address for address in peers(broker.facts.pid) if address.startswith("127.9.7.")) == {sources[0]: 3, sources[1]: 2}

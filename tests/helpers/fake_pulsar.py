@@ -38,6 +38,7 @@ class Peer:
 
     def __init__(self, broker: FakeBroker, connected: socket.socket) -> None:
         self.broker, self._socket, self._lock = broker, connected, threading.Lock()
+        self.address = connected.getpeername()[0]
         self.gone = False
 
     def tell(self, kind: str, body: bytes = b"", **fields: Any) -> None:

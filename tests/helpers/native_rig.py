@@ -48,14 +48,17 @@ def pool_of(size: int = 64) -> payloads.PayloadPool:
 class Faulty:
     """A driver, and its acknowledgements and arrivals so far."""
 
-    def __init__(self, url: str, clock: MovedClock, size: int = 64, name: str | None = None, count: int = 4, **settings: Any) -> None:
+    def __init__(
+        self, url: str, clock: MovedClock, size: int = 64, name: str | None = None, count: int = 4, sources: tuple[str, ...] = (),
+        **settings: Any,
+    ) -> None:  # fmt: skip
         self.clock, self.pool = clock, pool_of(size)
         chosen = PulsarSettings(**{"operation_timeout": 600 * SECOND, "send_timeout": 0, "batching_enabled": False} | settings)
         topology = Topology(topics=1, partitions=1, producers=count, subscriptions=1, consumers=count, name=name)
         self.driver = NativePulsarDriver(
             DriverContext(
                 target=TargetAddress(url=url), settings=chosen, clock=self.clock, run="r", nonce=NONCE, worker="gw0",
-                topology=topology, pool=self.pool,
+                topology=topology, pool=self.pool, sources=sources,
             )
         )  # fmt: skip
         self._next = 0

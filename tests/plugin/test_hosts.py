@@ -231,3 +231,27 @@ def test_a_host_that_does_not_answer_ends_the_session(far_apart: Project) -> Non
     assert " 1 error " in run.out  # not in the last line where the worker that was cut off still complains after it
     assert "host h2 (worker h2-1) did not answer within 10 s" in run.out
     assert far_apart.survivors() == []
+
+
+def test_the_workers_of_a_host_connect_from_its_source_addresses(project: Project) -> None:
+    """Each from another one. The target's own sockets show it, as a broker on another machine would see it."""
+    entry = f"- {{name: h1, command: env, workers: 2, python: {sys.executable}, directory: {project.path}, sourceAddresses: [127.9.8.5, OTHER]}}"
+    project.write("hosts.yaml", entry.replace("OTHER", "127.9.8.6"))
+    project.profile("plain", rate=200, duration="30s")
+    project.write(
+        "test_them.py",
+        "import psutil, pytest\n"
+        "@pytest.mark.load('plain', live=True)\n"
+        "def test_seen(load):\n"
+        "    load.begin()\n"
+        "    load.wait('1s')\n"
+        "    peers = [c.raddr.ip for c in psutil.net_connections('tcp') if c.raddr and c.raddr.ip.startswith('127.9.8.')]\n"
+        "    load.stop()\n"
+        "    assert sorted(peers) == ['127.9.8.5', '127.9.8.6']\n",
+    )
+    run = project.run("--load-hosts", "hosts.yaml")
+    assert run.outcomes == {"passed": 1}, run.out
+    project.write("hosts.yaml", entry.replace("OTHER", "192.0.2.1"))
+    run = project.run("--load-hosts", "hosts.yaml")
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--load-hosts: host h1: it cannot connect from 192.0.2.1 (Cannot assign requested address): correct sourceAddresses" in run.out

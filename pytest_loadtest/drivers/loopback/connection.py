@@ -8,6 +8,7 @@ import zlib
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pytest_loadtest.drivers.source_addresses import connect_from
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.wire.buffers import Outbox
 from pytest_loadtest.wire.frames import Decoder, Frame, FrameError
@@ -43,7 +44,8 @@ class RelayConnection:
         self._inbox, self._outbox = Decoder(), Outbox()
         url = urlsplit(self._url)
         try:
-            self._socket = socket.create_connection((url.hostname or "", url.port or 0), CONNECT_TIMEOUT)
+            source = context.sources[0] if context.sources else None  # a worker has one connection
+            self._socket = connect_from(url.hostname or "", url.port or 0, CONNECT_TIMEOUT, source)
         except (OSError, ValueError) as error:
             raise TargetError(f"cannot connect to the loopback relay at {self._url}: {error}") from error
         # Without Nagle's algorithm: a small frame must not wait for the acknowledgement of earlier ones.

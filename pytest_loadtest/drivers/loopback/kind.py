@@ -11,7 +11,7 @@ KIND: Final = DriverKind(
     label="loopback",
     target="relay",
     settings="pytest_loadtest.drivers.loopback.settings:LoopbackSettings",
-    clients={"library": Client(driver="pytest_loadtest.drivers.loopback.driver:LoopbackDriver")},
+    clients={"library": Client(driver="pytest_loadtest.drivers.loopback.driver:LoopbackDriver", source_addresses=True)},
     costs={"loopback": CostRow(cost=Cost(produce=1_500, consume=1_000, broker=1_000, per_byte=1.0))},
     schemes={"loopback": Scheme(port=0)},
     brokers={"loopback": BrokerStart(ways={"process": "pytest_loadtest.drivers.loopback.relay:start_relay"})},

@@ -28,6 +28,7 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     :param name: name in messages, e.g. ``consumer 3``.
     :param subscription: topic filter to subscribe before the connection counts as up; None for a producer.
+    :param source: source address; None: the system chooses.
     :ivar receive_maximum: number of messages with QoS > 0 that the broker accepts unacknowledged.
     :ivar topic_aliases: number of aliases that the broker allows.
     :ivar due: instant of the first dial of a paced connection; None afterwards.
@@ -38,15 +39,16 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     # A worker may have many thousands of connections.
     __slots__ = (
-        "_delay", "_dialling", "_fd", "_loop", "_mask", "_options", "_over", "_paced", "_paused", "_quiet", "_reason", "_seen", "_started",
-        "_subscription", "_unanswered", "arrived", "client_id", "due", "endpoint", "ever_up", "failure", "leaving", "name",
+        "_delay", "_dialling", "_fd", "_loop", "_mask", "_options", "_over", "_paced", "_paused", "_quiet", "_reason", "_seen", "_source",
+        "_started", "_subscription", "_unanswered", "arrived", "client_id", "due", "endpoint", "ever_up", "failure", "leaving", "name",
         "receive_maximum", "socket", "times", "topic_aliases", "up",
     )  # fmt: skip
 
     def __init__(
-        self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None
-    ) -> None:
-        self.name, self.client_id = name, client_id
+        self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None,
+        source: str | None = None,
+    ) -> None:  # fmt: skip
+        self.name, self.client_id, self._source = name, client_id, source
         self.up = self.ever_up = self.leaving = False
         self.failure: str | None = None
         self.receive_maximum, self.topic_aliases = MOST_INFLIGHT, 0

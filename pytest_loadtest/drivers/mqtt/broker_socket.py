@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from pytest_loadtest.drivers.mqtt.tls import ALERT, LOST, ClientTls
+from pytest_loadtest.drivers.source_addresses import bind_to_source, connect_from
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.plan.needs import EACH_SOURCE
 from pytest_loadtest.values.addresses import check_address
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 
 _SOURCES: Final = 256  # source addresses of each worker
-# IP_BIND_ADDRESS_NO_PORT in linux/in.h: connect() chooses the port, so that a port can serve several destinations.
-_BIND_ADDRESS_NO_PORT: Final = 24
 # More than a TLS record (16 KiB): otherwise decrypted bytes could stay in OpenSSL, where epoll does not see them.
 READ: Final = 65_536
 
@@ -72,9 +71,11 @@ class BrokerSocket:
         self.ending = LOST
         self._out = bytearray()
         self.written = 0
-        if source is not None:
-            self._socket.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
-            self._socket.bind((source, 0))
+        try:
+            bind_to_source(self._socket, source)
+        except OSError:
+            self._socket.close()
+            raise
         # A non-blocking connect nearly always ends as EINPROGRESS; epoll then reports its result.
         error = self._socket.connect_ex(endpoint.address)
         if error not in (0, errno.EINPROGRESS):
@@ -210,8 +211,9 @@ def find_endpoints(context: DriverContext) -> Endpoints:
     target, settings = context.target, context.settings.tls
     urls = {"target.url": target.url} | ({"target.subscriberUrl": target.subscriber_url} if target.subscriber_url else {})
     parsed = {key: _parsed(url) for key, url in urls.items()}
+    source = context.sources[0] if context.sources else None
     tls = _tls(settings, [*parsed.values()])
-    endpoints = [_reached(url, tls, key if len(urls) > 1 else "") for key, url in parsed.items()]
+    endpoints = [_reached(url, tls, key if len(urls) > 1 else "", source) for key, url in parsed.items()]
     return Endpoints(endpoints[0], endpoints[-1])
 
 
@@ -243,12 +245,12 @@ def _tls(settings: Tls | None, urls: list[SplitResult]) -> ClientTls | None:
     return None
 
 
-def _reached(url: SplitResult, tls: ClientTls | None, key: str) -> BrokerEndpoint:
+def _reached(url: SplitResult, tls: ClientTls | None, key: str, source: str | None = None) -> BrokerEndpoint:
     """Connect once, to learn which of the host's addresses answers. :param key: key of the URL, if the target has two."""
     assert url.hostname is not None
     port = url.port or PORTS[url.scheme]
     try:
-        with socket.create_connection((url.hostname, port), _CONNECT_TIMEOUT) as connected:
+        with connect_from(url.hostname, port, _CONNECT_TIMEOUT, source) as connected:
             family, address = connected.family, connected.getpeername()
     except OSError as error:
         raise TargetError(f"{key} {url.geturl()}: {error.strerror or error}".lstrip()) from error

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
@@ -24,8 +25,8 @@ FAREWELL: Final = 3 * SECOND  # closing fails when no further client disconnects
 
 
 C = TypeVar("C", bound=MqttConnectionBase[Any])
-MakeConnection = Callable[[Loop, BrokerEndpoint, ClientOptions, str, str, str | None], C]
-"""Makes a connection from a loop, an endpoint, options, a name, a client id and a topic filter (None for a producer)."""
+MakeConnection = Callable[[Loop, BrokerEndpoint, ClientOptions, str, str, str | None, str | None], C]
+"""Makes a connection from a loop, an endpoint, options, a name, a client id, a topic filter (None for a producer) and a source address."""
 
 
 class Pace(NamedTuple):
@@ -53,6 +54,10 @@ class MqttClients(Generic[C]):
         self._loop: Loop | None = None
         self._endpoints: Endpoints | None = None
         self._kept: list[C] = []
+        self._numbers = count()
+        # Each worker uses source addresses of its own: "gw7" is xdist's worker number 7.
+        number = re.search(r"\d{1,4}$", context.worker)
+        self._worker = int(number[0]) if number else 0
         self._sessions: dict[str, bool] = {}  # client ids whose sessions may outlive their connections → True for a consumer
         self.opening_times: dict[str, list[int]] = {"connect": [], "subscribe": []}
 
@@ -87,7 +92,11 @@ class MqttClients(Generic[C]):
         if self._endpoints is None:
             self._endpoints = find_endpoints(self._context)
         endpoint = self._endpoints.consumers if consumer else self._endpoints.producers
-        return self._make_connection(self._running(), endpoint, options, name, client_id, subscription)
+        return self._make_connection(self._running(), endpoint, options, name, client_id, subscription, self._source(endpoint))
+
+    def _source(self, endpoint: BrokerEndpoint) -> str | None:
+        number, sources = next(self._numbers), self._context.sources
+        return sources[number % len(sources)] if sources else endpoint.source(number, self._worker)
 
     @property
     def agreed(self) -> str:

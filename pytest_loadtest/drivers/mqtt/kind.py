@@ -24,9 +24,13 @@ KIND: Final = DriverKind(
     packages=("paho-mqtt",),
     settings="pytest_loadtest.drivers.mqtt.settings:MqttSettings",
     clients={
-        "library": Client(driver="pytest_loadtest.drivers.mqtt.paho.driver:PahoMqttDriver"),
+        "library": Client(driver="pytest_loadtest.drivers.mqtt.paho.driver:PahoMqttDriver", spreads=True, source_addresses=True),
         "native": Client(
-            driver="pytest_loadtest.drivers.mqtt.native.driver:NativeMqttDriver", connection_memory=3 << 10, setup_time=50_000, spreads=True
+            driver="pytest_loadtest.drivers.mqtt.native.driver:NativeMqttDriver",
+            connection_memory=3 << 10,
+            setup_time=50_000,
+            spreads=True,
+            source_addresses=True,
         ),
     },
     checks="pytest_loadtest.drivers.mqtt.settings:CHECKS",

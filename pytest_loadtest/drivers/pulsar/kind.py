@@ -17,7 +17,10 @@ KIND: Final = DriverKind(
     clients={
         "library": Client(driver="pytest_loadtest.drivers.pulsar.library.driver:PulsarDriver"),
         "native": Client(
-            driver="pytest_loadtest.drivers.pulsar.native.driver:NativePulsarDriver", connection_memory=3 << 10, setup_time=50_000
+            driver="pytest_loadtest.drivers.pulsar.native.driver:NativePulsarDriver",
+            connection_memory=3 << 10,
+            setup_time=50_000,
+            source_addresses=True,
         ),
     },
     misspellings={

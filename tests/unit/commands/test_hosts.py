@@ -48,6 +48,25 @@ def test_a_broker_that_a_host_cannot_reach_is_a_problem(hosts: str) -> None:
     assert f"it cannot connect to mqtt://127.0.0.1:{port}: Connection refused: check address and firewall" in lines[1]
 
 
+def test_each_source_address_of_a_host_must_reach_the_broker(tmp_path: Path) -> None:
+    """The broker listens at an address of IPv6, which those of IPv4 cannot reach; then at one of IPv4."""
+    path = tmp_path / "hosts.yaml"
+    path.write_text(f"- {{name: here, command: env, python: {sys.executable}, sourceAddresses: [127.0.0.5, 127.0.0.6]}}")
+    lines: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert check_hosts(str(path), f"mqtt://127.0.0.1:{server.getsockname()[1]}", lines.append)
+        peers = [server.accept() for _ in range(2)]
+        assert [address[0] for _, address in peers] == ["127.0.0.5", "127.0.0.6"]
+        for peer, _ in peers:
+            peer.close()
+    assert "ports from 2 source addresses; clock" in lines[0]
+    lines.clear()
+    assert not check_hosts(str(path), "mqtt://[::1]:1", lines.append)
+    assert [line.strip().partition(": cannot")[0] for line in lines[1:]] == [
+        f"it cannot connect to mqtt://[::1]:1 from 127.0.0.{n}" for n in (5, 6)
+    ]
+
+
 def test_each_endpoint_of_an_address_is_tried(hosts: str) -> None:
     """A host that reaches one of several brokers can be used; if it reaches none, each has its reason."""
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -9,7 +9,7 @@ import execnet
 import pytest
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.fleet.hosts import host_commands, hosts_of, probe_hosts, worker_specs
+from pytest_loadtest.fleet.hosts import host_commands, host_shares, hosts_of, probe_hosts, worker_specs
 from pytest_loadtest.profile.hosts import HostEntry
 
 
@@ -89,3 +89,25 @@ def test_other_versions_are_an_error_with_both(tmp_path: Path) -> None:
     fake.write_text(fake.read_text().replace("3.9.1", f"{minor}.99"))
     with pytest.raises(UsageError, match=r"host h1: its pytest-loadtest is 0\.0\.1, the controller's is .*: pip install pytest-loadtest=="):
         probe_hosts([HostEntry(name="h1", command="env", python=str(fake))])
+
+
+def test_an_address_that_a_host_does_not_have_is_an_error_with_its_remedy() -> None:
+    """192.0.2.1 is for documentation (RFC 5737); each host has all of 127.0.0.0/8."""
+    entry = HostEntry(name="h1", command="env", python=sys.executable, source_addresses=("127.0.0.5", "192.0.2.1"))
+    with pytest.raises(
+        UsageError, match=r"host h1: it cannot connect from 192\.0\.2\.1 \(Cannot assign requested address\): correct sourceA"
+    ) as raised:
+        probe_hosts([entry])
+    assert "give the host the address: ip address add 192.0.2.1 dev DEVICE" in str(raised.value)
+
+
+def test_each_source_address_of_a_host_has_its_ports() -> None:
+    entries = [
+        HostEntry(name="h1", command="env", python=sys.executable, source_addresses=("127.0.0.5", "127.0.0.6")),
+        HostEntry(name="h2", command="env", python=sys.executable, bandwidth="1Gbit/s"),
+    ]
+    facts = probe_hosts(entries)
+    two, one = host_shares(entries, facts, 0)
+    assert (two.machine.ports, two.machine.source_ports) == (2 * facts["h1"].ports, facts["h1"].ports)
+    assert (one.machine.ports, one.sources, two.sources) == (facts["h2"].ports, (), ("127.0.0.5", "127.0.0.6"))
+    assert (one.machine.bandwidth, two.machine.bandwidth) == (1e9, None)

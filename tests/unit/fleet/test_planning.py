@@ -9,7 +9,7 @@ import pytest
 from builders.plans import loopback, made
 
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.errors import GeneratorLimited
+from pytest_loadtest.errors import GeneratorLimited, UsageError
 from pytest_loadtest.fleet import planning
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
@@ -60,3 +60,22 @@ def test_a_plan_that_needs_too_many_open_files_is_rejected(tmp_path: Path, monke
     with pytest.raises(GeneratorLimited, match=r"the broker would have 2,101 files open, a process may have 1,100"):
         planning.check_capacity(request, [made(profile, workers=3, machine=here)], options)
     planning.check_capacity(request, [made(profile, workers=3, machine=here, scale=0.4)], options)
+
+
+@pytest.mark.parametrize(("driver", "remedy"), [
+    ("{name: pulsar, client: library}", "the library client of Pulsar cannot choose its source address: write driver: {client: native}, or leave"),
+    ("{name: pulsar, client: native}", None),
+    ("{name: mqtt, client: library}", None),
+])  # fmt: skip
+def test_a_client_that_cannot_choose_its_source_address_is_an_error_before_load(driver: str, remedy: str | None, tmp_path: Path) -> None:
+    profile = profiles.loads(f"name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\ndriver: {driver}\nslo: {{loss: 0}}\n", "p.yaml")
+    request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=(Part(profile=profile),))
+    host = HostShare(name="h1", workers=1, of=1, machine=Machine(cores=64, memory=1 << 50), sources=("10.0.0.5",))
+    options = Options(results=tmp_path, target=f"{profile.driver.name}://broker:1", hosts=(host,))
+    planning.make_plans(request, 1, replace(options, hosts=(replace(host, sources=()),)))
+    if remedy is None:
+        planning.make_plans(request, 1, options)
+        return
+    with pytest.raises(UsageError, match="sourceAddresses of h1: ") as raised:
+        planning.make_plans(request, 1, options)
+    assert remedy in str(raised.value)

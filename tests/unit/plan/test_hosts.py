@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.plan.hosts import HostNeeds, HostShare, host_overload_reasons, hosts_needed, joint_machine
+from pytest_loadtest.plan.hosts import HostNeeds, HostShare, host_overload_reasons, hosts_needed, joint_machine, spread_sources
 from pytest_loadtest.plan.needs import Connections, Needs
 from pytest_loadtest.plan.scaling import AUTO_BANDWIDTH, AUTO_LOAD, Machine
 
@@ -51,7 +52,7 @@ def test_hosts_that_carry_their_shares_have_no_reasons() -> None:
         ({"cores": 9.0}, ["host big, with 3 of 4 workers, needs about 6.8 cores", "host small, with 1 of 4 workers, needs about 2.2 cores"]),
         ({"memory": 30 * GIB}, ["host big, with 3 of 4 workers, needs 22.5 GiB"]),
         ({"delivered": 800e6}, ["host small, with 1 of 4 workers, needs 1.60 Gbit/s and has 1.00 Gbit/s (bandwidth)"]),
-        ({"connections": Connections(total=30_000, busiest=10, addresses=1, spread=False, broker_here=False, memory=0)}, ["needs 22,500 ports"]),
+        ({"connections": Connections(total=30_000, busiest=10, addresses=1, spread=False, broker_here=False, memory=0)}, ["needs 22,500 ports for its connections and has 20,000 (28,232 for each source address: net.ipv4.ip_local_port_range, sourceAddresses"]),
         (
             {"connections": Connections(total=4000, busiest=1000, addresses=1, spread=False, broker_here=False, memory=0)},
             ["host big, with 3 of 4 workers, needs 1,1", "host small, with 1 of 4 workers, needs 1,1"],
@@ -121,6 +122,33 @@ def test_auto_gives_a_broadcast_as_many_subscribers_as_the_network_of_its_hosts_
     loads = [need / host.machine.bandwidth / AUTO_BANDWIDTH for need, host in pairs if host.machine.bandwidth is not None]
     assert max(loads, default=0) <= 1
     assert plan.scale is None or max([*loads, plan.needs.busiest_worker / AUTO_LOAD]) >= 0.98
+
+
+@given(counts=st.lists(st.tuples(st.integers(1, 8), st.integers(0, 5)), min_size=1, max_size=4), connections=st.integers(0, 1000))
+def test_the_connections_of_a_host_are_spread_over_its_source_addresses(counts: list[tuple[int, int]], connections: int) -> None:
+    """Each worker takes its addresses in turn: no address has more than a connection of each worker above its share.
+
+    :param counts: workers and source addresses of each host. :param connections: of each worker.
+    """
+    hosts = [
+        HostShare(name=f"h{i}", workers=workers, of=9, machine=AMPLE, sources=tuple(f"10.0.{i}.{n}" for n in range(addresses)))
+        for i, (workers, addresses) in enumerate(counts)
+    ]
+    host_of = {f"{host.name}-{n}": host.name for host in hosts for n in range(host.workers)}
+    used = spread_sources(hosts, host_of)
+    assert used.keys() == host_of.keys()
+    for host in hosts:
+        own = [used[worker] for worker, name in host_of.items() if name == host.name]
+        assert all(sorted(sources) == sorted(host.sources) for sources in own)
+        if host.sources:
+            assert {sources[0] for sources in own} == set(host.sources[: host.workers])
+            number = Counter(sources[n % len(sources)] for sources in own for n in range(connections))
+            assert max(number.values(), default=0) <= connections * host.workers // len(host.sources) + host.workers
+
+
+def test_a_host_is_not_listed_without_workers_of_its_own() -> None:
+    """A worker of a host that the plan does not know has no source addresses."""
+    assert spread_sources([BIG], {"w": "other"}) == {"w": ()}
 
 
 def test_the_number_of_hosts_follows_the_scarcest_resource() -> None:

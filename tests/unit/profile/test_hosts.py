@@ -22,6 +22,15 @@ def test_a_file_lists_hosts_with_defaults() -> None:
     )  # fmt: skip
     assert (gen.name, gen.workers, gen.python, gen.directory) == ("gen-0", 8, "python3", None)
     assert (h1.bits_per_second, gen.bits_per_second) == (None, 10e9)
+    assert h1.source_addresses == ()
+
+
+def test_source_addresses_are_a_list_in_the_order_of_use() -> None:
+    """In their usual spelling."""
+    (h1,) = read_hosts("- {name: h1, command: ssh h1, sourceAddresses: [10.0.0.6, 10.0.0.5]}", "h.yaml")
+    assert h1.source_addresses == ("10.0.0.6", "10.0.0.5")
+    (h1,) = read_hosts("- {name: h1, command: ssh h1, sourceAddresses: ['FD00:0:0::1']}", "h.yaml")
+    assert h1.source_addresses == ("fd00::1",)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +47,13 @@ def test_a_file_lists_hosts_with_defaults() -> None:
             "- {name: h1, command: ssh h1, bandwidth: 10Gb}",
             "h.yaml:1:42: 0.bandwidth: '10Gb' is not a bandwidth (write a number and a unit",
         ),
+        (
+            "- {name: h1, command: ssh h1, sourceAddresses: [10.0.0.5, 10.0.0.x]}",
+            "h.yaml:1:59: 0.sourceAddresses.1: '10.0.0.x' is not an IP address",
+        ),
+        ("- {name: h1, command: ssh h1, sourceAddresses: [10.0.0.5, '::1']}", "IPv4 and IPv6 are mixed"),
+        ("- {name: h1, command: ssh h1, sourceAddresses: ['fd00::1', 'fd00:0::1']}", "fd00::1 is repeated (write each address once)"),
+        ("- {name: h1, command: ssh h1, sourceAddresses: [0.0.0.0]}", "no connection can come from 0.0.0.0"),
         ("name: h1", "the file is a list of entries, not"),
         ("", "the file is a list of entries, not empty"),
         ("[]", "the file has no hosts"),

@@ -28,20 +28,19 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
     """A connection that encodes and decodes MQTT itself. See :class:`MqttConnectionBase` for the other parameters.
 
     :param inbound: takes the bytes read. :param number: number of this connection in the driver.
-    :param source: source address; None: the system chooses.
     :ivar user: is notified about the connection and gets its acknowledgements.
     :ivar rest: start of a packet whose end has not arrived.
     :ivar held: packet ids of QoS 2 messages that were received and that the broker has not released.
     """
 
-    __slots__ = ("_inbound", "_last_in", "_last_out", "_pinged", "_session", "_source", "held", "number", "rest", "user")
+    __slots__ = ("_inbound", "_last_in", "_last_out", "_pinged", "_session", "held", "number", "rest", "user")
 
     def __init__(
         self, inbound: ReadSink, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, *, number: int, name: str, client_id: str,
         subscription: str | None, source: str | None,
     ) -> None:  # fmt: skip
-        super().__init__(loop, endpoint, options, name, client_id, subscription)
-        self.number, self._inbound, self._source = number, inbound, source
+        super().__init__(loop, endpoint, options, name, client_id, subscription, source)
+        self.number, self._inbound = number, inbound
         self.user: ConnectionUser = NO_USER
         self.rest, self.held = b"", set[int]()
         self._session = False

@@ -6,7 +6,6 @@ releases it (MQTT 5, 4.3.3, method A). For topics, sessions and the other timest
 
 from __future__ import annotations
 
-import re
 from importlib.metadata import version
 from itertools import count
 from typing import TYPE_CHECKING
@@ -34,22 +33,19 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
 
     def __init__(self, context: DriverContext) -> None:
         self._numbers = count()
-        # Each worker uses source addresses of its own: "gw7" is xdist's worker number 7.
-        number = re.search(r"\d{1,4}$", context.worker)
-        self._worker = int(number[0]) if number else 0
         super().__init__(context, ("native", version("pytest-loadtest")), self._connect)
         self._producers = NativeMqttProducers(context, self._options)
         self._arrivals = ArrivalColumns(checksum=context.checksum)
         self._inbound = Inbound(context.clock, self._options.version, self._arrivals)
 
     def _connect(
-        self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None
-    ) -> NativeConnection:
+        self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None,
+        source: str | None,
+    ) -> NativeConnection:  # fmt: skip
         loop.settle = self._inbound.settle
-        number = next(self._numbers)
         return NativeConnection(
-            self._inbound, loop, endpoint, options, number=number, source=endpoint.source(number, self._worker), name=name,
-            client_id=client_id, subscription=subscription,
+            self._inbound, loop, endpoint, options, number=next(self._numbers), source=source, name=name, client_id=client_id,
+            subscription=subscription,
         )  # fmt: skip
 
     def _clear_retained(self) -> None:

@@ -35,9 +35,10 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
     """
 
     def __init__(
-        self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None
-    ) -> None:
-        super().__init__(loop, endpoint, options, name, client_id, subscription)
+        self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None,
+        source: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(loop, endpoint, options, name, client_id, subscription, source)
         self.on_written: Callable[[int], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         # A broker may send messages before the engine knows the consumer's place. They wait here until assign_place().
@@ -59,7 +60,7 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         self._arrivals, self._place = arrivals, place
 
     def _open(self) -> PacketSocket:
-        return PacketSocket(self.endpoint)
+        return PacketSocket(self.endpoint, self._source)
 
     def turn(self, sock: PacketSocket, mask: int) -> None:
         # The event may be of a socket that was closed in an earlier turn of this round.

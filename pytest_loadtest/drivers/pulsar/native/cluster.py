@@ -6,7 +6,7 @@ import heapq
 import select
 from collections import defaultdict, deque
 from functools import partial
-from itertools import count
+from itertools import count, cycle
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink, Refused
@@ -18,7 +18,7 @@ from pytest_loadtest.wire.pulsar.framing import MAX_MESSAGE
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pytest_loadtest.drivers.pulsar.native.link import LinkUser
     from pytest_loadtest.wire.pulsar.connection import Entry, Receipt
@@ -45,19 +45,21 @@ class Cluster:
     """:param url: ``pulsar://host:6650[,host2:6650]``. :param method: of authentication. :param credentials: data for it.
     :param connections: number per broker. :param timeout: ns that a request may take.
     :param most: most producers and consumers that are being established at a time.
+    :param sources: source addresses that connections come from in turn; empty: the system chooses.
     :ivar on_receipt: called for each entry that a broker has stored. :ivar on_entry: called for each received entry.
     :ivar on_error: called for each entry that a broker rejected.
     """
 
     def __init__(
         self, url: str, *, client: str, method: str, credentials: Callable[[], bytes], tls: ssl.SSLContext | None, connections: int,
-        timeout: int, clock: Callable[[], int], most: int = ON_THEIR_WAY,
+        timeout: int, clock: Callable[[], int], most: int = ON_THEIR_WAY, sources: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.url = url
         scheme, _, hosts = url.partition("://")
         self._services = [Address.of(f"{scheme}://{host}") for host in hosts.split(",")]
         self._tls, self._client, self._method, self._credentials = tls, client, method, credentials
         self._connections, self.timeout, self.clock = connections, timeout, clock
+        self._sources = cycle(sources or [None])
         self._epoll: select.epoll | None = None
         self._by_key: dict[tuple[Address, str | None, int], BrokerLink] = {}
         self._by_descriptor: dict[int, BrokerLink] = {}
@@ -86,7 +88,7 @@ class Cluster:
         if link is None or link.failure:
             connection = PulsarConnection(self._client, self._method, self._credentials, proxy_to)
             # A failed connection is replaced by the next request for it.
-            link = self._by_key[key] = BrokerLink(address, connection, self._tls, self.clock)
+            link = self._by_key[key] = BrokerLink(address, connection, self._tls, self.clock, next(self._sources))
             if self._epoll is None:
                 self._epoll = select.epoll()
             self._epoll.register(link.descriptor, _READ | _WRITE)

@@ -209,7 +209,7 @@ class NativePulsarDriver:
         return Cluster(
             url, client=client.NAME, method=method, credentials=data, tls=tls_context(settings) if url.startswith("pulsar+ssl") else None,
             connections=settings.connections_per_broker, timeout=settings.operation_timeout, clock=self._context.clock,
-            most=settings.max_concurrent_lookup_requests or ON_THEIR_WAY,
+            most=settings.max_concurrent_lookup_requests or ON_THEIR_WAY, sources=self._context.sources,
         )  # fmt: skip
 
     def _own_consumers(self) -> NativeConsumers:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, NOT_THIS_HOST
+from pytest_loadtest.drivers.source_addresses import bind_to_source, source_family
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
@@ -80,13 +81,17 @@ class LinkUser(Protocol):
 class BrokerLink:
     """A connection, which begins to connect at once.
 
+    :param source: source address; None: the system chooses.
     :ivar users: producers and consumers, by kind and number. :ivar answers: number of a pending request → the callback for its answer.
     :ivar failure: why the connection has failed; empty while it has not.
     :ivar refused: the server error with which the broker rejected it. :ivar shaken: it is connected, and the TLS handshake is done.
     """
 
-    def __init__(self, address: Address, connection: PulsarConnection, tls: ssl.SSLContext | None, clock: Callable[[], int]) -> None:
-        self.address, self.connection, self._clock = address, connection, clock
+    def __init__(
+        self, address: Address, connection: PulsarConnection, tls: ssl.SSLContext | None, clock: Callable[[], int],
+        source: str | None = None,
+    ) -> None:  # fmt: skip
+        self.address, self.connection, self._clock, self._source = address, connection, clock, source
         self.users: dict[tuple[str, int], LinkUser] = {}
         self.answers: dict[int, Callable[[Any], None]] = {}
         self.failure = ""
@@ -107,19 +112,25 @@ class BrokerLink:
     def _begin(self) -> socket.socket:
         """Return a socket that connects to the first address that does not refuse at once: a name (localhost) may have several."""
         try:
-            addresses = socket.getaddrinfo(self.address.host, self.address.port, type=socket.SOCK_STREAM)
+            addresses = socket.getaddrinfo(self.address.host, self.address.port, source_family(self._source), socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            self.fail(f"the name {self.address.host} cannot be resolved: {_wording(error)}")
+            origin = f" (to connect from {self._source})" if self._source else ""
+            self.fail(f"the name {self.address.host} cannot be resolved{origin}: {_wording(error)}")
             return socket.socket()
         for family, kind, _, _, where in addresses:
             begun = socket.socket(family, kind)
             # connect_ex() on a non-blocking socket only starts the connection; epoll reports its end as writable.
             begun.setblocking(False)
-            number = begun.connect_ex(where)
+            try:
+                bind_to_source(begun, self._source)
+                number = begun.connect_ex(where)
+                reason = os.strerror(number)
+            except OSError as error:
+                number, reason = -1, _wording(error)
             if number in (0, errno.EINPROGRESS):
                 return begun
             begun.close()
-        self.fail(os.strerror(number))
+        self.fail(reason)
         return socket.socket()
 
     @property

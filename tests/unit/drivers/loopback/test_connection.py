@@ -24,11 +24,12 @@ def listening() -> Iterator[socket.socket]:
         yield server
 
 
-def connect(listening: socket.socket, topic: str | None = None) -> RelayConnection:
+def connect(listening: socket.socket, topic: str | None = None, sources: tuple[str, ...] = ()) -> RelayConnection:
     host, port = listening.getsockname()
     context: Any = SimpleNamespace(
-        target=SimpleNamespace(url=f"loopback://{host}:{port}"), clock=FakeClock(7), nonce=9, topology=SimpleNamespace(name=topic)
-    )
+        target=SimpleNamespace(url=f"loopback://{host}:{port}"), clock=FakeClock(7), nonce=9, topology=SimpleNamespace(name=topic),
+        sources=sources,
+    )  # fmt: skip
     return RelayConnection(context)
 
 
@@ -53,6 +54,14 @@ def test_a_relay_that_hangs_up_is_a_failure_with_the_names_of_the_users(listenin
     connection.close()
 
 
+def test_a_connection_comes_from_the_first_source_address_of_its_worker(listening: socket.socket) -> None:
+    connection = connect(listening, sources=("127.0.0.6", "127.0.0.5"))
+    peer, address = listening.accept()
+    assert address[0] == "127.0.0.6"
+    peer.close()
+    connection.close()
+
+
 def test_runs_share_only_existing_topics(listening: socket.socket) -> None:
     own, shared, same = connect(listening), connect(listening, "orders"), connect(listening, "orders")
     assert (own.run, own.first_topic) == (9, 0)
@@ -63,7 +72,8 @@ def test_runs_share_only_existing_topics(listening: socket.socket) -> None:
 
 def test_an_unreachable_relay_is_named(listening: socket.socket) -> None:
     context: Any = SimpleNamespace(
-        target=SimpleNamespace(url="loopback://127.0.0.1:1"), clock=FakeClock(7), nonce=9, topology=SimpleNamespace(name=None)
-    )
+        target=SimpleNamespace(url="loopback://127.0.0.1:1"), clock=FakeClock(7), nonce=9, topology=SimpleNamespace(name=None),
+        sources=(),
+    )  # fmt: skip
     with pytest.raises(TargetError, match=r"cannot connect to the loopback relay at loopback://127\.0\.0\.1:1"):
         RelayConnection(context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,3 +57,19 @@ def test_the_lowest_receive_maximum_of_the_broker_counts(scripted: Callable[[Scr
     assert {name: len(times) for name, times in run_clients.opening_times.items()} == {"connect": 1, "subscribe": 0}
     run_clients.end()
     run_clients.stop()
+
+
+def test_connections_come_from_the_source_addresses_in_turn(scripted: Callable[[Script], str]) -> None:
+    """Without them, from those of this machine's loopback, of which each worker has its own."""
+    url = scripted([CONNACK])
+    ctx = context(url, time.monotonic_ns)
+    found = []
+    for sources in (("127.0.0.6", "127.0.0.5"), ()):
+        run_clients = MqttClients(replace(ctx, worker="gw1", sources=sources), client_options(ctx), PahoConnection)
+        connections = [run_clients.make(f"producer of stream {i}", f"p{i}") for i in range(3)]
+        run_clients.start(connections)
+        run_clients.poll(0)
+        found.append([one.socket._socket.getsockname()[0] for one in connections if one.socket is not None])
+        run_clients.end()
+        run_clients.stop()
+    assert found == [["127.0.0.6", "127.0.0.5", "127.0.0.6"], ["127.0.1.1"] * 3]

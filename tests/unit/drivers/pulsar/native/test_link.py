@@ -130,3 +130,20 @@ def test_a_connection_that_is_reset_while_it_connects_fails_with_its_reason(tls:
         assert link.failure == os.strerror(errno.ECONNRESET)
     finally:
         link.close()
+
+
+def test_connections_come_from_the_source_addresses_in_turn(broker: FakeBroker) -> None:
+    """Each broker has two connections, and a third follows when one is lost."""
+    with faulty(broker, streams=2, sources=("127.0.0.5", "127.0.0.6"), connections_per_broker=2) as r:
+        assert [peer.address for peer in broker.peers] == ["127.0.0.5", "127.0.0.6"]
+        broker.peers[1].drop()
+        r.until(lambda: len(broker.peers) == 3, "connected again", step=MILLISECOND)
+        assert broker.peers[2].address == "127.0.0.5"
+
+
+def test_an_address_of_another_family_is_a_failure_with_both(broker: FakeBroker) -> None:
+    with (
+        pytest.raises(TargetError, match=r"127\.0\.0\.1 cannot be resolved \(to connect from ::1\)"),
+        faulty(broker, streams=1, sources=("::1",)),
+    ):
+        pass
