@@ -43,11 +43,17 @@ def part_file(folder: Path, leader: str) -> Path:
     return folder / f"telemetry-{leader}.json"
 
 
+def no_samples(order: HostSampling, reason: str, *, lost: bool) -> Telemetry:
+    """Return the telemetry of a process that failed. :param lost: it had begun, so a conclusion without its samples is unknown."""
+    text = f"sampling of {', '.join(order.workers)}: {reason}"
+    return Telemetry.of_rows([], [], missing=(text,), lost={f"worker {worker}": text for worker in order.workers} if lost else {})
+
+
 class HostSampler:
     """The worker's end of the process. :param order: None: another process samples this worker, and nothing is done here."""
 
     def __init__(self, order: HostSampling | None) -> None:
-        self._order, self._failure = order, ""
+        self._order, self._failure, self._is_ready = order, "", False
         self._process: subprocess.Popen[bytes] | None = None
         self._begun: dict[str, Path] = {}
         if order is None:
@@ -65,7 +71,7 @@ class HostSampler:
     def wait_until_ready(self, idle: Callable[[], None]) -> None:
         """Wait until the process runs: starting it takes CPU time that load would need. :param idle: keeps connections alive."""
         if self._process is not None:
-            self._answer(STARTING, "did not start", idle)
+            self._is_ready = self._answer(STARTING, idle) is not None
 
     def begin(self, workload: str, phase: StartPhase) -> None:
         """Sample a phase that is recorded."""
@@ -82,16 +88,14 @@ class HostSampler:
         """Send the samples of the phases that are over. :param idle: as of :meth:`wait_until_ready`."""
         for workload, file in self._begun.items():
             self._send({"end": workload})
-            answer = self._answer(ENDING, "did not end", idle)
-            if answer is None:
-                nothing = Telemetry.of_rows([], [], missing=(f"sampling of {', '.join(self._workers)}: {self._failure}",))
-                answer = json.dumps({"telemetry": nothing.document(), "cores": None}).encode()
+            answer = self._answer(ENDING, idle) or self._no_samples()
             link.send_parts(io.BytesIO(answer), file)
         self._begun.clear()
 
-    @property
-    def _workers(self) -> tuple[str, ...]:
-        return () if self._order is None else tuple(self._order.workers)
+    def _no_samples(self) -> bytes:
+        assert self._order is not None
+        telemetry = no_samples(self._order, self._failure, lost=self._is_ready)
+        return json.dumps({"telemetry": telemetry.document(), "cores": None}).encode()
 
     def _send(self, command: dict[str, Any]) -> None:
         if self._process is None or self._failure:
@@ -103,7 +107,7 @@ class HostSampler:
         except OSError:
             self._fail("ended")
 
-    def _answer(self, seconds: float, failure: str, idle: Callable[[], None]) -> bytes | None:
+    def _answer(self, seconds: float, idle: Callable[[], None]) -> bytes | None:
         """Return the next line of the process; None if there is none, with the reason in ``_failure``."""
         if self._process is None or self._failure:
             return None
@@ -120,8 +124,9 @@ class HostSampler:
             if part.endswith(b"\n"):
                 return b"".join(parts)
             if not part:
-                break
-        self._fail(failure)
+                self._fail("ended")
+                return None
+        self._fail(f"did not answer within {seconds:.0f} s")
         return None
 
     def _fail(self, failure: str) -> None:

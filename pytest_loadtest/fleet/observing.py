@@ -149,7 +149,7 @@ def _addresses(workload: WorkloadRun) -> list[tuple[str, int]]:
 
 def _merge_hosts(folder: Path, telemetry: Telemetry, orders: Sequence[HostSampling]) -> Telemetry:
     """Add the samples that other hosts have sent; their files are removed."""
-    from pytest_loadtest.fleet.host_sampler import part_file
+    from pytest_loadtest.fleet.host_sampler import no_samples, part_file
     from pytest_loadtest.observe.telemetry import SampledHost, Telemetry, merge_host
 
     for order in orders:
@@ -161,7 +161,7 @@ def _merge_hosts(folder: Path, telemetry: Telemetry, orders: Sequence[HostSampli
             part, cores = Telemetry.from_document(document["telemetry"]), document["cores"]
             cost = part.cost if len(part) else None
         except (OSError, ValueError):  # the run was given up, or the host is lost
-            part = Telemetry.of_rows([], [], missing=(f"sampling of {', '.join(workers)}: its samples did not arrive",))
+            part = no_samples(order, "its samples did not arrive", lost=True)
         telemetry = merge_host(telemetry, SampledHost(name=order.host, workers=workers, cores=cores, cost=cost), part)
     return telemetry
 

@@ -56,7 +56,7 @@ class ProcessSource:
             return self._sample(now, new=new)
         except psutil.NoSuchProcess:  # it just ended, or is restarting
             self._processes = []
-            return {}
+            return {} if self._at else self._missing(f"process {pid} is not in /proc, so nothing is known of it")
         except psutil.AccessDenied as error:
             raise PermissionError(f"process {pid} belongs to another user") from error
 

@@ -50,6 +50,10 @@ class SampledHost:
     cores: int | None
     cost: float | None
 
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self) | {"cost": None if self.cost is None else round(self.cost, 5)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Telemetry:
@@ -99,7 +103,7 @@ class Telemetry:
         return {
             "time": self.time.tolist(), "columns": columns, "missing": list(self.missing), "cost": round(self.cost, 5),
             "broker": self.broker, "lost": dict(self.lost),
-            **({"hosts": [asdict(host) for host in self.hosts]} if self.hosts else {}),
+            **({"hosts": [host.document() for host in self.hosts]} if self.hosts else {}),
         }  # fmt: skip
 
     @classmethod

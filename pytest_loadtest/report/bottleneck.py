@@ -32,7 +32,7 @@ def bottleneck_section(bottleneck: Bottleneck, telemetry: Telemetry) -> Bottlene
         cost=sampled["cost"],
         time=tuple(sampled["time"]),
         columns={name: tuple(column) for name, column in sampled["columns"].items()},
-        hosts=tuple(SampledHostEntry(name=h.name, workers=h.workers, cores=h.cores, cost=h.cost) for h in telemetry.hosts),
+        hosts=tuple(SampledHostEntry(**host) for host in sampled.get("hosts", ())),
     )
 
 

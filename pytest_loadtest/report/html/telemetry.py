@@ -110,7 +110,7 @@ def _columns(section: BottleneckSection) -> Iterator[Block]:
 
 
 HOST_COLUMNS: Final = (
-    "host", "workers", "cores used", "of", "busiest thread", "longest stall", "unsent", "unread", "retransmits", "sampling",
+    "host", "workers", "cores used", "of", "busiest thread, with waits", "longest stall", "unsent", "unread", "retransmits", "sampling",
 )  # fmt: skip
 
 

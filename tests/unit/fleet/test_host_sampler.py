@@ -123,7 +123,9 @@ def test_a_process_that_is_killed_is_a_reason_and_no_error(tmp_path: Path) -> No
         assert sampler._process is not None
         sampler._process.kill()
         sampler.end(sent.link, idle)
-    assert sent.telemetry().missing == ("sampling of h1-1: its process did not end",)
+    text = "sampling of h1-1: its process ended"
+    assert sent.telemetry().missing == (text,)
+    assert sent.telemetry().lost == {"worker h1-1": text}, "the conclusion is unknown"
     assert sent.cores is None
 
 
@@ -136,7 +138,8 @@ def test_the_error_of_a_process_that_cannot_start_is_reported(tmp_path: Path, mo
         sampler.wait_until_ready(lambda: polls.append(None))
         sampler.begin("", phase(tmp_path))
         sampler.end(sent.link, idle)
-    assert sent.telemetry().missing == ("sampling of h1-1: its process did not start: PermissionError: no /proc here",)
+    assert sent.telemetry().missing == ("sampling of h1-1: its process ended: PermissionError: no /proc here",)
+    assert sent.telemetry().lost == {}, "it never was a source"
     assert polls
 
 
@@ -160,7 +163,7 @@ def test_a_process_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
         psutil.Process(sampler._process.pid).suspend()
         sampler.end(sent.link, idle)
         assert sampler._process.returncode is not None
-    assert sent.telemetry().missing == ("sampling of h1-1: its process did not end",)
+    assert sent.telemetry().missing == ("sampling of h1-1: its process did not answer within 0 s",)
 
 
 def test_the_process_ends_with_its_worker() -> None:

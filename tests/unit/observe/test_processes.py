@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from waiting_for import wait_until
 
-from pytest_loadtest.observe.processes import DiskWaitSource, ProcessSource, memory_limit
+from pytest_loadtest.observe.processes import DiskWaitSource, ProcessSource, memory_limit, worker_sources
 
 SPIN = "print(flush=True)\nwhile True: pass"
 SLEEP = "import time\nprint(flush=True)\ntime.sleep(600)"
@@ -100,6 +100,16 @@ def test_a_restarted_process_has_rates_from_its_second_sample_on() -> None:
         assert source.read(time.monotonic_ns())["broker.cpu"] >= 0
     none = ProcessSource("broker", lambda: None, broker=True)
     assert none.read(time.monotonic_ns()) == {}
+    assert (source.missing, none.missing) == ([], [])
+
+
+def test_a_process_that_was_never_seen_is_missing() -> None:
+    """As on a host without /proc: no samples are no evidence of an idle worker."""
+    with running(SLEEP) as pid:
+        ended = pid
+    source = worker_sources({"h1-1": ended})["worker h1-1"]()
+    assert [source.read(time.monotonic_ns()) for _ in range(2)] == [{}, {}]
+    assert source.missing == [f"worker h1-1: process {ended} is not in /proc, so nothing is known of it"]
 
 
 @pytest.mark.parametrize(
