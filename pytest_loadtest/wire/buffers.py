@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _BUFFERS: Final = 512  # buffers of one sendmsg; Linux takes 1024 (IOV_MAX)
+# Bytes of memory that a frame may announce and get before its bytes have arrived.
+_AHEAD: Final = 1 << 24
 
 
 class Outbox:
@@ -47,6 +49,7 @@ class ReceiveBuffer:
     """Memory for received bytes, in pieces.
 
     Frames are views of a piece, which lives as long as they do. Bytes are copied only for the incomplete frame at the end of a full piece.
+    A frame that announces more than 16 MiB gets its memory as its bytes arrive: a damaged or hostile length alone takes none.
 
     :param piece: bytes of a piece of memory; a larger frame gets its own.
     """
@@ -62,10 +65,10 @@ class ReceiveBuffer:
 
     def _make_room(self, needed: int) -> None:
         """Take a new piece if the incomplete frame does not fit into this one. :param needed: bytes of the frame, as far as known."""
-        if self._start + needed <= len(self._memory) and self._end < len(self._memory):
+        if self._start + min(needed, _AHEAD) <= len(self._memory) and self._end < len(self._memory):
             return
         rest = self._memory[self._start : self._end]
-        self._memory = _new_memory(max(self._piece, needed))
+        self._memory = _new_memory(max(self._piece, min(needed, max(_AHEAD, 2 * len(rest)))))
         self._memory[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
 

@@ -30,6 +30,9 @@ _FD_SETSIZE: Final = 1024
 # Number of SUBSCRIBEs of a client whose broker closes the connection instead of answering. Artemis may do that when several clients
 # open a shared subscription at once (docs/decisions/017).
 SUBSCRIBES: Final = 3
+# Violations of the protocol after which the run ends. One of them may be damage in transfer, for which a new connection is enough.
+MOST_VIOLATIONS: Final = 10
+VIOLATED: Final = f"{MOST_VIOLATIONS} violations of the protocol in this run: is an MQTT broker there, and no proxy of another protocol?"
 
 
 class LoopConnection(Protocol):
@@ -68,6 +71,7 @@ class Loop:
     :param keep_alive: ns. :param counts: where losses are counted.
     :ivar down: connections that should be up and are not, in the order in which they went down.
     :ivar failed: a connection whose first attempt failed. :ivar fatal: the reason why the run cannot go on.
+    :ivar violations: how often brokers sent what the protocol forbids.
     :ivar freed: instant at which there was room for another handshake again, after there had been none.
     :ivar settle: called after the connections with events have had their turns.
     """
@@ -77,6 +81,7 @@ class Loop:
         self.down: dict[LoopConnection, None] = {}
         self.failed: LoopConnection | None = None
         self.fatal: str | None = None
+        self.violations = 0
         self.counts = counts or ConnectionCounts()
         # Each connection is an open file, and the soft limit of many systems is 1 024.
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

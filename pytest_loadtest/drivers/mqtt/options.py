@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.wire.mqtt.fields import encode_properties
+from pytest_loadtest.wire.mqtt.fields import LONGEST, encode_properties
 from pytest_loadtest.wire.mqtt.packets import V5, V311
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ MOST_INFLIGHT: Final = 65_535
 ALIAS: Final = 1
 LONGEST_EXPIRY: Final = 0xFFFF_FFFF  # seconds; a session with it never expires (MQTT 5, 3.1.2.11.2)
 VERSIONS: Final = {"5": V5, "3.1.1": V311}
+# Bytes of a packet besides a message of the run: properties that a broker adds, or the texts of its CONNACK.
+_ALLOWANCE: Final = 1 << 20
+# The largest packet of the protocol: its length is a variable byte integer (MQTT 5, 2.1.4), after one byte and with up to four bytes.
+_LARGEST: Final = LONGEST + 5
 _HEADER: Final = 9  # bytes of a PUBLISH besides topic, properties and payload: first byte, length (4), topic length, packet id
 
 
@@ -36,6 +40,7 @@ class ClientOptions:
     :param version: protocol version as in CONNECT: 4 means 3.1.1.
     :param packet: bytes of the largest PUBLISH, without properties.
     :param user_properties: number of user properties in each PUBLISH.
+    :param foreign: the topic exists without the run, so that it may have messages of any size.
     :param topic_alias_maximum: number of aliases that a consumer allows the broker; above 0, producers use an alias too.
     """
 
@@ -50,6 +55,7 @@ class ClientOptions:
     shared: bool
     retain: bool
     packet: int
+    foreign: bool = False
     user_properties: int = 0
     topic_alias_maximum: int = 0
 
@@ -72,6 +78,11 @@ class ClientOptions:
     def properties(self) -> int:
         """Bytes of each PUBLISH's properties with their length field and, if aliases are requested, an alias; 0 in MQTT 3.1.1."""
         return len(encode_properties(self.publish_properties(aliased=self.topic_alias_maximum > 0))) if self.v5 else 0
+
+    @property
+    def largest_packet(self) -> int:
+        """Bytes of the largest packet that a client accepts, its Maximum Packet Size (MQTT 5, 3.1.2.11.4)."""
+        return _LARGEST if self.foreign else min(self.packet + self.properties + _ALLOWANCE, _LARGEST)
 
     def aliased(self, allowed: int) -> bool:
         """Return True if a producer gives its topic an alias. :param allowed: number of aliases that the broker's CONNACK allows."""
@@ -140,6 +151,7 @@ def client_options(context: DriverContext) -> ClientOptions:
         password=settings.password,
         shared=is_shared(context),
         retain=settings.retain,
+        foreign=existing is not None,
         packet=int(context.pool.sizes.max(initial=0)) + longest + _HEADER,
         user_properties=settings.user_properties,
         topic_alias_maximum=settings.topic_alias_maximum,

@@ -153,6 +153,8 @@ _KINDS: Final[Mapping[int, tuple[str, tuple[Callable[[Any], bytes], Callable[[Fi
     0x2A: ("shared_subscription_available", _BYTE),
 }
 _NUMBERS: Final = {name: number for number, (name, _) in _KINDS.items()}
+# 0 is a protocol error in these (3.1.2.11.3, 3.1.2.11.4, 3.3.2.3.4).
+_NOT_ZERO: Final = frozenset({"receive_maximum", "maximum_packet_size", "topic_alias"})
 MANY: Final = frozenset({"user_property", "subscription_identifier"})
 
 
@@ -173,7 +175,7 @@ def encode_properties(properties: Mapping[str, Any]) -> bytes:
 def decode_properties(reader: FieldReader) -> Properties:
     """Read properties with their length in front.
 
-    :raises MalformedPacket: an unknown property, or a repeated one that may occur once.
+    :raises MalformedPacket: an unknown property, one with a forbidden value, or a repeated one that may occur once.
     """
     inner = FieldReader(reader.take(reader.variable()))
     properties: Properties = {}
@@ -183,6 +185,9 @@ def decode_properties(reader: FieldReader) -> Properties:
             raise MalformedPacket(f"unknown property 0x{number:02x}")
         name, (_, read) = _KINDS[number]
         value = read(inner)
+        # Every property of one byte is 0 or 1 (2.2.2.2).
+        if (not value and name in _NOT_ZERO) or (read is _BYTE[1] and value > 1):
+            raise MalformedPacket(f"property {name} with the forbidden value {value}")
         if name in MANY:
             properties.setdefault(name, []).append(value)
         elif name in properties:

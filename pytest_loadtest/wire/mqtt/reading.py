@@ -6,7 +6,7 @@ from typing import Final
 
 from pytest_loadtest.wire.mqtt.codec import decode_packet
 from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket
-from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREL, V5, Packet
+from pytest_loadtest.wire.mqtt.packets import FIRST_BYTES, PUBACK, PUBCOMP, PUBLISH, PUBREL, V5, Packet
 
 # Results are plain lists and tuples. A socket has only a few packets at a time, and for those the fixed cost of numpy's calls is several
 # times what they save; for a thousand packets the difference is small compared with the cost of the sockets (docs/decisions/015).
@@ -17,6 +17,7 @@ Answer = tuple[int, int, int]
 
 # The first two bytes of an acknowledgement, whose length is always 2; PUBREL has the fixed flags 2 (2.1.3).
 _FRONTS: Final = {kind: bytes((kind << 4 | (2 if kind == PUBREL else 0), 2)) for kind in range(PUBACK, PUBCOMP + 1)}
+_ANSWERS: Final = frozenset(front[0] for front in _FRONTS.values())
 _SHORT: Final = "a packet that is shorter than its fields"
 
 
@@ -41,7 +42,7 @@ def read_packets(data: bytes, version: int) -> tuple[int, list[Message], list[An
         kind = first >> 4
         if kind == PUBLISH:
             messages.append(_message(data, first, body, end, v5))
-        elif PUBACK <= kind <= PUBCOMP:
+        elif first in _ANSWERS:
             # Without a reason code the packet means success (3.4.2.1); properties of answers are not read.
             if length < 2:
                 raise MalformedPacket(_SHORT)
@@ -50,6 +51,20 @@ def read_packets(data: bytes, version: int) -> tuple[int, list[Message], list[An
             others.append(decode_packet(first, data[body:end], version))
         at = end
     return at, messages, answers, others
+
+
+def packet_size(data: bytes) -> int:
+    """Return the bytes of the packet at the start of ``data`` in all; 0: its length has not arrived completely.
+
+    :raises MalformedPacket: its first byte is not that of a packet, or its length has more than four bytes.
+    """
+    if data and data[0] not in FIRST_BYTES:
+        raise MalformedPacket(f"0x{data[0]:02x} is not the first byte of a packet")
+    if len(data) < 2:
+        return 0
+    length, body = _read_long_length(data, 1)
+    # For an incomplete length the position is the end of the data.
+    return 0 if body == len(data) and data[-1] > 127 else body + length
 
 
 def _read_long_length(data: bytes, at: int) -> tuple[int, int]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,3 +43,23 @@ def test_bytes_of_an_incomplete_frame_survive_a_new_piece_of_memory(parts, piece
             inbox._make_room(len(whole) + 1)
     assert bytes(inbox._memory[inbox._start : inbox._end]) == whole
     assert all(bytes(view) == expected for view, expected in views)
+
+
+def test_a_frame_gets_no_more_memory_than_twice_its_arrived_bytes_and_16_mib():
+    """A length of 2 GiB alone takes 16 MiB, and a frame of 40 MiB arrives completely."""
+    most, whole = 1 << 24, np.arange(10 << 20, dtype=np.uint32).view(np.uint8)
+    tracemalloc.start()
+    try:
+        for needed in (1 << 31, len(whole)):
+            inbox, taken = ReceiveBuffer(1 << 18), 0
+            while taken < len(whole):
+                space = inbox.space()
+                count = min(len(space), len(whole) - taken, 3 << 20)
+                space[:count] = whole[taken : taken + count].data
+                del space
+                inbox._end, taken = inbox._end + count, taken + count
+                inbox._make_room(needed)
+                assert tracemalloc.get_traced_memory()[0] < most + 2 * taken + (1 << 20)
+            assert bytes(inbox._memory[inbox._start : inbox._end]) == whole.tobytes()
+    finally:
+        tracemalloc.stop()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
+from pytest_loadtest.drivers.mqtt.loop import MOST_VIOLATIONS, VIOLATED
 from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, NO_RETAINED, ClientOptions, missing_feature
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.mqtt import packets
@@ -29,11 +30,15 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
 
     :param inbound: takes the bytes read. :param number: number of this connection in the driver.
     :ivar user: is notified about the connection and gets its acknowledgements.
-    :ivar rest: start of a packet whose end has not arrived.
+    :ivar rest: start of a packet whose end has not arrived. :ivar needed: its bytes in all; 0: not known yet.
+    :ivar largest: most bytes of a packet. :ivar receives: the client has a subscription, so the broker may send messages.
     :ivar held: packet ids of QoS 2 messages that were received and that the broker has not released.
     """
 
-    __slots__ = ("_inbound", "_last_in", "_last_out", "_pinged", "_session", "held", "number", "rest", "user")
+    __slots__ = (
+        "_inbound", "_last_in", "_last_out", "_pinged", "_requested", "_session", "_welcomed", "held", "largest", "needed",
+        "number", "receives", "rest", "user",
+    )  # fmt: skip
 
     def __init__(
         self, inbound: ReadSink, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, *, number: int, name: str, client_id: str,
@@ -42,14 +47,17 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         super().__init__(loop, endpoint, options, name, client_id, subscription, source)
         self.number, self._inbound = number, inbound
         self.user: ConnectionUser = NO_USER
-        self.rest, self.held = b"", set[int]()
-        self._session = False
+        self.rest, self.needed, self.held = bytearray(), 0, set[int]()
+        self.largest, self.receives = options.largest_packet, subscription is not None
+        self._session = self._welcomed = False
+        self._requested = 0  # kind of the answer that the broker owes to SUBSCRIBE or UNSUBSCRIBE; 0: none
         self._last_out = self._last_in = self._pinged = 0  # instants
 
     # --- socket
 
     def _open(self) -> BrokerSocket:
-        self.rest = b""
+        self.rest, self.needed = bytearray(), 0
+        self._welcomed, self._requested = False, 0
         return BrokerSocket(self.endpoint, self._source)
 
     def turn(self, sock: BrokerSocket, mask: int) -> None:
@@ -173,11 +181,24 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             self._pinged = 0
         elif isinstance(packet, packets.Ending) and packet.kind == packets.DISCONNECT:
             self._dismissed(packet.reason, reason_text(packets.DISCONNECT, packet.reason, self._options.version))
+        elif isinstance(packet, packets.Ending):
+            self.reject("AUTH, although the client names no authentication method")
         else:
-            name = packet.name if isinstance(packet, packets.ClientPacket) else type(packet).__name__.upper()
-            self.abandon(f"the broker sent a packet that only clients may send: {name}")
+            name = packet.name if isinstance(packet, packets.ClientPacket) else "PINGREQ"
+            self.reject(f"a packet that only clients may send: {name}")
+
+    def reject(self, packet: str) -> None:
+        """Give this attempt up because the broker violates the protocol. :param packet: the packet that it must not send."""
+        self._loop.violations += 1
+        self.abandon(f"the broker sent {packet}")
+        if self._loop.violations >= MOST_VIOLATIONS:
+            self._loop.fatal = f"{self.name}: the broker sent {packet}: {VIOLATED}"
 
     def _greeted(self, packet: packets.Connack) -> None:
+        if self._welcomed:
+            self.reject("a second CONNACK")
+            return
+        self._welcomed = True
         rejection = connack_rejection(self._options, packet)
         if rejection is not None:
             self.abandon(rejection)
@@ -190,18 +211,24 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         self._accepted(properties.get("receive_maximum", MOST_INFLIGHT), properties.get("topic_alias_maximum", 0), packet.session_present)
 
     def _send_subscribe(self, topic_filter: str) -> None:
+        self._requested = packets.SUBACK
         self.put(subscribe_packet(self._options, topic_filter))
         self.flush()
 
     def _send_unsubscribe(self, topic_filter: str) -> None:
+        self._requested = packets.UNSUBACK
         self.put(unsubscribe_packet(self._options, topic_filter))
         self.flush()
 
     def _answered(self, packet: packets.SubscriptionAnswer) -> None:
+        name, expected_id = _ANSWERS[packet.kind]
+        if packet.kind != self._requested or packet.packet_id != expected_id:
+            self.reject(f"{name} {packet.packet_id}, which answers no request of the client")
+            return
+        self._requested = 0
         if packet.kind == packets.UNSUBACK:
             self._unsubscribed()
             return
-        assert self._subscription is not None, "only a consumer subscribes"
         granted = packet.reasons[0] if packet.reasons else packets.FAILURE
         self._granted(granted, reason_text(packets.SUBACK, granted, self._options.version))
 
@@ -238,6 +265,7 @@ NO_USER = ConnectionUser()
 # Fixed packet identifiers are enough: a consumer publishes nothing, and has one SUBSCRIBE or UNSUBSCRIBE under way.
 _SUBSCRIBE_ID: Final = 1
 _UNSUBSCRIBE_ID: Final = 2
+_ANSWERS: Final = {packets.SUBACK: ("SUBACK", _SUBSCRIBE_ID), packets.UNSUBACK: ("UNSUBACK", _UNSUBSCRIBE_ID)}
 
 
 def connect_packet(options: ClientOptions, client_id: str, *, again: bool) -> bytes:
@@ -249,6 +277,8 @@ def connect_packet(options: ClientOptions, client_id: str, *, again: bool) -> by
         properties["receive_maximum"] = options.receive_maximum
     if options.v5 and options.topic_alias_maximum:
         properties["topic_alias_maximum"] = options.topic_alias_maximum
+    if options.v5 and not options.foreign:
+        properties["maximum_packet_size"] = options.largest_packet
     clean = options.clean_start and not (options.v5 and options.session_expiry and again)
     password = None if options.password is None else options.password.encode()
     return encode_packet(

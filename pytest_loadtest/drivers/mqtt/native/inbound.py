@@ -15,7 +15,7 @@ from pytest_loadtest.message.payloads import body_ok
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.wire.mqtt.fields import MalformedPacket
 from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
-from pytest_loadtest.wire.mqtt.reading import encode_answer, read_packets
+from pytest_loadtest.wire.mqtt.reading import encode_answer, packet_size, read_packets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,19 +56,15 @@ class Inbound:
     def settle(self) -> None:
         """Decode the reads since the last call, and write their acknowledgements."""
         reads, self._reads = self._reads, []
-        last, decoded = self._last
         for connection, read, time in reads:
-            data = connection.rest + read if connection.rest else read
-            if data != last:
-                try:
-                    decoded = self._decode(data)
-                except MalformedPacket as error:
-                    connection.end_attempt(f"the broker sent bytes that are not MQTT: {error}")
-                    continue
-                last = data
-            used, messages, arrivals, exact, released, owed, answers, others = decoded
-            connection.rest = data[used:] if used < len(data) else b""
+            decoded = self._decode_read(connection, read)
+            if decoded is None:
+                continue
+            _, messages, arrivals, exact, released, owed, answers, others = decoded
             if messages:
+                if not connection.receives:
+                    connection.reject("a message to a client without a subscription")
+                    continue
                 if connection.leaving:
                     connection.arrived += len(messages)
                 if exact:
@@ -82,8 +78,32 @@ class Inbound:
                 connection.answer(owed)
             # After the acknowledgements, because one of these packets may end the connection.
             for packet in others:
-                connection.handle_packet(packet)
-        self._last = last, decoded
+                if connection.socket is not None:
+                    connection.handle_packet(packet)
+
+    def _decode_read(self, connection: NativeConnection, read: bytes) -> _Decoded | None:
+        """Return the packets that a read completes; None: there is none, or the connection is over."""
+        # A packet of an earlier read has ended the connection.
+        if connection.socket is None:
+            return None
+        data = read
+        if connection.rest:
+            # A packet of many reads is joined once: decoding it again after each read would take quadratic time.
+            connection.rest += read
+            if len(connection.rest) < connection.needed:
+                return None
+            data = bytes(connection.rest)
+        last, decoded = self._last
+        try:
+            if data != last:
+                decoded = self._decode(data)
+                self._last = data, decoded
+            if decoded[0] < len(data) or connection.rest:
+                _keep_rest(connection, data[decoded[0] :])
+        except MalformedPacket as error:
+            connection.reject(f"bytes that are not MQTT: {error}")
+            return None
+        return decoded
 
     def _decode(self, data: bytes) -> _Decoded:
         # The answers to all packets of a read are written with one system call.
@@ -102,6 +122,13 @@ class Inbound:
             answers = [answer for answer in answers if answer[0] != PUBREL]
         arrivals = self._arrivals.make_arrivals(data, messages) if messages else []
         return used, messages, arrivals, exact, released, b"".join(owed) if owed else b"", answers, others
+
+
+def _keep_rest(connection: NativeConnection, rest: bytes) -> None:
+    """Keep the start of an incomplete packet, if there is one. :raises MalformedPacket: it is larger than the client accepts."""
+    connection.rest, connection.needed = bytearray(rest), packet_size(rest)
+    if connection.needed > connection.largest:
+        raise MalformedPacket(f"a packet of {connection.needed} bytes, where the client accepts {connection.largest}")
 
 
 def _without_second_copies(

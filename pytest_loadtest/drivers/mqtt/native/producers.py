@@ -13,7 +13,7 @@ from pytest_loadtest.drivers.mqtt.options import topic_name
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.wire.mqtt.fields import encode_properties, text, variable
-from pytest_loadtest.wire.mqtt.packets import FAILURE, PUBLISH, PUBREC, PUBREL
+from pytest_loadtest.wire.mqtt.packets import FAILURE, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL
 from pytest_loadtest.wire.mqtt.reading import encode_answer
 
 if TYPE_CHECKING:
@@ -210,6 +210,11 @@ class _Producer(ConnectionUser):
     # --- notifications of the connection
 
     def answered(self, kind: int, packet_id: int, reason: int, time: int) -> bool:
+        if not self._is_due(kind, packet_id):
+            self._connection.reject(
+                f"packet {kind} for packet identifier {packet_id}, not the answer that a message at QoS {self._qos} needs"
+            )
+            return False
         # PUBREC is followed by PUBREL even for an unknown message, so that the broker completes the exchange (MQTT 5, 4.3.3).
         if kind == PUBREC and reason < FAILURE:
             if packet_id in self._rows:
@@ -223,6 +228,15 @@ class _Producer(ConnectionUser):
             self._all.answers.add_one(row, time, _FAILED if reason >= FAILURE else _ACKED, self._resends.pop(packet_id, 0))
             self._note_progress(time)
         return False
+
+    def _is_due(self, kind: int, packet_id: int) -> bool:
+        """Return whether this is an answer that a message in flight waits for; for others any answer may be late."""
+        # PUBACK ends a message at QoS 1; PUBREC with a failure, or PUBCOMP after PUBREC, ends one at QoS 2 (MQTT 5, 4.3.2 and 4.3.3).
+        if packet_id not in self._rows:
+            return True
+        if self._qos == 1:
+            return kind == PUBACK
+        return kind == PUBREC or (kind == PUBCOMP and packet_id in self._released)
 
     def was_written(self) -> None:
         if self._qos:

@@ -19,7 +19,9 @@ class FakeConnection:
     """Records the calls of the decoder."""
 
     def __init__(self, number: int) -> None:
-        self.number, self.rest, self.held, self.arrived, self.leaving = number, b"", set[int](), 0, False
+        self.number, self.rest, self.held, self.arrived, self.leaving = number, bytearray(), set[int](), 0, False
+        self.socket: object = self
+        self.needed, self.largest, self.receives = 0, 1000, True
         self.user = ConnectionUser()
         self.out, self.flushed, self.packets, self.ended = b"", 0, list[p.Packet](), ""
 
@@ -30,8 +32,8 @@ class FakeConnection:
     def handle_packet(self, packet: p.Packet) -> None:
         self.packets.append(packet)
 
-    def end_attempt(self, reason: str) -> None:
-        self.ended = reason
+    def reject(self, packet: str) -> None:
+        self.ended, self.socket = f"the broker sent {packet}", None
 
 
 class Rig:
