@@ -35,6 +35,8 @@ STARTING: Final = 30.0
 """s for the process to start, on a busy host."""
 ENDING: Final = LONGEST + 2 * MARGIN
 """s for its answer at the end of a phase."""
+CODE: Final = f"import sys; sys.path += sys.argv[1:]; from {__name__} import main; main()"
+"""The process finds this package as the worker does, after all others: pytest puts folders of tests first, which may have any names."""
 IDLE: Final = 20  # ms between two polls of the drivers meanwhile
 
 
@@ -58,10 +60,9 @@ class HostSampler:
         self._begun: dict[str, Path] = {}
         if order is None:
             return
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # as the worker found this package
-        command, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
+        command, pipe = [sys.executable, "-P", "-c", CODE, *filter(None, sys.path)], subprocess.PIPE
         try:
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
         except OSError as error:
             self._failure = f"cannot start a process: {error.strerror}"
 
@@ -172,7 +173,3 @@ def _begin(command: dict[str, Any]) -> Sampler:
         addresses = [tuple(address) for address in command["addresses"]]
         sources["connections"] = partial(ConnectionSource, addresses, None, side=f"workers {command['host']}")
     return Sampler(sources, command["start"], broker="", clock=HostClock(ClockLine(**command["clock"])))
-
-
-if __name__ == "__main__":
-    main()

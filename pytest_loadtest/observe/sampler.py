@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Final, Protocol
+from itertools import repeat
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
 
 from pytest_loadtest.errors import LoadtestError
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
 from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from pytest_loadtest.observe.telemetry import Column
 
 EVERY: Final = SECOND
 MOST: Final = 0.02  # cores that one source may use: one with expensive samples is read less often
@@ -59,8 +67,9 @@ class Sampler:
         self._factories, self._start, self._broker, self._clock = sources, start, broker, clock
         self._missing = list(missing)
         self._sources: list[PacedSource] = []
-        self._time: list[int] = []
-        self._rows: list[dict[str, float]] = []
+        self._has_first = False
+        self._time = array("q")
+        self._columns: dict[str, array[float]] = {}
         self._lost: dict[str, str] = {}
         self._at, self._closed = "it", set[str]()
         self._used = 0.0
@@ -127,15 +136,21 @@ class Sampler:
             paced.source.close()
 
     def _keep(self, now: int, row: dict[str, float]) -> None:
-        self._time.append(now - self._start)
-        self._rows.append(row)
+        """Keep a sample, except the first one, which has no rates."""
+        if self._has_first:
+            for name, value in row.items():
+                column = self._columns.setdefault(name, array("d"))
+                column.extend(repeat(math.nan, len(self._time) - len(column)))
+                column.append(value)
+            self._time.append(now - self._start)  # last: `stop` may read in the meantime
+        self._has_first = True
 
     def stop(self) -> Telemetry:
-        """Stop and return the samples, without the first one, which has no rates."""
+        """Stop and return the samples."""
         self._stopping.set()
         self._thread.join(LONGEST + MARGIN)
         took = (self._clock() - self._start) / SECOND
-        sources, count = list(self._sources), len(self._rows)
+        sources, at = list(self._sources), np.array(self._time[:], np.int64)  # copies: the thread may still append
         missing = [*self._missing, *(text for paced in sources for text in paced.missing())]
         lost = dict(self._lost)
         if self._thread.is_alive():
@@ -143,10 +158,18 @@ class Sampler:
             missing.insert(0, reason)
             lost |= dict.fromkeys([paced.name for paced in sources if paced.answered and paced.name not in self._closed], reason)
         used = self._used + sum(paced.source.used for paced in sources)
-        return Telemetry.of_rows(
-            self._time[1:count], self._rows[1:count], missing=tuple(missing), lost=lost, cost=used / took if took > 0 else 0.0,
-            broker=self._broker,
-        )  # fmt: skip
+        columns = {name: _filled(column, len(at)) for name, column in list(self._columns.items())}
+        return Telemetry(
+            time=at, columns=columns, missing=tuple(missing), lost=lost, cost=used / took if took > 0 else 0.0, broker=self._broker
+        )
+
+
+def _filled(column: array[float], length: int) -> Column:
+    """Return a column whose last samples may be unknown."""
+    values: Column = np.full(length, np.nan)
+    known = np.array(column[:length], np.float64)
+    values[: len(known)] = known
+    return values
 
 
 def _error_text(error: Exception) -> str:

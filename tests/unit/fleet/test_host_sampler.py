@@ -132,7 +132,7 @@ def test_a_process_that_is_killed_is_a_reason_and_no_error(tmp_path: Path) -> No
 def test_the_error_of_a_process_that_cannot_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As without the package that reads processes, or without /proc; connections are kept alive meanwhile."""
     tmp_path.joinpath("psutil.py").write_text("raise PermissionError('no /proc here')")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     sent, polls = Sent(), list[None]()
     with HostSampler(order()) as sampler:
         sampler.wait_until_ready(lambda: polls.append(None))
@@ -141,6 +141,20 @@ def test_the_error_of_a_process_that_cannot_start_is_reported(tmp_path: Path, mo
     assert sent.telemetry().missing == ("sampling of h1-1: its process ended: PermissionError: no /proc here",)
     assert sent.telemetry().lost == {}, "it never was a source"
     assert polls
+
+
+def test_a_test_module_with_the_name_of_another_one_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker has its folder in front of all others, where pytest put it."""
+    for name in ("psutil", "selectors", "numpy"):
+        tmp_path.joinpath(f"{name}.py").write_text("raise RuntimeError('a test')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    sent = Sent()
+    with HostSampler(order()) as sampler:
+        sampler.wait_until_ready(idle)
+        sampler.begin("", phase(tmp_path))
+        sampler.end(sent.link, idle)
+    assert sent.telemetry().missing == ()
 
 
 def test_a_command_that_does_not_exist_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
