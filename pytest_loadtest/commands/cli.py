@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pytest_loadtest.fleet.measured_run import Custom
+    from pytest_loadtest.profile.client import ClientSettings
 
 OK, MISSED, USAGE, NO_DATA = 0, 1, 2, 3
 STATUSES = """\
@@ -54,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-_DOCTOR = "\n --fix\n --hosts hosts.yaml --target pulsar://broker:6650"
+_DOCTOR = """
+ --fix
+ --hosts hosts.yaml --target pulsar://broker:6650
+ --hosts hosts.yaml --target mqtt://broker --bandwidth"""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--fix", action="store_true", help="install what is missing (Debian packages, when root) and fetch brokers' jars")
     doctor.add_argument("--hosts", metavar="FILE", help="check these hosts instead (as for pytest --load-hosts): versions, limits, clocks")
     doctor.add_argument("--target", metavar="URL", help="with --hosts: check that each host can connect to this broker")
+    doctor.add_argument(
+        "--bandwidth", action="store_true",
+        help="with --target: let each host in turn send to the broker for some seconds, as fast as it accepts; at most 5 GiB each",
+    )  # fmt: skip
+    doctor.add_argument("--admin-url", metavar="URL", help="with --bandwidth: Pulsar's admin REST, http://host:8080, to remove the topic")
+    doctor.add_argument("--like", metavar="PROFILE", type=Path, help="with --bandwidth: connect with this profile's driver section")
     measure = "measure the CPU cost of a message on this machine, for plans and --load-scale auto"
     calibrate = command("calibrate", _calibrate, measure, "\n --driver mqtt-qos1")
     calibrate.add_argument(
@@ -151,10 +161,17 @@ def _print_line(text: str) -> None:
 def _doctor(options: argparse.Namespace) -> int:
     from pytest_loadtest.commands import doctor
 
+    if (options.admin_url or options.like) and not options.bandwidth:
+        raise UsageError("doctor: --admin-url and --like are for --bandwidth: add it")
+    if options.bandwidth and not (options.hosts and options.target):
+        raise UsageError("doctor --bandwidth: from where, and to which broker? Write --hosts FILE --target URL")
     if options.hosts:
-        from pytest_loadtest.commands.hosts import check_hosts
+        from pytest_loadtest.commands.hosts import bandwidth_request, check_hosts
 
-        return OK if check_hosts(options.hosts, options.target, _print_line) else MISSED
+        probe = None
+        if options.bandwidth:
+            probe = bandwidth_request(options.target, options.admin_url, _settings_like(options.like))
+        return OK if check_hosts(options.hosts, options.target, _print_line, probe) else MISSED
     if options.target:
         raise UsageError(f"doctor --target {options.target}: only hosts are checked against a broker: name them with --hosts FILE")
     machine = doctor.take_inventory()
@@ -165,6 +182,13 @@ def _doctor(options: argparse.Namespace) -> int:
     done = doctor.fix(machine, _print_line)
     _print_line("nothing is left to do" if done else "something is left to do by hand: see above")
     return OK if done else MISSED
+
+
+def _settings_like(path: Path | None) -> ClientSettings | None:
+    """Return the driver section of a profile; None without one."""
+    from pytest_loadtest import profile
+
+    return None if path is None else profile.load(path).driver
 
 
 def _calibrate(options: argparse.Namespace) -> int:
@@ -266,17 +290,15 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _learn(options: argparse.Namespace) -> int:
-    from pytest_loadtest import profile
     from pytest_loadtest.commands.learn import learn
 
     if options.output is not None and options.output.exists():
         raise UsageError(f"{options.output} exists already: name another file, or remove it")
     if options.output is not None and not options.output.parent.is_dir():
         raise UsageError(f"cannot write {options.output}: no folder {options.output.parent}")
-    settings = None if options.like is None else profile.load(options.like).driver
     text = learn(
-        options.url, options.topic, admin_url=options.admin_url, settings=settings, duration=options.duration, most=options.messages,
-        replay=options.replay, announce=lambda line: print(line, file=sys.stderr, flush=True),
+        options.url, options.topic, admin_url=options.admin_url, settings=_settings_like(options.like), duration=options.duration,
+        most=options.messages, replay=options.replay, announce=lambda line: print(line, file=sys.stderr, flush=True),
     )  # fmt: skip
     if options.output is None:
         _print_line(text.rstrip("\n"))

@@ -3,9 +3,9 @@
 ``python -m pytest_loadtest.fleet.host_process connect WORD …`` is what pytest-xdist starts here in place of a Python: it becomes the user's
 command (``ssh build1``), which starts ``python -m pytest_loadtest.fleet.host_process serve WORD`` on the host. That one does what
 ``python -c`` does for a local worker: it runs the code that execnet sends on its standard input. It ends when its standard input does, so
-nothing stays on a host whose command was killed. ``probe`` prints what the host is as one line of JSON. ``doctor`` uses two more: ``clock``
-answers each line with the time, ``reach`` connects to each address that it reads, ``HOST:PORT`` or ``HOST:PORT SOURCE``, and answers with
-the error.
+nothing stays on a host whose command was killed. ``probe`` prints what the host is as one line of JSON. ``doctor`` uses three more:
+``clock`` answers each line with the time, ``reach`` connects to each address that it reads, ``HOST:PORT`` or ``HOST:PORT SOURCE``, and
+answers with the error, ``bandwidth`` carries out a :class:`~pytest_loadtest.fleet.host_bandwidth.BandwidthRequest`.
 
 ``WORD`` is JSON in URL-safe base64: text that no shell changes on its way, whether the command splits its arguments again (ssh) or not
 (kubectl exec). It never holds a secret: command lines are visible to everybody on a host.
@@ -122,6 +122,10 @@ def main(arguments: list[str]) -> None:
 def _answer(role: str, sources: Sequence[str]) -> None:
     if role == "probe":
         print(json.dumps(host_facts(sources)))
+    if role == "bandwidth":
+        from pytest_loadtest.fleet.host_bandwidth import bandwidth_answer
+
+        print(json.dumps(bandwidth_answer(sys.stdin.readline())), flush=True)
     for line in sys.stdin if role in ("clock", "reach") else ():
         if role == "clock":
             print(time.monotonic_ns(), flush=True)

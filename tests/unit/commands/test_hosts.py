@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_loadtest.commands.cli import main
-from pytest_loadtest.commands.hosts import check_hosts, endpoints_of, measure_clock
+from pytest_loadtest.commands.hosts import bandwidth_request, check_hosts, endpoints_of, judge_bandwidth, measure_clock
+from pytest_loadtest.fleet.host_bandwidth import Bandwidth
 from pytest_loadtest.profile.hosts import HostEntry
 
 
@@ -106,3 +107,62 @@ def test_a_command_that_answers_nothing_is_an_error(tmp_path: Path) -> None:
     quiet.chmod(0o755)
     with pytest.raises((ValueError, OSError)):
         measure_clock(HostEntry(name="quiet", command="env", python=str(quiet)))
+
+
+@pytest.mark.parametrize(
+    ("rate", "cpu", "declared", "text", "note", "problem"),
+    [
+        (9e9, 0.5, None, "; sends at least 9.00 Gbit/s", "", ""),
+        (9e9, 0.5, 10e9, "; sends at least 9.00 Gbit/s of 10.0 Gbit/s", "", ""),
+        (9e9, 0.5, 1e9, "of 1.00 Gbit/s", "it carries more than its bandwidth says: correct 1.00 Gbit/s, or plans", ""),
+        (4e9, 0.5, 10e9, "of 10.0 Gbit/s", "", "carried less than half of its bandwidth, and the sender had CPU time to spare: if another host"),
+        (4e9, 0.95, 10e9, "of 10.0 Gbit/s", "the sending process used 0.9 cores: the network may carry more", ""),
+    ],
+)  # fmt: skip
+def test_a_bandwidth_is_compared_with_the_declared_one(
+    rate: float, cpu: float, declared: float | None, text: str, note: str, problem: str
+) -> None:
+    """Far below it is a problem, unless the sender was the limit: then the network is not known."""
+    shown, notes, problems = judge_bandwidth(Bandwidth(bits_per_second=rate, cpu=cpu), declared)
+    assert text in shown
+    assert [bool(notes), bool(problems)] == [bool(note), bool(problem)]
+    assert note in "".join(notes) and problem in "".join(problems)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--bandwidth"], "from where, and to which broker? Write --hosts FILE --target URL"),
+        (["--hosts", "h.yaml", "--bandwidth"], "Write --hosts FILE --target URL"),
+        (["--hosts", "h.yaml", "--admin-url", "http://b:8080"], "--admin-url and --like are for --bandwidth"),
+        (["--hosts", "h.yaml", "--target", "mqtt://b", "--bandwidth", "--like", "qos0.yaml"], "there are none at QoS 0: use qos: 1"),
+        (["--hosts", "h.yaml", "--target", "pulsar://b", "--bandwidth", "--like", "qos0.yaml"], "name a profile for Pulsar"),
+        (["--hosts", "h.yaml", "--target", "pulsar://b", "--bandwidth"], "write --admin-url http://HOST:PORT"),
+        (["--hosts", "h.yaml", "--target", "pulsar://b", "--bandwidth", "--admin-url", "http://me:s3cret@b"], "--admin-url"),
+    ],
+)
+def test_a_bandwidth_that_cannot_be_measured_is_a_usage_error(
+    options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before any host is queried."""
+    text = "name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\ndriver: {name: mqtt, qos: 0}\nslo: {loss: 0}\n"
+    (tmp_path / "qos0.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor", *options]) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "s3cret" not in shown
+
+
+def test_a_process_that_measures_nothing_is_a_problem(tmp_path: Path) -> None:
+    """Its last words are shown."""
+    broken = tmp_path / "python"
+    broken.write_text(f'#!/bin/sh\ncase "$*" in *" bandwidth "*) echo killed >&2; exit 137;; esac\nexec {sys.executable} "$@"\n')
+    broken.chmod(0o755)
+    path = tmp_path / "hosts.yaml"
+    path.write_text(f"- {{name: here, command: env, python: {broken}}}")
+    lines: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        target = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
+        assert not check_hosts(str(path), target, lines.append, bandwidth_request(target, None, None))
+    assert "its bandwidth cannot be measured: the process there ended with status 137: killed" in lines[1]
