@@ -19,6 +19,7 @@ from pytest_loadtest.errors import LoadtestError
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.connection import PulsarConnection
+from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
@@ -30,6 +31,7 @@ NAME_REMEDY: Final = (
 NOT_AUTHORIZED: Final = "the broker knows the client but forbids it: grant its role produce and consume there"
 # OpenSSL's codes X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
 NOT_THIS_HOST: Final = (62, 64)
+_NO_PULSAR: Final = "the broker sent bytes that are not Pulsar's protocol: {}: is this its binary port, and not that of its web service?"
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST")
 # A TLS record begins with its type (0x15 is an alert) and the version 3.x (RFC 8446, 5.1).
 _TLS_ALERT: Final = b"\x15\x03"
@@ -49,8 +51,8 @@ def explain_connect_error(url: str, settings: PulsarSettings) -> str | None:
                 return _connect_error(encrypted, settings, tls=True)
     except ssl.SSLError as error:
         return explain_tls_error(error, settings, endpoint.host, endpoint.port)
-    except LoadtestError as error:
-        return str(error)
+    except (LoadtestError, ProtocolError) as error:
+        return _NO_PULSAR.format(error) if isinstance(error, ProtocolError) else str(error)
     except OSError as error:
         return f"{error.strerror or error}: is the broker running, and the address right?"
 
@@ -145,5 +147,5 @@ def _connect_error(connection: socket.socket, settings: PulsarSettings, *, tls: 
         return "it does not answer without TLS: does the port speak TLS? write pulsar+ssl:// and https://"
     for event in protocol.filled(count):
         if isinstance(event, api.Error):
-            return f"the broker says {event.message!r}: {credentials_remedy(settings)}"
+            return f"the broker says {event.message[:500]!r}: {credentials_remedy(settings)}"
     return None

@@ -9,7 +9,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from pytest_loadtest.wire.pulsar.api_pb2 import SingleMessageMetadata
-from pytest_loadtest.wire.pulsar.entries import field, varint
+from pytest_loadtest.wire.pulsar.entries import as_text, field, varint
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
 if TYPE_CHECKING:
@@ -108,21 +108,14 @@ def _read(metadata: bytes) -> Single:
         raise ProtocolError(f"a message's metadata in a batch: {error}") from error
     if not parsed.HasField("payload_size"):
         raise ProtocolError("a message's metadata in a batch lacks the size of its payload")
-    return Single(parsed.payload_size, _text(parsed.partition_key) if parsed.HasField("partition_key") else None)
+    return Single(parsed.payload_size, as_text(parsed.partition_key) if parsed.HasField("partition_key") else None)
 
 
-def _text(key: str | bytes) -> str:
-    # Protobuf's parser returns bytes for a text that is not UTF-8.
-    return key if isinstance(key, str) else key.decode(errors="backslashreplace")
-
-
-def pending_mask(ack_set: Sequence[int], count: int) -> NDArray[np.bool_]:
-    """Return which messages of a batch are not acknowledged yet, ``(count,)``.
+def pending_indexes(ack_set: Sequence[int], count: int) -> NDArray[np.intp]:
+    """Return the indexes of the messages in a batch of ``count`` that are not acknowledged yet, ascending.
 
     :param ack_set: the field of a MESSAGE or ACK command: 64-bit words of a ``java.util.BitSet`` with a bit set for each message that is
-        not acknowledged, without the last words that are 0. Empty in a MESSAGE: no message of the batch is acknowledged.
+        not acknowledged, without the last words that are 0. Not empty: that means in a MESSAGE that no message is acknowledged.
     """
-    if not ack_set:
-        return np.ones(count, np.bool_)
-    bits = np.unpackbits(np.array(ack_set, "<i8").view(np.uint8), count=count, bitorder="little")
-    return bits.view(np.bool_)
+    # Only the given words are unpacked: ``count`` is the word of a producer, and may be two billion.
+    return np.flatnonzero(np.unpackbits(np.array(ack_set, "<i8").view(np.uint8), bitorder="little")[: max(count, 0)])

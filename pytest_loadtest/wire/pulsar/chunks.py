@@ -75,11 +75,14 @@ class ChunkAssembler(Generic[T]):
         :param now: ns, of any clock. :raises ProtocolError: the chunks contradict each other; the message is given up.
         """
         uuid, number = metadata.uuid, metadata.chunk_id
+        if not 0 <= number < metadata.num_chunks_from_msg:
+            self.given_up.append((GiveUpReason.SPARE, where))
+            raise ProtocolError(f"chunk {number} of {metadata.num_chunks_from_msg}")
         if number == 0:
             self._begin(metadata, where, now)
         pending = self._pending.get(uuid)
         if pending is not None and number < len(pending.where):
-            if where not in pending.where:
+            if where != pending.where[number]:
                 self.given_up.append((GiveUpReason.SPARE, where))
             return None
         # A gap: the missing chunk was lost or belongs to a message that was given up, so this message can never be complete.
@@ -99,7 +102,7 @@ class ChunkAssembler(Generic[T]):
 
     def _begin(self, metadata: MessageMetadata, where: T, now: int) -> None:
         old = self._pending.get(metadata.uuid)
-        if old is not None and where in old.where:
+        if old is not None and old.where[:1] == [where]:
             # The broker delivers the entries of this message again, from the first one on.
             del self._pending[metadata.uuid]
         self._give_up(metadata.uuid, GiveUpReason.SPARE)

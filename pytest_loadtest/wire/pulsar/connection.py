@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from pytest_loadtest.wire.buffers import Outbox
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROTOCOL_VERSION: Final = 21
+# Most answers to pings and challenges that wait to be written. A broker that reads gets one in 30 s.
+_MOST_OWED: Final = 1000
 _PONG: Final = encode_command(api.Command(type=api.Command.PONG, pong=api.Pong()))
 _PING: Final = encode_command(api.Command(type=api.Command.PING, ping=api.Ping()))
 # With these flags the broker may challenge a connection again before its token expires, and it does not create a topic when it is asked
@@ -62,6 +65,7 @@ class PulsarConnection:
     :param credentials: returns the data for the method, at the start and for each challenge of the broker.
     :param proxy_to: ``host:port`` of the broker to which a proxy connects this connection.
     :ivar ready: the broker has accepted the handshake. :ivar max_message: bytes of the largest message that it takes.
+    :ivar frames: number of complete frames received.
     """
 
     def __init__(self, client: str, method: str, credentials: Callable[[], bytes], proxy_to: str | None = None) -> None:
@@ -71,6 +75,7 @@ class PulsarConnection:
         self._out = self._outbox.buffers
         self.ready = False
         self.max_message = MAX_MESSAGE
+        self.frames = self._owed = 0
         # Bound methods of both parts instead of wrappers around them: they are called for every entry. ``add`` appends whole frames, of
         # which no buffer is empty or changes later.
         self.space, self.add, self.next, self.sent = self._decoder.space, self._out.extend, self._outbox.next, self._outbox.sent
@@ -107,7 +112,11 @@ class PulsarConnection:
         :raises ProtocolError: they are not Pulsar's protocol; valid events in the same bytes are lost too.
         """
         events: list[Event] = []
-        for frame in self._decoder.filled(count):
+        frames = self._decoder.filled(count)
+        self.frames += len(frames)
+        if not self._out:
+            self._owed = 0
+        for frame in frames:
             command, rest = split_frame(frame)
             try:
                 self._read(api.Command.FromString(bytes(command)), rest, events)
@@ -133,27 +142,51 @@ class PulsarConnection:
                 Entry(message.consumer_id, where.ledger_id, where.entry_id, where.partition, message.redelivery_count, ack_set, rest, epoch)
             )
         elif kind == api.Command.PING:
+            self._owe()
             self._out.append(_PONG)
         elif kind == api.Command.AUTH_CHALLENGE:
+            self._owe()
             self._answer(command.auth_challenge)
         # Commands of later versions have numbers that are not in api.proto: they are skipped.
         elif kind in _KINDS:
             _check(command)
             event = getattr(command, _KINDS[kind])
+            if not _is_text(event):
+                raise ProtocolError(f"a command {_KINDS[kind]} with a text that is not UTF-8")
             if kind == api.Command.CONNECTED:
                 self._accept(event)
             events.append(event)
 
+    def _owe(self) -> None:
+        self._owed += 1
+        if self._owed > _MOST_OWED:
+            raise ProtocolError(f"more than {_MOST_OWED} pings and challenges, whose answers the broker does not read")
+
     def _accept(self, connected: api.Connected) -> None:
-        self.ready = True
+        if self.ready:
+            raise ProtocolError("a second CONNECTED")
         if connected.HasField("max_message_size"):
             self.max_message = connected.max_message_size
+        if self.max_message < 1:
+            raise ProtocolError(f"a largest message of {self.max_message} bytes in CONNECTED")
+        self.ready = True
         self._decoder.most = self.max_message + OVERHEAD
 
     def _answer(self, challenge: api.AuthChallenge) -> None:
         answer = api.AuthData(auth_method_name=self._method, auth_data=self._credentials())
         response = api.AuthResponse(client_version=self._client, protocol_version=PROTOCOL_VERSION, response=answer)
         self.send(api.Command(type=api.Command.AUTH_RESPONSE, auth_response=response))
+
+
+def _is_text(message: Any) -> bool:
+    """Return whether all texts of a message are UTF-8: protobuf's parser returns the others as bytes."""
+    for field, value in message.ListFields():
+        if field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE):
+            continue
+        values = value if field.is_repeated else (value,)
+        if any(isinstance(each, bytes) or (not isinstance(each, str) and not _is_text(each)) for each in values):
+            return False
+    return True
 
 
 def _check(command: api.Command) -> None:

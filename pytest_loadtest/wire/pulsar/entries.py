@@ -125,6 +125,11 @@ def chunk_of(uuid: bytes, chunks: int, total: int, number: int) -> bytes:
     )
 
 
+def as_text(value: str | bytes) -> str:
+    """Return a text of a metadata; bytes that are not UTF-8, which protobuf's parser returns as bytes, are written as ``\\xff``."""
+    return value if isinstance(value, str) else value.decode(errors="backslashreplace")
+
+
 def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
     """Return the metadata and the payload, as it was sent, from the bytes after a MESSAGE command.
 
@@ -154,4 +159,6 @@ def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
     if not metadata.IsInitialized():
         # Protobuf's parser does not check required fields.
         raise ProtocolError("an entry's metadata without a required field")
+    if metadata.num_messages_in_batch < 0:
+        raise ProtocolError(f"{metadata.num_messages_in_batch} messages in an entry")
     return metadata, body[start + size :]

@@ -64,6 +64,11 @@ class Attachment(ABC):
     def attached(self, answer: Any) -> None:
         """Handle the success: it is established on ``link``."""
 
+    @property
+    def with_reason(self) -> str:
+        """The name, and the reason of the last lost connection or failed attempt."""
+        return f"{self.name} ({self.reason})" if self.reason else self.name
+
     # --- connecting
 
     def open(self) -> None:

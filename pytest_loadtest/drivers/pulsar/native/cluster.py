@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     "Called with the answer: a message of ``api.proto``, or :class:`Refused`."
 
 
+# Requests and their answers; the answer to all others is Success.
+_ANSWERS: Final[dict[int, str]] = {
+    api.Command.LOOKUP: "LookupResponse", api.Command.PARTITIONED_METADATA: "PartitionedMetadataResponse",
+    api.Command.PRODUCER: "ProducerSuccess",
+}  # fmt: skip
+# Violations of the protocol after which the run ends. One of them may be damage in transfer, for which a new connection is enough.
+_MOST_VIOLATIONS: Final = 10
 _KEEP_ALIVE: Final = 5 * SECOND  # between two checks for silent connections
 # Default for the producers and consumers that are being established at a time.
 ON_THEIR_WAY: Final = 200
@@ -72,11 +79,12 @@ class Cluster:
         # Version of the last broker that accepted a connection; empty while none has.
         self.server = ""
         self.failures: list[str] = []
+        self._violations = 0
         self._queue: deque[LinkUser] = deque()
         self._opening = self._arrived = 0
         self._most = most
         self.on_receipt: Callable[[Receipt, int], str | None] = _unasked
-        self.on_entry: Callable[[Entry, int], object] = _unasked
+        self.on_entry: Callable[[Entry, int], str | None] = _unasked
         self.on_error: Callable[[api.SendError, int], str | None] = _unasked
 
     # --- connections
@@ -164,7 +172,9 @@ class Cluster:
         if what & (_READ | _BROKEN) and link.shaken and not link.failure:
             for events, now in link.read():
                 for event in events:
-                    self._dispatch(link, event, now)
+                    # After a violation nothing else from this connection counts.
+                    if not link.violated:
+                        self._dispatch(link, event, now)
             if not link.failure:
                 self._wait_to_write(link, link.write())
         if link.failure:
@@ -177,9 +187,11 @@ class Cluster:
         if kind == "Receipt":
             problem = self.on_receipt(event, now)
         elif kind == "Entry":
-            self.on_entry(event, now)
+            problem = self.on_entry(event, now)
         elif kind == "SendError":
-            problem = self.on_error(event, now)
+            # A rejected entry is sent again on a new connection, which is no violation.
+            if (why := self.on_error(event, now)) is not None:
+                link.fail(why)
         elif kind in ("CloseProducer", "CloseConsumer"):
             self._closed(link, event)
         elif kind == "Connected":
@@ -193,7 +205,7 @@ class Cluster:
         elif (done := link.answers.pop(getattr(event, "request_id", 0), None)) is not None:
             done(Refused(event.message, event.error) if kind == "Error" else event)
         if problem is not None:
-            link.fail(problem)
+            link.reject(problem)
 
     def _closed(self, link: BrokerLink, event: api.CloseProducer | api.CloseConsumer) -> None:
         """Handle a producer or consumer that the broker closed, e.g. because its topic moves; newer brokers name the next one."""
@@ -201,7 +213,7 @@ class Cluster:
         user = link.users.pop(key, None)
         if user is not None:
             url = event.assigned_broker_service_url_tls if link.address.tls else event.assigned_broker_service_url
-            user.lost(f"closed by the broker at {link.address}", Address.parse(url))
+            user.lost(f"closed by the broker at {link.address}", _address(url, link.address))
 
     def lose(self, link: BrokerLink) -> None:
         """Handle a lost connection: fail its pending requests and notify its users."""
@@ -217,6 +229,11 @@ class Cluster:
         if link.address == self._services[self._failed_services % len(self._services)]:
             self._failed_services += 1
         reason = f"{link.address}: {link.failure}"
+        if link.violated:
+            self._violations += 1
+            if self._violations >= _MOST_VIOLATIONS:
+                remedy = "is a Pulsar broker there, and is it the binary port, not the one of its web service?"
+                self.failures.append(f"{reason}: {_MOST_VIOLATIONS} violations of the protocol in this run: {remedy}")
         answers, users = list(link.answers.values()), list(link.users.values())
         link.answers.clear()
         link.users.clear()
@@ -267,7 +284,17 @@ class Cluster:
     def ask(self, link: BrokerLink, make: Callable[[int], api.Command], done: Done) -> None:
         """Send a request as soon as the connection is ready. :param make: number of the request → its command."""
         number = next(self._requests)
-        link.answers[number] = done
+        command = make(number)
+        expected = _ANSWERS.get(command.type, "Success")
+
+        def answer(reply: Any) -> None:
+            name = type(reply).__name__
+            if name not in (expected, "Refused"):
+                link.reject(f"the broker answered {name}, where {expected} is the answer")
+                reply = Refused(f"{link.address}: {link.failure}")
+            done(reply)
+
+        link.answers[number] = answer
 
         def expire() -> None:
             if link.answers.pop(number, None) is not None:
@@ -275,7 +302,7 @@ class Cluster:
 
         # A timer is not removed by an answer: it then finds no pending request.
         self.after(self.timeout, expire)
-        link.send(make(number))
+        link.send(command)
         self.flush(link)
 
     def wait(self, what: str, until: Callable[[], bool]) -> None:
@@ -357,9 +384,15 @@ def _where(reply: api.LookupResponse, asked: Address) -> tuple[Address, str | No
     if reply.response == _FAILED:
         return Refused(reply.message, reply.error)
     url = reply.broker_service_url_tls if asked.tls else reply.broker_service_url
-    address = Address.parse(url)
+    address = _address(url, asked)
     if address is None:
         return Refused(f"the broker of the topic has no {'TLS' if asked.tls else 'plain'} address: {url!r}", api.UnknownError)
     if reply.response != _REDIRECT and reply.proxy_through_service_url:
         return asked, url.partition("://")[2]
     return address, None
+
+
+def _address(url: str, asked: Address) -> Address | None:
+    """Parse an address from the broker at ``asked``; None if it is no address, or one with TLS where that has none, or the reverse."""
+    address = Address.parse(url)
+    return address if address is not None and address.tls == asked.tls else None

@@ -15,8 +15,8 @@ from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar import compression
-from pytest_loadtest.wire.pulsar.batches import BatchReader, pending_mask
-from pytest_loadtest.wire.pulsar.entries import open_entry
+from pytest_loadtest.wire.pulsar.batches import BatchReader, pending_indexes
+from pytest_loadtest.wire.pulsar.entries import as_text, open_entry
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
 if TYPE_CHECKING:
@@ -143,16 +143,21 @@ class NativeConsumers:
 
     # --- messages
 
-    def entry(self, entry: Entry, now: int) -> None:
-        """Handle a received entry."""
+    def entry(self, entry: Entry, now: int) -> str | None:
+        """Handle a received entry. :returns: the problem if the broker must not send it."""
         part = self._parts.get(entry.consumer)
         if part is None:
             # The consumer left; the broker gives its unacknowledged messages to others.
-            return
-        if part.owner.paused:
+            return None
+        if not part.flowing:
+            return f"the broker sent an entry to {part.name}, which has permitted none"
+        if not part.owner.paused:
+            self._arrive(part, entry, now)
+        elif part.has_room:
             part.waiting.append(entry)
         else:
-            self._arrive(part, entry, now)
+            return f"the broker sent more entries to {part.name} than it has permitted"
+        return None
 
     def _arrive(self, part: PartitionConsumer, entry: Entry, now: int) -> None:
         where = EntryId(entry.ledger, entry.entry, entry.partition)
@@ -163,7 +168,7 @@ class NativeConsumers:
             messages = metadata.num_messages_in_batch
             # The broker charges permits only for the pending messages of a batch: Pulsar's Consumer.sendMessages.
             if entry.ack_set:
-                messages = int(np.count_nonzero(pending_mask(entry.ack_set, messages)))
+                messages = len(pending_indexes(entry.ack_set, messages))
             if part.is_stale(entry):
                 pass
             elif metadata.num_chunks_from_msg > 1:
@@ -197,9 +202,9 @@ class NativeConsumers:
             payload = compression.decompress(metadata.compression, payload, metadata.uncompressed_size)
         order = max(entry.partition, 0)
         if self._keyed:
-            order = key_number(metadata.partition_key) if metadata.HasField("partition_key") else 0
+            order = key_number(as_text(metadata.partition_key)) if metadata.HasField("partition_key") else 0
         batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
-        chosen = np.flatnonzero(pending_mask(entry.ack_set, batch)) if entry.ack_set and batch else None
+        chosen = pending_indexes(entry.ack_set, batch) if entry.ack_set and batch else None
         self._arrivals.append(Arrival(part.owner.place, now, order, flags, batch, payload, chosen))
 
     def serve(self, now: int) -> int | None:
@@ -234,8 +239,9 @@ class NativeConsumers:
         return self._reader.columns(arrivals)
 
     def disconnected(self) -> list[str]:
-        """Return the names of consumers that are not connected at present."""
-        return [consumer.name for consumer in self._consumers.values() if any(part.link is None for part in consumer.parts)]
+        """Return the names of consumers that are not connected at present, with the reasons."""
+        lost = [[part for part in consumer.parts if part.link is None] for consumer in self._consumers.values()]
+        return [parts[0].with_reason for parts in lost if parts]
 
 
 def _closing(number: int) -> Callable[[int], api.Command]:

@@ -90,6 +90,8 @@ class NativePulsarDriver:
         for part in parts:
             part.open()
         cluster.wait("connecting producers", lambda: all(part.link is not None for part in parts))
+        if cluster.max_message <= _HEADROOM:
+            raise TargetError(f"the broker takes messages of {cluster.max_message} B (maxMessageSize): raise it above {_HEADROOM} B there")
         self._producers.bound(cluster.max_message - _HEADROOM)
         largest = int(self._context.pool.sizes.max())
         if largest + _HEADROOM > cluster.max_message and not self._settings.chunking_enabled:

@@ -29,6 +29,7 @@ _TLS_PIECE: Final = 1 << 16  # bytes given to TLS at once
 _QUIET: Final = 30 * SECOND
 _DEAD: Final = 60 * SECOND
 _CONNECT: Final = 10 * SECOND
+_LONGEST: Final = 500  # characters of a broker's text in a message
 _ERRORS: Final = {number: name for name, number in api.ServerError.items()}
 _PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
 
@@ -65,7 +66,7 @@ class Refused:
 
     def __init__(self, message: str, error: int | None = None) -> None:
         name = _ERRORS.get(error) if error is not None else None
-        self.message, self.error = f"{name}: {message}" if name else message, error
+        self.message, self.error = _legible(f"{name}: {message}" if name else message), error
 
 
 class LinkUser(Protocol):
@@ -84,7 +85,8 @@ class BrokerLink:
     :param source: source address; None: the system chooses.
     :ivar users: producers and consumers, by kind and number. :ivar answers: number of a pending request → the callback for its answer.
     :ivar failure: why the connection has failed; empty while it has not.
-    :ivar refused: the server error with which the broker rejected it. :ivar shaken: it is connected, and the TLS handshake is done.
+    :ivar refused: the server error with which the broker rejected it. :ivar violated: it failed because the broker violates the protocol.
+    :ivar shaken: it is connected, and the TLS handshake is done.
     """
 
     def __init__(
@@ -96,7 +98,10 @@ class BrokerLink:
         self.answers: dict[int, Callable[[Any], None]] = {}
         self.failure = ""
         self.refused: int | None = None
+        self.violated = False
         self.last_read = self._asked = clock()
+        self._begun = self._heard = self.last_read
+        self._frames = 0
         self._connected = self.shaken = False
         # Bytes of a partial write under TLS: see _write_tls().
         self._rest: bytes | memoryview = b""
@@ -153,7 +158,13 @@ class BrokerLink:
 
     def fail(self, why: object) -> None:
         """Mark the connection as failed; the first reason is kept."""
-        self.failure = self.failure or str(why)
+        self.failure = self.failure or _legible(str(why))
+
+    def reject(self, why: str) -> None:
+        """Mark the connection as failed because the broker violates the protocol."""
+        if not self.failure:
+            self.violated = True
+        self.fail(why)
 
     def step(self) -> bool:
         """Connect, do the handshake, or write, as the socket is writable. :returns: whether it waits to become writable again."""
@@ -237,17 +248,22 @@ class BrokerLink:
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
-        except (OSError, ProtocolError) as error:
+        except OSError as error:
             self.fail(_wording(error))
+        except ProtocolError as error:
+            self.reject(f"the broker sent bytes that are not Pulsar's protocol: {error}")
         return came
 
     def keep_alive(self, now: int) -> None:
         """Send a ping after a silence; fail after a long one."""
-        silence = now - self.last_read
-        if not self.ready and silence > _CONNECT:
+        # Only complete frames count, as for Pulsar's own clients: a broker that sends a byte now and then does not answer.
+        if self._frames != self.connection.frames:
+            self._frames, self._heard = self.connection.frames, self.last_read
+        silence = now - self._heard
+        if not self.ready and now - self._begun > _CONNECT:
             self.fail(f"no connection within {_CONNECT // SECOND} s")
         elif silence > _DEAD:
-            self.fail(f"no bytes from the broker for {silence // SECOND} s")
+            self.fail(f"no answer from the broker for {silence // SECOND} s")
         elif self.ready and silence > _QUIET and now - self._asked > _QUIET:
             self._asked = now
             self.connection.ping()
@@ -256,6 +272,14 @@ class BrokerLink:
         """Close the socket; safe to call twice."""
         self.fail("closed")
         self._socket.close()
+
+
+def _legible(text: str) -> str:
+    """Return a text for messages that may have one from a broker: one line, without control characters, not too long."""
+    if text.isprintable() and len(text) <= _LONGEST:
+        return text
+    line = "".join(character if character.isprintable() else " " for character in text[:_LONGEST])
+    return line if len(text) <= _LONGEST else f"{line}…"
 
 
 def _wording(error: Exception) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Subscription types, in the order of their numbers in SUBSCRIBE.
 TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
+# A broker may exceed the permits a little after a redelivery; twice as many is no such case.
+_SLACK: Final = 2
 # Types under which one consumer gets all messages of a partition, in order.
 _ALONE: Final = ("Exclusive", "Failover")
 
@@ -136,6 +138,11 @@ class PartitionConsumer(Attachment):
         """Permit the broker to send as many messages as the queue takes."""
         self.flowing, self._taken = True, 0
         self._allow(self._queue)
+
+    @property
+    def has_room(self) -> bool:
+        """True while the entries that wait are not more than permitted: an entry has one message or more."""
+        return len(self.waiting) < _SLACK * self._queue
 
     def took(self, messages: int) -> None:
         """Count taken messages; permit as many again once half of the queue is empty."""

@@ -240,5 +240,5 @@ class NativeProducers:
         return self.refused and self._news
 
     def disconnected(self) -> list[str]:
-        """Return the names of producers that are not connected at present."""
-        return [part.name for part in self._parts if part.link is None]
+        """Return the names of producers that are not connected at present, with the reasons."""
+        return [part.with_reason for part in self._parts if part.link is None]

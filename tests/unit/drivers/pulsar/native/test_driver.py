@@ -63,7 +63,7 @@ def test_the_first_of_several_lost_connections_is_named(broker: FakeBroker) -> N
     with faulty(broker, streams=1, consumers=2) as r:
         broker.peers[0].drop()
         r.until(r.driver.disconnected, "disconnected")
-        assert r.driver.disconnected() == "producer of stream 0 and 2 more"
+        assert r.driver.disconnected() == f"producer of stream 0 ({broker.url}: the broker closed the connection) and 2 more"
 
 
 def test_facts_have_the_sizes_of_batches_once_messages_went(broker: FakeBroker) -> None:
