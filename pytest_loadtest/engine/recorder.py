@@ -19,6 +19,7 @@ from pytest_loadtest.engine.sample_files import replace, unwritten, write_sample
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message import broadcast
 from pytest_loadtest.message.samples import KINDS, MANIFEST_SUFFIX, MANIFEST_VERSION
+from pytest_loadtest.message.streams import streams_document
 from pytest_loadtest.values.quantities import format_size
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.engine.blocks import Block
     from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.schedule.topology import Topology
 
 CHUNK_ROWS = 1_000_000
@@ -44,7 +46,9 @@ class Recorder:
     :param needed: bytes that the plan needs for the samples of all workers; None without a plan.
     """
 
-    def __init__(self, folder: Path, worker: str, pool: PayloadPool, topology: Topology, streams: range, needed: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, worker: str, pool: PayloadPool, topology: Topology, streams: Streams, needed: int | None = None
+    ) -> None:  # fmt: skip
         self._needed = needed
         self._folder, self._worker, self._pool, self._topology, self._streams = folder, worker, pool, topology, streams
         self._columns: dict[str, list[Columns]] = {kind: [] for kind in KINDS}
@@ -140,7 +144,7 @@ class Recorder:
         manifest: dict[str, Any] = {"version": MANIFEST_VERSION, "worker": self._worker, "clean": True, **facts}
         for kind, files in self._files.items():
             manifest[kind] = {"rows": sum(file["rows"] for file in files), "files": files}
-        manifest["sent"]["streams"] = [self._streams.start, self._streams.stop, self._streams.step]
+        manifest["sent"]["streams"] = streams_document(self._streams)
         try:
             replace(self._folder / f"{self._worker}{MANIFEST_SUFFIX}", json.dumps(manifest, indent=1).encode())
         except OSError as error:

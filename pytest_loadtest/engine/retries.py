@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.drivers.base import Burst
+from pytest_loadtest.message.streams import position_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.base import Driver
     from pytest_loadtest.engine.blocks import Block, Ledger
+    from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.schedule.schedules import Schedule
 
     Column = NDArray[np.int64]
@@ -39,7 +41,7 @@ class Retries:
     :param first: int64, by stream, the sequence of the phase's first message.
     """
 
-    def __init__(self, driver: Driver, schedule: Schedule, ledger: Ledger, streams: range, first: Column) -> None:
+    def __init__(self, driver: Driver, schedule: Schedule, ledger: Ledger, streams: Streams, first: Column) -> None:
         self._driver, self._schedule, self._ledger, self._streams, self._first = driver, schedule, ledger, streams, first
         self.waiting = Waiting(len(streams))
 
@@ -131,7 +133,7 @@ class Retries:
 
     def _index(self, stream: NDArray[np.int32]) -> Column:
         """Return the position of each stream among the worker's."""
-        return (stream.astype(np.int64) - self._streams.start) // self._streams.step
+        return position_of(self._streams, stream)
 
 
 def _joined(bursts: Sequence[Burst]) -> Burst:

@@ -14,6 +14,7 @@ from pytest_loadtest.errors import WorkerError
 from pytest_loadtest.message import draws
 from pytest_loadtest.message.payloads import make_chooser
 from pytest_loadtest.message.samples import Status
+from pytest_loadtest.message.streams import stream_at
 from pytest_loadtest.schedule.pacing import NEVER
 from pytest_loadtest.schedule.schedules import ByteSchedule, Drawing, EvenSchedule
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.draws import WeightedChoice
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.changes import Change
     from pytest_loadtest.schedule.pacing import Pacer
@@ -84,7 +86,7 @@ class Sender:
     def _make_schedule(self, phase: Phase) -> Schedule:
         drawing = Drawing(self._chooser, self._streams, self._first, self._setup.pool.sizes)
         table = self._setup.pool.table(0)
-        if phase.mean_size is None or not self._streams:
+        if phase.mean_size is None or not len(self._streams):
             return EvenSchedule(phase.pacer, drawing, table, phase.turns)
         return ByteSchedule(phase.pacer, drawing, table, phase.mean_size)
 
@@ -226,7 +228,7 @@ class Sender:
     def _make(self, first: int, count: int) -> Block:
         """Make a block of rows; whole, even if the phase ends inside it, because a change may move the end."""
         rows = self._schedule.rows(first, count)
-        stream = (rows.index * self._streams.step + self._streams.start).astype(np.int32)
+        stream = stream_at(self._streams, rows.index).astype(np.int32)
         seq = self._first[rows.index] + rows.number
         intended = rows.time + self._start
         due = None if self._delayed is None else self._delayed.on_the_wire(stream, seq, intended)
@@ -300,7 +302,7 @@ KEYS: Final = 10_000  # as many as OMB's key distributors have; a key is a numbe
 _KEY_DRAWS: Final = 1 << 40  # index of the subkey for keys, far from those of payloads and their bodies
 
 
-def key_column(distributor: str, seed: int, streams: range) -> Keys:
+def key_column(distributor: str, seed: int, streams: Streams) -> Keys:
     """Return a function from (positions of streams among ``streams``, sequences) to keys; it returns None for ``NO_KEY``.
 
     ``RANDOM_NANO`` draws a key from (seed, stream, sequence), so a run has the same keys whatever the number of workers.
@@ -331,7 +333,7 @@ class Setup:
     clock: Clock
     pool: PayloadPool
     topology: Topology
-    streams: range
+    streams: Streams
     opened: Joined
     later: Sequence[int] = ()
     nonce: int

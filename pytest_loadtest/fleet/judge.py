@@ -20,6 +20,7 @@ from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import conclude
 from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.observe.telemetry import fullest
+from pytest_loadtest.plan.hosts import clocks_needed
 from pytest_loadtest.report import bottleneck, hdr, junit
 from pytest_loadtest.report.baseline import recorded_baseline
 from pytest_loadtest.report.build import RunFacts, build_document
@@ -27,6 +28,7 @@ from pytest_loadtest.report.document import dumps, read_document
 from pytest_loadtest.report.measured import timeline_section
 from pytest_loadtest.results.load import Load, together, without_measurements
 from pytest_loadtest.values.quantities import SECOND, format_duration
+from pytest_loadtest.values.wording import exact, format_value
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
 from pytest_loadtest.verdict.changes import with_findings
@@ -115,7 +117,8 @@ def _whole_verdict(
     samples: MeasuredRun, measurements: Measurements, profile: Profile, objectives: Sequence[Objective], telemetry: Telemetry | None
 ) -> tuple[slo.Verdict, tuple[str, ...]]:
     """Return the verdict on the run alone, without stages, search and baseline; and the notes of the report."""
-    run, notes = samples.run, (*samples.notes, *_unchecked_host(profile, samples.run.facts.broker), *_clock_notes(measurements))
+    run = samples.run
+    notes = (*samples.notes, *_unchecked_host(profile, run.facts.broker), *_clock_notes(measurements, run, profile))
     verdict = _verdict(run, objectives, measurements, profile)
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
@@ -250,10 +253,27 @@ def _unchecked_host(profile: Profile, broker: Mapping[str, Any]) -> tuple[str, .
     return () if note is None else (note,)
 
 
-def _clock_notes(measurements: Measurements) -> tuple[str, ...]:
-    """Return the error of the clocks of other hosts as a sentence; nothing if all workers ran on the controller's host."""
+def _clock_notes(measurements: Measurements, run: RunFile, profile: Profile) -> tuple[str, ...]:
+    """Return the error of the clocks of other hosts, and the share of deliveries that have none, as sentences.
+
+    There is nothing to say if all workers ran on the controller's host.
+    """
+    if not measurements.clocks:
+        return ()
     errors = ", ".join(f"{clock.host} ±{format_duration(clock.error)}" for clock in measurements.clocks)
-    return (f"latencies between hosts are exact to the error of their clocks: {errors}",) if errors else ()
+    between = f"latencies between hosts are exact to the error of their clocks: {errors}"
+    within, received = measurements.within_hosts, measurements.counts.received
+    if within is None or not received:
+        return (between,)
+    share = f"{exact(within.deliveries)} of {exact(received)} deliveries ({format_value(within.deliveries / received, 'ratio')})"
+    if within.complete:
+        uneven = ", ".join(clock.host for clock in measurements.clocks if not clock.holds)
+        remark = f"; the clock of host {uneven} was set or ran unevenly while load ran" if uneven else ""
+        return (f"{share} are within one host: their latencies need no relation of clocks{remark}",)
+    reason = ""
+    if profile.pair_consumers is not None:
+        reason = clocks_needed(run.topics, len(set(run.worker_hosts.values())), delayed=profile.delays is not None)
+    return (f"{between}; {share} are within one host", *([reason] if reason else []))
 
 
 def _facts(run: RunFile, folder: Path, notes: tuple[str, ...] = ()) -> RunFacts:

@@ -32,6 +32,7 @@ from pytest_loadtest.fleet.link import Link, Released
 from pytest_loadtest.fleet.messages import PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
 from pytest_loadtest.fleet.observing import worker_location
 from pytest_loadtest.message.samples import EVIDENCE
+from pytest_loadtest.message.streams import stream_column, stream_list
 from pytest_loadtest.metrics.histogram import document, histogram
 from pytest_loadtest.plan.connecting import connect_times, connected_in_time, connection_numbers
 from pytest_loadtest.plan.plan import profile_pool
@@ -116,8 +117,8 @@ class WorkloadShare:
     def open_producers(self, meet: Meet, idle: Idle) -> None:
         """Connect the producers and make the engine. Parameters as for :meth:`open_consumers`."""
         assigned, profile = self.assigned, self.assigned.profile
-        with self._connecting("producers", np.array(assigned.assignment.streams, np.int64), meet, idle):
-            self.driver.open_producers(assigned.assignment.streams)
+        with self._connecting("producers", stream_column(assigned.assignment.streams), meet, idle):
+            self.driver.open_producers(stream_list(assigned.assignment.streams))
         self.engine = Engine(Setup(
             driver=self.driver, clock=self._clock, pool=self.pool, topology=assigned.topology, streams=assigned.assignment.streams,
             opened=self._opened, later=self._later, nonce=assigned.nonce, seed=profile.seed, key_distributor=profile.key_distributor,

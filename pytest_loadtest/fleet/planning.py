@@ -30,6 +30,7 @@ from pytest_loadtest.plan.plan import make_plan, overload_reasons, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.report.plan import plan_table
+from pytest_loadtest.schedule.pairing import topic_shares
 from pytest_loadtest.values.quantities import format_size
 
 if TYPE_CHECKING:
@@ -44,20 +45,22 @@ if TYPE_CHECKING:
 OTHER_FILES = 16 << 20  # bytes needed in addition to the samples: results, logs, Spark's temporary files
 
 
-def make_plans(request: Request, workers: int, options: Options) -> list[Plan]:
-    """Return a plan for each workload. :raises UsageError: one cannot be planned."""
-    return [_make_plan(request, part, workers, options) for part in request.parts]
+def make_plans(request: Request, hosts: Sequence[str], options: Options) -> list[Plan]:
+    """Return a plan for each workload. :param hosts: of each worker, by rank. :raises UsageError: one cannot be planned."""
+    return [_make_plan(request, part, hosts, options) for part in request.parts]
 
 
-def _make_plan(request: Request, part: Part, workers: int, options: Options) -> Plan:
+def _make_plan(request: Request, part: Part, hosts: Sequence[str], options: Options) -> Plan:
     profile = part.profile
     check_security(request, profile, options)
     check_broker(request, profile, options)
     _check_sources(profile, options)
+    shares = topic_shares(profile.topics, hosts) if profile.pair_consumers else {}
     return make_plan(
-        profile, profile_pool(profile, part.payload_file), workers=workers, cost=profile_cost(profile, costs()),
-        machine=joint_machine(options.hosts) if options.hosts else machine(),
+        profile, profile_pool(profile, part.payload_file), workers=len(hosts), cost=profile_cost(profile, costs()),
+        machine=joint_machine(options.hosts, shares) if options.hosts else machine(),
         broker_here=uses_this_machine(request, profile, options) and not options.hosts, scale=options.scale, duration_cap=options.duration,
+        hosts=hosts,
     )  # fmt: skip
 
 
@@ -89,7 +92,8 @@ def check_capacity(request: Request, plans: Sequence[Plan], options: Options) ->
 
 def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
     """Return the plan of one test as lines, workload by workload. :raises UsageError: it cannot be planned."""
-    plans = make_plans(request, workers, options)
+    hosts = [host.name for host in options.hosts for _ in range(host.workers)] or [CONTROLLER] * workers
+    plans = make_plans(request, hosts, options)
     lines = [
         line for plan in plans
         for line in plan_table(plan, planned_facts(plan.profile, admin=has_admin(request, plan.profile, options)), machine(), options.hosts)
@@ -105,7 +109,7 @@ def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:
     room = f"samples and results need {format_size(needed)} below {options.results}, {format_size(free)} are free"
     beyond = overload_reasons(plans, machine())
     if options.hosts:
-        beyond = tuple(host_overload_reasons([plan.needs for plan in plans], options.hosts))
+        beyond = tuple(host_overload_reasons([(plan.needs, plan.host_shares) for plan in plans], options.hosts))
     return (*beyond, *([f"{room} (load_results in pytest.ini)"] if needed > free else []))
 
 

@@ -125,10 +125,12 @@ class RunController:
         from pytest_loadtest.fleet import planning
         from pytest_loadtest.fleet.scripts import align_phases
         from pytest_loadtest.plan.connecting import connect_duration
+        from pytest_loadtest.plan.hosts import CONTROLLER
 
         self._announce(f"{request.nodeid}: planning, starting the target")
         self.spark.start()
-        plans = planning.make_plans(request, len(run.members), self._options)
+        elsewhere = {} if self.clocks is None else self.clocks.hosts
+        plans = planning.make_plans(request, [elsewhere.get(worker, CONTROLLER) for worker in run.members], self._options)
         workloads = self._workload_runs(run, request, plans)
         run.state = RunState(request=request, workloads=workloads)
         run.patience += sum(connect_duration(plan) for plan in plans) // SECOND

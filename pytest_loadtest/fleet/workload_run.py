@@ -22,6 +22,7 @@ from pytest_loadtest.fleet.planning import installed_versions, machine_document
 from pytest_loadtest.fleet.targets import target_address, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.fleet.watches import abort_reporting
+from pytest_loadtest.message.streams import stream_column
 from pytest_loadtest.pipeline.run_file import (
     STREAMS_FILE,
     RunChange,
@@ -182,8 +183,8 @@ class WorkloadRun:
     def _column(self, parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
         """Return one column over all streams. :param parts: each worker's column, over its own streams."""
         column = np.empty(self.plan.topology.streams, np.int64)
-        for rank, part in enumerate(parts):
-            column[rank :: len(parts)] = part
+        for assignment, part in zip(self.plan.assignments, parts, strict=True):
+            column[stream_column(assignment.streams)] = part
         return column
 
     def _reached(self, ends: NDArray[np.int64]) -> StreamCounts:
@@ -298,7 +299,7 @@ class WorkloadRun:
             started=self.started, seed=profile.seed, scale=None if plan.scale is None else plan.scale.factor,
             pace=None if plan.scale is None else plan.scale.rate, share=None if plan.scale is None else plan.scale.messages,
             test=self.test, profile=profile.document(), facts=self._facts(), clocks=self.host_clocks,
-            samples=self.location,
+            within_hosts=bool(self.host_clocks) and plan.within_hosts, samples=self.location,
         )  # fmt: skip
 
     def _rate(self, duration: int) -> float:

@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from pytest_loadtest.message.streams import stream_column
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from pytest_loadtest.message.streams import Streams
 
 MASK64: Final = 2**64 - 1
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -61,9 +65,9 @@ def subkey(key: int, index: int) -> int:
     return int(draw_range(key, index, 1)[0])
 
 
-def subkeys(key: int, indexes: range) -> NDArray[np.uint64]:
+def subkeys(key: int, indexes: Streams) -> NDArray[np.uint64]:
     """Return the :func:`subkey` of each index (of the streams of a worker)."""
-    numbers = np.arange(indexes.start, indexes.stop, indexes.step, dtype=np.int64)
+    numbers = stream_column(indexes)
     return draw_each(np.full(len(numbers), key & MASK64, np.uint64), numbers)
 
 

@@ -16,12 +16,15 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message import draws, envelope
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.sizing import SizeLimits, check_payload_count
+from pytest_loadtest.message.streams import stream_column
 from pytest_loadtest.values.quantities import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from pytest_loadtest.message.streams import Streams
 
 
 CHECKSUM: Final = 4
@@ -266,7 +269,7 @@ def body_ok(data: bytes) -> bool:
 class PayloadChooser:
     """Chooses the payloads of messages: a pure function of (seed, stream, number of the message) and the distribution."""
 
-    def __init__(self, pool: PayloadPool, seed: int, streams: range) -> None:
+    def __init__(self, pool: PayloadPool, seed: int, streams: Streams) -> None:
         self._table, self._keys = pool.choices[0], draws.subkeys(seed, streams)
 
     def draw(self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice | None = None) -> NDArray[np.uint16]:
@@ -294,7 +297,7 @@ class TopicChooser:
     :param topics: index of the topic of each of the streams.
     """
 
-    def __init__(self, pool: PayloadPool, seed: int, streams: range, topics: NDArray[np.int64]) -> None:
+    def __init__(self, pool: PayloadPool, seed: int, streams: Streams, topics: NDArray[np.int64]) -> None:
         self._keys = draws.subkeys(seed, streams)
         buckets = np.array(pool.of_topics, np.int64)[topics]
         self._first = np.searchsorted(pool.buckets, buckets)  # the payloads of a bucket are neighbours in the pool
@@ -310,8 +313,8 @@ class TopicChooser:
 Chooser = PayloadChooser | TopicChooser
 
 
-def make_chooser(pool: PayloadPool, seed: int, streams: range, topics: int) -> Chooser:
+def make_chooser(pool: PayloadPool, seed: int, streams: Streams, topics: int) -> Chooser:
     """Return the chooser for some streams. :param topics: number of the run's topics, to which streams are assigned round robin."""
     if not pool.of_topics:
         return PayloadChooser(pool, seed, streams)
-    return TopicChooser(pool, seed, streams, np.arange(streams.start, streams.stop, streams.step) % topics)
+    return TopicChooser(pool, seed, streams, stream_column(streams) % topics)

@@ -33,6 +33,9 @@ SLOW: Final = 2
 DRIFT_AFTER: Final = 10_000_000_000
 """ns between the first burst and the last one from which on a drift is fitted. Over shorter times noise gives drifts that are not there:
 bursts over some seconds gave -3 to 94 ppm for a clock that drifted by 50 ppm."""
+MOST_SLEW: Final = 500e-6
+"""Seconds per second by which Linux lets NTP change the rate of a clock (MAXFREQ in its timex.h). A latency that is read on such a clock
+alone is wrong by this share at most, which is as much as a percentile of a histogram may be off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,8 @@ class ClockFit:
     :param line: the fitted line. :param error: bound on the error of a converted time, ns. :param round_trip: the best one, ns.
     :param exchanges: number of exchanges. :param holds: the line agrees with each exchange it was fitted to, within half its round trip;
         False if the clock was set, or did not run evenly.
+    :param steady: from burst to burst the offset changed by no more than NTP may change it, so latencies within the host are true whether
+        or not the line holds; False also if unknown, as in files of older releases.
     """
 
     line: ClockLine
@@ -89,6 +94,7 @@ class ClockFit:
     round_trip: int
     exchanges: int
     holds: bool
+    steady: bool = False
 
 
 def fit_clock(exchanges: Sequence[ClockExchange]) -> ClockFit:
@@ -116,7 +122,15 @@ def fit_clock(exchanges: Sequence[ClockExchange]) -> ClockFit:
         round_trip=best,
         exchanges=len(exchanges),
         holds=bool((distance <= np.maximum(half, 1)).all()),
+        steady=not any(_stepped(before[0], after[0]) for before, after in pairwise(bursts)),
     )
+
+
+def _stepped(before: ClockExchange, after: ClockExchange) -> bool:
+    """Return whether the offset changed by more between two exchanges than their errors and the fastest slew explain."""
+    # Each offset is wrong by half a round trip at most. Nothing but a step explains what is beyond both, and beyond the slew.
+    uncertain = (before.round_trip + after.round_trip) / 2
+    return abs(after.offset - before.offset) > uncertain + MOST_SLEW * (after.came - before.left)
 
 
 def _bursts(exchanges: Sequence[ClockExchange]) -> list[list[ClockExchange]]:
@@ -132,14 +146,27 @@ def _bursts(exchanges: Sequence[ClockExchange]) -> list[list[ClockExchange]]:
 class HostTime:
     """The error of the times of one host in a phase.
 
-    :param host: its name. :param error: bound on the error, ns. :param round_trip: of the best exchange, ns. :param holds: as of
-        :class:`ClockFit`.
+    :param host: its name. :param error: bound on the error, ns. :param round_trip: of the best exchange, ns.
+    :param holds: as of :class:`ClockFit`. :param steady: as of :class:`ClockFit`.
     """
 
     host: str
     error: int
     round_trip: int
     holds: bool
+    steady: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithinHosts:
+    """The deliveries whose producer and consumer are on one host, by their first copies.
+
+    :param deliveries: their number. :param complete: by the plan all deliveries are, and times are as the hosts stamped them: both ends of
+        each latency are read on one clock, so it has no error of a relation between clocks (decision 029).
+    """
+
+    deliveries: int
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pytest_loadtest.metrics.clocks import WithinHosts
 from pytest_loadtest.metrics.time_slices import INTERVAL, Boundaries, Spans, tenths, windows
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.due import Delays
@@ -32,6 +35,9 @@ class Expected:
         spread are measured.
     :param delays: the due times of delayed messages; None: messages are due at their intended times.
     :param window: length of a window, ns, whole seconds; None: no windows are measured. :param drift: tenths are measured.
+    :param stream_hosts: int64 ``(P,)``, number of the host of each stream's producer; the column ``host`` of received rows has that of the
+        consumer. None if all workers ran on the controller's host.
+    :param within_hosts: ``complete`` of :class:`~pytest_loadtest.metrics.clocks.WithinHosts`.
     :ivar spans: ``windows`` and ``tenths``, if they are measured and the phase has room for them. :ivar slice_cut: the phase cut at those;
         None without any. :ivar cut: the phase cut at its intervals too, for latencies.
     :param stream_topics: int64 ``(P,)``, topic of each stream.
@@ -53,6 +59,8 @@ class Expected:
     delays: Delays | None = None
     window: int | None = None
     drift: bool = False
+    stream_hosts: NDArray[np.int64] | None = None
+    within_hosts: bool = False
     spans: Mapping[str, Spans] = field(init=False, repr=False, compare=False)
     slice_cut: Boundaries | None = field(init=False, repr=False, compare=False)
     cut: Boundaries | None = field(init=False, repr=False, compare=False)
@@ -75,6 +83,17 @@ class Expected:
     def slices(self, metric: Metric) -> bool:
         """Return whether the latencies of this metric are counted for each piece of the cut phase."""
         return self.cut is not None and (metric.per_interval or (metric.per_window and bool(self.spans)))
+
+    def within_host(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+        """Return a mask of the copies whose producer and consumer are on one host. :param copies: ``stream`` and ``host``."""
+        assert self.stream_hosts is not None
+        # The sender's host follows from the plan, so samples need no column for it.
+        mask: NDArray[np.bool_] = self.stream_hosts[copies["stream"]] == copies["host"]
+        return mask
+
+    def count_within_hosts(self, count: Callable[[], int]) -> WithinHosts | None:
+        """Return the deliveries within one host; None if all workers ran on the controller's host. :param count: counts them."""
+        return None if self.stream_hosts is None else WithinHosts(deliveries=count(), complete=self.within_hosts)
 
     def lateness(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
         """Return received − due of each copy, ns. :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``."""

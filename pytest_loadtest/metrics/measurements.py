@@ -17,7 +17,7 @@ from pytest_loadtest.values.units import Duration, Rate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.metrics.clocks import HostTime
+    from pytest_loadtest.metrics.clocks import HostTime, WithinHosts
     from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.signed import Lateness
@@ -182,6 +182,7 @@ class Measurements:
     :param custom: the metrics that users' own ``pytest_loadtest_aggregate`` returned, by name.
     :param broadcasts: each message went to 64 subscriptions or more, of one consumer each.
     :param clocks: the error of each other host's times; empty if all workers ran on the controller's host.
+    :param within_hosts: the deliveries within one host; None if all workers ran on the controller's host, or there can be no deliveries.
     :param opening: the opening of connections, if it was paced or the run has nothing else.
     :param delayed_index: size of the broker's index of delayed messages; None if the broker was not asked.
     :param forgotten: reconnections of MQTT producers to a broker that had forgotten their session; None: unknown.
@@ -213,17 +214,29 @@ class Measurements:
     broadcasts: bool = False
     opening: Opening | None = None
     clocks: tuple[HostTime, ...] = ()
+    within_hosts: WithinHosts | None = None
     delayed_index: DelayedIndex | None = None
     forgotten: int | None = None
     silent: Silent | None = None
 
     @property
     def clock_error(self) -> int:
-        """Bound on the error of a latency between hosts, ns; 0 if all workers ran on the controller's host.
+        """Bound on the error of a latency between hosts, ns; 0 if all workers ran on the controller's host, or no latency is between hosts.
 
         Intended times are the controller's, so only the clock that stamps the end of a latency has an error.
         """
-        return max((one.error for one in self.clocks), default=0)
+        return 0 if self.one_clock else max((one.error for one in self.clocks), default=0)
+
+    @property
+    def one_clock(self) -> bool:
+        """True if there are several hosts, and both ends of each latency were read on the clock of one of them."""
+        return self.within_hosts is not None and self.within_hosts.complete
+
+    @property
+    def uneven_hosts(self) -> tuple[str, ...]:
+        """The hosts whose clocks ran in a way that makes latencies unknown."""
+        # A host that is measured by its own clock alone needs no line through the exchanges, only a clock without steps.
+        return tuple(clock.host for clock in self.clocks if not (clock.steady if self.one_clock else clock.holds))
 
     @property
     def throughput(self) -> float:

@@ -86,7 +86,8 @@ class Deliveries:
 def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded) -> Measurements:
     """Measure a run in which every planned message has exactly one sent row.
 
-    :param sent: the columns of ``samples.SENT``. :param received: the columns of ``samples.RECEIVED``.
+    :param sent: the columns of ``samples.SENT``. :param received: the columns of ``samples.RECEIVED``, and ``host``, the number of the
+        consumer's host, if the run has ``stream_hosts``.
     """
     sent, received = _measured(sent, run), _measured(received, run)
     # A message of another topic, or at a subscription that the run does not have, is foreign even if it is damaged.
@@ -128,6 +129,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         broadcasts=run.broadcasts,
         opening=recorded.opening,
         clocks=recorded.clocks,
+        within_hosts=run.count_within_hosts(lambda: int(run.within_host(first).sum())),
         silent=_silent(acked, copies, run),
     )
 
@@ -180,8 +182,10 @@ def _numbers(rows: Columns, run: Expected) -> NDArray[np.int64]:
 def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
     """Return a mask of the copies that are the first of their delivery."""
     delivery = copies["subscription"] * int((run.end - run.first).sum()) + _numbers(copies, run)
-    # Sorted by delivery, then by arrival, then with copies out of due order last: the first row of each delivery is its first copy.
-    order = np.lexsort((copies["flags"] & Flag.UNDUE, copies["received"], delivery))
+    # Sorted by delivery, then by arrival, then with copies out of due order last, then with those between hosts last: the first row of each
+    # delivery is its first copy.
+    between = () if run.stream_hosts is None else (~run.within_host(copies),)
+    order = np.lexsort((*between, copies["flags"] & Flag.UNDUE, copies["received"], delivery))
     mask = np.zeros(len(delivery), np.bool_)
     mask[order[np.diff(delivery[order], prepend=-1) != 0]] = True
     return mask

@@ -20,7 +20,7 @@ from pytest_loadtest.pipeline.assemble import Answers, assemble, latencies_by_ki
 from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.executor import unpack
 from pytest_loadtest.pipeline.kernel import FIRST_COPY_KINDS
-from pytest_loadtest.pipeline.tables import KINDS, TABLES, UNDUE, Table, first_edges, joined, merge_rows, take
+from pytest_loadtest.pipeline.tables import KINDS, TABLES, UNDUE, WITHIN, Table, first_edges, joined, merge_rows, take
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +74,13 @@ def _measure(spark: SparkSession, folder: read.RunFolder, parts: list[Expected],
         # Every subscription repeats what was sent, so that of one is compared with the plan.
         once = answer.deliveries["subscription"] == 0
         folder.check_offered(part, read.Offered(*(answer.deliveries[name][once] for name in ("stream", "offered", "distinct"))))
-    return [assemble(*of_part) for of_part in zip(parts, recorded, answers, strict=True)]
+    measured = [assemble(*of_part) for of_part in zip(parts, recorded, answers, strict=True)]
+    for each in measured:
+        # Times that no relation of clocks has corrected can be compared within one host only.
+        between = each.counts.received - (each.within_hosts.deliveries if each.within_hosts else 0)
+        if each.one_clock and between:
+            raise NoData(f"{folder.path}: {between} deliveries are between two hosts, the plan has none")
+    return measured
 
 
 def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> list[Answers]:
@@ -120,7 +126,7 @@ def _of_first_copies(tables: Mapping[str, Table], first: Mapping[str, Table]) ->
     """Replace the latencies of all copies by those of first copies. :param first: the tables of the third scan."""
     replaced = {**tables, "due": first["due"], "extremes": first["extremes"]}
     for name in ("counts", "histograms", "spans", "seconds"):
-        of_copies = [UNDUE] if name == "seconds" else [KINDS[kind] for kind in FIRST_COPY_KINDS]
+        of_copies = [UNDUE, WITHIN] if name == "seconds" else [KINDS[kind] for kind in FIRST_COPY_KINDS]
         others = take(tables[name], ~np.isin(tables[name]["what"], of_copies))
         replaced[name] = merge_rows(name, [others, first[name]])
     return replaced

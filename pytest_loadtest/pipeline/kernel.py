@@ -33,6 +33,7 @@ from pytest_loadtest.pipeline.tables import (
     TOPIC,
     UNDUE,
     WHOLE,
+    WITHIN,
     Groups,
     Table,
     take,
@@ -97,7 +98,10 @@ def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
 
 
 def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    """Yield the tables of latencies. :param copies: each the first of its delivery; ``RECEIVED_COLUMNS`` without ``subscription``."""
+    """Yield the tables of latencies.
+
+    :param copies: each the first of its delivery; ``RECEIVED_COLUMNS`` without ``subscription``, and ``host`` if the run has several.
+    """
     if not len(copies["seq"]):
         return
     latency, second = copies["received"] - copies["intended"], run.seconds(copies["intended"])
@@ -108,6 +112,9 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
         for kind, side, values in (("lateness", late >= 0, late), ("earliness", late < 0, -late)):
             yield from latency_tables({kind: values[side]}, {"second": second[side]}, run)
         yield from _by_second(UNDUE, second[copies["flags"] & int(Flag.UNDUE) != 0])
+    if run.stream_hosts is not None:
+        # Only their sum is needed. A table that the third scan replaces anyway has it without one more table.
+        yield from _by_second(WITHIN, second[run.within_host(copies)])
     due = Groups({"second": second})
     # Percentiles of a second come from buckets of seven bits, which are limited by its exact extremes.
     yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency)}

@@ -19,6 +19,7 @@ import numpy as np
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import EVIDENCE, MANIFEST_SUFFIX, MANIFEST_VERSION
+from pytest_loadtest.message.streams import stream_column, streams_of_document
 from pytest_loadtest.metrics import histogram
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.clocks import Correction, HostTime
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.engine.sample_store import SampleStore
+    from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.pipeline.run_file import RunStage
 
@@ -47,11 +49,13 @@ TASKS = 512
 class SampleFile(NamedTuple):
     """A sample file as Spark's workers read it.
 
-    :param path: of the file. :param correction: of the times that its worker recorded; None for workers on the controller's host.
+    :param path: of the file. :param correction: of the times that its worker recorded; None if they stay as they are.
+    :param host: number of its worker's host; None if all workers ran on the controller's host.
     """
 
     path: str
     correction: Correction | None
+    host: int | None
 
 
 class Offered(NamedTuple):
@@ -71,7 +75,8 @@ class RunFolder:
 
     :param stages: by name, the plan of each stage. :param files: rows by sample file, as ``kind/name``.
     :param senders: by worker, the streams that it had to send. :param store: the place of manifests and files.
-    :param corrections: by worker on another host, the correction of its times.
+    :param corrections: by worker on another host, the correction of its times. :param hosts: by worker, the number of its host; empty if
+        all ran on the controller's.
     """
 
     path: Path
@@ -79,8 +84,9 @@ class RunFolder:
     stages: Mapping[str, Expected]
     recorded: Recorded
     files: Mapping[str, int]
-    senders: Mapping[str, range]
+    senders: Mapping[str, Streams]
     corrections: Mapping[str, Correction]
+    hosts: Mapping[str, int]
     store: SampleStore
 
     def check_offered(self, run: Expected, offered: Offered) -> None:
@@ -124,10 +130,26 @@ def load_run(path: Path) -> RunFolder:
     files = reconcile(store, sizes, manifests)
     recorded, senders = _recorded(store.location, manifests, described), _senders(store.location, manifests)
     # Only a run with workers on other hosts has clocks: all others stamp in the clock in which everything is compared.
-    corrections = {clock.worker: Correction(used=clock.used, better=clock.fit.line) for clock in described.clocks}
+    # If each delivery is within one host, all its times are of one clock, and a correction could only add its own error (decision 029).
+    apart = () if described.within_hosts else described.clocks
+    corrections = {clock.worker: Correction(used=clock.used, better=clock.fit.line) for clock in apart}
+    names = list(dict.fromkeys(described.worker_hosts.values()))
+    hosts = {worker: names.index(host) for worker, host in described.worker_hosts.items()} if described.clocks else {}
+    if hosts and described.streams.count and described.subscriptions:
+        changes: Any = {"stream_hosts": _stream_hosts(senders, hosts, described), "within_hosts": described.within_hosts}
+        run, stages = replace(run, **changes), {name: replace(stage, **changes) for name, stage in stages.items()}
     return RunFolder(
-        path=path, run=run, stages=stages, recorded=recorded, files=files, senders=senders, corrections=corrections, store=store
+        path=path, run=run, stages=stages, recorded=recorded, files=files, senders=senders, corrections=corrections, hosts=hosts,
+        store=store,
     )  # fmt: skip
+
+
+def _stream_hosts(senders: Mapping[str, Streams], hosts: Mapping[str, int], described: RunFile) -> NDArray[np.int64]:
+    """Return the number of the host of each stream's producer; -1 for a stream that no worker has."""
+    column = np.full(described.streams.count, -1)
+    for worker, streams in senders.items():
+        column[stream_column(streams)] = hosts[worker]
+    return column
 
 
 def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
@@ -145,7 +167,7 @@ def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
         rows = folder.files[file]
         middle = before + rows // 2
         group, worker = min(middle * many // total, many - 1) if total else 0, file.rpartition("/")[2].rpartition("-")[0]
-        groups[group].append(SampleFile(f"{folder.store.location}/{file}", folder.corrections.get(worker)))
+        groups[group].append(SampleFile(f"{folder.store.location}/{file}", folder.corrections.get(worker), folder.hosts.get(worker)))
         before += rows
     return tuple(tuple(group) for group in groups if group) or ((),)
 
@@ -251,7 +273,7 @@ def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> R
         latencies={kind: merged for kind, merged in times.items() if kind in LATENCIES},
         opening=opening_of(place, described, manifests, times),
         clocks=tuple(
-            HostTime(host=host, error=fit.error, round_trip=fit.round_trip, holds=fit.holds)
+            HostTime(host=host, error=fit.error, round_trip=fit.round_trip, holds=fit.holds, steady=fit.steady)
             for host, fit in sorted({clock.host: clock.fit for clock in described.clocks}.items())
         ),
     )
@@ -264,12 +286,11 @@ def _evidence(worker: str, facts: Any) -> WorkerEvidence:
     )  # fmt: skip
 
 
-def _senders(place: str, manifests: Mapping[str, Any]) -> dict[str, range]:
+def _senders(place: str, manifests: Mapping[str, Any]) -> dict[str, Streams]:
     senders = {}
     for worker, manifest in manifests.items():
         try:
-            start, stop, step = map(int, manifest["sent"]["streams"])
-            senders[worker] = range(start, stop, step)
+            senders[worker] = streams_of_document(manifest["sent"]["streams"])
         except (KeyError, TypeError, ValueError) as error:
             raise NoData(f"{place}/{worker}{MANIFEST_SUFFIX}: streams of sent: {what_is_wrong(error)}") from error
     return senders

@@ -20,6 +20,7 @@ import numpy as np
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.clocks import ClockFit, ClockLine  # noqa: TC001 - get_type_hints looks them up
+from pytest_loadtest.plan.hosts import CONTROLLER
 from pytest_loadtest.schedule.changes import Aborted  # noqa: TC001 - get_type_hints looks it up
 
 if TYPE_CHECKING:
@@ -113,8 +114,9 @@ class RunFile:
     :param foregone: the objective that could no longer hold, so that the load was ended. :param started: wall clock at the start, seconds
         since the epoch; None before it. :param scale: factor of ``--load-scale``; None: as written. :param pace: the factor for rates.
     :param share: the factor for numbers of messages. :param test: node id. :param profile: the profile's document.
-    :param clocks: of workers on other hosts. :param samples: the place of manifests and sample files if it is not this folder: a path, or a
-        URI. :param ended: the load came to its end.
+    :param clocks: of workers on other hosts. :param within_hosts: each delivery is within one host, and times stay as they were stamped.
+    :param samples: the place of manifests and sample files if it is not this folder: a path, or a URI.
+    :param ended: the load came to its end.
     """
 
     version: int = RUN_VERSION
@@ -151,16 +153,22 @@ class RunFile:
     profile: Mapping[str, Any]
     facts: RunCircumstances
     clocks: tuple[RunClock, ...] = ()
+    within_hosts: bool = False
     samples: str | None = None
     ended: bool = False
+
+    @property
+    def worker_hosts(self) -> dict[str, str]:
+        """The name of each worker's host."""
+        others = {clock.worker: clock.host for clock in self.clocks}
+        return {worker: others.get(worker, CONTROLLER) for worker in self.workers}
 
     def write(self, folder: Path) -> None:
         """Write ``run.json`` to a temporary name and rename it, so that a reader never gets half of it."""
         document = dataclasses.asdict(self)
-        if not self.ended:
-            del document["ended"]
-        if not self.clocks:
-            del document["clocks"]
+        for key in ("ended", "clocks", "within_hosts"):
+            if not document[key]:
+                del document[key]
         if self.samples is None:
             del document["samples"]
         temporary = folder / f".{RUN_FILE}.tmp"

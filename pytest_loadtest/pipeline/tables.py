@@ -27,8 +27,8 @@ KINDS: Final = {kind: number for number, kind in enumerate(LATENCIES)}
 # The column ``by``: a histogram is of the whole run, or of one topic, size bucket or piece of the phase.
 WHOLE, TOPIC, BUCKET, SPAN = 0, 1, 2, 3
 # The column ``what`` of counts by second. BLOCKED counts ns instead of messages. KEPT (acknowledged messages), UNDUE (first copies out of
-# due order) and AGAIN (later copies) are counted by the second of the intended time.
-OFFERED, SENT, ACKED, RECEIVED, BLOCKED, KEPT, UNDUE, AGAIN = range(8)
+# due order), AGAIN (later copies) and WITHIN (first copies within one host) are counted by the second of the intended time.
+OFFERED, SENT, ACKED, RECEIVED, BLOCKED, KEPT, UNDUE, AGAIN, WITHIN = range(9)
 
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "sent": {

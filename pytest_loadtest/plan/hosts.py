@@ -1,6 +1,7 @@
 """The hosts that carry a plan together: what each of them gets, and what it cannot carry.
 
-Every worker has an equal share of the load, so a host's share is its share of the workers.
+Every worker has an equal share of the load, so a host's share is its share of the workers, unless hosts have whole topics
+(``pairConsumers``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pytest_loadtest.plan.scaling import OTHER_FILES, Machine
 from pytest_loadtest.values.quantities import format_bits, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_loadtest.plan.needs import Needs
 
@@ -53,13 +54,19 @@ class HostNeeds:
     bits_per_second: float
 
     @classmethod
-    def of(cls, needs: Sequence[Needs], share: float) -> HostNeeds:
-        """Compute the needs of a share of workloads that run together."""
-        out, delivered = (sum(getattr(one, name) for one in needs) for name in ("bytes_per_second", "delivered"))
+    def of(cls, parts: Iterable[tuple[Needs, float]], equal: float = 1.0) -> HostNeeds:
+        """Compute the needs of a host's part of workloads that run together.
+
+        :param parts: the needs of each workload, and the host's share of them. :param equal: the share of its workers, if all are equal.
+        """
+        parts = list(parts)
+        out, delivered, cores, memory = (
+            sum(getattr(needs, name) * share for needs, share in parts) for name in ("bytes_per_second", "delivered", "cores", "memory")
+        )
         return cls(
-            cores=sum(one.cores for one in needs) * share, memory=sum(one.memory for one in needs) * share,
-            connections=math.ceil(sum(one.connections.total for one in needs) * share),
-            files=sum(one.connections.busiest for one in needs) + OTHER_FILES, bits_per_second=max(out, delivered) * share * 8,
+            cores=cores, memory=memory, connections=math.ceil(sum(needs.connections.total * share for needs, share in parts)),
+            files=sum(math.ceil(needs.connections.busiest * share / equal) for needs, share in parts) + OTHER_FILES,
+            bits_per_second=max(out, delivered) * 8,
         )  # fmt: skip
 
 
@@ -78,23 +85,30 @@ def spread_sources(hosts: Sequence[HostShare], host_of: Mapping[str, str]) -> di
     return rotated
 
 
-def joint_machine(hosts: Sequence[HostShare]) -> Machine:
-    """Return the machine that all hosts are together: what they carry before the tightest of them is full."""
-    bandwidths = [host.machine.bandwidth / host.share for host in hosts if host.machine.bandwidth is not None]
+def joint_machine(hosts: Sequence[HostShare], shares: Mapping[str, float]) -> Machine:
+    """Return the machine that all hosts are together: what they carry before the tightest of them is full.
+
+    :param shares: of the load by host, if they are not those of the workers.
+    """
+    loaded = [(host.machine, share) for host in hosts if (share := shares.get(host.name, host.share))]
     return Machine(
-        cores=min(host.machine.cores / host.share for host in hosts),
-        memory=int(min(host.machine.memory / host.share for host in hosts)),
-        files=min(host.machine.files for host in hosts),
-        ports=int(min(host.machine.ports / host.share for host in hosts)),
-        source_ports=min(host.machine.source_ports for host in hosts),
-        bandwidth=min(bandwidths, default=None),
+        cores=min(machine.cores / share for machine, share in loaded),
+        memory=int(min(machine.memory / share for machine, share in loaded)),
+        files=min(machine.files for machine, _ in loaded),
+        ports=int(min(machine.ports / share for machine, share in loaded)),
+        source_ports=min(machine.source_ports for machine, _ in loaded),
+        bandwidth=min((machine.bandwidth / share for machine, share in loaded if machine.bandwidth is not None), default=None),
     )
 
 
-def host_overload_reasons(needs: Sequence[Needs], hosts: Sequence[HostShare]) -> Iterator[str]:
-    """Yield the reasons why hosts cannot carry their shares of workloads that run together."""
+def host_overload_reasons(parts: Sequence[tuple[Needs, Mapping[str, float]]], hosts: Sequence[HostShare]) -> Iterator[str]:
+    """Yield the reasons why hosts cannot carry their shares of workloads that run together.
+
+    :param parts: the needs of each workload, and its shares by host, if they are not those of the workers.
+    """
     for host in hosts:
-        need, machine = HostNeeds.of(needs, host.share), host.machine
+        need = HostNeeds.of(((needs, shares.get(host.name, host.share)) for needs, shares in parts), host.share)
+        machine = host.machine
         share = f"host {host.name}, with {host.workers} of {host.of} workers,"
         if need.cores > machine.cores:
             yield f"{share} needs about {need.cores:,.1f} cores and has {machine.cores:g}"
@@ -111,8 +125,21 @@ def host_overload_reasons(needs: Sequence[Needs], hosts: Sequence[HostShare]) ->
 
 def hosts_needed(needs: Sequence[Needs], host: HostShare) -> int:
     """Return the number of hosts like this one that would carry workloads that run together."""
-    whole, machine = HostNeeds.of(needs, 1.0), host.machine
+    whole, machine = HostNeeds.of((one, 1.0) for one in needs), host.machine
     ratios = [whole.cores / machine.cores, whole.memory / machine.memory, whole.connections / machine.ports]
     if machine.bandwidth is not None:
         ratios.append(whole.bits_per_second / machine.bandwidth)
     return max(math.ceil(max(ratios)), 1)
+
+
+def clocks_needed(topics: int, hosts: int, *, delayed: bool) -> str:
+    """Explain why latencies need a relation of clocks although consumers are to be paired with producers by host; empty if they need none.
+
+    :param topics: and :param hosts: their numbers. :param delayed: messages are delayed.
+    """
+    if hosts > 1 and topics < hosts:
+        few = f"{topics} topic{'s' if topics > 1 else ''} on {hosts} hosts"
+        return f"pairConsumers: host is not possible with {few}: write {hosts} topics or more, or use fewer hosts"
+    if delayed:
+        return "pairConsumers: host does not free latencies from the error of clocks, because delayed messages are due by the wall clock"
+    return ""

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
+from pytest_loadtest.message.streams import stream_column
+from pytest_loadtest.plan.hosts import CONTROLLER
 from pytest_loadtest.plan.needs import can_connect, expected_batch, largest_connectable, missing_for_connections, needs_of
 from pytest_loadtest.plan.phases import BacklogPlan, PacedTraffic, Phase, paced_traffic, warmup_and_measure
 from pytest_loadtest.plan.scaling import (
@@ -30,6 +34,7 @@ from pytest_loadtest.plan.scaling import (
     scaled_topology,
 )
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
+from pytest_loadtest.schedule.pairing import assign_by_host, count_workers, placement, topics_of_hosts
 from pytest_loadtest.schedule.stream_order import Turns
 from pytest_loadtest.schedule.topology import MOST, Topology, assign
 from pytest_loadtest.values.quantities import SECOND, format_size
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.plan.needs import Needs
     from pytest_loadtest.profile import Profile
+    from pytest_loadtest.schedule.pairing import Placement
     from pytest_loadtest.schedule.topology import Assignment
 
 
@@ -53,6 +59,7 @@ class Plan:
     :param rate: mean msg/s of all streams together. :param scale: None if the profile runs as written.
     :param profile: with the bounds of its section ``scaled``, if the plan is scaled.
     :param clamped: payloads whose size was moved to the envelope's or the target's limit.
+    :param hosts: of each worker, by rank.
     :param phases: empty if a search makes them one by one. :param turns: the order of streams in all of them.
     :param search: the peak search, None if the profile has a rate.
     :param unscaled: the needs of the unscaled profile with the same workers; None if the plan is not scaled.
@@ -66,6 +73,7 @@ class Plan:
     search: Spec | None
     backlog: BacklogPlan | None
     assignments: tuple[Assignment, ...]
+    hosts: tuple[str, ...]
     scale: Scale | None
     mean_size: float
     bucket_names: tuple[str, ...]
@@ -77,6 +85,32 @@ class Plan:
     def measure(self) -> Phase:
         return self.phases[-1]
 
+    @cached_property
+    def placement(self) -> Placement | None:
+        """The expected deliveries within one host; None without deliveries, and on one host."""
+        return placement(self.topology, self.assignments, self.hosts, None if self.turns is None else self.turns.weights)
+
+    @property
+    def within_hosts(self) -> bool:
+        """True if both ends of each latency are read on one clock: every delivery is within one host, and none is delayed.
+
+        A delayed message is due at an instant of the wall clock, which only the controller relates to the clock of a run.
+        """
+        if self.profile.delays is not None or not self.topology.streams or not self.topology.all_consumers:
+            return False
+        return len(set(self.hosts)) == 1 or (self.placement is not None and self.placement.complete)
+
+    @property
+    def host_shares(self) -> dict[str, float]:
+        """The share of the load by host, if hosts have whole topics; empty if every worker has an equal share."""
+        if not (self.profile.pair_consumers and topics_of_hosts(self.topology.topics, count_workers(self.hosts))):
+            return {}
+        weights = np.ones(self.topology.streams) if self.turns is None else self.turns.weights
+        shares = dict.fromkeys(self.hosts, 0.0)
+        for host, assignment in zip(self.hosts, self.assignments, strict=True):
+            shares[host] += float(weights[stream_column(assignment.streams)].sum() / weights.sum())
+        return shares
+
     @property
     def document(self) -> dict[str, int | float | str]:
         """The plan's entry in the results."""
@@ -85,6 +119,7 @@ class Plan:
             "topics": self.topology.topics, "partitions": self.topology.partitions, "producers": self.topology.streams,
             "consumers": self.topology.all_consumers, "messages": self.measure.total if self.phases else 0,
             "cores": round(self.needs.cores, 3),
+            **({} if self.placement is None else {"withinHosts": self.placement.share}),
         }  # fmt: skip
 
 
@@ -119,10 +154,11 @@ def profile_pool(profile: Profile, file_content: bytes | None = None) -> Payload
 
 def make_plan(
     profile: Profile, pool: PayloadPool, *, workers: int, cost: Cost, machine: Machine, broker_here: bool,
-    scale: float | str | None = None, duration_cap: int | None = None,
+    scale: float | str | None = None, duration_cap: int | None = None, hosts: Sequence[str] = (),
 ) -> Plan:  # fmt: skip
     """Compile a profile.
 
+    :param hosts: of each worker, by rank; all are on this machine if empty.
     :param scale: a factor, ``"auto"``, or None. :param duration_cap: longest measured phase, or hold of a search, ns; see
         :func:`~pytest_loadtest.plan.scaling.durations`.
     """
@@ -149,6 +185,7 @@ def make_plan(
     _check_compact(pool, topology.streams, traffic.rate, profile)
     _, warmup = durations(profile, whole, duration_cap)["warm-up"]
     turns = turns_of(profile, topology, traffic.rate)
+    hosts = tuple(hosts) or (CONTROLLER,) * workers
     phases = () if search else warmup_and_measure(traffic, topology.streams, warmup, turns)
     if backlog is not None:
         phases = backlog.phases(phases)
@@ -158,7 +195,7 @@ def make_plan(
     )
     return Plan(
         profile=profile, topology=topology, rate=rate, phases=phases, turns=turns, search=search, backlog=backlog,
-        assignments=assign(topology, workers), scale=changed,
+        assignments=assign_by_host(topology, hosts) if profile.pair_consumers else assign(topology, workers), hosts=hosts, scale=changed,
         mean_size=traffic.mean_size, bucket_names=pool.bucket_names, clamped=pool.clamped,
         needs=needs(topology=topology, rate=max(rate, traffic.highest), workers=workers),
         unscaled=None if changed is None else needs(topology=unscaled, rate=_highest_rate(profile, whole), workers=workers),

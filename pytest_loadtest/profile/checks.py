@@ -12,6 +12,7 @@ from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import able, labels, load_reference
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.payloads import CHECKSUM, parse_range
+from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.profile import judging, skew, traffic
 from pytest_loadtest.profile.fields import MOST_DURATION, spelling
 from pytest_loadtest.profile.judging import CONNECTING, sections
@@ -170,6 +171,18 @@ def _most(profile: Profile) -> Iterator[Problem]:
             yield Problem((largest,), message, f"write {max(MOST // others, 1)} or less")
 
 
+def _paired(profile: Profile) -> Iterator[Problem]:
+    """Reject a pairing that would pair nothing, and that of broadcasts, whose rows of subscriptions are spread over all workers."""
+    if profile.pair_consumers is None:
+        return
+    if profile.subscriptions_per_topic >= WIDTH:
+        message = f"pairConsumers: cannot be combined with {WIDTH} subscriptions of a topic or more, which all hosts share"
+        yield Problem(("pairConsumers",), message, "remove it", at_key=True)
+    if profile.producer_only or profile.consumer_only or profile.connects_only:
+        message = "pairConsumers: has no effect, because no message goes from a producer of this run to a consumer of it"
+        yield Problem(("pairConsumers",), message, "remove it", at_key=True)
+
+
 def _native(profile: Profile) -> Iterator[Problem]:
     client, clients = profile.driver.client, profile.driver.kind.clients
     if client is not None and client not in clients:
@@ -247,6 +260,7 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Problem]], tuple[str, ...]], ..
     (_security, ("target.*", "driver.name")),
     (_native, ("driver.name",)),
     (_most, ()),
+    (_paired, ("messages", "producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")),
     *judging.CHECKS,
     *traffic.CHECKS,
     *CONNECT_CHECKS,

@@ -141,6 +141,8 @@ class Profile(Section):
     """Consumers that share one subscription; 0 for a producer-only run."""
     producers_per_topic: int = Field(default=1, ge=0)
     """Producers of each topic; each is one stream of numbered messages. 0 for a consumer-only run of an existing topic."""
+    pair_consumers: Literal["host"] | None = None
+    """host: with --load-hosts, all producers and consumers of a topic are on one host, so that latencies need no relation of clocks."""
     messages: Annotated[int, Field(ge=0)] | None = None
     """Send this many messages instead of sending for a time; 0: only connect, and hold the connections for testDuration."""
     producer_rate: Rate = 0.0

@@ -32,6 +32,7 @@ from pytest_loadtest.report.measurements_section import (
     SilentPair,
     SilentSection,
     SilentStream,
+    WithinHostsSection,
     WorkerEntry,
 )
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, ByteRate, format_rate
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.catalogue import Metric
+    from pytest_loadtest.metrics.clocks import WithinHosts
     from pytest_loadtest.metrics.expected import Opening
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Breakdown, CustomValue, DelayedIndex, Measurements, Series
@@ -72,6 +74,7 @@ def measurements_section(m: Measurements, *, over_time: bool = True) -> Measurem
         delayed_index=None if m.delayed_index is None else _index(m.delayed_index),
         opening=None if m.opening is None else _opening(m.opening),
         silent=None if m.silent is None else _silent(m.silent),
+        within_hosts=None if m.within_hosts is None else _within_hosts(m.within_hosts, m.counts.received),
         series=_series(m.series),
         over_time=_over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
         intervals=tuple(
@@ -116,6 +119,11 @@ def _applies(metric: Metric, m: Measurements) -> bool:
 
 def _index(index: DelayedIndex) -> DelayedIndexSection:
     return DelayedIndexSection(bytes=index.bytes, messages=index.messages, bytes_per_message=index.bytes_per_message)
+
+
+def _within_hosts(within: WithinHosts, received: int) -> WithinHostsSection:
+    share = within.deliveries / received if received else None
+    return WithinHostsSection(deliveries=within.deliveries, share=share, complete=within.complete)
 
 
 def _opening(opening: Opening) -> OpeningSection:

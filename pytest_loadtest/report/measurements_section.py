@@ -76,6 +76,18 @@ class DelayedIndexSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WithinHostsSection:
+    """Deliveries whose producer and consumer are on one host."""
+
+    deliveries: Count
+    """their number"""
+    share: Number | None
+    """of the deliveries that were received; null: none was"""
+    complete: bool
+    """by the plan all deliveries are: latencies are read on one clock each, and have no error of a relation between clocks"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpeningSection:
     """Opening of connections before load."""
 
@@ -275,6 +287,8 @@ class MeasurementsSection:
     silent: SilentSection | None = None
     """subscriptions of topics (pairs), and streams, that had messages due and of which nothing arrived; null where that is unknown:
     nothing subscribes and acknowledgement is not applicable, or the messages come from others"""
+    within_hosts: WithinHostsSection | None = None
+    """deliveries within one host; null if all workers ran on the controller's host, or the run has no producers or no consumers"""
     series: SeriesSection
     """one entry per second of the measured phase and its drain; null where nothing was measured"""
     over_time: OverTimeSection | None = None

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.kinds.registry import load_reference
 from pytest_loadtest.plan.connecting import connect_duration
-from pytest_loadtest.plan.hosts import HostNeeds, hosts_needed
+from pytest_loadtest.plan.hosts import HostNeeds, clocks_needed, hosts_needed
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.values.quantities import MILLISECOND, format_bits, format_count, format_duration, format_rate, format_size
-from pytest_loadtest.values.wording import scale_word
+from pytest_loadtest.values.wording import format_value, scale_word
 from pytest_loadtest.verdict.finding import write_bounds
 from pytest_loadtest.verdict.grammar import SILENT
 from pytest_loadtest.verdict.objectives import explicit
@@ -177,21 +177,37 @@ def _needs(plan: Plan, machine: Machine) -> list[tuple[str, str]]:
 def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]:
     """Return the needs of each host, next to its resources."""
     rows = [("connections", _integer(plan.needs.connections.total)), *_pace(plan)]
+    shares = plan.host_shares
     for at, host in enumerate(hosts):
-        need, machine = HostNeeds.of([plan.needs], host.share), host.machine
+        share = shares.get(host.name, host.share)
+        need, machine = HostNeeds.of([(plan.needs, share)], host.share), host.machine
         bandwidth = "" if machine.bandwidth is None else f" of {format_bits(machine.bandwidth)}"
         parts = (
-            f"{host.name}: {host.workers} of {host.of} workers", f"{need.cores:,.1f} of {machine.cores:g} cores",
+            f"{host.name}: {host.workers} of {host.of} workers", *([f"{format_value(share, 'ratio')} of the load"] if shares else []),
+            f"{need.cores:,.1f} of {machine.cores:g} cores",
             f"{format_size(need.memory)} of {format_size(machine.memory)}", f"{format_bits(need.bits_per_second)}{bandwidth}",
             f"{_integer(need.connections)} of {_integer(machine.ports)} ports",
         )  # fmt: skip
         rows.append(("hosts" if not at else "", ", ".join(parts)))
+    rows += _placement(plan)
     written = plan.unscaled or plan.needs
     smallest = min(hosts, key=lambda host: (host.machine.cores, host.machine.bandwidth or math.inf))
     as_written = "as written it needs" if plan.unscaled else "it needs"
     needed = hosts_needed([written], smallest)
     rows.append(("", f"{as_written} {_integer(needed)} host{'s' if needed > 1 else ''} like {smallest.name}, by calibrated cost"))
     return [*rows, ("samples", f"{format_size(plan.needs.disk)} on disk, on the controller's host")]
+
+
+def _placement(plan: Plan) -> list[tuple[str, str]]:
+    """Return the expected deliveries within one host, and the reason why it is not all of them if that is asked for."""
+    if plan.placement is None:
+        return []
+    share = "all" if plan.placement.complete else format_value(plan.placement.share, "ratio")
+    rows = [("", f"{share} of the deliveries are within one host")]
+    if plan.profile.pair_consumers:
+        reason = clocks_needed(plan.topology.topics, len(set(plan.hosts)), delayed=plan.profile.delays is not None)
+        rows += [("WARNING", reason)] if reason else []
+    return rows
 
 
 def _chunks(needs: Needs) -> list[tuple[str, str]]:

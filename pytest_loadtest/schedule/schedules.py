@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.message.draws import WeightedChoice
     from pytest_loadtest.message.payloads import Chooser
+    from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.schedule.pacing import Pacer
     from pytest_loadtest.schedule.stream_order import StreamOrder, Turns
 
@@ -50,7 +51,7 @@ class Drawing:
     """
 
     chooser: Chooser
-    streams: range
+    streams: Streams
     first: Column
     sizes: NDArray[np.int32]
 

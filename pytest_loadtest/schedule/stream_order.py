@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from pytest_loadtest.message.streams import position_of, stream_at, stream_column, streams_below
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from pytest_loadtest.message.streams import Streams
 
     Column = NDArray[np.int64]
 
@@ -31,18 +35,17 @@ class RoundRobin:
     """The order of one worker's streams in round robin over ``total`` streams; row 0 is the worker's first message of the phase."""
 
     total: int
-    streams: range
+    streams: Streams
 
     def before(self, total: int) -> int:
         """Return how many of the run's first ``total`` messages are this worker's."""
         rounds, rest = divmod(total, self.total)
-        streams = self.streams
-        return rounds * len(streams) + len(range(streams.start, min(rest, streams.stop), streams.step))
+        return rounds * len(self.streams) + streams_below(self.streams, rest)
 
     def place(self, row: int) -> int:
         """Return the number in the run of a row's message."""
         number, index = divmod(row, len(self.streams))
-        return number * self.total + self.streams[index]
+        return number * self.total + int(self.streams[index])
 
     def rows(self, row: Column) -> tuple[Column, Column, Column]:
         """Return for each row the position of its stream among the worker's, its number in the stream, and its number in the run."""
@@ -50,7 +53,7 @@ class RoundRobin:
             index, number = np.zeros(len(row), np.int64), row
         else:
             number, index = np.divmod(row, len(self.streams))
-        return index, number, number * self.total + (index * self.streams.step + self.streams.start)
+        return index, number, number * self.total + stream_at(self.streams, index)
 
     def find(self, index: Column, number: Column) -> Column:
         """Return the row of each message: the inverse of :meth:`rows`."""
@@ -101,7 +104,7 @@ class Turns:
         """The turns of each stream in a cycle, ``(P,)``."""
         return np.bincount(self.cycle, minlength=self.streams)
 
-    def order_of(self, streams: range) -> WeightedOrder:
+    def order_of(self, streams: Streams) -> WeightedOrder:
         """Return the order of one worker's streams."""
         return WeightedOrder(self, streams)
 
@@ -109,12 +112,14 @@ class Turns:
 class WeightedOrder:
     """The order of one worker's streams in a cycle of turns; the methods are those of :class:`RoundRobin`."""
 
-    def __init__(self, turns: Turns, streams: range) -> None:
+    def __init__(self, turns: Turns, streams: Streams) -> None:
         cycle = turns.cycle
-        self._length, self._weights = len(cycle), turns.weights[streams.start : streams.stop : streams.step]
-        mine = (cycle >= streams.start) & (cycle < streams.stop) & ((cycle - streams.start) % streams.step == 0)
-        self._places = np.flatnonzero(mine)
-        self._index = (cycle[self._places] - streams.start) // streams.step
+        column = stream_column(streams)
+        self._length, self._weights = len(cycle), turns.weights[column]
+        mine = np.zeros(turns.streams, np.bool_)
+        mine[column] = True
+        self._places = np.flatnonzero(mine[cycle])
+        self._index = position_of(streams, cycle[self._places])
         self._number = _nth(self._index)
         self._starts = np.cumsum(self._weights) - self._weights
         self._turns = np.argsort(self._index, kind="stable")  # the turns of stream i, ascending, begin at _starts[i]

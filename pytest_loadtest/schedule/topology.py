@@ -17,6 +17,8 @@ from pytest_loadtest.message.samples import WIDTH
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pytest_loadtest.message.streams import Streams
+
     Numbers = TypeVar("Numbers", int, NDArray[np.integer[Any]])
     from collections.abc import Iterator
 
@@ -136,10 +138,10 @@ class BroadcastShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One worker's share: the numbers of its streams (each of one producer) and of its consumers."""
+    """One worker's share: the numbers of its streams (each of one producer) and of its consumers, both ascending."""
 
-    streams: range
-    consumers: range | BroadcastShare
+    streams: Streams
+    consumers: range | NDArray[np.int64] | BroadcastShare
 
 
 def assign(topology: Topology, workers: int) -> tuple[Assignment, ...]:

@@ -344,9 +344,11 @@ ONE_CLOCK: Final = ("connectLatency", "subscribeLatency")
 
 def uneven_clocks(objective: Objective, measurements: Measurements) -> str:
     """Explain why a latency is unknown because a host's clock was set while load ran; empty if it is known."""
-    uneven = [clock.host for clock in measurements.clocks if not clock.holds]
+    uneven = measurements.uneven_hosts
     if not uneven or objective.metric not in KINDS or objective.metric in ONE_CLOCK:
         return ""
+    if measurements.one_clock:
+        return f"the clock of host {', '.join(uneven)} was set while load ran, so latencies within the host are unknown"
     return f"the clock of host {', '.join(uneven)} was set or ran unevenly while load ran, so latencies between hosts are unknown"
 
 

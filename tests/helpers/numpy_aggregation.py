@@ -27,11 +27,15 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).pa
 
 
 def samples(
-    folder: Path, kind: str, corrections: Mapping[str, Correction] | None = None, store: SampleStore | None = None
+    folder: Path,
+    kind: str,
+    corrections: Mapping[str, Correction] | None = None,
+    store: SampleStore | None = None,
+    hosts: Mapping[str, int] | None = None,
 ) -> Mapping[str, NDArray[np.int64]]:
     """Return all rows of ``sent`` or ``received`` as columns; the latter may be stored as broadcast rows.
 
-    :param store: where the samples are if not in the folder.
+    :param store: where the samples are if not in the folder. :param hosts: number of each worker's host, for the column ``host``.
     """
     import numpy as np
 
@@ -50,10 +54,12 @@ def samples(
             table = file.read()
         columns = {one.name: (table[one.name].combine_chunks().flatten() if one.item else table[one.name]).to_numpy() for one in schema}
         rows = unpack_copies(columns) if packed else columns
-        correction = (corrections or {}).get(path.rpartition("/")[2].rpartition("-")[0])
-        files.append(rows if correction is None else correction.of_rows(rows))
+        worker = path.rpartition("/")[2].rpartition("-")[0]
+        correction = (corrections or {}).get(worker)
+        rows = rows if correction is None else correction.of_rows(rows)
+        files.append({**rows, "host": np.full(len(rows["stream"]), hosts[worker])} if hosts else rows)
     nothing: Mapping[str, NDArray[Any]] = {one.name: np.empty(0, np.int64) for one in schema}
-    nothing = unpack_copies(nothing) if packed else nothing
+    nothing = {**(unpack_copies(nothing) if packed else nothing), **({"host": np.empty(0, np.int64)} if hosts else {})}
     return {name: np.concatenate([none, *(rows[name] for rows in files)]).astype(np.int64) for name, none in nothing.items()}
 
 
@@ -70,7 +76,7 @@ def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements]
 
     found = read.load_run(folder)
     run, workers = found.run, found.recorded.workers
-    sent, received = (samples(folder, kind, found.corrections, found.store) for kind in ("sent", "received"))
+    sent, received = (samples(folder, kind, found.corrections, found.store, found.hosts) for kind in ("sent", "received"))
     streams, rows = np.unique(sent["stream"], return_counts=True)
     distinct = [len(np.unique(sent["seq"][sent["stream"] == stream])) for stream in streams]
     found.check_offered(run, read.Offered(streams, rows, np.array(distinct, np.int64)))

@@ -13,7 +13,7 @@ from runs import START, differences, empty, far_rows, generate, make_recorded, m
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
+from pytest_loadtest.metrics.clocks import ClockFit, ClockLine, HostTime, WithinHosts
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import measure
@@ -403,7 +403,59 @@ def test_samples_of_another_host_are_measured_in_the_controllers_clock(spark: Sp
     dataclasses.replace(RunFile.read(folder), clocks=(RunClock(worker="gw1", host="h1", used=used, fit=fit),)).write(folder)
     there = aggregate(spark, folder)
     assert there.counts == here.counts
+    assert there.within_hosts is not None and not there.within_hosts.complete
     assert (there.clock_error, here.clock_error) == (30_000, 0)
     for name, latency in here.latencies.items():
         assert abs(there.latencies[name].maximum - latency.maximum) <= 1
         assert abs(there.latencies[name].minimum - latency.minimum) <= 1
+
+
+CLOCK = RunClock(
+    worker="gw1", host="h1", used=ClockLine(at=START, offset=0),
+    fit=ClockFit(line=ClockLine(at=START, offset=3), error=30_000, round_trip=60_000, exchanges=80, holds=True, steady=True),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHUFFLED)
+def test_deliveries_within_hosts_are_counted_by_first_copies(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    """One of three workers is on another host. Copies of a delivery come on both hosts, some at the same instant."""
+    monkeypatch.setattr(read, "TASK_ROWS", 1000)
+    run = make_run(**RUNS[shape])
+    sent, received = generate(run, seed=9, again=0.5)
+    folder = write_run(tmp_path / "run", run, sent, received, workers=3, chunk=400)
+    same = dataclasses.replace(CLOCK, fit=dataclasses.replace(CLOCK.fit, line=CLOCK.used))  # a correction by nothing
+    dataclasses.replace(RunFile.read(folder), clocks=(same,)).write(folder)
+    # The rows are dealt to the workers by turns, the streams too.
+    hosts = {"host": (np.arange(len(received["seq"])) % 3 == 1).astype(np.int64)}
+    expected = dataclasses.replace(run, stream_hosts=(np.arange(len(run.first)) % 3 == 1).astype(np.int64))
+    clocks = (HostTime(host="h1", error=30_000, round_trip=60_000, holds=True, steady=True),)
+    defined = measure(sent, received | hosts, expected, dataclasses.replace(make_recorded(3), clocks=clocks))
+    assert differences(aggregate(spark, folder), defined) == []
+    assert defined.within_hosts is not None
+    assert 0 < defined.within_hosts.deliveries < defined.counts.received
+
+
+@pytest.mark.parametrize("broadcasts", [False, True])
+def test_times_within_one_host_stay_as_they_were_stamped(spark: SparkSession, tmp_path: Path, broadcasts: bool) -> None:
+    """All workers are on one host, whose line was wrong by 3 ns: no latency has this error, or any."""
+    run = make_run(broadcasts=broadcasts)
+    sent, received = faultless(run)
+    folder = write_run(tmp_path / "run", run, sent, received, workers=2)
+    here = aggregate(spark, folder)
+    clocks = tuple(dataclasses.replace(CLOCK, worker=worker) for worker in ("gw0", "gw1"))
+    dataclasses.replace(RunFile.read(folder), clocks=clocks, within_hosts=True).write(folder)
+    there = aggregate(spark, folder)
+    assert differences(there.latencies, here.latencies) == []
+    assert there.within_hosts == WithinHosts(deliveries=there.counts.received, complete=True)
+    assert there.clock_error == 0
+
+
+def test_deliveries_between_hosts_that_the_plan_does_not_have_are_no_data(spark: SparkSession, tmp_path: Path) -> None:
+    """Their times were not corrected."""
+    run = make_run()
+    folder = write_run(tmp_path / "run", run, *faultless(run))
+    dataclasses.replace(RunFile.read(folder), clocks=(CLOCK,), within_hosts=True).write(folder)
+    with pytest.raises(NoData, match="deliveries are between two hosts, the plan has none"):
+        aggregate(spark, folder)

@@ -37,7 +37,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "run.json").read_text())
     assert "ended" not in document
     assert document == {
-        name: value for name, value in json.loads(json.dumps(asdict(run))).items() if name not in ("ended", "clocks", "samples")
+        name: value
+        for name, value in json.loads(json.dumps(asdict(run))).items()
+        if name not in ("ended", "clocks", "within_hosts", "samples")
     }
     fit = ClockFit(line=ClockLine(at=5, offset=-7, drift=1e-6), error=3, round_trip=2, exchanges=1, holds=True)
     ended = replace(run, ended=True, clocks=(RunClock(worker="h1-1", host="h1", used=ClockLine(at=1, offset=2), fit=fit),))

@@ -255,3 +255,29 @@ def test_the_workers_of_a_host_connect_from_its_source_addresses(project: Projec
     run = project.run("--load-hosts", "hosts.yaml")
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     assert "--load-hosts: host h1: it cannot connect from 192.0.2.1 (Cannot assign requested address): correct sourceAddresses" in run.out
+
+
+def test_a_delivery_within_one_host_has_no_error_of_clocks(far_apart: Project) -> None:
+    """Answers of one host come 20 ms late. The relay's delay of 25 ms is known to 10 ms only, but exactly if consumers are paired."""
+    path = far_apart.path / "hosts.yaml"
+    slow = f"{sys.executable} {slow_channel.__file__} 20 {UNSHARE.format(offset=-10)}"
+    path.write_text(path.read_text().replace(UNSHARE.format(offset=-10), slow))
+    delayed = (far_apart.path / "profiles/delay.yaml").read_text().replace("topics: 2", "topics: 3").replace("2s", "1s")
+    far_apart.write("profiles/apart.yaml", delayed)
+    far_apart.write("profiles/paired.yaml", delayed + "pairConsumers: host\n")
+    body = "    assert pytest_loadtest.ms(25) <= load.end_to_end.min\n"
+    tests = [f"@pytest.mark.load('{name}')\ndef test_{name}(load):\n{body}" for name in ("apart", "paired")]
+    far_apart.write("test_them.py", "\n\n".join(["import pytest, pytest_loadtest", *tests]))
+    run = far_apart.run("--load-hosts", "hosts.yaml")
+    assert run.outcomes == {"passed": 1, "error": 1}
+    assert "differ by less than the error of the clocks between hosts" in run.out
+    apart, paired = (run.documents[f"test_{name}"] for name in ("apart", "paired"))
+    assert paired["measurements"]["withinHosts"] == {"deliveries": 1000, "share": 1.0, "complete": True}
+    assert paired["measurements"]["counts"]["received"] == apart["measurements"]["counts"]["received"] == 1000
+    assert apart["plan"]["withinHosts"] == 0.5
+    assert not apart["measurements"]["withinHosts"]["complete"]
+    assert "1 000 of 1 000 deliveries (100 %) are within one host" in run.out
+    # The worker of each host has all streams of its topics, which are not evenly spaced.
+    (folder,) = [folder for folder in far_apart.runs() if "test_paired" in str(folder)]
+    streams = {name: json.loads((folder / f"{name}.manifest.json").read_text())["sent"]["streams"] for name in ("h1-1", "h2-1")}
+    assert sorted(own["numbers"] for own in streams.values()) == [[0, 2, 3, 5], [1, 4]]

@@ -68,6 +68,12 @@ def test_the_manifest_lists_the_files_and_rows_on_the_disk(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gw0.manifest.json", "received", "sent"]
 
 
+def test_the_manifest_lists_streams_that_are_not_evenly_spaced(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, "gw0", make_pool(), TOPOLOGY, np.array([0, 1, 5]))
+    recorder.close({})
+    assert json.loads((tmp_path / "gw0.manifest.json").read_text())["sent"]["streams"] == {"numbers": [0, 1, 5]}
+
+
 def test_copies_of_broadcasts_are_recorded_64_to_a_row(tmp_path: Path) -> None:
     """The manifest has the rows of the file, and as many set bits as copies were received."""
     topology = Topology(topics=2, partitions=1, producers=1, subscriptions=100, consumers=1)

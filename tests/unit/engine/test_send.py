@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,11 +20,15 @@ from pytest_loadtest.engine.send import KEYS, SendCounts, Sender, Setup, key_col
 from pytest_loadtest.errors import WorkerError
 from pytest_loadtest.message.payloads import Bucket, build_pool
 from pytest_loadtest.message.samples import Status
+from pytest_loadtest.message.streams import stream_column
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.changes import Change
 from pytest_loadtest.schedule.pacing import NEVER, Pacer, StreamCounts
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from pytest_loadtest.message.streams import Streams
 
 START = 5 * SECOND
 ALL = 6
@@ -133,10 +137,10 @@ class Tick(NamedTuple):
     answers: int
 
 
-def sender(driver: Rooms, retired: list[Block], before: int = 0, pool: Any = None) -> Sender:
+def sender(driver: Rooms, retired: list[Block], before: int = 0, pool: Any = None, streams: Streams = MINE) -> Sender:
     setup = Setup(
         driver=driver, clock=lambda: driver.now, pool=pool or make_pool(), topology=Topology(topics=1, partitions=1, producers=ALL, subscriptions=1, consumers=1),
-        streams=MINE, opened=Joined(np.zeros(0, np.int32), np.zeros(0, np.int32)), nonce=7, seed=1, key_distributor="KEY_ROUND_ROBIN",
+        streams=streams, opened=Joined(np.zeros(0, np.int32), np.zeros(0, np.int32)), nonce=7, seed=1, key_distributor="KEY_ROUND_ROBIN",
         max_send_delay=MAX_DELAY, ordered=True,
     )  # type: ignore[arg-type]  # fmt: skip
     made = Sender(setup, retired.append)
@@ -159,11 +163,11 @@ TICKS = st.lists(
 
 
 @settings(max_examples=60)
-@given(TICKS, st.integers(0, 20))
-def test_each_tick_sends_the_due_messages_that_find_room(ticks: list[Tick], before: int) -> None:
+@given(TICKS, st.integers(0, 20), st.sampled_from([MINE, stream_column(MINE)]))
+def test_each_tick_sends_the_due_messages_that_find_room(ticks: list[Tick], before: int, streams: Streams) -> None:
     """Rejected streams wait for answers or their turn, late messages are dropped, and blocked is the time explained by the target."""
     driver, retired = Rooms(), list[Block]()
-    made = sender(driver, retired, before)
+    made = sender(driver, retired, before, streams=streams)
     assert made.next_at() == START + PACER.time(MINE[0])
     first = {stream: StreamCounts(streams=ALL).plus(before).column().tolist()[stream] for stream in MINE}
     expected, sent, answered, delays = Expected(first), list[tuple[int, int]](), 0, list[int]()

@@ -22,8 +22,9 @@ from pytest_loadtest.fleet.measured_run import MeasuredRun
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.watches import BacklogWatch
 from pytest_loadtest.fleet.workload_run import WorkloadRun
+from pytest_loadtest.metrics.clocks import ClockFit, ClockLine, HostTime, WithinHosts
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
-from pytest_loadtest.pipeline.run_file import RunChange, RunStage
+from pytest_loadtest.pipeline.run_file import RunChange, RunClock, RunStage
 from pytest_loadtest.report import terminal
 from pytest_loadtest.report.document import results_schema
 from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
@@ -120,6 +121,51 @@ def test_results_note_that_host_names_were_not_checked(tmp_path: Path) -> None:
         aggregated.run.facts.broker.update(tls)
         _, results = conclude_run(aggregated)
         assert sum("names in certificates were not checked" in note for note in results.notes) == notes
+
+
+WITHIN = "100 000 of 100 000 deliveries (100 %) are within one host: their latencies need no relation of clocks"
+
+
+@pytest.mark.parametrize(
+    ("key", "within", "holds", "expected"),
+    [
+        ("", None, True, ["latencies between hosts are exact to the error of their clocks: h1 ±6.00 ms"]),
+        (
+            "", WithinHosts(deliveries=62_000, complete=False), True,
+            ["latencies between hosts are exact to the error of their clocks: h1 ±6.00 ms; 62 000 of 100 000 deliveries (62 %) are within one host"],
+        ),
+        (
+            "pairConsumers: host", WithinHosts(deliveries=50_000, complete=False), True,
+            [
+                "latencies between hosts are exact to the error of their clocks: h1 ±6.00 ms; 50 000 of 100 000 deliveries (50 %) are within one host",
+                "pairConsumers: host is not possible with 1 topic on 2 hosts: write 2 topics or more, or use fewer hosts",
+            ],
+        ),
+        (
+            "", WithinHosts(deliveries=100_000, complete=True), True,
+            [WITHIN],
+        ),
+        (
+            "", WithinHosts(deliveries=100_000, complete=True), False,
+            [f"{WITHIN}; the clock of host h1 was set or ran unevenly while load ran"],
+        ),
+    ],
+)  # fmt: skip
+def test_results_note_how_far_clocks_matter(key: str, within: WithinHosts | None, holds: bool, expected: list[str], tmp_path: Path) -> None:
+    """On one host there is no such note."""
+    made = samples(profiles.loads(LEAST + key + "\n", "p.yaml"), tmp_path)
+    assert not [note for note in conclude_run(made)[1].notes if "host" in note]
+    line = ClockLine(at=0, offset=0)
+    fit = ClockFit(line=line, error=6 * MS, round_trip=MS, exchanges=9, holds=holds, steady=True)
+    run = replace(made.run, workers=("gw0", "h1-1"), clocks=(RunClock(worker="h1-1", host="h1", used=line, fit=fit),))
+    clocks = (HostTime(host="h1", error=6 * MS, round_trip=MS, holds=holds, steady=True),)
+    of = replace(made, run=run, measurements=replace(made.measurements, clocks=clocks, within_hosts=within))
+    _, document = conclude_run(of)
+    assert [note for note in document.notes if "host" in note] == expected
+    section = as_json(document)["measurements"]["withinHosts"]
+    deliveries = None if within is None else within.deliveries
+    assert section == (within and {"deliveries": deliveries, "share": within.deliveries / 100_000, "complete": within.complete})
+    jsonschema.validate(as_json(document), results_schema())
 
 
 BACKLOG = "consumerBacklogSizeGB: 0.001\nbacklogDrainTimeout: 10s\n"  # 10 737 messages of 100 B, of which 1 000 may be left

@@ -72,10 +72,10 @@ def test_a_client_that_cannot_choose_its_source_address_is_an_error_before_load(
     request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=(Part(profile=profile),))
     host = HostShare(name="h1", workers=1, of=1, machine=Machine(cores=64, memory=1 << 50), sources=("10.0.0.5",))
     options = Options(results=tmp_path, target=f"{profile.driver.name}://broker:1", hosts=(host,))
-    planning.make_plans(request, 1, replace(options, hosts=(replace(host, sources=()),)))
+    planning.make_plans(request, [CONTROLLER], replace(options, hosts=(replace(host, sources=()),)))
     if remedy is None:
-        planning.make_plans(request, 1, options)
+        planning.make_plans(request, [CONTROLLER], options)
         return
     with pytest.raises(UsageError, match="sourceAddresses of h1: ") as raised:
-        planning.make_plans(request, 1, options)
+        planning.make_plans(request, [CONTROLLER], options)
     assert remedy in str(raised.value)

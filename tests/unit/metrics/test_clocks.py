@@ -68,6 +68,20 @@ def test_a_clock_that_steps_does_not_hold(step: int) -> None:
     assert fit.error > abs(step) / 4
 
 
+@pytest.mark.parametrize(
+    ("host", "holds", "steady"),
+    [
+        (lambda now: now + round(now * 90e-6), True, True),  # a drift
+        (lambda now: now + round(300_000 * np.sin(now / (10 * SECOND))), False, True),  # disciplined: at most 30 ppm
+        (lambda now: now + (5_000_000 if now > 3 * SECOND else 0), False, False),  # a step
+        (lambda now: now - round(2e-3 * max(now - 30 * SECOND, 0)), False, False),  # slower than any discipline makes it
+    ],
+)
+def test_a_clock_without_steps_is_steady_even_if_it_is_no_line(host: Callable[[int], int], holds: bool, steady: bool) -> None:
+    fit = fit_clock(exchanges(host, bursts=[*range(0, 62 * SECOND, SECOND)], there=20_000, back=20_000))
+    assert (fit.holds, fit.steady) == (holds, steady)
+
+
 def test_a_short_run_has_no_drift() -> None:
     """Two bursts that are a second apart say nothing about it."""
     fit = fit_clock(exchanges(lambda now: now + round(now * 50e-6), bursts=[0, 3 * SECOND], there=50_000, back=50_000))

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.plan.hosts import HostNeeds, HostShare, host_overload_reasons, hosts_needed, joint_machine, spread_sources
+from pytest_loadtest.plan.hosts import (
+    HostNeeds,
+    HostShare,
+    clocks_needed,
+    host_overload_reasons,
+    hosts_needed,
+    joint_machine,
+    spread_sources,
+)
 from pytest_loadtest.plan.needs import Connections, Needs
 from pytest_loadtest.plan.scaling import AUTO_BANDWIDTH, AUTO_LOAD, Machine
 
@@ -35,14 +43,14 @@ def needs(**changes: Any) -> Needs:
 
 def test_a_host_needs_its_share_of_the_workers() -> None:
     """Three of four workers are three quarters of everything but the files of a worker."""
-    need = HostNeeds.of([needs()], BIG.share)
+    need = HostNeeds.of([(needs(), BIG.share)], BIG.share)
     assert (need.cores, need.memory, need.connections, need.bits_per_second) == (3.0, 6 * GIB, 300, 200e6 * 8 * 0.75)
-    assert need.files == HostNeeds.of([needs()], SMALL.share).files
+    assert need.files == HostNeeds.of([(needs(), SMALL.share)], SMALL.share).files
 
 
 def test_hosts_that_carry_their_shares_have_no_reasons() -> None:
     """None of them is beyond anything."""
-    assert list(host_overload_reasons([needs()], [BIG, SMALL])) == []
+    assert list(host_overload_reasons([(needs(), {})], [BIG, SMALL])) == []
 
 
 @pytest.mark.parametrize(
@@ -61,23 +69,51 @@ def test_hosts_that_carry_their_shares_have_no_reasons() -> None:
 )  # fmt: skip
 def test_each_host_beyond_a_limit_is_named(changes: dict[str, Any], expected: list[str]) -> None:
     """With its need and what it has."""
-    reasons = list(host_overload_reasons([needs(**changes)], [BIG, SMALL]))
+    reasons = list(host_overload_reasons([(needs(**changes), {})], [BIG, SMALL]))
     assert len(reasons) == len(expected)
     assert all(part in reason for part, reason in zip(expected, reasons, strict=True))
 
 
 def test_workloads_that_run_together_add_up() -> None:
     """Two that fit alone need not fit together."""
-    assert len(list(host_overload_reasons([needs(), needs()], [BIG, SMALL]))) == 1
+    assert len(list(host_overload_reasons([(needs(), {}), (needs(), {})], [BIG, SMALL]))) == 1
+
+
+def test_a_host_with_whole_topics_needs_their_share() -> None:
+    """Its workers have more than equal shares: twice the connections, and so the files."""
+    shares = {"big": 0.5, "small": 0.5}
+    need = HostNeeds.of([(needs(), 0.5)], SMALL.share)
+    assert (need.cores, need.connections, need.files) == (2.0, 200, 2 * 100 + 100)
+    assert list(host_overload_reasons([(needs(cores=4.1), {})], [BIG, SMALL])) == []
+    (reason,) = host_overload_reasons([(needs(cores=4.1), shares)], [BIG, SMALL])
+    assert reason == "host small, with 1 of 4 workers, needs about 2.0 cores and has 2"
+    assert joint_machine([BIG, SMALL], shares).cores == 4
+    assert joint_machine([BIG, SMALL], {"big": 1.0, "small": 0.0}).cores == 4
+
+
+@pytest.mark.parametrize(
+    ("topics", "hosts", "delayed", "expected"),
+    [
+        (2, 2, False, ""),
+        (1, 1, False, ""),
+        (1, 2, False, "pairConsumers: host is not possible with 1 topic on 2 hosts: write 2 topics or more, or use fewer hosts"),
+        (3, 4, True, "pairConsumers: host is not possible with 3 topics on 4 hosts: write 4 topics or more, or use fewer hosts"),
+        (2, 2, True, "delayed messages are due by the wall clock"),
+    ],
+)
+def test_pairing_that_frees_no_latency_has_a_reason(topics: int, hosts: int, delayed: bool, expected: str) -> None:
+    reason = clocks_needed(topics, hosts, delayed=delayed)
+    assert expected in reason
+    assert bool(reason) is bool(expected)
 
 
 def test_the_joint_machine_is_full_when_its_tightest_host_is() -> None:
     """4 cores carry three quarters, so 5.3 carry all; 2 cores a quarter, so 8 would. 1 Gbit/s carries a quarter, so 4 carry all."""
-    joint = joint_machine([BIG, SMALL])
+    joint = joint_machine([BIG, SMALL], {})
     assert joint.cores == pytest.approx(4 / 0.75)
     assert (joint.files, joint.bandwidth) == (1000, 4e9)
-    assert list(host_overload_reasons([needs(cores=joint.cores * 0.999)], [BIG, SMALL])) == []
-    assert list(host_overload_reasons([needs(cores=joint.cores * 1.001)], [BIG, SMALL])) != []
+    assert list(host_overload_reasons([(needs(cores=joint.cores * 0.999), {})], [BIG, SMALL])) == []
+    assert list(host_overload_reasons([(needs(cores=joint.cores * 1.001), {})], [BIG, SMALL])) != []
 
 
 @st.composite
@@ -93,13 +129,13 @@ def fleets(draw: st.DrawFn) -> list[HostShare]:
 def test_auto_fills_the_tightest_host_and_overloads_none(hosts: list[HostShare], rate: float, size: int, fan_out: int) -> None:
     """To two digits: by cores, by what one worker can do, or by bandwidth in the busier direction."""
     plan = made(
-        loopback(rate=rate, size=size, subscriptions=fan_out), scale="auto", workers=hosts[0].of, machine=joint_machine(hosts),
+        loopback(rate=rate, size=size, subscriptions=fan_out), scale="auto", workers=hosts[0].of, machine=joint_machine(hosts, {}),
         broker_here=False,
     )  # fmt: skip
-    assert list(host_overload_reasons([plan.needs], hosts)) == []
+    assert list(host_overload_reasons([(plan.needs, {})], hosts)) == []
     loads = [plan.needs.busiest_worker / AUTO_LOAD]
     for host in hosts:
-        need = HostNeeds.of([plan.needs], host.share)
+        need = HostNeeds.of([(plan.needs, host.share)], host.share)
         loads.append(need.cores / host.machine.cores / AUTO_LOAD)
         loads.append(0.0 if host.machine.bandwidth is None else need.bits_per_second / host.machine.bandwidth / AUTO_BANDWIDTH)
     assert max(loads) <= 1.06
@@ -114,10 +150,10 @@ def test_auto_gives_a_broadcast_as_many_subscribers_as_the_network_of_its_hosts_
         "slo: {loss: 0}\n"
     )
     plan = made(
-        profiles.loads(text, "p.yaml"), scale="auto", workers=hosts[0].of, machine=replace(joint_machine(hosts), cores=1e6),
+        profiles.loads(text, "p.yaml"), scale="auto", workers=hosts[0].of, machine=replace(joint_machine(hosts, {}), cores=1e6),
         broker_here=False,
     )  # fmt: skip
-    needs = [HostNeeds.of([plan.needs], host.share).bits_per_second for host in hosts]
+    needs = [HostNeeds.of([(plan.needs, host.share)], host.share).bits_per_second for host in hosts]
     pairs = zip(needs, hosts, strict=True)
     loads = [need / host.machine.bandwidth / AUTO_BANDWIDTH for need, host in pairs if host.machine.bandwidth is not None]
     assert max(loads, default=0) <= 1

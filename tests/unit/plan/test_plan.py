@@ -25,6 +25,7 @@ from pytest_loadtest.plan.plan import overload_reasons, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost, profile_cost_key
 from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.schedule.changes import CHANGE_IN
+from pytest_loadtest.schedule.topology import assign
 from pytest_loadtest.values.quantities import HOUR, MINUTE, SECOND
 
 PROFILES = Path(__file__).parents[3] / "profiles"
@@ -49,6 +50,40 @@ def test_every_producer_and_consumer_is_on_one_worker(
             assert groups.count((topic, subscription)) == consumers
     for counts in ([len(a.streams) for a in plan.assignments], [len(a.consumers) for a in plan.assignments]):
         assert max(counts) - min(counts) <= 1
+
+
+PAIRED = "name: p\nproducerRate: 1000\nmessageSize: 64\ntestDuration: 3s\ndriver: {name: loopback}\n"
+
+
+@given(topics=st.integers(1, 12), producers=numbers, hosts=st.lists(st.sampled_from("abc"), min_size=1, max_size=6))
+def test_pairing_moves_streams_between_workers_and_changes_nothing_else(topics: int, producers: int, hosts: list[str]) -> None:
+    text = PAIRED + f"topics: {topics}\nproducersPerTopic: {producers}\n"
+    plain, paired = (made(profiles.loads(text + more, "p.yaml"), workers=len(hosts), hosts=hosts) for more in ("", "pairConsumers: host\n"))
+    assert (plain.phases, plain.topology, plain.rate, plain.needs) == (paired.phases, paired.topology, paired.rate, paired.needs)
+    assert plain.assignments == assign(plain.topology, len(hosts))
+    alone, few = len(set(hosts)) == 1, topics < len(set(hosts))
+    if alone or few:
+        assert paired.assignments == plain.assignments
+    assert paired.within_hosts is (alone or not few or (paired.placement is not None and paired.placement.complete))
+    assert bool(paired.host_shares) is not (alone or few)
+    assert sum(paired.host_shares.values()) == pytest.approx(0 if alone or few else 1)
+    assert ("withinHosts" in paired.document) is not alone
+
+
+def test_the_share_of_a_host_is_that_of_its_topics_rate() -> None:
+    """Of eight messages the first topic has four, and a host of its own."""
+    profile = profiles.loads(PAIRED + "pairConsumers: host\ntopics: 3\nskew: {weights: [4, 1, 3]}\n", "p.yaml")
+    assert made(profile, workers=2, hosts=["a", "b"]).host_shares == {"a": 7 / 8, "b": 1 / 8}
+
+
+def test_delayed_messages_need_the_relation_of_clocks_in_any_case() -> None:
+    """They are due by the wall clock."""
+    delayed = profiles.loads(
+        PAIRED.replace("loopback", "pulsar, subscriptionType: Shared") + "pairConsumers: host\ntopics: 2\ndeliverAfter: 1s\n", "p.yaml"
+    )
+    plan = made(delayed, workers=2, hosts=["a", "b"])
+    assert plan.placement == (1.0, True)
+    assert not plan.within_hosts
 
 
 @given(workers=st.integers(1, 40), rate=st.floats(0.5, 1e6), producers=st.integers(1, 50))

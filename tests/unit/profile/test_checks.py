@@ -45,6 +45,35 @@ def test_a_run_that_only_connects_needs_a_duration_and_no_rate_or_size(text: str
     assert fits(text)
 
 
+SENDING = "name: a\nproducerRate: 10\nmessageSize: 100\ntestDuration: 9s\npairConsumers: host\n"
+
+
+def test_consumers_are_paired_by_host_or_not_at_all() -> None:
+    """The key survives results, and is not in those of other profiles."""
+    found = loads(SENDING)
+    assert profile.from_document(json.loads(json.dumps(found.document()))).pair_consumers == found.pair_consumers == "host"
+    assert "pairConsumers" not in loads(SENDING.replace("pairConsumers: host", "")).document()
+    assert fits(SENDING)
+    assert not fits(SENDING.replace("host", "worker"))
+    with pytest.raises(ProfileError, match=r"5:16: pairConsumers: 'worker' is not a valid value \(known: host\)"):
+        loads(SENDING.replace("host", "worker"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SENDING + "subscriptionsPerTopic: 64\n", "cannot be combined with 64 subscriptions of a topic or more, which all hosts share"),
+        (SENDING + "subscriptionsPerTopic: 0\n", "has no effect, because no message goes from a producer of this run to a consumer of it"),
+        (SENDING + "consumerPerSubscription: 0\n", "has no effect"),
+        (LEAST + "pairConsumers: host\n", "has no effect"),
+        (SENDING.replace("producerRate: 10\n", "producersPerTopic: 0\ntopic: a\n"), "has no effect"),
+    ],
+)
+def test_a_pairing_of_nothing_or_of_a_broadcast_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(ProfileError, match=rf":\d+:1: pairConsumers: {message}.* \(remove it\)"):
+        loads(text)
+
+
 def test_a_connect_rate_has_an_implicit_objective_of_95_percent() -> None:
     """Unless the profile bounds it; a bound without a rate is an error."""
     asked, said = loads(LEAST), loads(LEAST.replace("slo: {", "slo: {connectRate: 99%, "))

@@ -74,6 +74,24 @@ def test_each_message_of_the_run_is_a_row_of_one_worker(turns: Turns, workers: i
     assert found == {at: (int(i), int(n)) for at, i, n in zip(place.tolist(), index, number, strict=True)}
 
 
+@given(turns=CYCLES, owners=st.lists(st.integers(0, 2), min_size=18, max_size=18), first=st.integers(0, 10**5), count=st.integers(1, 60))
+def test_workers_may_have_any_streams(turns: Turns, owners: list[int], first: int, count: int) -> None:
+    """Each message is still a row of one worker, with the same stream and number, in round robin and with weights."""
+    for whole in (RoundRobin(turns.streams, range(turns.streams)), turns.order_of(range(turns.streams))):
+        index, number, place = whole.rows(np.arange(first, first + count))
+        found = {}
+        for owner in range(3):
+            streams = np.flatnonzero(np.array(owners[: turns.streams]) == owner)
+            if not len(streams):
+                continue
+            part = RoundRobin(turns.streams, streams) if isinstance(whole, RoundRobin) else turns.order_of(streams)
+            rows = np.arange(part.before(first), part.before(first + count))
+            assert [part.place(row) for row in rows.tolist()] == part.rows(rows)[2].tolist()
+            assert part.find(*part.rows(rows)[:2]).tolist() == rows.tolist()
+            found |= {int(where): (int(streams[at]), int(nth)) for at, nth, where in zip(*part.rows(rows), strict=True)}
+        assert found == {at: (int(i), int(n)) for at, i, n in zip(place.tolist(), index, number, strict=True)}
+
+
 def _check(dealt: StreamOrder, streams: range, first: int, count: int) -> None:
     row = np.arange(first, first + count)
     index, number, place = dealt.rows(row)

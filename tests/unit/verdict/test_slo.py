@@ -13,7 +13,7 @@ from builders.objectives import parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.metrics.clocks import HostTime
+from pytest_loadtest.metrics.clocks import HostTime, WithinHosts
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.verdict.objectives import EXACTLY_ONCE, IMPLICIT, NO_FOREIGN
@@ -414,6 +414,28 @@ def test_values_below_zero_within_the_error_of_the_clocks_have_percentiles() -> 
     clocks = (HostTime(host="h1", error=3 * MS, round_trip=MS, holds=True),)
     assert finding({"endToEndLatency": {"p99": "30ms"}}, replace(run, clocks=clocks)).outcome is Outcome.MET
     assert finding({"endToEndLatency": {"p99": "30ms"}}, run).outcome is Outcome.NO_DATA
+
+
+WITHIN = WithinHosts(deliveries=100_000, complete=True)
+
+
+@pytest.mark.parametrize(
+    ("within", "holds", "steady", "outcome"),
+    [
+        (WITHIN, True, True, Outcome.MISSED),
+        (WITHIN, False, True, Outcome.MISSED),
+        (WITHIN, False, False, Outcome.NO_DATA),
+        (replace(WITHIN, complete=False), True, True, Outcome.NO_DATA),
+        (None, True, True, Outcome.NO_DATA),
+    ],
+)
+def test_latencies_within_hosts_need_steady_clocks_and_no_relation(
+    within: WithinHosts | None, holds: bool, steady: bool, outcome: Outcome
+) -> None:
+    """The miss is by 5 ms, less than the error of the relation; a clock that is disciplined is no line, but can measure by itself."""
+    clock = HostTime(host="h1", error=6 * MS, round_trip=MS, holds=holds, steady=steady)
+    run = replace(made(), clocks=(clock,), within_hosts=within)
+    assert finding({"endToEndLatency": {"max": "15ms"}}, run).outcome is outcome
 
 
 @pytest.mark.parametrize("section", [{"window": "1s"}, {"drift": {"endToEndLatency.p50": "200%"}}])
