@@ -79,6 +79,9 @@ def test_a_phase_is_sampled_in_the_controllers_clock(tmp_path: Path) -> None:
         wait_until(lambda: time.monotonic_ns() + BEHIND > start + 1.2 * SECOND, "one sample", 60)
         sampler.end(sent.link, idle)
         took = time.monotonic_ns() + BEHIND - start
+        following = Sent()
+        sampler.begin("", phase(tmp_path / "step-02", start))
+        sampler.end(following.link, idle)
     telemetry = sent.telemetry()
     assert sent.targets == {part_file(tmp_path, "h1-1")}
     assert len(telemetry) >= 1
@@ -88,6 +91,7 @@ def test_a_phase_is_sampled_in_the_controllers_clock(tmp_path: Path) -> None:
     assert (telemetry.column("workers h1.connections") == 1).all()
     assert (telemetry.missing, telemetry.lost, telemetry.columns.keys() & {"workers.connections"}) == ((), {}, set())
     assert sent.cores == len(os.sched_getaffinity(0))
+    assert (following.targets, following.telemetry().missing) == ({part_file(tmp_path / "step-02", "h1-1")}, ())
 
 
 @contextlib.contextmanager
