@@ -37,7 +37,7 @@ ENDING: Final = LONGEST + 2 * MARGIN
 """s for its answer at the end of a phase."""
 CODE: Final = f"import sys; sys.path += sys.argv[1:]; from {__name__} import main; main()"
 """The process finds this package as the worker does, after all others: pytest puts folders of tests first, which may have any names."""
-IDLE: Final = 20  # ms between two polls of the drivers meanwhile
+IDLE: Final = 20  # ms between two calls of ``alive``
 
 
 def part_file(folder: Path, leader: str) -> Path:
@@ -52,10 +52,15 @@ def no_samples(order: HostSampling, reason: str, *, lost: bool) -> Telemetry:
 
 
 class HostSampler:
-    """The worker's end of the process. :param order: None: another process samples this worker, and nothing is done here."""
+    """The worker's end of the process.
 
-    def __init__(self, order: HostSampling | None) -> None:
+    :param order: None: another process samples this worker, and nothing is done here.
+    :param alive: called while the process is waited for: keeps connections alive, and raises the error that ends the run.
+    """
+
+    def __init__(self, order: HostSampling | None, alive: Callable[[], None]) -> None:
         self._order, self._failure, self._is_ready = order, "", False
+        self._alive = alive
         self._process: subprocess.Popen[bytes] | None = None
         self._begun: dict[str, Path] = {}
         if order is None:
@@ -69,10 +74,10 @@ class HostSampler:
     def __enter__(self) -> HostSampler:
         return self
 
-    def wait_until_ready(self, idle: Callable[[], None]) -> None:
-        """Wait until the process runs: starting it takes CPU time that load would need. :param idle: keeps connections alive."""
+    def wait_until_ready(self) -> None:
+        """Wait until the process runs: starting it takes CPU time that load would need."""
         if self._process is not None:
-            self._is_ready = self._answer(STARTING, idle) is not None
+            self._is_ready = self._answer(STARTING) is not None
 
     def begin(self, workload: str, phase: StartPhase) -> None:
         """Sample a phase that is recorded."""
@@ -85,11 +90,11 @@ class HostSampler:
             "workers": dict(self._order.workers), "addresses": self._order.addresses.get(workload, ()),
         })  # fmt: skip
 
-    def end(self, link: Link, idle: Callable[[], None]) -> None:
-        """Send the samples of the phases that are over. :param idle: as of :meth:`wait_until_ready`."""
+    def end(self, link: Link) -> None:
+        """Send the samples of the phases that are over."""
         for workload, file in self._begun.items():
             self._send({"end": workload})
-            answer = self._answer(ENDING, idle) or self._no_samples()
+            answer = self._answer(ENDING) or self._no_samples()
             link.send_parts(io.BytesIO(answer), file)
         self._begun.clear()
 
@@ -108,7 +113,7 @@ class HostSampler:
         except OSError:
             self._fail("ended")
 
-    def _answer(self, seconds: float, idle: Callable[[], None]) -> bytes | None:
+    def _answer(self, seconds: float) -> bytes | None:
         """Return the next line of the process; None if there is none, with the reason in ``_failure``."""
         if self._process is None or self._failure:
             return None
@@ -118,7 +123,7 @@ class HostSampler:
         ready.register(descriptor, select.POLLIN)
         while time.monotonic() < end:
             if not ready.poll(IDLE):
-                idle()
+                self._alive()
                 continue
             part = os.read(descriptor, 1 << 20)
             parts.append(part)

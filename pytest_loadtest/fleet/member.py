@@ -235,7 +235,7 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock, *, lead: b
             if share is not busy:
                 share.driver.poll(0)
 
-    def while_connecting(busy: WorkloadShare) -> None:
+    def keep_alive(busy: WorkloadShare | None = None) -> None:
         link.process_messages()
         idle(busy)
 
@@ -245,11 +245,11 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock, *, lead: b
     meet = partial(link.meet, idle=idle)
     meet("prepared", tuple(share.driver.facts() for share in shares) if lead else None)
     for share in shares:
-        share.open_consumers(meet, partial(while_connecting, share))
-    with HostSampler(meet("subscribed", worker_location())) as sampler:
+        share.open_consumers(meet, partial(keep_alive, share))
+    with HostSampler(meet("subscribed", worker_location()), keep_alive) as sampler:
         for share in shares:
-            share.open_producers(meet, partial(while_connecting, share))
-        sampler.wait_until_ready(idle)
+            share.open_producers(meet, partial(keep_alive, share))
+        sampler.wait_until_ready()
         try:
             with _frozen_garbage():
                 _phases(link, shares, clock, idle, sampler)
@@ -272,7 +272,7 @@ def _phases(link: Link, shares: Sequence[WorkloadShare], clock: Clock, idle: Any
                 sampler.begin(share.assigned.workload, phase)
         waiting = [share.driver for share, phase in pairs if phase is None]
         drive([share.engine for share, phase in pairs if phase is not None], clock, waiting)
-        sampler.end(link, idle)
+        sampler.end(link)
         finished = tuple(None if phase is None else share.end(link, idle) for share, phase in pairs)
         number += 1
 

@@ -13,12 +13,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
+import pytest
 from builders.plans import loopback, made
 from waiting_for import wait_until
 
+from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import host_sampler
 from pytest_loadtest.fleet.host_sampler import HostSampler, part_file
 from pytest_loadtest.fleet.link import Link
@@ -26,9 +28,6 @@ from pytest_loadtest.fleet.messages import HostSampling, StartPhase
 from pytest_loadtest.metrics.clocks import ClockLine
 from pytest_loadtest.observe.telemetry import Telemetry
 from pytest_loadtest.values.quantities import SECOND
-
-if TYPE_CHECKING:
-    import pytest
 
 BEHIND = 100_000 * SECOND
 """ns by which this host's clock is behind the controller's."""
@@ -72,16 +71,16 @@ def idle() -> None: ...
 def test_a_phase_is_sampled_in_the_controllers_clock(tmp_path: Path) -> None:
     """Processes and sockets of this host, at whole seconds after the start of the phase."""
     sent = Sent()
-    with socket_pair() as port, HostSampler(order(addresses=(("127.0.0.1", port),))) as sampler:
-        sampler.wait_until_ready(idle)
+    with socket_pair() as port, HostSampler(order(addresses=(("127.0.0.1", port),)), idle) as sampler:
+        sampler.wait_until_ready()
         start = time.monotonic_ns() + BEHIND
         sampler.begin("", phase(tmp_path, start))
         wait_until(lambda: time.monotonic_ns() + BEHIND > start + 1.2 * SECOND, "one sample", 60)
-        sampler.end(sent.link, idle)
+        sampler.end(sent.link)
         took = time.monotonic_ns() + BEHIND - start
         following = Sent()
         sampler.begin("", phase(tmp_path / "step-02", start))
-        sampler.end(following.link, idle)
+        sampler.end(following.link)
     telemetry = sent.telemetry()
     assert sent.targets == {part_file(tmp_path, "h1-1")}
     assert len(telemetry) >= 1
@@ -103,30 +102,30 @@ def socket_pair() -> Iterator[int]:
 
 def test_a_phase_that_is_not_recorded_is_not_sampled() -> None:
     sent = Sent()
-    with HostSampler(order()) as sampler:
+    with HostSampler(order(), idle) as sampler:
         sampler.begin("", phase(None))
-        sampler.end(sent.link, idle)
+        sampler.end(sent.link)
     assert sent.targets == set()
 
 
 def test_a_worker_without_an_order_starts_no_process(tmp_path: Path) -> None:
     children, sent = psutil.Process().children(), Sent()
-    with HostSampler(None) as sampler:
-        sampler.wait_until_ready(idle)
+    with HostSampler(None, idle) as sampler:
+        sampler.wait_until_ready()
         sampler.begin("", phase(tmp_path))
-        sampler.end(sent.link, idle)
+        sampler.end(sent.link)
         assert psutil.Process().children() == children
     assert sent.targets == set()
 
 
 def test_a_process_that_is_killed_is_a_reason_and_no_error(tmp_path: Path) -> None:
     sent = Sent()
-    with HostSampler(order()) as sampler:
-        sampler.wait_until_ready(idle)
+    with HostSampler(order(), idle) as sampler:
+        sampler.wait_until_ready()
         sampler.begin("", phase(tmp_path))
         assert sampler._process is not None
         sampler._process.kill()
-        sampler.end(sent.link, idle)
+        sampler.end(sent.link)
     text = "sampling of h1-1: its process ended"
     assert sent.telemetry().missing == (text,)
     assert sent.telemetry().lost == {"worker h1-1": text}, "the conclusion is unknown"
@@ -138,10 +137,10 @@ def test_the_error_of_a_process_that_cannot_start_is_reported(tmp_path: Path, mo
     tmp_path.joinpath("psutil.py").write_text("raise PermissionError('no /proc here')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     sent, polls = Sent(), list[None]()
-    with HostSampler(order()) as sampler:
-        sampler.wait_until_ready(lambda: polls.append(None))
+    with HostSampler(order(), lambda: polls.append(None)) as sampler:
+        sampler.wait_until_ready()
         sampler.begin("", phase(tmp_path))
-        sampler.end(sent.link, idle)
+        sampler.end(sent.link)
     assert sent.telemetry().missing == ("sampling of h1-1: its process ended: PermissionError: no /proc here",)
     assert sent.telemetry().lost == {}, "it never was a source"
     assert polls
@@ -154,34 +153,47 @@ def test_a_test_module_with_the_name_of_another_one_is_not_loaded(tmp_path: Path
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     sent = Sent()
-    with HostSampler(order()) as sampler:
-        sampler.wait_until_ready(idle)
+    with HostSampler(order(), idle) as sampler:
+        sampler.wait_until_ready()
         sampler.begin("", phase(tmp_path))
-        sampler.end(sent.link, idle)
+        sampler.end(sent.link)
     assert sent.telemetry().missing == ()
 
 
 def test_a_command_that_does_not_exist_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
     sent = Sent()
-    with HostSampler(order()) as sampler:
-        sampler.wait_until_ready(idle)
+    with HostSampler(order(), idle) as sampler:
+        sampler.wait_until_ready()
         sampler.begin("", phase(tmp_path))
-        sampler.end(sent.link, idle)
+        sampler.end(sent.link)
     assert sent.telemetry().missing == ("sampling of h1-1: cannot start a process: No such file or directory",)
 
 
 def test_a_process_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_sampler, "ENDING", 0.05)
     sent = Sent()
-    with HostSampler(order()) as sampler:
-        sampler.wait_until_ready(idle)
+    with HostSampler(order(), idle) as sampler:
+        sampler.wait_until_ready()
         sampler.begin("", phase(tmp_path))
         assert sampler._process is not None
         psutil.Process(sampler._process.pid).suspend()
-        sampler.end(sent.link, idle)
+        sampler.end(sent.link)
         assert sampler._process.returncode is not None
     assert sent.telemetry().missing == ("sampling of h1-1: its process did not answer within 0 s",)
+
+
+def test_a_run_that_is_given_up_does_not_wait_for_the_process() -> None:
+    """The error of the controller ends the wait, and the process with it."""
+
+    def give_up() -> None:
+        raise NoData("given up")
+
+    with pytest.raises(NoData, match="given up"), HostSampler(order(), give_up) as sampler:
+        assert sampler._process is not None
+        psutil.Process(sampler._process.pid).suspend()
+        sampler.wait_until_ready()
+    assert sampler._process.returncode is not None
 
 
 def test_the_process_ends_with_its_worker() -> None:
@@ -190,8 +202,8 @@ def test_the_process_ends_with_its_worker() -> None:
         "import sys, time\n"
         "from pytest_loadtest.fleet.host_sampler import HostSampler\n"
         "from pytest_loadtest.fleet.messages import HostSampling\n"
-        "sampler = HostSampler(HostSampling(host='h1', workers={'h1-1': 1}, addresses={}))\n"
-        "sampler.wait_until_ready(lambda: None)\n"
+        "sampler = HostSampler(HostSampling(host='h1', workers={'h1-1': 1}, addresses={}), lambda: None)\n"
+        "sampler.wait_until_ready()\n"
         "print(sampler._process.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
