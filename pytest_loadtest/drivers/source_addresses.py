@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import socket
-from typing import Final
+from typing import Any, Final
 
 # IP_BIND_ADDRESS_NO_PORT in linux/in.h: connect() chooses the port, so that a port can serve several destinations. Linux reads it for
 # IPv6 sockets, too.
 _BIND_ADDRESS_NO_PORT: Final = 24
 
 
-def source_family(source: str | None) -> socket.AddressFamily:
-    """Return the family of addresses that can be reached from a source address; any family if the system chooses the source (None)."""
-    if source is None:
-        return socket.AF_UNSPEC
-    return socket.AF_INET6 if ":" in source else socket.AF_INET
+def addresses_from(host: str, port: int, source: str | None) -> list[tuple[socket.AddressFamily, Any]]:
+    """Return the addresses of a host that can be reached from a source address, with their families. :param source: None: any.
+
+    :raises OSError: none is known.
+    """
+    family = socket.AF_UNSPEC if source is None else socket.AF_INET6 if ":" in source else socket.AF_INET
+    try:
+        return [(one, address) for one, _, _, _, address in socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)]
+    except socket.gaierror as error:
+        if source is None:
+            raise
+        name = "IPv6" if family == socket.AF_INET6 else "IPv4"
+        raise OSError(error.errno, f"cannot connect from {source}: no {name} address of {host} is known ({error.strerror})") from error
 
 
 def bind_to_source(sock: socket.socket, source: str | None) -> None:
@@ -38,13 +46,9 @@ def connect_from(host: str, port: int, timeout: float, source: str | None) -> so
     """
     if source is None:
         return socket.create_connection((host, port), timeout)
-    try:
-        addresses = socket.getaddrinfo(host, port, source_family(source), socket.SOCK_STREAM)
-    except socket.gaierror as error:
-        raise OSError(error.errno, f"cannot connect from {source}: {error.strerror}") from error
     failure: OSError | None = None
-    for family, kind, _, _, address in addresses:
-        sock = socket.socket(family, kind)
+    for family, address in addresses_from(host, port, source):
+        sock = socket.socket(family)
         sock.settimeout(timeout)
         try:
             bind_to_source(sock, source)

@@ -142,7 +142,7 @@ def _why_unreachable(endpoint: str, source: str | None) -> str:
     try:
         connect_from(address.strip("[]"), int(port), REACH_TIMEOUT, source).close()
     except OSError as error:
-        return error.strerror or str(error)
+        return (error.strerror or str(error)).removeprefix(f"cannot connect from {source}: ")
     return ""
 
 

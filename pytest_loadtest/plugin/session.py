@@ -7,6 +7,7 @@ load never passes, nor one that missed its objectives unless its mark has ``judg
 from __future__ import annotations
 
 import os
+import platform
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -234,6 +235,12 @@ def add_hosts(config: pytest.Config) -> None:
         option = config.option.load_hosts
         hosts = hosts_of(option, config.invocation_params.dir) if option else hosts_of(config.getini("load_hosts"), config.rootpath)
         facts = probe_hosts(hosts)
+        elsewhere = [name for name, one in facts.items() if one.node != platform.node()]
+        if elsewhere and config.pluginmanager.hasplugin("rerunfailures"):
+            raise UsageError(
+                f"--load-hosts: the workers of pytest-rerunfailures connect to 127.0.0.1, where they do not find it on host {elsewhere[0]}:"
+                " add -p no:rerunfailures"
+            )
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     local = config.option.numprocesses or 0

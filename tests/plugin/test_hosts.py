@@ -281,3 +281,15 @@ def test_a_delivery_within_one_host_has_no_error_of_clocks(far_apart: Project) -
     (folder,) = [folder for folder in far_apart.runs() if "test_paired" in str(folder)]
     streams = {name: json.loads((folder / f"{name}.manifest.json").read_text())["sent"]["streams"] for name in ("h1-1", "h2-1")}
     assert sorted(own["numbers"] for own in streams.values()) == [[0, 2, 3, 5], [1, 4]]
+
+
+def test_pytest_rerunfailures_cannot_be_used_on_other_machines(project: Project) -> None:
+    """Its workers would end with an internal error: each connects to its controller at 127.0.0.1."""
+    elsewhere = project.path / "python"
+    elsewhere.write_text(f'#!/bin/sh\n{sys.executable} "$@" | sed \'s/"node": "[^"]*"/"node": "elsewhere"/\'\n')
+    elsewhere.chmod(0o755)
+    project.write("hosts.yaml", f"- {{name: h1, command: env, python: {elsewhere}}}")
+    project.write("test_them.py", "def test_ordinary(): ...\n")
+    run = project.run("--load-hosts", "hosts.yaml", "-o", "addopts=")
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    assert "where they do not find it on host h1: add -p no:rerunfailures" in run.out

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, NOT_THIS_HOST
-from pytest_loadtest.drivers.source_addresses import bind_to_source, source_family
+from pytest_loadtest.drivers.source_addresses import addresses_from, bind_to_source
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
@@ -117,13 +117,12 @@ class BrokerLink:
     def _begin(self) -> socket.socket:
         """Return a socket that connects to the first address that does not refuse at once: a name (localhost) may have several."""
         try:
-            addresses = socket.getaddrinfo(self.address.host, self.address.port, source_family(self._source), socket.SOCK_STREAM)
+            addresses = addresses_from(self.address.host, self.address.port, self._source)
         except (OSError, UnicodeError) as error:
-            origin = f" (to connect from {self._source})" if self._source else ""
-            self.fail(f"the name {self.address.host} cannot be resolved{origin}: {_wording(error)}")
+            self.fail(_wording(error) if self._source else f"the name {self.address.host} cannot be resolved: {_wording(error)}")
             return socket.socket()
-        for family, kind, _, _, where in addresses:
-            begun = socket.socket(family, kind)
+        for family, where in addresses:
+            begun = socket.socket(family)
             # connect_ex() on a non-blocking socket only starts the connection; epoll reports its end as writable.
             begun.setblocking(False)
             try:
