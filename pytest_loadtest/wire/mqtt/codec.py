@@ -13,6 +13,7 @@ from pytest_loadtest.wire.mqtt.packets import (
     CONNACK,
     CONNECT,
     DISCONNECT,
+    FIRST_BYTES,
     PINGREQ,
     PINGRESP,
     PUBLISH,
@@ -63,14 +64,11 @@ def decode_packet(first: int, body: bytes, version: int = V5) -> Packet:
     :returns: a packet that only clients send is a :class:`ClientPacket`; its body is not decoded.
     :raises MalformedPacket: the bytes are not a packet.
     """
-    kind, flags = first >> 4, first & 15
-    if kind in _CLIENT_PACKETS:
+    kind = first >> 4
+    if first in FIRST_BYTES and kind in _CLIENT_PACKETS:
         return ClientPacket(_CLIENT_PACKETS[kind])
-    if kind not in _readers or (kind == AUTH and version < V5):
+    if first not in FIRST_BYTES or kind not in _readers or (kind == AUTH and version < V5):
         raise MalformedPacket(f"0x{first:02x} is not the first byte of a packet")
-    # All packets read here have the reserved flags 0 (2.1.3).
-    if flags:
-        raise MalformedPacket(f"packet {kind} has flags {flags}, must be 0")
     reader = FieldReader(body)
     packet = _readers[kind](kind, reader, version)
     reader.end()

@@ -112,17 +112,24 @@ class PulsarConnection:
         :raises ProtocolError: they are not Pulsar's protocol; valid events in the same bytes are lost too.
         """
         events: list[Event] = []
-        frames = self._decoder.filled(count)
-        self.frames += len(frames)
         if not self._out:
             self._owed = 0
+        # CONNECTED has the limit for the frames after it, which may be in the same bytes.
+        while not self.ready and (frames := self._decoder.filled(count, single=True)):
+            self._read_frames(frames, events)
+            count = 0
+        if self.ready:
+            self._read_frames(self._decoder.filled(count), events)
+        return events
+
+    def _read_frames(self, frames: list[memoryview], events: list[Event]) -> None:
+        self.frames += len(frames)
         for frame in frames:
             command, rest = split_frame(frame)
             try:
                 self._read(api.Command.FromString(bytes(command)), rest, events)
             except DecodeError as error:
                 raise ProtocolError(f"a command of {len(command)} bytes: {error}") from error
-        return events
 
     def _read(self, command: api.Command, rest: memoryview, events: list[Event]) -> None:
         kind = command.type

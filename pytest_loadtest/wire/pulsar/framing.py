@@ -50,9 +50,10 @@ class FrameDecoder(ReceiveBuffer):
         super().__init__(piece)
         self.most = most
 
-    def filled(self, count: int) -> list[memoryview]:
+    def filled(self, count: int, *, single: bool = False) -> list[memoryview]:
         """Return the frames that ``count`` more bytes complete, each without its total size.
 
+        :param single: return at most one, because ``most`` may change with it; a call with 0 continues.
         :raises ProtocolError: a frame has an impossible length.
         """
         # Local names: this loop runs once for each frame.
@@ -71,6 +72,8 @@ class FrameDecoder(ReceiveBuffer):
             frames.append(memory[start + 4 : start + needed])
             start += needed
             needed = 4
+            if single:
+                break
         self._start = start
         self._make_room(needed)
         return frames

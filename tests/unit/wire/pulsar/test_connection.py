@@ -321,3 +321,15 @@ def test_an_entry_is_one_frame_between_the_commands_around_it() -> None:
     conn.add([EntrySealer.of(3, "p").seal([b"ab"], sequence=4, count=1, published=publish_time(5), batched=False), b"ab"])
     conn.ping()
     assert [command.type for command in outgoing(conn)] == [api.Command.PING, api.Command.SEND, api.Command.PING]
+
+
+@pytest.mark.parametrize(("most", "length"), [(100, 100 + OVERHEAD + 1), (2 * MAX_MESSAGE, 2 * MAX_MESSAGE)])
+@pytest.mark.parametrize("sizes", [None, [7]], ids=["at once", "in pieces"])
+def test_the_limit_of_connected_applies_to_the_frames_after_it_in_the_same_bytes(most: int, length: int, sizes: list[int] | None) -> None:
+    """Both a lower and a higher one than the default."""
+    data = connected(max_message_size=most) + receipt(1, 2) + length.to_bytes(4, "big")
+    if length > most + OVERHEAD:
+        with pytest.raises(ProtocolError, match=f"where 4 to {most + OVERHEAD}"):
+            feed(connection(), data, sizes)
+    else:
+        assert feed(connection(), data, sizes)[1:] == [Receipt(1, 2)]
