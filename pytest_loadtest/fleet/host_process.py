@@ -3,9 +3,10 @@
 ``python -m pytest_loadtest.fleet.host_process connect WORD …`` is what pytest-xdist starts here in place of a Python: it becomes the user's
 command (``ssh build1``), which starts ``python -m pytest_loadtest.fleet.host_process serve WORD`` on the host. That one does what
 ``python -c`` does for a local worker: it runs the code that execnet sends on its standard input. It ends when its standard input does, so
-nothing stays on a host whose command was killed. ``probe`` prints what the host is as one line of JSON. ``doctor`` uses three more:
-``clock`` answers each line with the time, ``reach`` connects to each address that it reads, ``HOST:PORT`` or ``HOST:PORT SOURCE``, and
-answers with the error, ``bandwidth`` carries out a :class:`~pytest_loadtest.fleet.host_bandwidth.BandwidthRequest`.
+nothing stays on a host whose command was killed. ``join`` replaces ``connect`` for workers that Spark starts: it passes bytes to and from
+the local socket of a worker's connection. ``probe`` prints what the host is as one line of JSON. ``doctor`` uses three more: ``clock``
+answers each line with the time, ``reach`` connects to each address that it reads, ``HOST:PORT`` or ``HOST:PORT SOURCE``, and answers with
+the error, ``bandwidth`` carries out a :class:`~pytest_loadtest.fleet.host_bandwidth.BandwidthRequest`.
 
 ``WORD`` is JSON in URL-safe base64: text that no shell changes on its way, whether the command splits its arguments again (ssh) or not
 (kubectl exec). It never holds a secret: command lines are visible to everybody on a host.
@@ -22,8 +23,11 @@ import resource
 import shlex
 import socket
 import sys
+import threading
 import time
+from contextlib import suppress
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 
 REACH_TIMEOUT = 5  # s to connect to an address
 MODULE = "pytest_loadtest.fleet.host_process"
+NEEDED = ("pytest", "xdist", "numpy", "pyarrow", "pydantic", "yaml", "psutil")
+"""Modules that a worker imports, besides this package, whatever it runs."""
 
 
 def encode(document: Any) -> str:
@@ -60,6 +66,11 @@ def host_command(command: str, python: str, directory: str | None, role: str, so
     return [*shlex.split(command), python, "-u", "-m", MODULE, role, encode({"directory": directory, "sources": list(sources)})]
 
 
+def join_command(path: Path) -> str:
+    """Return the command line, as a shell would read it, that joins a worker's connection. :param path: its local socket."""
+    return shlex.join([sys.executable, "-m", MODULE, "join", encode({"socket": str(path)})])
+
+
 def host_facts(sources: Iterable[str] = ()) -> dict[str, Any]:
     """Describe this host, for comparison with the controller's and for the plan. :param sources: addresses to connect from."""
     from pytest_loadtest.brokers.starting import ephemeral_range  # on use: the process that becomes the user's command needs none of it
@@ -70,6 +81,9 @@ def host_facts(sources: Iterable[str] = ()) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)), "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "files": resource.getrlimit(resource.RLIMIT_NOFILE)[1], "ports": high - low + 1,
         "unusable": {source: reason for source in sources if (reason := _why_unusable(source))},
+        "missing": [name for name in NEEDED if find_spec(name) is None],
+        # Processes with the same kernel and the same time namespace have one CLOCK_MONOTONIC.
+        "clock": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() + str(Path("/proc/self/ns/time").readlink()),
     }  # fmt: skip
 
 
@@ -104,6 +118,9 @@ def main(arguments: list[str]) -> None:
     if role == "connect":
         remote = decode(word)
         os.execvp(remote[0], remote)
+    if role == "join":
+        _join(decode(word)["socket"])
+        return
     settings = decode(word)
     directory = settings["directory"]
     if directory is not None:
@@ -112,11 +129,34 @@ def main(arguments: list[str]) -> None:
     if role != "serve":
         _answer(role, settings["sources"])
         return
+    # This package may be a file that only this process has open (--load-fleet); under this name, the processes that it starts find it too.
+    sys.path[:] = [entry.replace("/proc/self/", f"/proc/{os.getpid()}/") for entry in sys.path]
     # pytest rewrites the assertions of plugins when it imports them, and warns of those that are imported already.
     for name in [name for name in sys.modules if name.partition(".")[0] == "pytest_loadtest"]:
         del sys.modules[name]
     # As with `python -c`: execnet's first line is an expression whose value is the code of its worker, which expects to be `__main__`.
     exec(eval(sys.stdin.readline()), sys.modules["__main__"].__dict__)
+
+
+def _join(path: str) -> None:
+    """Pass bytes between this process's standard streams and a local socket, until either ends."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(path)
+        except OSError:
+            sys.exit("the worker that Spark started has ended")
+
+        def send() -> None:
+            with suppress(OSError):
+                while data := os.read(0, 1 << 16):
+                    connection.sendall(data)
+                connection.shutdown(socket.SHUT_RDWR)
+
+        threading.Thread(target=send, daemon=True).start()
+        with suppress(OSError):
+            while data := connection.recv(1 << 16):
+                sys.stdout.buffer.write(data)
+                sys.stdout.buffer.flush()
 
 
 def _answer(role: str, sources: Sequence[str]) -> None:

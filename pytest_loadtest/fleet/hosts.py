@@ -68,6 +68,7 @@ class HostFacts:
 
     :param files: hard limit of open files of a process. :param ports: number of ephemeral ports of one address.
     :param unusable: source addresses that no connection of this host can come from → the reason.
+    :param missing: modules that a worker needs and its Python lacks. :param clock: equal for all processes with the same CLOCK_MONOTONIC.
     """
 
     python: str
@@ -78,6 +79,11 @@ class HostFacts:
     files: int
     ports: int
     unusable: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    clock: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "missing", tuple(self.missing))  # a list in JSON
 
 
 def host_shares(entries: Sequence[HostEntry], facts: Mapping[str, HostFacts], local: int) -> tuple[HostShare, ...]:
@@ -123,9 +129,13 @@ def query_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts | str]:
 
 
 def _query(entry: HostEntry) -> HostFacts | str:
-    facts, here = _probe(entry), host_facts()
-    if isinstance(facts, str):
-        return facts
+    facts = _probe(entry)
+    return facts if isinstance(facts, str) else differing_host(facts) or facts
+
+
+def differing_host(facts: HostFacts) -> str | None:
+    """Describe why workers cannot run on a host beside this one, with the remedy; None if they can."""
+    here = host_facts()
     # Micro versions of Python differ in no way that matters here; messages between workers are pickled objects of this package.
     if facts.python.split(".")[:2] != here["python"].split(".")[:2]:
         return f"its Python is {facts.python}, the controller's is {here['python']}: install the same minor version"
@@ -136,7 +146,9 @@ def _query(entry: HostEntry) -> HostFacts | str:
         addresses = ", ".join(f"{address} ({reason})" for address, reason in facts.unusable.items())
         add = f"ip address add {next(iter(facts.unusable))} dev DEVICE"
         return f"it cannot connect from {addresses}: correct sourceAddresses, or give the host the address: {add}"
-    return facts
+    if facts.missing:
+        return f"its Python lacks {', '.join(facts.missing)}: pip install them there (pip install pytest-loadtest=={here['package']} does)"
+    return None
 
 
 def _probe(entry: HostEntry) -> HostFacts | str:

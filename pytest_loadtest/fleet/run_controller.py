@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.rendezvous import Rendezvous, Run
     from pytest_loadtest.fleet.scripts import Next, PlannedScript, SearchScript
+    from pytest_loadtest.fleet.spark_fleet import SparkFleet
     from pytest_loadtest.fleet.targets import Targets
     from pytest_loadtest.fleet.watches import Watch
     from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -73,11 +74,16 @@ class RunController:
     return quickly.
     """
 
-    def __init__(self, options: Options, live: LiveLine | None, custom: Custom | None = None, metrics: LiveMetrics | None = None) -> None:
+    def __init__(
+        self, options: Options, live: LiveLine | None, custom: Custom | None = None, metrics: LiveMetrics | None = None,
+        fleet: SparkFleet | None = None,
+    ) -> None:  # fmt: skip
+        """:param fleet: the workers that Spark has started; its session aggregates too."""
         self._options, self._live, self._metrics = options, live, metrics
-        self.folder = session_folder(options.results)
+        self.folder = session_folder(options.results) if fleet is None else fleet.folder
         self.outputs = Outputs(options, self.folder)
-        self.spark = SparkService(self.folder / "spark", options, self._announce, custom)
+        host = None if fleet is None else fleet.host
+        self.spark = SparkService(self.folder / "spark", options, self._announce, custom, host)
         self._targets: Targets | None = None
         self._restarting = threading.Lock()
         self.documents: list[RunDocument] = []

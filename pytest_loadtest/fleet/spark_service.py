@@ -29,10 +29,13 @@ class SparkService:
     """Measures run folders.
 
     :param folder: for Spark's log and temporary files. :param announce: shows a line to the user. :param custom: users' hook, if any.
+    :param host: the session of Spark, if there is one already.
     """
 
-    def __init__(self, folder: Path, options: Options, announce: Callable[[str], None], custom: Custom | None = None) -> None:
-        self._host = SparkHost(folder, options.spark_conf, options.spark_master, options.spark_remote)
+    def __init__(
+        self, folder: Path, options: Options, announce: Callable[[str], None], custom: Custom | None = None, host: SparkHost | None = None
+    ) -> None:
+        self._host = host or SparkHost(folder, options.spark_conf, options.spark_master, options.spark_remote)
         self._announce, self._custom = announce, custom
         self._lock = threading.Lock()
         self._starter: threading.Thread | None = None

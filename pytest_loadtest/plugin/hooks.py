@@ -49,6 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="default of --load-baseline; a test with regression objectives (slo: regression) is no data if its baseline is missing",
     )  # fmt: skip
     parser.addini("load_hosts", "hosts that generate load: the default of --load-hosts; a file is relative to the root folder", default="")
+    parser.addini("load_fleet", "what starts the workers: the default of --load-fleet", default="")
+    parser.addini("load_fleet_tls", "PEM file with certificate and key that encrypts the connections of --load-fleet", default="")
     parser.addini(
         "load_samples", "where samples are stored: the default of --load-samples; a folder is relative to the root folder", default=""
     )
@@ -88,6 +90,11 @@ def _add_host_options(group: pytest.OptionGroup) -> None:
         "--load-hosts", metavar="FILE|HOST,…",
         help="generate load on these hosts: a YAML file of hosts, or names that ssh knows, e.g. build1,4*build2: one worker on build1 and"
         " four on build2. -n adds workers on this host. Overrides the ini key load_hosts",
+    )  # fmt: skip
+    group.addoption(
+        "--load-fleet", metavar="spark[:DIRECTORY]",
+        help="let Spark start the workers of -n, one in each of its slots, in a directory of its nodes with the same tests (default: the"
+        " current one). Spark is the one that aggregates (--load-spark-master, --load-spark-remote). Overrides the ini key load_fleet",
     )  # fmt: skip
 
 
@@ -147,6 +154,10 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Add the workers of ``--load-hosts``; start none for ``--load-plan``, which needs only their number. xdist reads its options later."""
+    if (config.option.load_fleet or config.getini("load_fleet")) and not hasattr(config, "workerinput"):
+        from pytest_loadtest.plugin.spark_fleet import check_fleet
+
+        check_fleet(config)
     if (config.option.load_hosts or config.getini("load_hosts")) and not hasattr(config, "workerinput"):
         from pytest_loadtest.plugin.session import add_hosts
 
@@ -176,7 +187,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Make the session before xdist starts its workers: each worker needs its channel."""
     from pytest_loadtest.plugin.session import LoadSession
+    from pytest_loadtest.plugin.spark_fleet import start_fleet
 
+    start_fleet(session.config)
     loads = session.config.stash[_SESSION] = LoadSession(session.config)
     session.config.pluginmanager.register(loads, "loadtest-session")  # for the hooks that get no config
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.messages import Request, RunResult
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.run_controller import RunController
+    from pytest_loadtest.fleet.spark_fleet import SparkFleet
     from pytest_loadtest.fleet.xdist import GangController, GangWorker
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.live_metrics import LiveMetrics
@@ -34,8 +35,9 @@ _ATTEMPTS = pytest.StashKey[int]()
 _PLAIN = (str, int, float, bool, type(None))  # not their subclasses: execnet transfers only the types themselves
 _LOADS: pytest.StashKey[Load | LiveLoad] = pytest.StashKey()
 _BROKEN = pytest.StashKey[BrokenRun]()
-_HOSTS: pytest.StashKey[Mapping[str, str]] = pytest.StashKey()
+COMMANDS: pytest.StashKey[Mapping[str, str]] = pytest.StashKey()
 """Name of the host that each command of an execnet specification starts a worker on."""
+FLEET: pytest.StashKey[SparkFleet] = pytest.StashKey()
 
 
 class LoadSession:
@@ -67,7 +69,7 @@ class LoadSession:
     def _lead_gang(self) -> None:
         from pytest_loadtest.fleet.xdist import GangController
 
-        self._controller = GangController(self._config, self._make_run_controller(), self._config.stash.get(_HOSTS, {}))
+        self._controller = GangController(self._config, self._make_run_controller(), self._config.stash.get(COMMANDS, {}))
         self._config.pluginmanager.register(self._controller, "loadtest-controller")
 
     def _make_run_controller(self) -> RunController:
@@ -77,7 +79,8 @@ class LoadSession:
 
         options = Options.of(self._config)
         try:
-            self._run_controller = RunController(options, LiveLine(self._config), self._hook, self._serve(options))
+            fleet = self._config.stash.get(FLEET, None)
+            self._run_controller = RunController(options, LiveLine(self._config), self._hook, self._serve(options), fleet)
         except UsageError as error:  # the baseline does not exist
             raise pytest.UsageError(str(error)) from None
         return self._run_controller
@@ -132,9 +135,10 @@ class LoadSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Stop Spark before xdist waits for its workers; write the report before JUnit's file, which names it."""
+        """Stop Spark before xdist waits for its workers, unless Spark runs them; write the report before JUnit's file, which names it."""
         if self._run_controller is not None:
-            self._run_controller.spark.begin_stop()
+            if FLEET not in self._config.stash:
+                self._run_controller.spark.begin_stop()
             self._report_line = write_report(self._config, self._run_controller)
 
     def drive(self, item: pytest.Item) -> Any:
@@ -212,7 +216,7 @@ class LoadSession:
     def close(self) -> None:
         """Stop everything that this session started."""
         self._stop_serving()
-        for part in (self._local, self._controller, self._run_controller):
+        for part in (self._local, self._controller, self._config.stash.get(FLEET, None), self._run_controller):
             if part is not None:
                 part.close()
         if self._run_controller is not None:
@@ -248,7 +252,7 @@ def add_hosts(config: pytest.Config) -> None:
         local = config.hook.pytest_xdist_auto_num_workers(config=config)
     config.option.numprocesses, config.option.tx = None, worker_specs(hosts, int(local))
     config.option.dist = "load" if config.option.dist == "no" else config.option.dist
-    config.stash[_HOSTS] = host_commands(hosts)
+    config.stash[COMMANDS] = host_commands(hosts)
     config.stash[HOSTS] = host_shares(hosts, facts, int(local))
     if config.option.maxworkerrestart is None:  # a worker whose host is gone cannot be started again, and xdist would crash on it
         config.option.maxworkerrestart = "0"

@@ -90,7 +90,7 @@ def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements]
 class NumpyAggregation:
     """Replaces ``fleet.spark_service.SparkService``."""
 
-    def __init__(self, _folder: Path, _options: object, _announce: Callable[[str], None], custom: Any = None) -> None:
+    def __init__(self, _folder: Path, _options: object, _announce: Callable[[str], None], custom: Any = None, _host: Any = None) -> None:
         self._custom = custom
 
     def measure(self, folder: Path) -> MeasuredRun:

@@ -1,0 +1,75 @@
+"""``--load-fleet``: checks the option, and has Spark start the workers before xdist does.
+
+xdist distributes the tests as with ``-n``; only the command of each worker is another one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.plugin.session import COMMANDS, FLEET
+
+if TYPE_CHECKING:
+    from pytest_loadtest.fleet.spark_fleet import FleetOptions
+
+_OPTIONS: pytest.StashKey[FleetOptions] = pytest.StashKey()
+_SYNTAX = re.compile(r"spark(?::(?P<directory>/.*))?")
+
+
+def check_fleet(config: pytest.Config) -> None:
+    """Check the option and what it needs. :raises pytest.UsageError: it is wrong, or something is missing."""
+    text = config.option.load_fleet or config.getini("load_fleet")
+    match = _SYNTAX.fullmatch(text)
+    if match is None:
+        raise pytest.UsageError(f"--load-fleet {text}: write spark, or spark:/DIRECTORY with the tests on Spark's nodes")
+    if config.option.load_hosts or config.getini("load_hosts"):
+        raise pytest.UsageError("--load-fleet and --load-hosts: workers come from Spark or from a list of hosts: leave one of them out")
+    if not config.pluginmanager.hasplugin("xdist"):
+        raise pytest.UsageError("--load-fleet: Spark's workers are workers of pytest-xdist, which is disabled here")
+    if not isinstance(config.option.numprocesses, int) or config.option.numprocesses < 1:
+        raise pytest.UsageError(f"--load-fleet {text}: how many workers should Spark start? Write their number: -n 4")
+    if config.option.maxworkerrestart is None:  # Spark starts no second worker in a slot
+        config.option.maxworkerrestart = "0"
+    if config.option.collectonly:
+        return
+    from pytest_loadtest.fleet.spark_fleet import FleetOptions
+
+    certificate = config.getini("load_fleet_tls")
+    config.stash[_OPTIONS] = FleetOptions(
+        workers=min(config.option.numprocesses, config.option.maxprocesses or config.option.numprocesses),
+        directory=match["directory"] or str(config.invocation_params.dir),
+        certificate=config.rootpath / certificate if certificate else None,
+    )
+
+
+def start_fleet(config: pytest.Config) -> None:
+    """Start the workers that the option requests, if any; for a plan, only until the facts of their hosts are known.
+
+    :raises pytest.UsageError: Spark cannot start them.
+    """
+    options = config.stash.get(_OPTIONS, None)
+    if options is None:
+        return
+    from pytest_loadtest.fleet.interrupts import interrupt_on_sigterm, restore_sigterm
+    from pytest_loadtest.fleet.options import HOSTS, Options
+    from pytest_loadtest.fleet.spark_fleet import SparkFleet
+
+    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+    fleet = SparkFleet(Options.of(config), options, reporter.write_line)
+    interrupt_on_sigterm()
+    config.add_cleanup(restore_sigterm)
+    config.add_cleanup(fleet.close)
+    try:
+        fleet.start()
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.stash[HOSTS] = fleet.shares
+    if config.option.load_plan:
+        fleet.close()
+        return
+    config.stash[FLEET], config.stash[COMMANDS] = fleet, fleet.hosts
+    config.option.tx = fleet.specs
