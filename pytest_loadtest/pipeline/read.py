@@ -148,7 +148,8 @@ def _stream_hosts(senders: Mapping[str, Streams], hosts: Mapping[str, int], desc
     """Return the number of the host of each stream's producer; -1 for a stream that no worker has."""
     column = np.full(described.streams.count, -1)
     for worker, streams in senders.items():
-        column[stream_column(streams)] = hosts[worker]
+        own = stream_column(streams)
+        column[own[(own >= 0) & (own < len(column))]] = hosts[worker]  # rows of streams that the run does not have are not measured
     return column
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from runs import generate, make_recorded, make_run, write_run
 from pytest_loadtest.engine.sample_files import arrow_schema
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import KINDS
+from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
 from pytest_loadtest.metrics.histogram import document, histogram
 from pytest_loadtest.pipeline import read
-from pytest_loadtest.pipeline.run_file import write_columns
+from pytest_loadtest.pipeline.run_file import RunClock, RunFile, write_columns
 
 
 @pytest.fixture
@@ -224,9 +226,25 @@ def test_files_are_shared_out_evenly(folder: Path, monkeypatch: pytest.MonkeyPat
     assert len(read.tasks(whole)) == 1
     monkeypatch.setattr(read, "TASK_ROWS", 200)
     tasks = read.tasks(whole)
-    assert sorted(path for task in tasks for path, _ in task) == sorted(str(folder.resolve() / file) for file in whole.files)
-    loads = [sum(whole.files[str(Path(path).relative_to(folder.resolve()))] for path, _ in task) for task in tasks]
+    assert sorted(file.path for task in tasks for file in task) == sorted(str(folder.resolve() / file) for file in whole.files)
+    loads = [sum(whole.files[str(Path(file.path).relative_to(folder.resolve()))] for file in task) for task in tasks]
     assert max(abs(load - sum(loads) / len(loads)) for load in loads) <= 150 and len(tasks) == -(-sum(loads) // 200)
+
+
+def test_hosts_of_streams_follow_from_manifests_and_clocks(folder: Path) -> None:
+    """One worker lists its streams, as with paired consumers, and one that the run does not have; without clocks there is one host."""
+    assert (read.load_run(folder).hosts, read.load_run(folder).run.stream_hosts) == ({}, None)
+    edit(folder / "gw1.manifest.json", lambda manifest: manifest["sent"].update(streams={"numbers": [1, 3, 9]}))
+    line = ClockLine(at=0, offset=0)
+    fit = ClockFit(line=line, error=1, round_trip=2, exchanges=1, holds=True)
+    replace(RunFile.read(folder), clocks=(RunClock(worker="gw1", host="h1", used=line, fit=fit),)).write(folder)
+    whole = read.load_run(folder)
+    assert whole.hosts == {"gw0": 0, "gw1": 1}
+    assert whole.run.stream_hosts is not None
+    assert whole.run.stream_hosts.tolist() == [0, 1, 0, 1]
+    assert {file.host for task in read.tasks(whole) for file in task} == {0, 1}
+    replace(RunFile.read(folder), within_hosts=True).write(folder)
+    assert read.load_run(folder).corrections == {}
 
 
 @pytest.mark.parametrize("kind", ["sent", "received"])
