@@ -100,6 +100,9 @@ def test_workers_in_executors_are_exact_and_a_lost_executor_is_no_data(faulty: P
     for clock in clocks if apart else ():
         expected = 0 if abs(clock["fit"]["line"]["offset"]) < 50_000_000_000_000 else 100_000_000_000_000
         assert abs(clock["fit"]["line"]["offset"] - expected) <= clock["fit"]["error"]
+    sampled = run.documents["test_faults"]["bottleneck"]
+    assert {host["name"] for host in sampled["hosts"]} == hosts
+    assert all(any(sampled["columns"][f"worker {clock['worker']}.memory"]) for clock in clocks)
     assert run.documents["test_lost"]["verdict"]["outcome"] == "no data"
     assert "its process on host" in run.out
     assert run.out.count("test_lost: planning, starting the target") == 1
