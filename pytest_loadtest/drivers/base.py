@@ -164,10 +164,11 @@ class Received:
     :param consumer: int32, place of the consumer (see :class:`Driver`).
     :param heads: ``(n, 32)`` uint8, the first 32 bytes of each payload, zero padded.
     :param size: int32, bytes of the payload.
-    :param time: int64 ns, when the copy arrived.
+    :param time: int64 ns, when the copy arrived: at the kernel if it stamps packets, otherwise when the client took it.
     :param order: int64, the partition or the key within which order is judged, in addition to consumer and stream; 0: neither.
     :param flags: int8, :class:`~pytest_loadtest.message.samples.Flag`: REDELIVERED as the broker marked it, CORRUPT if the checksum
         of the body is wrong.
+    :param lag: int64 ns, from ``time`` until the client took the copy, -1 where that is unknown; None: unknown for all.
     """
 
     consumer: NDArray[np.int32]
@@ -176,6 +177,7 @@ class Received:
     time: NDArray[np.int64]
     order: NDArray[np.int64]
     flags: NDArray[np.int8]
+    lag: NDArray[np.int64] | None = None
 
 
 class Joined(NamedTuple):
@@ -194,6 +196,8 @@ class DriverFacts:
     :param losses: connections lost during the run so far; None: unknown.
     :param forgotten: connections of producers that were restored after the broker had forgotten their session, so that unanswered
         messages were sent as new ones; None: unknown.
+    :param stamps: the clock that stamps arrivals and answers: ``kernel`` or ``client``; ``client and kernel`` if workers differ.
+    :param unstamped: number of reads without a usable stamp of the kernel, which have the client's time; None: the kernel stamps nothing.
     """
 
     client: str
@@ -202,15 +206,23 @@ class DriverFacts:
     not_applied: Mapping[str, str] = field(default_factory=dict)
     losses: int | None = None
     forgotten: int | None = None
+    stamps: str = "client"
+    unstamped: int | None = None
 
 
 def add_worker_counts(facts: DriverFacts, workers: Iterable[DriverFacts | None]) -> DriverFacts:
-    """Return the facts with the sums of the workers' counts; a count that no worker knows is None."""
+    """Return the facts with the sums of the workers' counts, and all their clocks; a count that no worker knows is None."""
     # None and not 0: an unknown count must not look like "nothing was lost".
     reports = [report for report in workers if report is not None]
     losses = [report.losses for report in reports if report.losses is not None]
     forgotten = [report.forgotten for report in reports if report.forgotten is not None]
-    return replace(facts, losses=sum(losses) if losses else None, forgotten=sum(forgotten) if forgotten else None)
+    unstamped = [report.unstamped for report in reports if report.unstamped is not None]
+    # The hosts of a fleet may have different kernels.
+    stamps = " and ".join(sorted({report.stamps for report in reports})) or facts.stamps
+    return replace(
+        facts, losses=sum(losses) if losses else None, forgotten=sum(forgotten) if forgotten else None, stamps=stamps,
+        unstamped=sum(unstamped) if unstamped else None,
+    )  # fmt: skip
 
 
 class Driver(Protocol):

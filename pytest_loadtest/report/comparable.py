@@ -36,7 +36,7 @@ def deciding_facts(document: RunDocument) -> dict[str, str]:
         "workers": document.plan.get("workers"),
         "seconds": None if measured is None or document.peak is not None else round(measured.duration / SECOND),
         "broker": {key: document.broker.get(key) for key in ("name", "version", "mode", "settings")},
-        "driver": {key: document.driver.get(key) for key in ("client", "version")},
+        "driver": {key: document.driver.get(key) for key in ("client", "version", "stamps")},
         "machine": {key: machine.get(key) for key in ("system", "processor", "cores")}
         | {"memory": None if memory is None else f"{memory / _GIB:.0f} GiB"},
         "versions": {key: document.versions.get(key) for key in _DECIDING_VERSIONS},

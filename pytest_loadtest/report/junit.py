@@ -40,6 +40,8 @@ def junit_properties(document: RunDocument) -> list[tuple[str, str]]:
     properties += bottleneck.broker_properties(document.bottleneck)
     if (lost := document.driver.get("losses")) is not None:
         properties.append(("load.connections.lost", str(lost)))
+    if (clock := document.driver.get("stamps")) is not None:
+        properties.append(("load.clock", clock))
     properties += _parts(document)
     if measured is not None:
         properties += _numbers(measured)

@@ -46,6 +46,7 @@ def summary_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
             *_rates(measured),
             *sections.labelled(sections.connection_facts(document)),
             *_latencies(measured.latencies),
+            *sections.labelled(sections.stamp_facts(document)),
             *sections.buckets(document),
             *sections.custom(measured),
             *_messages(measured, _checked_parts(document)),

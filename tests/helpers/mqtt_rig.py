@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from paho.mqtt.enums import MQTTErrorCode
 
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.base import Burst, DriverContext, TargetAddress
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
 from pytest_loadtest.drivers.mqtt.paho.client import PacketSocket
@@ -57,7 +59,10 @@ def burst(streams: int | list[int], first: int = 0) -> Burst:
 
 def connected(server: socket.socket) -> tuple[PacketSocket, socket.socket]:
     host, port = server.getsockname()
-    sock = PacketSocket(BrokerEndpoint(host=host, port=port, family=socket.AF_INET, address=(host, port), tls=None))
+    sock = PacketSocket(
+        BrokerEndpoint(host=host, port=port, family=socket.AF_INET, address=(host, port), tls=None),
+        ArrivalClock(time.monotonic_ns, kernel=False),
+    )
     peer, _ = server.accept()
     peer.settimeout(10)
     ready(sock, select.EPOLLOUT)

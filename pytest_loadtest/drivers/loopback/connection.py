@@ -5,9 +5,10 @@ from __future__ import annotations
 import select
 import socket
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from pytest_loadtest.drivers.arrival_clock import SocketReader
 from pytest_loadtest.drivers.source_addresses import connect_from
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.wire.buffers import Outbox
@@ -16,6 +17,7 @@ from pytest_loadtest.wire.frames import Decoder, Frame, FrameError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_loadtest.drivers.arrival_clock import ArrivalClock
     from pytest_loadtest.drivers.base import DriverContext
 
 CONNECT_TIMEOUT = 10.0  # s
@@ -23,9 +25,18 @@ CONNECT_TIMEOUT = 10.0  # s
 _READS = 8
 
 
+class Stamped(NamedTuple):
+    """A received frame. :param time: when its last bytes arrived, ns. :param lag: time from then until they were read, ns; -1: unknown."""
+
+    frame: Frame
+    time: int
+    lag: int
+
+
 class RelayConnection:
     """A connection that sends and receives frames.
 
+    :param arrivals: the clock of arrivals.
     :ivar users: users of the connection, for messages. :ivar failure: why it can no longer be used.
     :ivar run: run number of the topics. :ivar first_topic: number of the topic with index 0, 32 bits; the others follow it.
     :raises TargetError: the relay cannot be reached.
@@ -34,13 +45,14 @@ class RelayConnection:
     # The relay identifies a topic by run and number. Runs have different nonces, so they share no topic unless both name an existing one:
     # that belongs to run 0, and each run has its own subscriptions there.
 
-    def __init__(self, context: DriverContext) -> None:
+    def __init__(self, context: DriverContext, arrivals: ArrivalClock) -> None:
         self.users: list[str] = []
         self.failure: str | None = None
         name = context.topology.name
         self.run, self.first_topic = (context.nonce, 0) if name is None else (0, zlib.crc32(name.encode()))
         self._url = context.target.url
         self._clock = context.clock
+        self._arrivals = arrivals
         self._inbox, self._outbox = Decoder(), Outbox()
         url = urlsplit(self._url)
         try:
@@ -52,6 +64,7 @@ class RelayConnection:
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._descriptor = [self._socket.fileno()]
+        self._reader = SocketReader(self._socket, arrivals)
 
     @property
     def name(self) -> str:
@@ -77,31 +90,38 @@ class RelayConnection:
         except OSError as error:
             self._fail(error)
 
-    def wait(self, timeout: float) -> list[tuple[Frame, int]]:
+    def wait(self, timeout: float) -> list[Stamped]:
         """Write queued frames, and read as soon as data arrives; wait ``timeout`` seconds at most.
 
-        :returns: the frames received, each with the instant of its read.
+        :returns: the frames received.
         """
-        # select() waits for microseconds; poll() and epoll() in Python wait for whole milliseconds.
-        writing = self._descriptor if self._outbox else ()
-        readable, writable, _ = select.select(self._descriptor, writing, (), 0.0 if self.failure else timeout)
+        readable, writable = self._select(0.0)
+        if not readable and not writable and timeout > 0 and not self.failure:
+            readable, writable = self._select(timeout)
         if writable:
             self._write()
         return self._read() if readable else []
 
-    def _read(self) -> list[tuple[Frame, int]]:
-        received: list[tuple[Frame, int]] = []
+    def _select(self, timeout: float) -> tuple[list[int], list[int]]:
+        # A look without waiting comes first: only that shows since when the socket was empty.
+        self._arrivals.look(self._clock())
+        # select() waits for microseconds; poll() and epoll() in Python wait for whole milliseconds.
+        writing = self._descriptor if self._outbox else ()
+        readable, writable, _ = select.select(self._descriptor, writing, (), timeout)
+        return readable, writable
+
+    def _read(self) -> list[Stamped]:
+        received: list[Stamped] = []
+        reader = self._reader
         try:
             for _ in range(_READS):
-                space = self._inbox.space()
-                count = self._socket.recv_into(space)
-                now = self._clock()
+                count = reader.read(self._inbox.space())
                 if not count:
                     self.failure = "the loopback relay closed the connection"
                     break
-                received += [(frame, now) for frame in self._inbox.filled(count)]
+                received += [Stamped(frame, reader.arrived, reader.lag) for frame in self._inbox.filled(count)]
                 # The socket is empty; reading it again would only cost a system call.
-                if count < len(space):
+                if not reader.filled:
                     break
         except BlockingIOError:
             pass

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.base import DriverContext
-    from pytest_loadtest.drivers.loopback.connection import RelayConnection
+    from pytest_loadtest.drivers.loopback.connection import RelayConnection, Stamped
     from pytest_loadtest.wire.frames import Frame
 
 _JOIN_BELOW = 1 << 15  # bytes; frames with a smaller average size are joined before they are decoded
-_COLUMNS = ("consumer", "heads", "size", "time", "order", "flags")
+_COLUMNS = ("consumer", "heads", "size", "time", "order", "flags", "lag")
 
 
 class RelayConsumers:
@@ -42,7 +42,7 @@ class RelayConsumers:
         self._context = context
         self._paused = np.empty(0, np.bool_)  # by place
         self._joining: deque[Joined] = deque()
-        self._undecoded: list[tuple[Frame, int]] = []  # each with its instant
+        self._undecoded: list[Stamped] = []
         self._arrived: list[Received] = []
         # Messages that were under way when their consumer was paused. Later ones wait in the relay.
         self._held: list[Received] = []
@@ -103,16 +103,16 @@ class RelayConsumers:
         self._paused[places] = False
         held, self._held = self._held, []
         for received in held:
-            self._divide(replace(received, time=np.full(len(received.time), now)))
+            self._divide(replace(received, time=np.full(len(received.time), now), lag=np.zeros(len(received.time), np.int64)))
         self._send(kind, places)
 
     def _send(self, kind: Kind, places: Sequence[int]) -> None:
         self.connection.send(frames.encode_frame(kind, {"place": np.asarray(places, np.int32)}))
 
-    def arrived(self, frame: Frame, now: int) -> None:
+    def arrived(self, came: Stamped) -> None:
         """Handle DELIVER."""
         # Decoded when the engine takes messages, so that small frames are joined and decoded together.
-        self._undecoded.append((frame, now))
+        self._undecoded.append(came)
 
     def _decode(self) -> None:
         if self._undecoded:
@@ -139,12 +139,12 @@ class RelayConsumers:
         return _join(arrived)
 
 
-def read_deliveries(deliveries: Sequence[tuple[Frame, int]], *, checksum: bool) -> Received:
-    """Decode DELIVER frames, at least one, each with the instant of its read.
+def read_deliveries(deliveries: Sequence[Stamped], *, checksum: bool) -> Received:
+    """Decode DELIVER frames, at least one.
 
     :param checksum: verify the checksum of bodies. :raises FrameError: a frame is inconsistent.
     """
-    parts, times = zip(*deliveries, strict=True)
+    parts, times, lags = zip(*deliveries, strict=True)
     counts = [frame.n for frame in parts]
     if sum(len(frame.body) for frame in parts) < _JOIN_BELOW * len(parts):
         parts = (frames.join(parts),)
@@ -154,6 +154,7 @@ def read_deliveries(deliveries: Sequence[tuple[Frame, int]], *, checksum: bool) 
         heads=np.concatenate([_heads(*part) for part in messages]),
         size=np.concatenate([size for size, _ in messages]),
         time=np.repeat(np.array(times, np.int64), counts),
+        lag=np.repeat(np.array(lags, np.int64), counts),
         order=np.zeros(sum(counts), np.int64),
         flags=np.concatenate([_body_flags(*part) for part in messages]) if checksum else np.zeros(sum(counts), np.int8),
     )

@@ -1,7 +1,7 @@
 """The driver of the loopback relay: columns to the socket, one frame for each burst, no loop over messages.
 
-A worker has one connection, so that answers and deliveries which the relay writes together are one read. Messages get the time at which
-their read returned. The relay has one partition for each topic and no keys, so order is judged within the stream.
+A worker has one connection, so that answers and deliveries which the relay writes together are one read. Messages get the time at which the
+kernel received the last bytes of their read. The relay has one partition for each topic and no keys, so order is judged within the stream.
 
 The relay creates topics on demand: an existing topic is one that other runs on the same relay name too.
 """
@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, DriverFacts, Joined, Received
-from pytest_loadtest.drivers.loopback.connection import CONNECT_TIMEOUT, RelayConnection
+from pytest_loadtest.drivers.loopback.connection import CONNECT_TIMEOUT, RelayConnection, Stamped
 from pytest_loadtest.drivers.loopback.consumers import RelayConsumers
 from pytest_loadtest.drivers.loopback.faults import relay_settings
 from pytest_loadtest.drivers.loopback.producers import RelayProducers
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
-from pytest_loadtest.wire.frames import Frame, FrameError, Kind
+from pytest_loadtest.wire.frames import FrameError, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ class LoopbackDriver:
 
     def __init__(self, context: DriverContext) -> None:
         self._context = context
+        self._arrivals = ArrivalClock(context.clock)
         self._connection: RelayConnection | None = None
         self._producers: RelayProducers | None = None
         self._consumers: RelayConsumers | None = None
@@ -42,14 +44,17 @@ class LoopbackDriver:
         """Return the client's settings and the faults of the relay."""
         settings = self._context.settings
         own = {"maxPendingMessages": str(settings.max_pending_messages), "blockIfQueueFull": str(settings.block_if_queue_full).lower()}
-        return DriverFacts(client="loopback", version=f"protocol {frames.VERSION}", applied={**own, **relay_settings(settings)})
+        return DriverFacts(
+            client="loopback", version=f"protocol {frames.VERSION}", applied={**own, **relay_settings(settings)},
+            stamps=self._arrivals.source, unstamped=self._arrivals.unusable,
+        )  # fmt: skip
 
     def prepare(self) -> None:
         """Check that the relay can be reached; topics need no creation.
 
         :raises TargetError: the relay cannot be reached.
         """
-        RelayConnection(self._context).close()
+        RelayConnection(self._context, self._arrivals).close()
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
         """Subscribe all consumers with one frame, and wait for the answer.
@@ -141,18 +146,19 @@ class LoopbackDriver:
         room = False
         # After an inconsistent frame nothing that follows can be trusted, so the connection counts as failed.
         try:
-            for frame, now in connection.wait(timeout_ns / 1e9):
-                room |= self._dispatch(frame, now)
+            for came in connection.wait(timeout_ns / 1e9):
+                room |= self._dispatch(came)
         except FrameError as error:
             connection.failure = str(error)
         connection.check()
         return room
 
-    def _dispatch(self, frame: Frame, now: int) -> bool:
+    def _dispatch(self, came: Stamped) -> bool:
+        frame = came.frame
         if frame.kind is Kind.ACK and self._producers:
-            return self._producers.answered(frame.n, now)
+            return self._producers.answered(frame.n, came.time)
         if frame.kind is Kind.DELIVER and self._consumers:
-            self._consumers.arrived(frame, now)
+            self._consumers.arrived(came)
         elif frame.kind is Kind.SUBSCRIBED and self._consumers:
             self._consumers.subscribed(frame)
         return False
@@ -183,7 +189,7 @@ class LoopbackDriver:
     def _connect(self, user: str) -> RelayConnection:
         """Return the worker's connection, with one more user."""
         if self._connection is None:
-            self._connection = RelayConnection(self._context)
+            self._connection = RelayConnection(self._context, self._arrivals)
         self._connection.users.append(user)
         return self._connection
 

@@ -4,8 +4,8 @@ Topics: topic ``t`` of a run is ``<topicPrefix>/<run>/<t>``. Each producer and e
 the shared subscription ``$share/sub-<s>/<topic>`` if consumers share it, otherwise the subscription of its only consumer. An existing topic
 is used as it is; ``retain`` is rejected there, so that retained messages of other clients survive.
 
-Timestamps: *sent* is taken when the message is handed over, right before the system call that writes it. *acked* is taken when PUBACK or
-PUBCOMP was read; at QoS 0, when the kernel took the last byte.
+Timestamps: *sent* is taken when the message is handed over, right before the system call that writes it. *acked* is the arrival of PUBACK
+or PUBCOMP; at QoS 0, when the kernel took the last byte.
 
 A lost connection is dialled again with growing delays. Messages without acknowledgement are then sent again, and counted in ``resends``.
 At QoS 0 messages that were not written when the connection was lost are FAILED.
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.base import DriverFacts, Joined
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.clients import MakeConnection, MqttClients, Pace
@@ -61,16 +62,18 @@ class MqttDriverBase(ABC, Generic[C]):
     """An adapter to an MQTT broker; subclasses supply ``_producers``, ``_arrivals`` and their kind of connection.
 
     :param client: name and version of the client. :param connect: makes a connection.
+    :param kernel: arrivals have the kernel's stamps; None: if it has them.
     :raises UsageError: settings contradict each other, or ``strictTuning`` is on and a setting cannot be applied.
     """
 
     _producers: MqttProducers
     _arrivals: MqttArrivals
 
-    def __init__(self, context: DriverContext, client: tuple[str, str], connect: MakeConnection[C]) -> None:
+    def __init__(self, context: DriverContext, client: tuple[str, str], connect: MakeConnection[C], *, kernel: bool | None = False) -> None:
         self._context, self._client = context, client
         self._options = client_options(context)
-        self._clients = MqttClients(context, self._options, connect)
+        self._clock = ArrivalClock(context.clock, kernel=kernel)
+        self._clients = MqttClients(context, self._options, connect, self._clock)
         self._consumers: dict[int, tuple[int, C]] = {}  # place of a present consumer → index, connection
         self._joining: list[tuple[int, C]] = []
         self._places = 0  # number of places assigned so far
@@ -88,7 +91,7 @@ class MqttDriverBase(ABC, Generic[C]):
         (name, version), counts = self._client, self._clients.counts
         return DriverFacts(
             client=name, version=version, applied=self._applied(), not_applied=self._not_applied(), losses=counts.losses,
-            forgotten=counts.forgotten,
+            forgotten=counts.forgotten, stamps=self._clock.source, unstamped=self._clock.unusable,
         )  # fmt: skip
 
     def _applied(self) -> dict[str, str]:

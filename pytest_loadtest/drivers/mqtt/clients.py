@@ -18,6 +18,7 @@ from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_loadtest.drivers.arrival_clock import ArrivalClock
     from pytest_loadtest.drivers.base import DriverContext
 
 PATIENCE: Final = 30 * SECOND  # opening fails when no further client connects for this long
@@ -40,13 +41,14 @@ class MqttClients(Generic[C]):
     """The clients of one driver. Creating this object connects none.
 
     :param options: options of the clients that stay for the run. :param connect: makes a connection.
+    :param arrivals: the clock of arrivals.
     :ivar allowed: the lowest Receive Maximum of the broker so far.
     :ivar topic_aliases: number of aliases that the broker allows; None: not known before the first connection.
     :ivar opening_times: durations by step, of clients that stay for the run.
     """
 
-    def __init__(self, context: DriverContext, options: ClientOptions, connect: MakeConnection[C]) -> None:
-        self._make_connection = connect
+    def __init__(self, context: DriverContext, options: ClientOptions, connect: MakeConnection[C], arrivals: ArrivalClock) -> None:
+        self._make_connection, self._arrivals = connect, arrivals
         self.allowed = MOST_INFLIGHT
         self.topic_aliases: int | None = None
         self.counts = ConnectionCounts()
@@ -106,7 +108,8 @@ class MqttClients(Generic[C]):
 
     def _running(self) -> Loop:
         if self._loop is None:
-            self._loop = Loop(self._context.clock, self._context.settings.keep_alive or 60 * SECOND, self.counts)
+            keep_alive = self._context.settings.keep_alive or 60 * SECOND
+            self._loop = Loop(self._context.clock, keep_alive, self.counts, self._arrivals)
         return self._loop
 
     def start(self, connections: Sequence[C]) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ MAX_OPENING: Final = 64
 ANSWER: Final = 10 * SECOND  # limit for connect, handshake, CONNACK and SUBACK together
 # A broker disconnects a client after 1.5 times its keep-alive (MQTT 5, 3.1.2.10), so each connection is checked this often within it.
 _KEEP_ALIVE_PARTS: Final = 16
-_FD_SETSIZE: Final = 1024
 # Number of SUBSCRIBEs of a client whose broker closes the connection instead of answering. Artemis may do that when several clients
 # open a shared subscription at once (docs/decisions/017).
 SUBSCRIBES: Final = 3
@@ -69,6 +69,7 @@ class Loop:
     """Dials connections, waits for events, and gives each connection its turn.
 
     :param keep_alive: ns. :param counts: where losses are counted.
+    :param arrivals: the clock of arrivals; None: the client stamps them.
     :ivar down: connections that should be up and are not, in the order in which they went down.
     :ivar failed: a connection whose first attempt failed. :ivar fatal: the reason why the run cannot go on.
     :ivar violations: how often brokers sent what the protocol forbids.
@@ -76,8 +77,15 @@ class Loop:
     :ivar settle: called after the connections with events have had their turns.
     """
 
-    def __init__(self, clock: Clock, keep_alive: int = 60 * SECOND, counts: ConnectionCounts | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        keep_alive: int = 60 * SECOND,
+        counts: ConnectionCounts | None = None,
+        arrivals: ArrivalClock | None = None,
+    ) -> None:
         self.clock = clock
+        self.arrivals = arrivals or ArrivalClock(clock, kernel=False)
         self.down: dict[LoopConnection, None] = {}
         self.failed: LoopConnection | None = None
         self.fatal: str | None = None
@@ -169,18 +177,8 @@ class Loop:
         return min(deadline, self._due[0][0])
 
     def _wait(self, ns: int) -> None:
-        if ns > 0:
-            # select() waits for microseconds, epoll in Python only for whole milliseconds. select() cannot watch high descriptors.
-            if self._epoll.fileno() >= _FD_SETSIZE:
-                self._turn_all(self._epoll.poll(ns / SECOND))
-                return
-            if not select.select((self._epoll,), (), (), ns / SECOND)[0]:
-                return
-        self._turn_all(self._epoll.poll(0))
-
-    def _turn_all(self, events: list[tuple[int, int]]) -> None:
         # The socket is kept with the turn: when the turn comes, the connection may have ended or been dialled again.
-        for fd, mask in events:
+        for fd, mask in self.arrivals.wait(self._epoll, ns / SECOND):
             connection = self._connections[fd]
             if connection.socket is not None:
                 self._turns.append((connection, connection.socket, mask))

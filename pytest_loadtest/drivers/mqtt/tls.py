@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_loadtest.drivers.mqtt.settings import Tls
 from pytest_loadtest.errors import UsageError
-
-if TYPE_CHECKING:
-    import socket
 
 LOST: Final = "connection lost"
 ALERT: Final = b"\x15\x03"  # first bytes of a TLS alert (RFC 8446, 5.1)
@@ -41,11 +38,7 @@ class ClientTls:
         self.context = _context(self._settings)
         self.agreed: set[tuple[str, str]] = set()
 
-    def wrap(self, connected: socket.socket, host: str) -> ssl.SSLSocket:
-        """Wrap a connected socket for a non-blocking handshake."""
-        return self.context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
-
-    def check(self, established: ssl.SSLSocket) -> None:
+    def check(self, established: ssl.SSLObject) -> None:
         """Check an established connection. :raises OSError: the broker chose a cipher that is not in the profile."""
         cipher, version = established.cipher() or ("none", ""), established.version() or "unknown"
         ciphers = self._settings.ciphers
@@ -56,7 +49,7 @@ class ClientTls:
             )
         self.agreed.add((version, cipher[0]))
 
-    def explain_failure(self, error: OSError, connection: ssl.SSLSocket) -> str:
+    def explain_failure(self, error: OSError, connection: ssl.SSLObject) -> str:
         """Return the reason and the remedy for a connection that ended with ``error``."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return self._explain_server_certificate(error)

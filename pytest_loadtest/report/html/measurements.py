@@ -46,7 +46,7 @@ def latency_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         chart = charts.latency_curves(measured, document.verdict.findings, run, kinds, title)
         yield absent(title) if chart is None else ChartFigure(f"{run}-{name}", chart)
     yield from (Paragraph(text) for _, text in sections.delay_facts(measured))
-    yield from (Paragraph(text) for _, text in sections.connection_facts(document))
+    yield from (Paragraph(text) for _, text in (*sections.connection_facts(document), *sections.stamp_facts(document)))
 
 
 def _table(measured: MeasurementsSection) -> Table:

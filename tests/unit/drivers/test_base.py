@@ -30,3 +30,12 @@ def test_a_count_is_the_sum_of_the_workers_that_know_it(
     """A count that no worker knows is None and not 0; everything else stays."""
     total = add_worker_counts(FACTS, workers)
     assert (total.losses, total.forgotten, total.applied) == (losses, forgotten, {"qos": "1"})
+
+
+def test_workers_on_different_kernels_have_different_clocks() -> None:
+    """Reads without a usable stamp are counted where the kernel stamps at all."""
+    client, kernel = DriverFacts(client="native", version="1"), DriverFacts(client="native", version="1", stamps="kernel", unstamped=2)
+    totals = [add_worker_counts(FACTS, workers) for workers in ([client, kernel], [kernel, kernel], [client], [None])]
+    assert [(total.stamps, total.unstamped) for total in totals] == [
+        ("client and kernel", 2), ("kernel", 4), ("client", None), ("client", None)
+    ]  # fmt: skip

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class ReadSink(Protocol):
     """The methods of ``Inbound`` that a connection uses."""
 
-    def add(self, connection: NativeConnection, data: bytes) -> int: ...
+    def add(self, connection: NativeConnection, data: bytes, arrived: int, lag: int) -> None: ...
     def settle(self) -> None: ...
 
 
@@ -58,7 +58,7 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
     def _open(self) -> BrokerSocket:
         self.rest, self.needed = bytearray(), 0
         self._welcomed, self._requested = False, 0
-        return BrokerSocket(self.endpoint, self._source)
+        return BrokerSocket(self.endpoint, self._loop.arrivals, self._source)
 
     def turn(self, sock: BrokerSocket, mask: int) -> None:
         # The event may be of a socket that was closed in an earlier turn of this round.
@@ -83,10 +83,13 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         self.flush()
 
     def _read(self, sock: BrokerSocket) -> None:
-        data = sock.read()
-        if data:
-            self._last_in = self._inbound.add(self, data)
-        elif data is not None:
+        stream = sock.stream
+        while data := sock.read():
+            self._last_in = stream.taken
+            self._inbound.add(self, data, stream.arrived, stream.lag)
+            if not stream.more:
+                return
+        if data is not None:
             self.end_attempt(sock.ending)
 
     def end_attempt(self, reason: str) -> None:
@@ -152,6 +155,12 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             self.end_attempt("no answer to a ping within keepAlive")
 
     # --- life cycle
+
+    def resume(self) -> None:
+        # What waited in the socket counts as arrived now, because the consumer could not see it earlier.
+        if self.socket is not None:
+            self.socket.stream.arrived = self._loop.clock()
+        super().resume()
 
     def abandon(self, reason: str) -> None:
         self._reason, self._unanswered = self._reason or reason, 0

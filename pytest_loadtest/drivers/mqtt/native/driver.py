@@ -1,7 +1,8 @@
 """The MQTT driver without a client library.
 
-*received* is taken when the PUBLISH was read, also at QoS 2: there a second copy is recognized by its packet identifier until the broker
-releases it (MQTT 5, 4.3.3, method A). For topics, sessions and the other timestamps see :mod:`~pytest_loadtest.drivers.mqtt.base`.
+*received* is the time at which the kernel got the PUBLISH, or, without its stamps, at which it was read; also at QoS 2: there a second copy
+is recognized by its packet identifier until the broker releases it (MQTT 5, 4.3.3, method A). For topics, sessions and the other timestamps
+see :mod:`~pytest_loadtest.drivers.mqtt.base`.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
 
     def __init__(self, context: DriverContext) -> None:
         self._numbers = count()
-        super().__init__(context, ("native", version("pytest-loadtest")), self._connect)
+        super().__init__(context, ("native", version("pytest-loadtest")), self._connect, kernel=None)
         self._producers = NativeMqttProducers(context, self._options)
         self._arrivals = ArrivalColumns(checksum=context.checksum)
-        self._inbound = Inbound(context.clock, self._options.version, self._arrivals)
+        self._inbound = Inbound(self._options.version, self._arrivals)
 
     def _connect(
         self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None,

@@ -18,7 +18,7 @@ from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
 from pytest_loadtest.wire.mqtt.reading import encode_answer, packet_size, read_packets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
     from pytest_loadtest.wire.mqtt.packets import Packet
@@ -42,21 +42,19 @@ class Inbound:
     # A broadcast reaches one connection after the other with the same bytes, including packet identifiers while these advance together.
     # So bytes that equal those of the previous read are not decoded again, which halves the cost of reading (docs/decisions/015).
 
-    def __init__(self, clock: Callable[[], int], version: int, arrivals: ArrivalColumns) -> None:
-        self._clock, self._version, self._arrivals = clock, version, arrivals
-        self._reads: list[tuple[NativeConnection, bytes, int]] = []
+    def __init__(self, version: int, arrivals: ArrivalColumns) -> None:
+        self._version, self._arrivals = version, arrivals
+        self._reads: list[tuple[NativeConnection, bytes, int, int]] = []
         self._last: tuple[bytes, _Decoded] = b"", (0, [], [], [], [], b"", [], [])
 
-    def add(self, connection: NativeConnection, data: bytes) -> int:
-        """Add bytes that a connection has just read; return the instant."""
-        now = self._clock()
-        self._reads.append((connection, data, now))
-        return now
+    def add(self, connection: NativeConnection, data: bytes, arrived: int, lag: int) -> None:
+        """Add bytes that a connection has just read. :param arrived: ns. :param lag: ns since then; -1: unknown."""
+        self._reads.append((connection, data, arrived, lag))
 
     def settle(self) -> None:
         """Decode the reads since the last call, and write their acknowledgements."""
         reads, self._reads = self._reads, []
-        for connection, read, time in reads:
+        for connection, read, time, lag in reads:
             decoded = self._decode_read(connection, read)
             if decoded is None:
                 continue
@@ -69,7 +67,7 @@ class Inbound:
                     connection.arrived += len(messages)
                 if exact:
                     arrivals = _without_second_copies(connection.held, exact, messages, arrivals)
-                self._arrivals.add(connection.number, time, arrivals)
+                self._arrivals.add(connection.number, time, lag, arrivals)
             if released:
                 connection.held.difference_update(released)
             if answers:
@@ -169,7 +167,7 @@ class ArrivalColumns:
 
     def __init__(self, *, checksum: bool) -> None:
         self._checksum = checksum
-        self._waiting: list[tuple[int, int, Arrival]] = []  # number of the connection, instant in ns
+        self._waiting: list[tuple[int, int, int, Arrival]] = []  # number of the connection, instant and lag in ns
         self._places = np.full(0, _NOWHERE, np.int32)  # by number of the connection
 
     def assign_place(self, number: int, place: int) -> None:
@@ -191,17 +189,17 @@ class ArrivalColumns:
             arrivals.append((end - start, data[start : min(start + HEAD, end)], flags))
         return arrivals
 
-    def add(self, number: int, time: int, arrivals: Sequence[Arrival]) -> None:
-        """Add messages that the connection with this number read at ``time``, ns."""
+    def add(self, number: int, time: int, lag: int, arrivals: Sequence[Arrival]) -> None:
+        """Add messages of the connection with this number that arrived at ``time``, and were read ``lag`` ns later (-1: unknown)."""
         for arrival in arrivals:
-            self._waiting.append((number, time, arrival))
+            self._waiting.append((number, time, lag, arrival))
 
     def take(self) -> Received | None:
         """Return the messages of consumers with a place since the last call, or None."""
         if not self._waiting:
             return None
         waiting, self._waiting = self._waiting, []
-        number, time, arrivals = zip(*waiting, strict=True)
+        number, time, lag, arrivals = zip(*waiting, strict=True)
         self._grow(max(number))
         place = self._places.take(number)
         # A broker may send messages before the engine knows the place of their consumer.
@@ -211,10 +209,11 @@ class ArrivalColumns:
             if not placed.any():
                 return None
             place = place[placed]
-            _, time, arrivals = zip(*compress(waiting, placed), strict=True)
+            _, time, lag, arrivals = zip(*compress(waiting, placed), strict=True)
         size, heads, flags = zip(*arrivals, strict=True)
         padded = heads if min(size) >= HEAD else (head.ljust(HEAD, b"\0") for head in heads)
         return Received(
             consumer=place, heads=np.frombuffer(b"".join(padded), np.uint8).reshape(len(place), HEAD), size=np.array(size, np.int32),
             time=np.array(time, np.int64), order=np.zeros(len(place), np.int64), flags=np.array(flags, np.int8),
+            lag=np.array(lag, np.int64),
         )  # fmt: skip

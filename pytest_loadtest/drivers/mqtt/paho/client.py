@@ -19,6 +19,7 @@ from pytest_loadtest.wire.mqtt.packets import FAILURE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_loadtest.drivers.arrival_clock import ArrivalClock
     from pytest_loadtest.drivers.mqtt.options import ClientOptions
 
 
@@ -149,8 +150,8 @@ class PacketSocket(BrokerSocket):
     # One system call for many packets: paho reads every packet with at least three recv() calls, and writes each with its own send().
     # Here recv() reads from a buffer that fill() fills, and send() gathers packets until flush().
 
-    def __init__(self, endpoint: BrokerEndpoint, source: str | None = None) -> None:
-        super().__init__(endpoint, source)
+    def __init__(self, endpoint: BrokerEndpoint, arrivals: ArrivalClock, source: str | None = None) -> None:
+        super().__init__(endpoint, arrivals, source)
         self._in, self._read = b"", 0
         self._accepted = 0
         self._marks: deque[int] = deque()  # end of each QoS 0 PUBLISH in the stream of bytes

@@ -60,7 +60,7 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         self._arrivals, self._place = arrivals, place
 
     def _open(self) -> PacketSocket:
-        return PacketSocket(self.endpoint, self._source)
+        return PacketSocket(self.endpoint, self._loop.arrivals, self._source)
 
     def turn(self, sock: PacketSocket, mask: int) -> None:
         # The event may be of a socket that was closed in an earlier turn of this round.

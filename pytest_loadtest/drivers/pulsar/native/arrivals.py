@@ -31,13 +31,15 @@ _CORRUPT: Final = np.int8(Flag.CORRUPT)
 class Arrival(NamedTuple):
     """One entry for one consumer.
 
-    :param place: the consumer's place. :param time: ns. :param order: the group in which order is judged. :param flags: for all messages.
+    :param place: the consumer's place. :param time: ns. :param lag: as in :class:`~pytest_loadtest.drivers.base.Received`.
+    :param order: the group in which order is judged. :param flags: for all messages.
     :param messages: the number in the batch; 0: the entry is one message, not a batch. :param data: the decompressed payload.
     :param chosen: indexes of the messages in the batch to take; None: all.
     """
 
     place: int
     time: int
+    lag: int
     order: int
     flags: int
     messages: int
@@ -71,7 +73,7 @@ class ArrivalReader:
         # together by slicing (even); only the others are read message by message (odd).
         even: defaultdict[tuple[bytes, int], list[int]] = defaultdict(list)
         odd: list[int] = []
-        for number, (_, _, _, _, count, data, chosen) in enumerate(came):
+        for number, (*_, count, data, chosen) in enumerate(came):
             length = len(data) // count if count else len(data)
             before = 0
             if count:
@@ -168,7 +170,7 @@ def _received(came: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
     heads = [part.heads for part in parts]
     sizes = [part.sizes for part in parts]
     which = np.repeat(numbers, counts)
-    place, time, order, flags = (np.array(column, np.int64) for column in list(zip(*came, strict=True))[:4])
+    place, time, lag, order, flags = (np.array(column, np.int64) for column in list(zip(*came, strict=True))[:5])
     received = Received(
         consumer=place.take(which).astype(np.int32),
         heads=heads[0] if len(heads) == 1 else np.concatenate(heads),
@@ -176,6 +178,7 @@ def _received(came: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
         time=time.take(which),
         order=order.take(which),
         flags=flags.take(which).astype(np.int8),
+        lag=lag.take(which),
     )
     done = 0
     for part in parts:
@@ -187,4 +190,4 @@ def _received(came: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
     if len(parts) == 1:
         return received
     turn = np.argsort(which, kind="stable")
-    return Received(*(getattr(received, name)[turn] for name in ("consumer", "heads", "size", "time", "order", "flags")))
+    return Received(*(getattr(received, name)[turn] for name in ("consumer", "heads", "size", "time", "order", "flags", "lag")))

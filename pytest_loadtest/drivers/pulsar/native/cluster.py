@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
-    from pytest_loadtest.drivers.pulsar.native.link import LinkUser
+    from pytest_loadtest.drivers.arrival_clock import ArrivalClock
+    from pytest_loadtest.drivers.pulsar.native.link import Came, LinkUser
     from pytest_loadtest.wire.pulsar.connection import Entry, Receipt
 
     Done = Callable[[Any], None]
@@ -37,20 +38,18 @@ _MOST_VIOLATIONS: Final = 10
 _KEEP_ALIVE: Final = 5 * SECOND  # between two checks for silent connections
 # Default for the producers and consumers that are being established at a time.
 ON_THEIR_WAY: Final = 200
-# FD_SETSIZE: select() takes only smaller descriptors.
-_SELECTABLE: Final = 1024
 _READ: Final = select.EPOLLIN
 _WRITE: Final = select.EPOLLOUT
 _BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
 
 
-def _unasked(event: object, now: int) -> str:
+def _unasked(event: object, came: object) -> str:
     return "the broker sent a receipt, an entry or an error that was not requested"
 
 
 class Cluster:
     """:param url: ``pulsar://host:6650[,host2:6650]``. :param method: of authentication. :param credentials: data for it.
-    :param connections: number per broker. :param timeout: ns that a request may take.
+    :param connections: number per broker. :param timeout: ns that a request may take. :param arrivals: the clock of arrivals.
     :param most: most producers and consumers that are being established at a time.
     :param sources: source addresses that connections come from in turn; empty: the system chooses.
     :ivar on_receipt: called for each entry that a broker has stored. :ivar on_entry: called for each received entry.
@@ -59,13 +58,13 @@ class Cluster:
 
     def __init__(
         self, url: str, *, client: str, method: str, credentials: Callable[[], bytes], tls: ssl.SSLContext | None, connections: int,
-        timeout: int, clock: Callable[[], int], most: int = ON_THEIR_WAY, sources: Sequence[str] = (),
+        timeout: int, arrivals: ArrivalClock, most: int = ON_THEIR_WAY, sources: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.url = url
         scheme, _, hosts = url.partition("://")
         self._services = [Address.of(f"{scheme}://{host}") for host in hosts.split(",")]
         self._tls, self._client, self._method, self._credentials = tls, client, method, credentials
-        self._connections, self.timeout, self.clock = connections, timeout, clock
+        self._connections, self.timeout, self.clock, self._arrivals = connections, timeout, arrivals.now, arrivals
         self._sources = cycle(sources or [None])
         self._epoll: select.epoll | None = None
         self._by_key: dict[tuple[Address, str | None, int], BrokerLink] = {}
@@ -74,7 +73,7 @@ class Cluster:
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self.look_up = Lookups(self.service, self.link, self.ask).begin
         self._failed_services = 0
-        self._keep_alive_at = clock() + _KEEP_ALIVE
+        self._keep_alive_at = self.clock() + _KEEP_ALIVE
         self.max_message = MAX_MESSAGE
         # Version of the last broker that accepted a connection; empty while none has.
         self.server = ""
@@ -84,7 +83,7 @@ class Cluster:
         self._opening = self._arrived = 0
         self._most = most
         self.on_receipt: Callable[[Receipt, int], str | None] = _unasked
-        self.on_entry: Callable[[Entry, int], str | None] = _unasked
+        self.on_entry: Callable[[Entry, Came], str | None] = _unasked
         self.on_error: Callable[[api.SendError, int], str | None] = _unasked
 
     # --- connections
@@ -96,7 +95,7 @@ class Cluster:
         if link is None or link.failure:
             connection = PulsarConnection(self._client, self._method, self._credentials, proxy_to)
             # A failed connection is replaced by the next request for it.
-            link = self._by_key[key] = BrokerLink(address, connection, self._tls, self.clock, next(self._sources))
+            link = self._by_key[key] = BrokerLink(address, connection, self._tls, self._arrivals, next(self._sources))
             if self._epoll is None:
                 self._epoll = select.epoll()
             self._epoll.register(link.descriptor, _READ | _WRITE)
@@ -148,8 +147,8 @@ class Cluster:
             timeout = min(timeout, max(self._timers[0][0] - now, 0))
         if self._epoll is None:
             select.select((), (), (), timeout / SECOND)
-        elif timeout == 0 or self._comes(self._epoll, timeout / SECOND):
-            for descriptor, what in self._epoll.poll(0):
+        else:
+            for descriptor, what in self._arrivals.wait(self._epoll, timeout / SECOND):
                 # An earlier event of this turn may have closed the connection.
                 if (link := self._by_descriptor.get(descriptor)) is not None:
                     self._serve(link, what)
@@ -157,40 +156,31 @@ class Cluster:
         if self.failures:
             raise TargetError("; ".join(self.failures))
 
-    @staticmethod
-    def _comes(epoll: select.epoll, seconds: float) -> bool:
-        """Wait, and return whether there are events."""
-        # epoll's timeout has a resolution of 1 ms, which is too coarse for batches and ticks; select()'s is finer. epoll waits only if its
-        # own descriptor is too large for select().
-        if epoll.fileno() >= _SELECTABLE:
-            return bool(epoll.poll(seconds, 1))
-        return bool(select.select((epoll,), (), (), seconds)[0])
-
     def _serve(self, link: BrokerLink, what: int) -> None:
         if what & (_WRITE | _BROKEN) or not link.shaken:
             self._wait_to_write(link, link.step())
         if what & (_READ | _BROKEN) and link.shaken and not link.failure:
-            for events, now in link.read():
-                for event in events:
+            for came in link.read():
+                for event in came.events:
                     # After a violation nothing else from this connection counts.
                     if not link.violated:
-                        self._dispatch(link, event, now)
+                        self._dispatch(link, event, came)
             if not link.failure:
                 self._wait_to_write(link, link.write())
         if link.failure:
             self.lose(link)
 
-    def _dispatch(self, link: BrokerLink, event: Any, now: int) -> None:
+    def _dispatch(self, link: BrokerLink, event: Any, came: Came) -> None:
         # Receipts and entries come first: there is one for every batch.
         kind = type(event).__name__
         problem = None
         if kind == "Receipt":
-            problem = self.on_receipt(event, now)
+            problem = self.on_receipt(event, came.time)
         elif kind == "Entry":
-            problem = self.on_entry(event, now)
+            problem = self.on_entry(event, came)
         elif kind == "SendError":
             # A rejected entry is sent again on a new connection, which is no violation.
-            if (why := self.on_error(event, now)) is not None:
+            if (why := self.on_error(event, came.time)) is not None:
                 link.fail(why)
         elif kind in ("CloseProducer", "CloseConsumer"):
             self._closed(link, event)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.base import DriverContext, Received
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
+    from pytest_loadtest.drivers.pulsar.native.link import Came
     from pytest_loadtest.wire.pulsar.connection import Entry
 
 # Acknowledgements wait this long for others, as in Pulsar's own clients, so that one command has many.
@@ -138,12 +139,12 @@ class NativeConsumers:
             for part in consumer.parts:
                 waiting, part.waiting = part.waiting, []
                 for entry in waiting:
-                    self._arrive(part, entry, now)
+                    self._arrive(part, entry, now, 0)
         self.write()
 
     # --- messages
 
-    def entry(self, entry: Entry, now: int) -> str | None:
+    def entry(self, entry: Entry, came: Came) -> str | None:
         """Handle a received entry. :returns: the problem if the broker must not send it."""
         part = self._parts.get(entry.consumer)
         if part is None:
@@ -152,14 +153,14 @@ class NativeConsumers:
         if not part.flowing:
             return f"the broker sent an entry to {part.name}, which has permitted none"
         if not part.owner.paused:
-            self._arrive(part, entry, now)
+            self._arrive(part, entry, came.time, came.lag)
         elif part.has_room:
             part.waiting.append(entry)
         else:
             return f"the broker sent more entries to {part.name} than it has permitted"
         return None
 
-    def _arrive(self, part: PartitionConsumer, entry: Entry, now: int) -> None:
+    def _arrive(self, part: PartitionConsumer, entry: Entry, now: int, lag: int) -> None:
         where = EntryId(entry.ledger, entry.entry, entry.partition)
         flags = _REDELIVERED if entry.redeliveries else 0
         messages = 1
@@ -176,14 +177,14 @@ class NativeConsumers:
                 self._look_at = self._look_at or now + _LOOK
                 whole = part.assemble(metadata, payload, where, now)
                 if whole is not None:
-                    self._read(part, entry, metadata, whole, flags, now)
+                    self._read(part, entry, metadata, whole, flags, now, lag)
             else:
                 part.to_ack.append(where)
-                self._read(part, entry, metadata, payload, flags, now)
+                self._read(part, entry, metadata, payload, flags, now, lag)
         except ProtocolError:
             # A damaged entry counts as corrupt, and is acknowledged so that it is not delivered again.
             part.to_ack.append(where)
-            self._arrivals.append(Arrival(part.owner.place, now, 0, flags, 0, self._damaged))
+            self._arrivals.append(Arrival(part.owner.place, now, lag, 0, flags, 0, self._damaged))
         part.took(messages)
         self._unacked.add(part)
         if self._ack_at is None:
@@ -192,7 +193,7 @@ class NativeConsumers:
             part.acknowledge()
 
     def _read(
-        self, part: PartitionConsumer, entry: Entry, metadata: api.MessageMetadata, payload: memoryview, flags: int, now: int
+        self, part: PartitionConsumer, entry: Entry, metadata: api.MessageMetadata, payload: memoryview, flags: int, now: int, lag: int
     ) -> None:
         """Decompress and store an entry, or a message assembled from chunks. :raises ProtocolError: it cannot be decompressed."""
         if metadata.HasField("marker_type"):
@@ -205,7 +206,7 @@ class NativeConsumers:
             order = key_number(as_text(metadata.partition_key)) if metadata.HasField("partition_key") else 0
         batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
         chosen = pending_indexes(entry.ack_set, batch) if entry.ack_set and batch else None
-        self._arrivals.append(Arrival(part.owner.place, now, order, flags, batch, payload, chosen))
+        self._arrivals.append(Arrival(part.owner.place, now, lag, order, flags, batch, payload, chosen))
 
     def serve(self, now: int) -> int | None:
         """Do what is due. :returns: the time of the next due work, ns; None: there is none."""

@@ -6,10 +6,12 @@ It names, creates and deletes topics as the library driver does (:mod:`~pytest_l
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.pulsar.auth import credentials, tls_context
 from pytest_loadtest.drivers.pulsar.connect_errors import explain_connect_error
 from pytest_loadtest.drivers.pulsar.names import RunNames
@@ -41,6 +43,7 @@ class NativePulsarDriver:
 
     def __init__(self, context: DriverContext) -> None:
         self._context = context
+        self._arrivals = ArrivalClock(context.clock)
         self._settings: PulsarSettings = context.settings
         self._names = RunNames(context)
         self._partitioned = context.topology.partitions > 1
@@ -52,7 +55,8 @@ class NativePulsarDriver:
     def facts(self) -> DriverFacts:
         """Return the settings applied and not applied; once messages were sent, also the sizes of their batches."""
         batches = self._producers.batches if self._producers else None
-        return client.native_facts(self._settings, self._names, self._not_applied, batches)
+        facts = client.native_facts(self._settings, self._names, self._not_applied, batches)
+        return replace(facts, stamps=self._arrivals.source, unstamped=self._arrivals.unusable)
 
     def prepare(self) -> None:
         """See :meth:`~pytest_loadtest.drivers.pulsar.names.RunNames.prepare`."""
@@ -210,7 +214,7 @@ class NativePulsarDriver:
         method, data = credentials(settings.authentication, settings)
         return Cluster(
             url, client=client.NAME, method=method, credentials=data, tls=tls_context(settings) if url.startswith("pulsar+ssl") else None,
-            connections=settings.connections_per_broker, timeout=settings.operation_timeout, clock=self._context.clock,
+            connections=settings.connections_per_broker, timeout=settings.operation_timeout, arrivals=self._arrivals,
             most=settings.max_concurrent_lookup_requests or ON_THEIR_WAY, sources=self._context.sources,
         )  # fmt: skip
 

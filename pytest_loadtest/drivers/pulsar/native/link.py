@@ -10,8 +10,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from pytest_loadtest.drivers.arrival_clock import SocketReader
 from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, NOT_THIS_HOST
 from pytest_loadtest.drivers.source_addresses import addresses_from, bind_to_source
+from pytest_loadtest.drivers.tls_stream import TlsStream
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
@@ -20,6 +22,7 @@ from pytest_loadtest.wire.pulsar.framing import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_loadtest.drivers.arrival_clock import ArrivalClock
     from pytest_loadtest.wire.pulsar.connection import Event, PulsarConnection
 
 # Most reads of one turn, so that one connection does not keep the others waiting.
@@ -69,6 +72,14 @@ class Refused:
         self.message, self.error = _legible(f"{name}: {message}" if name else message), error
 
 
+class Came(NamedTuple):
+    """The events of a read. :param time: when its bytes arrived, ns. :param lag: time from then until they were read; -1: unknown."""
+
+    events: list[Event]
+    time: int
+    lag: int
+
+
 class LinkUser(Protocol):
     """A producer or consumer, as its connection uses it."""
 
@@ -90,16 +101,16 @@ class BrokerLink:
     """
 
     def __init__(
-        self, address: Address, connection: PulsarConnection, tls: ssl.SSLContext | None, clock: Callable[[], int],
+        self, address: Address, connection: PulsarConnection, tls: ssl.SSLContext | None, arrivals: ArrivalClock,
         source: str | None = None,
     ) -> None:  # fmt: skip
-        self.address, self.connection, self._clock, self._source = address, connection, clock, source
+        self.address, self.connection, self._arrivals, self._source = address, connection, arrivals, source
         self.users: dict[tuple[str, int], LinkUser] = {}
         self.answers: dict[int, Callable[[Any], None]] = {}
         self.failure = ""
         self.refused: int | None = None
         self.violated = False
-        self.last_read = self._asked = clock()
+        self.last_read = self._asked = arrivals.now()
         self._begun = self._heard = self.last_read
         self._frames = 0
         self._connected = self.shaken = False
@@ -108,6 +119,7 @@ class BrokerLink:
         self._early: list[api.Command] = []
         self._tls = tls
         self._socket = self._begin()
+        self._stream = SocketReader(self._socket, arrivals)
         # The driver makes its own batches: Nagle's algorithm would only delay them.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # True while epoll watches for the socket to become writable.
@@ -183,14 +195,13 @@ class BrokerLink:
             raise OSError(number, os.strerror(number))
         self._connected = True
         if self.address.tls:
-            # Not earlier: wrap_socket() raises if the connection is not established yet.
             assert self._tls is not None
-            self._socket = self._tls.wrap_socket(self._socket, server_hostname=self.address.host, do_handshake_on_connect=False)
+            self._stream = TlsStream(self._socket, self._arrivals, self._tls, self.address.host)
 
     def _shake(self) -> bool:
-        if isinstance(self._socket, ssl.SSLSocket):
+        if isinstance(self._stream, TlsStream):
             try:
-                self._socket.do_handshake()
+                self._stream.shake_hands()
             except ssl.SSLWantReadError:
                 return False
             except ssl.SSLWantWriteError:
@@ -207,8 +218,8 @@ class BrokerLink:
     def write(self) -> bool:
         """Write what the socket takes. :returns: whether bytes are left."""
         try:
-            if isinstance(self._socket, ssl.SSLSocket):
-                self._write_tls(self._socket)
+            if isinstance(self._stream, TlsStream):
+                self._write_tls(self._stream)
             else:
                 while self.connection.waiting:
                     self.connection.sent(self._socket.sendmsg(self.connection.next()))
@@ -218,7 +229,7 @@ class BrokerLink:
             self.fail(_wording(error))
         return False
 
-    def _write_tls(self, stream: ssl.SSLSocket) -> None:
+    def _write_tls(self, stream: TlsStream) -> None:
         # After a partial write OpenSSL must get the same bytes again, so they are joined and kept in _rest until it has taken them.
         while self._rest or self.connection.waiting:
             if not self._rest:
@@ -226,24 +237,20 @@ class BrokerLink:
                 self.connection.sent(len(self._rest))
             self._rest = self._rest[stream.send(self._rest[:_TLS_PIECE]) :]
 
-    def read(self) -> list[tuple[list[Event], int]]:
+    def read(self) -> list[Came]:
         """Return the events that arrived, each group with the time of its read. The TLS handshake must be done."""
-        came: list[tuple[list[Event], int]] = []
-        connection = self.connection
+        came: list[Came] = []
+        connection, stream = self.connection, self._stream
         try:
             for number in count():
-                space = connection.space()
-                size = self._socket.recv_into(space)
-                now = self.last_read = self._clock()
+                size = stream.read(connection.space())
+                self.last_read = stream.taken
                 if not size:
                     self.fail("the broker closed the connection")
                     break
-                came.append((connection.filled(size), now))
+                came.append(Came(connection.filled(size), stream.arrived, stream.lag))
                 # epoll does not report bytes that TLS has read ahead: they must be read now.
-                if isinstance(self._socket, ssl.SSLSocket):
-                    if number >= _READS and not self._socket.pending():
-                        break
-                elif number >= _READS or size < len(space):
+                if not stream.held and (number >= _READS or not stream.filled):
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.loopback.connection import RelayConnection
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.testing import FakeClock
@@ -30,15 +31,15 @@ def connect(listening: socket.socket, topic: str | None = None, sources: tuple[s
         target=SimpleNamespace(url=f"loopback://{host}:{port}"), clock=FakeClock(7), nonce=9, topology=SimpleNamespace(name=topic),
         sources=sources,
     )  # fmt: skip
-    return RelayConnection(context)
+    return RelayConnection(context, ArrivalClock(context.clock, kernel=False))
 
 
 def test_a_frame_carries_the_instant_of_its_read(listening: socket.socket) -> None:
     connection = connect(listening)
     peer, _ = listening.accept()
     peer.sendall(b"".join(frames.encode_frame(Kind.ACK, {}, n=3)))
-    ((frame, instant),) = connection.wait(10.0)
-    assert (frame.kind, frame.n, instant) == (Kind.ACK, 3, 7)
+    ((frame, instant, lag),) = connection.wait(10.0)
+    assert (frame.kind, frame.n, instant, lag) == (Kind.ACK, 3, 7, -1)
     connection.close()
     peer.close()
 
@@ -76,4 +77,4 @@ def test_an_unreachable_relay_is_named(listening: socket.socket) -> None:
         sources=(),
     )  # fmt: skip
     with pytest.raises(TargetError, match=r"cannot connect to the loopback relay at loopback://127\.0\.0\.1:1"):
-        RelayConnection(context)
+        RelayConnection(context, ArrivalClock(context.clock, kernel=False))

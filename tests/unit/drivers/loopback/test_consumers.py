@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_loadtest.drivers.loopback.connection import Stamped
 from pytest_loadtest.drivers.loopback.consumers import read_deliveries
 from pytest_loadtest.drivers.loopback.producers import Packer
 from pytest_loadtest.message import envelope
@@ -28,12 +29,13 @@ def test_decoded_deliveries_are_the_packed_messages(pool, numbers):
     decoder = Decoder(len(raw))
     decoder.space()[: len(raw)] = raw
     (frame,) = decoder.filled(len(raw))
-    received = read_deliveries([(frame, 77), (frame, 78)], checksum=pool.checksum)
+    received = read_deliveries([Stamped(frame, 77, 5), Stamped(frame, 78, -1)], checksum=pool.checksum)
     found = envelope.decode_heads(received.heads, received.size, 5)
     assert (found.kind == envelope.OURS).all()
     assert (found.stream.tolist(), found.seq.tolist()) == (2 * stream.tolist(), 2 * seq.tolist())
     assert received.size.tolist() == 2 * pool.sizes[payload].tolist() and received.consumer.tolist() == 2 * stream.tolist()
+    assert received.lag is not None and received.lag.tolist() == [5] * len(numbers) + [-1] * len(numbers)
     assert received.time.tolist() == [77] * len(numbers) + [78] * len(numbers) and not received.flags.any()
     if pool.checksum:
         frame.payload[-1] ^= 1
-        assert read_deliveries([(frame, 77)], checksum=True).flags.astype(bool).tolist() == [False] * (len(numbers) - 1) + [True]
+        assert read_deliveries([Stamped(frame, 77, 0)], checksum=True).flags.astype(bool).tolist() == [False] * (len(numbers) - 1) + [True]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from mqtt_rig import context
 
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket, find_endpoints
 from pytest_loadtest.errors import UsageError
 
@@ -37,7 +39,7 @@ def test_connections_to_this_machine_have_many_source_addresses(server: socket.s
     assert [here.source(number, 3) for number in (0, 10_000)] == ["127.0.3.1", "127.0.3.2"], "workers do not share their ports"
     assert replace(here, address=("10.0.0.1", 1883)).source(20_000) is None
     assert replace(here, family=socket.AF_INET6, address=("::1", 1883, 0, 0)).source(20_000) is None
-    sock = BrokerSocket(here, here.source(10_000))
+    sock = BrokerSocket(here, ArrivalClock(time.monotonic_ns, kernel=False), here.source(10_000))
     peer, (address, _) = server.accept()
     assert address == "127.0.0.2"
     peer.close()

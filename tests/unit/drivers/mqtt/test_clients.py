@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mqtt_rig import CONNACK, context
 
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.mqtt.clients import MqttClients
 from pytest_loadtest.drivers.mqtt.options import client_options
 from pytest_loadtest.drivers.mqtt.paho.connection import PahoConnection
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def clients(url: str, **settings: Any) -> MqttClients[PahoConnection]:
     ctx = context(url, time.monotonic_ns, **settings)
-    return MqttClients(ctx, client_options(ctx), PahoConnection)
+    return MqttClients(ctx, client_options(ctx), PahoConnection, ArrivalClock(ctx.clock, kernel=False))
 
 
 @pytest.mark.parametrize(("clean", "client_id"), [(True, "lt-r1-p0"), (False, "lt-p0")])
@@ -65,7 +66,9 @@ def test_connections_come_from_the_source_addresses_in_turn(scripted: Callable[[
     ctx = context(url, time.monotonic_ns)
     found = []
     for sources in (("127.0.0.6", "127.0.0.5"), ()):
-        run_clients = MqttClients(replace(ctx, worker="gw1", sources=sources), client_options(ctx), PahoConnection)
+        run_clients = MqttClients(
+            replace(ctx, worker="gw1", sources=sources), client_options(ctx), PahoConnection, ArrivalClock(ctx.clock, kernel=False)
+        )
         connections = [run_clients.make(f"producer of stream {i}", f"p{i}") for i in range(3)]
         run_clients.start(connections)
         run_clients.poll(0)

@@ -41,14 +41,14 @@ class Rig:
 
     def __init__(self, connections: int) -> None:
         self.clock, self.arrivals = FakeClock(1000), ArrivalColumns(checksum=False)
-        self.inbound = Inbound(self.clock, p.V5, self.arrivals)
+        self.inbound = Inbound(p.V5, self.arrivals)
         self.connections = [FakeConnection(number) for number in range(connections)]
         for number in range(connections):
             self.arrivals.assign_place(number, number + 100)
 
     def read(self, number: int, data: bytes) -> None:
         connection: Any = self.connections[number]
-        self.inbound.add(connection, data)
+        self.inbound.add(connection, data, self.clock(), 10 + number)
         self.clock.advance(1)
 
 
@@ -67,6 +67,7 @@ def test_each_consumer_gets_its_messages_with_the_time_of_its_read(many: int) ->
     assert received is not None
     assert received.consumer.tolist() == [101] * (many + 1) + [100]
     assert received.time.tolist() == [1000] * (many + 1) + [1001]
+    assert received.lag is not None and received.lag.tolist() == [11] * (many + 1) + [10]
     assert received.size.tolist() == [40] * many + [1, 5]
     assert received.flags.tolist() == [0] * many + [Flag.REDELIVERED, 0]
     assert bytes(received.heads[-2]) == b"y".ljust(32, b"\0")

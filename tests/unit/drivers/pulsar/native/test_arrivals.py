@@ -60,7 +60,7 @@ def arrivals(draw: Any) -> tuple[Arrival, list[Message] | None]:
     size = draw(SIZES)
     if kind == "single":
         payload = draw(payload_of())
-        return Arrival(place, time, order, flags & 1, 0, memoryview(payload)), [Message(payload)]
+        return Arrival(place, time, place + 7, order, flags & 1, 0, memoryview(payload)), [Message(payload)]
     messages = [Message(draw(payload_of(None if kind == "uneven" else size))) for _ in range(count)]
     if kind == "keyed":
         messages = [Message(message.payload, draw(KEYS)) for message in messages]
@@ -73,31 +73,31 @@ def arrivals(draw: Any) -> tuple[Arrival, list[Message] | None]:
         messages = [messages[i] for i in chosen]
     if kind == "damaged":
         data = data[: draw(st.integers(0, len(data) - 1))]
-        return Arrival(place, time, order, flags & 1, count, memoryview(data)), None
-    return Arrival(place, time, order, flags & 1, count, memoryview(data), chosen), messages
+        return Arrival(place, time, place + 7, order, flags & 1, count, memoryview(data)), None
+    return Arrival(place, time, place + 7, order, flags & 1, count, memoryview(data), chosen), messages
 
 
 def rows(found: Any) -> list[tuple[Any, ...]]:
-    columns = (found.consumer, found.heads, found.size, found.time, found.order, found.flags)
-    assert [column.dtype for column in columns] == [np.int32, np.uint8, np.int32, np.int64, np.int64, np.int8]
-    consumer, heads, size, time, order, flags = columns
+    columns = (found.consumer, found.heads, found.size, found.time, found.lag, found.order, found.flags)
+    assert [column.dtype for column in columns] == [np.int32, np.uint8, np.int32, np.int64, np.int64, np.int64, np.int8]
+    consumer, heads, size, time, lag, order, flags = columns
     assert heads.shape == (len(size), 32)
     texts = [head.tobytes() for head in heads]
-    return list(zip(consumer.tolist(), texts, size.tolist(), time.tolist(), order.tolist(), flags.tolist(), strict=True))
+    return list(zip(consumer.tolist(), texts, size.tolist(), time.tolist(), lag.tolist(), order.tolist(), flags.tolist(), strict=True))
 
 
 def naive(came: list[tuple[Arrival, list[Message] | None]], checksum: bool, keyed: bool) -> list[tuple[Any, ...]]:
     found = []
     for arrival, messages in came:
-        own = (arrival.place, arrival.time)
+        own = (arrival.place, arrival.time, arrival.lag)
         if messages is None:
-            found.append((arrival.place, DAMAGED, max(len(arrival.data), 32), arrival.time, arrival.order, arrival.flags))
+            found.append((arrival.place, DAMAGED, max(len(arrival.data), 32), arrival.time, arrival.lag, arrival.order, arrival.flags))
             continue
         keys = keyed and arrival.messages and any(message.key is not None for message in messages)
         for message in messages:
             order = key_number(message.key or "") if keys else arrival.order
             flags = arrival.flags | (Flag.CORRUPT if checksum and not body_ok(message.payload) else 0)
-            found.append((own[0], message.payload[:32].ljust(32, b"\0"), len(message.payload), own[1], order, flags))
+            found.append((own[0], message.payload[:32].ljust(32, b"\0"), len(message.payload), *own[1:], order, flags))
     return found
 
 
@@ -119,23 +119,23 @@ def test_a_later_message_with_other_metadata_is_read_correctly() -> None:
     assert len(batch(first)) == len(batch(second))
     data = batch(first, second)
     other = batch(first, first)
-    found = rows(reader(keyed=True).columns([Arrival(0, 1, 9, 0, 2, other), Arrival(0, 2, 9, 0, 2, data)]))
-    assert [(head[:1], size, order) for _, head, size, _, order, _ in found] == [
+    found = rows(reader(keyed=True).columns([Arrival(0, 1, -1, 9, 0, 2, other), Arrival(0, 2, -1, 9, 0, 2, data)]))
+    assert [(head[:1], size, order) for _, head, size, _, _, order, _ in found] == [
         (b"x", 40, 9), (b"x", 40, 9), (b"x", 40, 0), (b"y", 37, key_number("k"))
     ]  # fmt: skip
 
 
 def test_large_entries_are_read_without_joining_them() -> None:
     large = [Message(bytes([i]) * 70_000) for i in range(4)]
-    came = [Arrival(i, i, 0, 0, 2, batch(*large[i : i + 2])) for i in (0, 2)]
+    came = [Arrival(i, i, -1, 0, 0, 2, batch(*large[i : i + 2])) for i in (0, 2)]
     assert [(row[0], row[1][:1], row[2]) for row in rows(reader().columns(came))] == [(i // 2 * 2, bytes([i]), 70_000) for i in range(4)]
 
 
 @pytest.mark.parametrize("length", [0, 3, 15, 31, 32, 200])
 def test_a_damaged_entry_counts_as_corrupt(length: int) -> None:
     """Whatever its size: the row has the size of an envelope at least, as a shorter one would be foreign."""
-    (row,) = rows(reader().columns([Arrival(1, 2, 3, 1, 3, b"\xff" * length)]))
-    assert row == (1, DAMAGED, max(length, 32), 2, 3, 1)
+    (row,) = rows(reader().columns([Arrival(1, 2, -1, 3, 1, 3, b"\xff" * length)]))
+    assert row == (1, DAMAGED, max(length, 32), 2, -1, 3, 1)
 
 
 @pytest.mark.parametrize(
@@ -154,5 +154,5 @@ def test_our_keys_have_their_number_and_others_a_hash(key: str, number: int) -> 
 def test_a_foreign_key_of_many_digits_fits_into_the_column() -> None:
     """It may be on an existing topic."""
     key = "key-" + "9" * 30
-    found = reader(keyed=True).columns([Arrival(0, 1, 0, 0, 1, batch(Message(b"z" * 40, key)))])
+    found = reader(keyed=True).columns([Arrival(0, 1, -1, 0, 0, 1, batch(Message(b"z" * 40, key)))])
     assert found.order.tolist() == [zlib.crc32(key.encode()) & 0x7FFF_FFFF]

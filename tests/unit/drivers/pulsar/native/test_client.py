@@ -11,6 +11,7 @@ from fake_pulsar import FakeBroker, nothing, refuse
 from native_rig import MovedClock
 from pulsar_library_rig import context
 
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.pulsar.names import RunNames
 from pytest_loadtest.drivers.pulsar.native import client
 from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
@@ -26,7 +27,16 @@ TOPIC = "persistent://public/default/orders"
 
 
 def cluster_at(url: str, timeout: int = 60 * SECOND) -> Cluster:
-    return Cluster(url, client="c", method="none", credentials=bytes, tls=None, connections=1, timeout=timeout, clock=MovedClock())
+    return Cluster(
+        url,
+        client="c",
+        method="none",
+        credentials=bytes,
+        tls=None,
+        connections=1,
+        timeout=timeout,
+        arrivals=ArrivalClock(MovedClock(), kernel=False),
+    )
 
 
 @pytest.fixture

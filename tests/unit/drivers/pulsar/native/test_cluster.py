@@ -12,6 +12,7 @@ import pytest
 from fake_pulsar import FakeBroker, Seen, answer, nothing
 from native_rig import MovedClock, faulty
 
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
 from pytest_loadtest.drivers.pulsar.native.link import Address
 from pytest_loadtest.errors import TargetError
@@ -192,7 +193,14 @@ def test_unknown_commands_and_answers_are_skipped(broker: FakeBroker) -> None:
 def test_losing_a_connection_twice_does_not_affect_the_next(broker: FakeBroker) -> None:
     """Which may have the same descriptor."""
     cluster = Cluster(
-        broker.url, client="c", method="none", credentials=bytes, tls=None, connections=1, timeout=60 * SECOND, clock=MovedClock()
+        broker.url,
+        client="c",
+        method="none",
+        credentials=bytes,
+        tls=None,
+        connections=1,
+        timeout=60 * SECOND,
+        arrivals=ArrivalClock(MovedClock(), kernel=False),
     )
     try:
         first = cluster.link(Address.of(broker.url))

@@ -14,6 +14,7 @@ import pytest
 from fake_pulsar import FakeBroker, nothing, refuse
 from native_rig import faulty
 
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink
 from pytest_loadtest.drivers.pulsar.settings import Authentication
 from pytest_loadtest.errors import TargetError
@@ -124,7 +125,12 @@ class _Reset(BrokerLink):
 def test_a_connection_that_is_reset_while_it_connects_fails_with_its_reason(tls: bool) -> None:
     """With TLS too: a broker that is killed must not end the run."""
     connection = PulsarConnection("test", "", lambda: b"")
-    link = _Reset(Address("localhost", 1, tls), connection, ssl.create_default_context() if tls else None, time.monotonic_ns)
+    link = _Reset(
+        Address("localhost", 1, tls),
+        connection,
+        ssl.create_default_context() if tls else None,
+        ArrivalClock(time.monotonic_ns, kernel=False),
+    )
     try:
         link.step()
         assert link.failure == os.strerror(errno.ECONNRESET)

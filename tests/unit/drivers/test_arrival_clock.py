@@ -1,0 +1,206 @@
+"""Arrival times from the kernel: conversion while the wall clock is set, and reads of real sockets."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.drivers.arrival_clock import RESOLUTION, ArrivalClock, SocketReader, stamps_work
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROUNDING = 12_000  # ns: a smaller step is taken for an interruption, or for a drift of the given clock
+needs_stamps = pytest.mark.skipif(not stamps_work(), reason="this kernel does not stamp packets")
+
+
+class Machine:
+    """A machine whose wall clock is set, and whose given clock drifts against it.
+
+    :param steps: instants and sizes, ns. :param drift: parts per million.
+    """
+
+    def __init__(self, steps: list[tuple[int, int]], drift: int, cost: int) -> None:
+        self.time = SECOND  # true time
+        self._at = [at for at, _ in sorted(steps)]
+        self._offsets = [10**18]
+        for _, step in sorted(steps):
+            self._offsets.append(self._offsets[-1] + step)
+        self._drift, self._cost = drift, cost
+
+    def now(self) -> int:
+        self.time += self._cost
+        return self.given(self.time)
+
+    def given(self, at: int) -> int:
+        return at + at * self._drift // 10**6
+
+    def wall(self) -> int:
+        self.time += self._cost
+        return self.stamp(self.time)
+
+    def stamp(self, at: int) -> int:
+        return at + self._offsets[bisect.bisect(self._at, at)]
+
+
+steps = st.tuples(st.integers(1_500_000_000, 3 * SECOND), st.one_of(st.integers(-(10**13), 10**13), st.integers(-(10**6), 10**6)))
+
+
+@given(step=steps, drift=st.integers(-100, 100), cost=st.integers(20, 200), data=st.data())
+def test_a_step_of_the_wall_clock_never_moves_an_arrival(step: tuple[int, int], drift: int, cost: int, data: st.DataObject) -> None:
+    """In either direction, of any size: an arrival is true within the precision of the clocks, or unknown."""
+    machine = Machine([step], drift, cost)
+    clock = ArrivalClock(machine.now, machine.wall, kernel=True)
+    unknown = 0
+    for _ in range(40):
+        waits = data.draw(st.integers(0, 100 * MILLISECOND))
+        arrived = machine.time + data.draw(st.integers(0, waits))
+        machine.time += waits
+        now = clock.check()
+        converted = clock.convert(machine.stamp(arrived), now)
+        if converted is None:
+            unknown += 1
+        else:
+            # Since the last check the given clock may have drifted, and a smaller step is taken for that.
+            assert abs(converted - machine.given(arrived)) <= ROUNDING + waits // 5_000
+            assert converted <= now
+    assert unknown <= 2, "only what arrived around the step"
+
+
+def test_without_steps_every_stamp_is_usable() -> None:
+    machine = Machine([], 0, 50)
+    clock = ArrivalClock(machine.now, machine.wall, kernel=True)
+    for lag in (0, 1_000, 500 * MILLISECOND):
+        machine.time += SECOND
+        arrived = machine.time - lag
+        converted = clock.convert(machine.stamp(arrived), clock.check())
+        assert converted is not None and abs(converted - machine.given(arrived)) <= 100
+
+
+def test_a_stamp_of_the_future_or_from_before_the_socket_is_unknown() -> None:
+    machine = Machine([], 0, 50)
+    clock = ArrivalClock(machine.now, machine.wall, kernel=True)
+    now = clock.check()
+    assert clock.convert(machine.stamp(machine.time + MILLISECOND), now) is None
+
+
+class Interrupted(Machine):
+    """A machine that stops this process between two looks at its clocks."""
+
+    def wall(self) -> int:
+        wall = super().wall()
+        self.time += 5 * MILLISECOND
+        return wall
+
+
+def test_interrupted_measurements_do_not_widen_what_is_known() -> None:
+    machine = Machine([], 0, 50)
+    clock = ArrivalClock(machine.now, machine.wall, kernel=True)
+    machine.__class__ = Interrupted
+    for _ in range(3):
+        arrived = machine.time
+        machine.time += SECOND
+        converted = clock.convert(machine.stamp(arrived), clock.check())
+        assert converted is not None and abs(converted - machine.given(arrived)) <= 100
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A sender and a receiver."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as sender:
+        receiver, _ = server.accept()
+        with receiver:
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            receiver.setblocking(False)
+            yield sender, receiver
+
+
+def read_all(reader: SocketReader, wanted: int) -> list[tuple[int, int, int]]:
+    """Return the size, the arrival and the lag of each read, until ``wanted`` bytes have come."""
+    space, reads, total = memoryview(bytearray(1 << 16)), list[tuple[int, int, int]](), 0
+    while total < wanted:
+        with contextlib.suppress(BlockingIOError):
+            total += (size := reader.read(space))
+            reads.append((size, reader.arrived, reader.lag))
+    return reads
+
+
+@needs_stamps
+def test_a_read_has_the_time_of_the_arrival_and_not_its_own(ends: tuple[socket.socket, socket.socket]) -> None:
+    sender, receiver = ends
+    clock = ArrivalClock(time.monotonic_ns)
+    reader = SocketReader(receiver, clock)
+    for _ in range(50):  # Linux begins to stamp a moment after the first socket wants it
+        before = time.monotonic_ns()
+        sender.send(b"message")
+        after = time.monotonic_ns()
+        while time.monotonic_ns() < after + 2 * MILLISECOND:
+            pass
+        ((_, arrived, lag),) = read_all(reader, 7)
+        if lag >= 0:
+            break
+    assert clock.source == "kernel"
+    assert before - ROUNDING <= arrived <= after + ROUNDING
+    assert arrived + lag >= after + 2 * MILLISECOND
+
+
+@needs_stamps
+def test_packets_that_came_while_nobody_looked_have_their_own_times(ends: tuple[socket.socket, socket.socket]) -> None:
+    """As far as the kernel has not merged them, which it does with some tens of small packets."""
+    sender, receiver = ends
+    clock = ArrivalClock(time.monotonic_ns)
+    reader = SocketReader(receiver, clock)
+    sender.send(b"first")
+    read_all(reader, 5)
+    sent = []
+    for _ in range(100):
+        sent.append(time.monotonic_ns())
+        sender.send(b"m" * 100)
+        while time.monotonic_ns() < sent[-1] + RESOLUTION:
+            pass
+    clock.look(sent[0])
+    clock.look(time.monotonic_ns())
+    reads = read_all(reader, 10_000)
+    assert len(reads) > 1
+    arrivals = [arrived for _, arrived, _ in reads]
+    assert arrivals == sorted(arrivals)
+    # The last packet of each read is the one whose time it has.
+    ends_at = 0
+    for size, arrived, lag in reads:
+        ends_at += size
+        assert arrived >= sent[-(-ends_at // 100) - 1] - ROUNDING
+        assert arrived + lag <= time.monotonic_ns()
+    assert reads[0][2] - reads[-1][2] >= 20 * RESOLUTION
+
+
+def test_without_stamps_arrivals_have_the_time_of_the_read(ends: tuple[socket.socket, socket.socket]) -> None:
+    """And the lag is unknown, not 0."""
+    sender, receiver = ends
+    clock = ArrivalClock(time.monotonic_ns, kernel=False)
+    reader = SocketReader(receiver, clock)
+    sender.send(b"message")
+    after = time.monotonic_ns()
+    ((size, arrived, lag),) = read_all(reader, 7)
+    assert (size, lag, clock.source, clock.unusable) == (7, -1, "client", None)
+    assert arrived >= after
+
+
+@needs_stamps
+def test_a_missing_stamp_is_counted_and_has_the_time_of_the_read(ends: tuple[socket.socket, socket.socket]) -> None:
+    sender, receiver = ends
+    clock = ArrivalClock(time.monotonic_ns)
+    reader = SocketReader(receiver, clock)
+    receiver.setsockopt(socket.SOL_SOCKET, 35, 0)
+    sender.send(b"message")
+    before = time.monotonic_ns()
+    ((_, arrived, lag),) = read_all(reader, 7)
+    assert (lag, clock.unusable) == (-1, 1)
+    assert before <= arrived <= time.monotonic_ns()
