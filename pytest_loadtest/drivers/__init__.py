@@ -8,7 +8,9 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.registry import kind_of, load_reference
 
 if TYPE_CHECKING:
-    from pytest_loadtest.drivers.base import Driver, DriverFacts
+    from collections.abc import Callable
+
+    from pytest_loadtest.drivers.base import DrainingRun, Driver, DriverFacts, Undelivered
     from pytest_loadtest.profile import Profile
 
 
@@ -28,6 +30,12 @@ def telemetry_class(name: str) -> Any | None:
     """Return the class that reads this kind of broker's own counters, made from a ``TelemetryContext``; None if the kind has none."""
     kind = kind_of(name)
     return load_reference(kind, kind.telemetry) if kind.telemetry else None
+
+
+def undelivered_function(name: str) -> Callable[[DrainingRun], Undelivered | None] | None:
+    """Return the function that asks this kind of target for deliveries to come; None if the kind has none."""
+    kind = kind_of(name)
+    return load_reference(kind, kind.undelivered) if kind.undelivered else None
 
 
 def planned_facts(profile: Profile, *, admin: bool = True) -> DriverFacts:

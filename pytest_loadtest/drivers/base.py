@@ -98,6 +98,31 @@ class TelemetryContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainingRun:
+    """A run that has sent everything, for a function that asks its target for deliveries to come (``DriverKind.undelivered``).
+
+    :param settings: the profile's ``driver`` section. :param run: name of the run, as in :class:`DriverContext`.
+    """
+
+    target: TargetAddress
+    settings: Any
+    run: str
+    topology: Topology
+
+
+class Undelivered(NamedTuple):
+    """The deliveries of a run that its target had not completed when it was asked, all over one run.
+
+    :param held: deliveries that the target may still hand over to a consumer.
+    :param handed_over: copies handed over to the run's consumers since they were opened, taken or on their way. None: ``held`` includes
+        the copies on their way, because the target keeps a message until its consumer has acknowledged it.
+    """
+
+    held: int
+    handed_over: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
     """A run in progress, for attributes that a kind adds to ``load`` in live tests (``DriverKind.fixture``).
 

@@ -43,6 +43,8 @@ class Progress:
     :param resent: answered messages that the client had sent again after a lost connection.
     :param beyond_bounds: copies that took longer, for each latency bound that the controller watches.
     :param timely: copies that came in time, by second; None unless the profile ends a run by latencies.
+    :param taken: everything that the worker's consumers got since they were opened, in all phases.
+    :param connected: every client of the worker is connected; looked at only when it no longer sends.
     """
 
     phase: str
@@ -63,6 +65,8 @@ class Progress:
     workload: str = ""
     redelivered: int = 0
     resent: int = 0
+    taken: int = 0
+    connected: bool = True
 
     @property
     def has_second_copies(self) -> bool:

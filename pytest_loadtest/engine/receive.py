@@ -108,6 +108,8 @@ class Inbox:
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
         self._driver, self._nonce, self._ordered, self._bounds = driver, nonce, ordered, bounds
         self.timely = TimelyCounts((), 0)
+        self.taken = 0
+        """Number of copies of any kind that the driver handed over, over all phases."""
         self._order, self._due_order = OrderCheck(), DueOrder()
         self._consumers = np.empty(0, np.int32)  # by place
 
@@ -142,6 +144,7 @@ class Inbox:
         received = self._driver.take()
         if received is None or not len(received.size):
             return None
+        self.taken += len(received.size)
         if len(self._first):
             return self._rows(received)
         # a run without producers reads messages of others: they are counted, and none is recorded

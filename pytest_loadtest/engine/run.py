@@ -163,13 +163,14 @@ class Engine:
         return self._clock() < self._end or not self.sender.finished
 
     def _progress(self, elapsed: int) -> Progress:
-        sender, counts = self.sender, self.sender.counts
+        sender, counts, sending = self.sender, self.sender.counts, self._sending()
         return Progress(
-            phase=self._phase.name, elapsed=elapsed, sending=self._sending(), offered=sender.offered(elapsed), sent=counts.sent,
+            phase=self._phase.name, elapsed=elapsed, sending=sending, offered=sender.offered(elapsed), sent=counts.sent,
             acked=counts.acked, failed=counts.failed, dropped=counts.dropped, received=self.inbox.counts.received,
             repeats=self.inbox.repeats, in_flight=counts.in_flight, send_delay_p99=sender.own_delay_p99(), blocked=sender.blocked,
             beyond_bounds=tuple(self.inbox.counts.beyond_bounds), timely=self.inbox.timely.report(elapsed),
-            redelivered=self.inbox.counts.redelivered, resent=counts.resent,
+            redelivered=self.inbox.counts.redelivered, resent=counts.resent, taken=self.inbox.taken,
+            connected=sending or self.driver.disconnected() is None,
         )  # fmt: skip
 
     def _finish(self) -> None:

@@ -1,16 +1,20 @@
 """The end of a phase, decided by what all workers together have sent, got acknowledged and received.
 
 Used by the controller only: the rendezvous passes each progress report to the drain of its workload, under its lock, and ends the phase on
-all workers once :meth:`Drain.has_ended`. A phase never ends while a worker still sends, and always ends when the timeout is over.
+all workers once :meth:`Drain.has_ended`. A phase never ends while a worker still sends, and always ends when the timeout is over. In
+between it ends as soon as the target has answered that nothing can arrive any more (docs/decisions/032).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_loadtest.drivers.base import Undelivered
     from pytest_loadtest.engine.progress import Progress
 
 # As many copies as were due have arrived; a moment more lets a late duplicate show itself. Several collects of a worker fit in it.
@@ -18,6 +22,8 @@ GRACE = 250_000_000
 # Some of those copies may be second ones, or of messages that were answered as failed, and as many others still under way: wait until the
 # target has been quiet for this long.
 QUIET = 5_000_000_000
+# ns between two questions to the target, and how many times as long as it took to answer: its answers cost CPU that deliveries need.
+ASK_EVERY, ASK_SHARE = 1_000_000_000, 10
 
 
 class Drain:
@@ -25,13 +31,19 @@ class Drain:
 
     :param deliveries: the copies due for each acknowledged message, over all subscriptions of its topic.
     :param timeout: ns after the last worker stopped sending at which the phase ends in any case.
+    :param can_ask: the target can tell what it has yet to deliver.
     """
 
-    def __init__(self, phase: str, members: int, deliveries: int, timeout: int) -> None:
+    def __init__(self, phase: str, members: int, deliveries: int, timeout: int, *, can_ask: bool = False) -> None:
         self.phase = phase
-        self._members, self._deliveries, self._timeout = members, deliveries, timeout
+        self._members, self._deliveries, self._timeout, self._can_ask = members, deliveries, timeout, can_ask
         self._since: int | None = None
         self._complete: tuple[int, int] | None = None
+        self._counts = (0, 0)  # copies received and due
+        self._settled_since: int | None = None
+        self._ask_at = 0
+        self._asking = False
+        self._answer: Undelivered | None = None
 
     def has_ended(self, progress: Mapping[str, Progress], now: int) -> bool:
         """Return whether the phase is over. :param progress: the latest report of each worker."""
@@ -39,7 +51,9 @@ class Drain:
         if len(reports) < self._members or any(p.sending for p in reports):
             return False
         self._since = self._since or now
-        received, due = sum(p.received for p in reports), self._deliveries * sum(p.acked for p in reports)
+        received, due = self._counts = sum(p.received for p in reports), self._deliveries * sum(p.acked for p in reports)
+        if self._nothing_can_come(reports, now):
+            return True
         # A message that was answered as failed may be delivered all the same: its copy is not due, and counts as if it were.
         doubtful = received > due or any(p.failed or p.has_second_copies for p in reports)
         if sum(p.in_flight for p in reports) or received < due:
@@ -49,3 +63,46 @@ class Drain:
         elif now - self._complete[0] >= (QUIET if doubtful else GRACE):
             return True
         return now - self._since >= self._timeout
+
+    # --- the target's own answer
+
+    def _nothing_can_come(self, reports: Sequence[Progress], now: int) -> bool:
+        """Return whether the target's last answer proves that no copy can arrive that is not in a worker's driver already."""
+        # From this point on the target gets no message of the run any more, because each was sent once and answered. A message that failed
+        # or was sent again may still be in a broken connection. A run ends in an error if a client is not connected at its end, so lost
+        # ones get the time to return.
+        if not all(p.connected and not (p.in_flight or p.failed or p.resent) for p in reports):
+            self._settled_since = self._answer = None
+            return False
+        self._settled_since = self._settled_since or now
+        if self._answer is None or self._answer.held:
+            return False
+        # With None each copy was acknowledged by the driver that has it, and every worker empties its driver when it ends the phase.
+        return self._answer.handed_over in (None, sum(p.taken for p in reports))
+
+    def asks(self, now: int) -> bool:
+        """Return whether the target should be asked now for what it has yet to deliver; then :meth:`answered` must follow.
+
+        Called under the rendezvous' lock. The first question waits as long as a complete drain lasts, so that most phases ask none.
+        """
+        if not self._can_ask or self._asking or self._settled_since is None:
+            return False
+        if now < max(self._settled_since + GRACE, self._ask_at):
+            return False
+        self._asking = True
+        return True
+
+    def answered(self, undelivered: Undelivered | None, asked: int, now: int) -> None:
+        """Take the answer to a question; from any thread. :param undelivered: None: unknown. :param asked: time of the question, ns."""
+        self._answer, self._ask_at = undelivered, now + max(ASK_EVERY, ASK_SHARE * (now - asked))
+        self._asking = False
+
+    def describe(self, now: int) -> str | None:
+        """Return what the drain waits for and until when; None while messages are sent and while nothing is missing."""
+        received, due = self._counts
+        if self._since is None or received >= due:
+            return None
+        left = max(self._since + self._timeout - now, 0)
+        early = ", sooner if the target holds no more" if self._can_ask else ""
+        missing = f"{format_count(due - received)} of {format_count(due)} deliveries missing"
+        return f"{missing}, ends in {format_duration(-(-left // SECOND) * SECOND)}{early}"

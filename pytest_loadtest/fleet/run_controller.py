@@ -286,13 +286,18 @@ class RunController:
         if workload.phase is None:
             return
         progress = [p for p in run.progress[name].values() if p.phase == workload.phase.name]
+        drain, now = run.drains.get(name), time.monotonic_ns()
         if self._live is not None and progress:
-            self._live.show(workload.part.profile.name, workload.phase, progress)
+            self._live.show(workload.part.profile.name, workload.phase, progress, None if drain is None else drain.describe(now))
         if self._metrics is not None and progress:
             self._metrics.show(workload.test, workload.part.profile.name, workload.name, workload.phase, progress)
+        if drain is not None and drain.asks(now):
+            from pytest_loadtest.fleet.undelivered import ask_target
+
+            ask_target(workload, drain)
         watch = state.watches.get(name)
         if watch is not None and len(progress) == len(run.members):
-            change = watch.look(progress, time.monotonic_ns() - workload.start)
+            change = watch.look(progress, now - workload.start)
             if change is not None:
                 self._change(run, workload, change)
             if change is not None and change.aborted is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_loadtest.drivers import undelivered_function
 from pytest_loadtest.drivers.base import DriverFacts, add_worker_counts
 from pytest_loadtest.engine.sample_store import make_location
 from pytest_loadtest.errors import NoData, TargetError, UsageError
@@ -157,7 +158,8 @@ class WorkloadRun:
         # In a phase without own producers messages of others may arrive forever: there is nothing to wait for.
         profile = self.part.profile
         timeout = 0 if self.phase.idle else profile.drain_timeout + (profile.delays.longest if profile.delays else 0)
-        return Drain(phase.name, len(self.workers), self.plan.topology.subscriptions, timeout)
+        asks = not self.phase.idle and undelivered_function(profile.driver.name) is not None
+        return Drain(phase.name, len(self.workers), self.plan.topology.subscriptions, timeout, can_ask=asks)
 
     def end_phase(self, reports: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()) -> None:
         """Check that the workers sent what was planned, and complete the phase's files. :param spans: the stages found by a watch.

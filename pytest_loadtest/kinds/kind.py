@@ -141,6 +141,9 @@ class DriverKind:
 
     :param telemetry: a class made from a :class:`~pytest_loadtest.drivers.base.TelemetryContext` that reads the broker's own counters; see
         :class:`~pytest_loadtest.observe.sampler.TelemetrySource`.
+    :param undelivered: a function that is called with a :class:`~pytest_loadtest.drivers.base.DrainingRun` and returns an
+        :class:`~pytest_loadtest.drivers.base.Undelivered`, or None if the target cannot tell exactly. It may take seconds. With it a drain
+        ends as soon as nothing can arrive any more; without it, missing messages are awaited until ``drainTimeout``.
     :param observer: a function ``(url, topics, settings, admin_url)`` for ``learn``; see
         :class:`~pytest_loadtest.commands.learn.TopicObserver`.
     :param fixture: attribute of ``load`` in live tests → a function that is called with a
@@ -179,6 +182,7 @@ class DriverKind:
     opening_times: bool = False
     security: tuple[str, ...] = ()
     telemetry: Reference | None = None
+    undelivered: Reference | None = None
     observer: Reference | None = None
     fixture: Mapping[str, Reference] = field(default_factory=dict)
     doctor: Reference | None = None

@@ -176,7 +176,7 @@ class Profile(Section):
     warmup_duration: Duration = Field(default_factory=_default_warmup)
     """Length of the warm-up, which is not judged. Default: OMB's minute with testDurationMinutes, otherwise none."""
     drain_timeout: Duration = 30 * SECOND
-    """Time to wait for messages under way after the measured phase; those that have not come by then are lost."""
+    """Longest time to wait for messages under way after the measured phase; those that have not come by then are lost."""
     max_send_delay: Duration = 10 * SECOND
     """A message later than this is dropped, and counted."""
     seed: int = Field(default=0, ge=0, lt=2**63)

@@ -33,8 +33,11 @@ class LiveLine:
         if self._config.option.verbose >= (-1 if quiet else 0):
             self._hand_over(f"load: {text}", stays=True)
 
-    def show(self, profile: str, phase: Phase, progress: Sequence[Progress]) -> None:
-        """Show the latest progress of every worker in a phase of a profile's load; nothing with ``-q``."""
+    def show(self, profile: str, phase: Phase, progress: Sequence[Progress], drain: str | None = None) -> None:
+        """Show the latest progress of every worker in a phase of a profile's load; nothing with ``-q``.
+
+        :param drain: what the drain waits for; None if it is complete or has not begun.
+        """
         if self._config.option.verbose < 0:
             return
         now, interval = time.monotonic(), _TERMINAL_EVERY if self._terminal else _PLAIN_EVERY
@@ -46,7 +49,7 @@ class LiveLine:
         if now - last[1] < interval:
             return
         self._last[profile] = totals
-        self._hand_over(describe(profile, progress, last, totals), stays=not self._terminal)
+        self._hand_over(describe(profile, progress, last, totals, drain), stays=not self._terminal)
 
     @property
     def _terminal(self) -> bool:
@@ -85,11 +88,13 @@ class LiveLine:
 
 
 def describe(
-    profile: str, progress: Sequence[Progress], before: tuple[Phase, float, int, int, int], now: tuple[Phase, float, int, int, int]
-) -> str:
+    profile: str, progress: Sequence[Progress], before: tuple[Phase, float, int, int, int], now: tuple[Phase, float, int, int, int],
+    drain: str | None = None,
+) -> str:  # fmt: skip
     """Return one line: phase, elapsed time, offered, sent and received per second, send delay, in flight.
 
     :param before: ``(phase, monotonic s, offered, sent, received)`` at the last line. :param now: the current ones.
+    :param drain: what the drain waits for, instead of the rates.
     """
     phase, seconds = now[0], now[1] - before[1]
     offered, sent, received = ((b - a) / seconds for a, b in zip(before[2:], now[2:], strict=True))
@@ -110,4 +115,7 @@ def describe(
     ]  # fmt: skip
     if any(p.blocked for p in progress):
         parts.insert(-1, "window full")
+    if drain is not None and name != phase.name:
+        # Nothing is offered or sent any more, so these take the place of the rates.
+        parts[1:2] = [drain]
     return "  ".join(parts)

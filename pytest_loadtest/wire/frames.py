@@ -15,6 +15,8 @@ PRODUCE                      ``seq`` i64, ``stream`` i32, ``size`` i32          
 PRODUCE_LATER                ``seq`` i64, ``due`` i64, ``stream`` i32, ``size`` i32                  deliver it, not before ``due``
 ACK                          none                                                                    the next message was accepted
 DELIVER                      ``place`` i32, ``size`` i32                                             a message for this consumer
+COUNT                        none                                                                    a request for COUNTS
+COUNTS                       ``held`` i64, ``delivered`` i64                                         messages held, copies sent so far
 ===========================  ======================================================================  =====================================
 
 ``run`` is the run's nonce, which separates runs on one relay; it is 0 for kinds with neither topic nor subscription. Only PRODUCE and
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-VERSION: Final = 3
+VERSION: Final = 4
 # Bytes: a longer frame means that its length is damaged.
 LARGEST: Final = 1 << 30
 # Most bytes of payload in one frame, unless one message is larger.
@@ -74,6 +76,8 @@ class Kind(enum.IntEnum):
     RESUME = 7
     UNSUBSCRIBE = 8
     PRODUCE_LATER = 9
+    COUNT = 10
+    COUNTS = 11
 
 
 PRODUCES: Final = (Kind.PRODUCE, Kind.PRODUCE_LATER)
@@ -90,6 +94,8 @@ _COLUMNS: Final[dict[Kind, dict[str, np.dtype[Any]]]] = {
     Kind.PAUSE: _PLACE,
     Kind.RESUME: _PLACE,
     Kind.UNSUBSCRIBE: _PLACE,
+    Kind.COUNT: {},
+    Kind.COUNTS: {"held": _I64, "delivered": _I64},
 }
 _KINDS: Final = {int(kind): kind for kind in Kind}
 _WIDTH: Final = {kind: sum(dtype.itemsize for dtype in columns.values()) for kind, columns in _COLUMNS.items()}  # bytes per row

@@ -11,10 +11,11 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from pytest_loadtest import brokers
 from pytest_loadtest.drivers import driver_class
-from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.base import DrainingRun, TargetAddress, Undelivered
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
+from pytest_loadtest.drivers.mqtt.undelivered import mosquitto_undelivered
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.testing import Subject
 from pytest_loadtest.testing.rig import rig
@@ -29,7 +30,7 @@ IN_FLIGHT, QUEUED = 20, 1_000  # the subscriber's Receive Maximum; mosquitto's m
 
 
 def test_a_sleeping_subscriber_loses_exactly_what_its_queue_cannot_hold(tmp_path: Path) -> None:
-    """Of 5 000 acknowledged messages at QoS 1 the first 1 020 arrive; mosquitto counts 3 980 as dropped."""
+    """Of 5 000 acknowledged messages at QoS 1 the first 1 020 arrive; mosquitto counts 3 980 as dropped, and the others as held until they arrive."""
     request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto")
     broker = brokers.start(request, lambda _: None)
     try:
@@ -41,11 +42,14 @@ def test_a_sleeping_subscriber_loses_exactly_what_its_queue_cannot_hold(tmp_path
             assert all((acks.status == Status.ACKED).all() for acks in r.acks)
             assert r.copies == 0
             assert _dropped(broker.facts.url, SENT - IN_FLIGHT - QUEUED) == SENT - IN_FLIGHT - QUEUED
+            run = DrainingRun(target=TargetAddress(url=broker.facts.url), settings=settings, run="any", topology=r.topology)
+            assert mosquitto_undelivered(run) == Undelivered(IN_FLIGHT + QUEUED)
             r.driver.resume(r.places)
             r.until(lambda: r.copies >= IN_FLIGHT + QUEUED, "what the broker kept is delivered")
             r.send(1, first=SENT)  # behind it nothing of the others can come
             r.until(lambda: r.copies > IN_FLIGHT + QUEUED, "the message behind is delivered")
             assert r.heads(0).seq.tolist() == [*range(IN_FLIGHT + QUEUED), SENT]
+            assert mosquitto_undelivered(run) == Undelivered(0)
     finally:
         broker.stop()
 

@@ -16,9 +16,11 @@ from pulsar_proxy import PulsarProxy
 
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
-from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.base import DrainingRun, DriverContext, TargetAddress, Undelivered
+from pytest_loadtest.drivers.pulsar.names import own_topic
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
+from pytest_loadtest.drivers.pulsar.undelivered import pulsar_undelivered
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.testing import Rig, Subject, rig
@@ -226,3 +228,37 @@ def test_a_broker_sees_the_source_addresses(broker: brokers.Broker) -> None:
         r.send(1)
         r.until(lambda: r.acked >= STREAMS, "acked")
         assert Counter(address for address in peers(broker.facts.pid) if address.startswith("127.9.7.")) == {sources[0]: 3, sources[1]: 2}
+
+
+def test_what_the_broker_has_handed_over_is_exactly_what_arrives(broker: brokers.Broker) -> None:
+    """500 messages; then 500 more of which a paused consumer may have some when all are skipped: the backlog is empty, and just those that
+    were handed over before arrive later."""
+    runs = list[str]()
+
+    def driver(context: DriverContext) -> NativePulsarDriver:
+        runs.append(context.run)
+        return NativePulsarDriver(context)
+
+    asked = replace(subject(broker, receiver_queue_size=50), driver=driver)
+    with rig(asked) as r:
+        run = DrainingRun(target=asked.target, settings=asked.settings, run=runs[0], topology=r.topology)
+        r.send(EACH)
+        r.until(lambda: received(r) == EACH and pulsar_undelivered(run) == Undelivered(0, EACH), "all received and acknowledged")
+        r.driver.pause(r.places)
+        r.send(EACH, EACH)
+        r.until(lambda: r.acked == 2 * EACH, "all acknowledged")
+        before = pulsar_undelivered(run)
+        assert before is not None
+        assert before.held > 0
+        topic = own_topic(asked.settings, runs[0], r.topology, 0).replace("://", "/")
+        ask(broker, f"{topic}/subscription/subscription-0/skip_all", "POST")
+        after = pulsar_undelivered(run)
+        assert after is not None
+        assert after.held == 0
+        handed_over = after.handed_over or 0
+        assert EACH <= handed_over < 2 * EACH
+        r.driver.resume(r.places)
+        r.send(1, 2 * EACH)  # behind it nothing of the others can come
+        r.until(lambda: received(r) > handed_over, "what was handed over and the message behind it")
+        assert received(r) == handed_over + 1
+        r.until(lambda: pulsar_undelivered(run) == Undelivered(0, handed_over + 1), "all acknowledged by the consumer")

@@ -21,6 +21,7 @@ def made_progress(**said: Any) -> Progress:
             "beyond_bounds": (),
             "timely": None,
             "workload": "",
+            "connected": True,
         }
         | said
     )

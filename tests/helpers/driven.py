@@ -44,7 +44,7 @@ class Watcher:
     def __init__(self, act: Act | None) -> None:
         self._act = act
 
-    def show(self, _profile: str, _phase: Phase, progress: Sequence[Progress]) -> None:
+    def show(self, _profile: str, _phase: Phase, progress: Sequence[Progress], _drain: str | None = None) -> None:
         if self._act is not None:
             self._act(progress[0])
 

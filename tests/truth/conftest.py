@@ -78,7 +78,7 @@ class Watcher:
 
     act: Act | None = None
 
-    def show(self, profile: str, phase: Phase, progress: Sequence[Progress]) -> None:
+    def show(self, profile: str, phase: Phase, progress: Sequence[Progress], drain: str | None = None) -> None:
         if self.act is not None:
             self.act(progress[0])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,15 @@ if TYPE_CHECKING:
     from .conftest import Bench
 
 LOOSE = "{sent: 1%, throughput: 1%, loss: 100%}"
+
+
+def test_a_drain_with_losses_ends_when_the_last_delayed_message_has_come(bench: Bench) -> None:
+    """Each message waits three seconds in the relay. Every fifth is lost, so the drain has copies missing all the time: it neither cuts off
+    those that are still to come nor waits for those that are not."""
+    began = time.monotonic()
+    found = bench.run(profile("deliverAfter: 3s\ndrainTimeout: 10min", ", loseEvery: 5")).measurements
+    assert (found.counts.received, found.counts.lost, found.never_came("lateness")) == (960, 240, 240)
+    assert time.monotonic() - began < 300, "half of drainTimeout"
 
 
 def profile(more: str, driver: str = "") -> str:

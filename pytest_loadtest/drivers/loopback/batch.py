@@ -132,6 +132,10 @@ class DelayQueue:
         self._waiting: list[_Waiting] = []
         self._numbers = itertools.count()
 
+    @property
+    def count(self) -> int:
+        return sum(len(waiting.due) for waiting in self._waiting)
+
     def add(self, batch: Batch, due: NDArray[np.int64]) -> None:
         """Add messages. :param due: int64 ns of the relay's clock, for each message."""
         # Sorted once here, so that release() only splits at one position.
@@ -158,3 +162,35 @@ class DelayQueue:
             self._push(rest, due[count:])
         # A stable sort: messages with the same due time leave in order of arrival.
         return join_batches(batches).take(np.argsort(np.concatenate(times), kind="stable")) if batches else None
+
+
+_SMALL: Final = 1 << 16  # bytes of payload; smaller batches of held copies are joined
+
+
+class HeldCopies:
+    """Messages that wait for paused consumers, each with the key of its consumer."""
+
+    def __init__(self) -> None:
+        self._copies: list[tuple[Batch, NDArray[np.int64]]] = []
+
+    @property
+    def count(self) -> int:
+        return sum(len(keys) for _, keys in self._copies)
+
+    def add(self, batch: Batch, keys: NDArray[np.int64]) -> None:
+        """Add a batch with one message for each of these consumers."""
+        # During a long pause many small batches arrive. Joined, they cost one entry and one search in take().
+        if self._copies and len(self._copies[-1][0].payload) < _SMALL:
+            last, of = self._copies.pop()
+            batch, keys = join_batches([last, batch]), np.concatenate([of, keys])
+        self._copies.append((batch, keys))
+
+    def take(self, keys: NDArray[np.int64]) -> list[tuple[Batch, NDArray[np.int64]]]:
+        """Remove and return the messages for these consumers, in order."""
+        if not self._copies:
+            return []
+        ends = np.cumsum([len(of) for _, of in self._copies])
+        masks = np.split(np.isin(np.concatenate([of for _, of in self._copies]), keys), ends[:-1])
+        waited = [(batch, of, mask) for (batch, of), mask in zip(self._copies, masks, strict=True)]
+        self._copies = [(batch.where(~mask), of[~mask]) for batch, of, mask in waited if not mask.all()]
+        return [(batch.where(mask), of[mask]) for batch, of, mask in waited if mask.any()]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, Index, compose_index, join_batches, merge_small_batches, pick
+from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, HeldCopies, Index, compose_index, merge_small_batches, pick
 from pytest_loadtest.drivers.loopback.faults import Faults, Gate, HalfPairs, damage, delivery_order
 from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.values.quantities import MILLISECOND
@@ -60,6 +61,7 @@ class Exchange:
         self._delayed = DelayQueue()
         self._numbers = itertools.count()
         self._half_pairs = HalfPairs(faults.swap_every) if faults.swap_every else None
+        self._delivered: Counter[int] = Counter()  # copies by client, whose driver counts what it takes
 
     def handle_frame(self, client: int, frame: Frame, now: int) -> None:
         """Handle a frame that arrived at ``now``, ns; :meth:`release` sends its messages.
@@ -70,6 +72,8 @@ class Exchange:
             self._produce(client, frame, now)
         elif frame.kind is Kind.SUBSCRIBE:
             self._subscribe(client, frame)
+        elif frame.kind is Kind.COUNT:
+            self._answer_count(client)
         elif frame.kind in (Kind.PAUSE, Kind.RESUME, Kind.UNSUBSCRIBE):
             self._change_consumers(frame.kind, consumer_key(client, frame.columns["place"]))
         else:
@@ -80,6 +84,14 @@ class Exchange:
         keys = self._consumers.of_connection(client)
         self._consumers.leave(keys)
         self._held.take(keys)
+        self._delivered.pop(client, None)
+
+    def _answer_count(self, client: int) -> None:
+        """Send the numbers of messages that may still be delivered, and of copies sent to all clients that are connected."""
+        held = sum(len(pending_batch.batch) for pending_batch in self._pending) + self._delayed.count + self._held.count
+        held += self._half_pairs.count if self._half_pairs else 0
+        counts = {"held": np.array([held]), "delivered": np.array([self._delivered.total()])}
+        self._post(client, frames.encode_frame(Kind.COUNTS, counts))
 
     def next_due(self) -> int | None:
         """Return when :meth:`release` has something to do, ns; None: not before another frame arrives."""
@@ -182,6 +194,7 @@ class Exchange:
             self._send(client, batch, compose_index(message, chosen), table.place.take(row[chosen]))
 
     def _send(self, client: int, batch: Batch, message: Index, place: NDArray[np.int64]) -> None:
+        self._delivered[client] += len(place)
         size = pick(batch.size, message)
         # Fast path: a whole batch that fits into one frame is sent without copying its payloads.
         if message is None and len(batch.payload) <= frames.PORTION:
@@ -202,7 +215,6 @@ CONSUMER_DTYPE: Final = np.dtype([("topic", "i8"), ("subscription", "u4"), ("con
 _PLACE: Final = (1 << 32) - 1
 # A lookup table over topic numbers is made if it has at most this many entries for each topic; otherwise topics are found by search.
 _SPARSE: Final = 16
-_SMALL: Final = 1 << 16  # bytes of payload; smaller batches are joined
 
 
 def consumer_key(connection: int, place: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
@@ -364,28 +376,3 @@ def _find_routes(topic: NDArray[np.int64], subscription: NDArray[np.uint32]) -> 
         table=table,
         base=base,
     )
-
-
-class HeldCopies:
-    """Messages that wait for paused consumers, each with the key of its consumer."""
-
-    def __init__(self) -> None:
-        self._copies: list[tuple[Batch, NDArray[np.int64]]] = []
-
-    def add(self, batch: Batch, keys: NDArray[np.int64]) -> None:
-        """Add a batch with one message for each of these consumers."""
-        # During a long pause many small batches arrive. Joined, they cost one entry and one search in take().
-        if self._copies and len(self._copies[-1][0].payload) < _SMALL:
-            last, of = self._copies.pop()
-            batch, keys = join_batches([last, batch]), np.concatenate([of, keys])
-        self._copies.append((batch, keys))
-
-    def take(self, keys: NDArray[np.int64]) -> list[tuple[Batch, NDArray[np.int64]]]:
-        """Remove and return the messages for these consumers, in order."""
-        if not self._copies:
-            return []
-        ends = np.cumsum([len(of) for _, of in self._copies])
-        masks = np.split(np.isin(np.concatenate([of for _, of in self._copies]), keys), ends[:-1])
-        waited = [(batch, of, mask) for (batch, of), mask in zip(self._copies, masks, strict=True)]
-        self._copies = [(batch.where(~mask), of[~mask]) for batch, of, mask in waited if not mask.all()]
-        return [(batch.where(mask), of[mask]) for batch, of, mask in waited if mask.any()]

@@ -195,6 +195,10 @@ class HalfPairs:
         none = self._until = np.empty(0, np.int64)
         self._batch = Batch(none, none, none, np.empty(0, np.int32), np.empty(0, np.uint8))
 
+    @property
+    def count(self) -> int:
+        return len(self._until)
+
     def complete(self, batch: Batch, now: int) -> Batch:
         """Return the messages to deliver now: those that waited for a message of ``batch``, and ``batch`` without those that must wait."""
         # Any message of the same stream ends the wait; delivery_order() swaps the two only if they are a pair.

@@ -19,4 +19,5 @@ KIND: Final = DriverKind(
     # The relay rejects larger messages; a frame can have several.
     message_limit=MessageLimit(default=256 * 1024**2),
     delays=True,
+    undelivered="pytest_loadtest.drivers.loopback.undelivered:relay_undelivered",
 )

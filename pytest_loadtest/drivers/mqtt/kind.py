@@ -64,6 +64,7 @@ KIND: Final = DriverKind(
     opening_times=True,
     security=("tls",),
     telemetry="pytest_loadtest.drivers.mqtt.observer:SysTopics",
+    undelivered="pytest_loadtest.drivers.mqtt.undelivered:mosquitto_undelivered",
     observer="pytest_loadtest.drivers.mqtt.observer:observe_mqtt",
     doctor="pytest_loadtest.drivers.mqtt.needs:mqtt_machine_needs",
     omb_classes=("io.openmessaging.benchmark.driver.mqtt5.MqttBenchmarkDriver",),

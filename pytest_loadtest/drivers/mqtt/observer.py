@@ -150,6 +150,11 @@ _TURN: Final = 0.2  # s; interval at which the thread checks whether to end
 _PATIENCE: Final = 1.0  # s
 
 
+def sys_settings(url: str, settings: MqttSettings) -> MqttSettings:
+    """Return the settings of an observer at a run's main address, which is plain with TLS for subscribers only."""
+    return settings if url.startswith("mqtts:") else settings.model_copy(update={"tls": None})
+
+
 class SysTopics:
     """The broker's counters, as last published; the broker publishes them every ``sys_interval``.
 
@@ -160,9 +165,7 @@ class SysTopics:
 
     def __init__(self, context: TelemetryContext) -> None:
         url, settings, ports = context.target.url, context.settings, context.ports
-        # With TLS for subscribers only, the run's main address is plain, though the profile has TLS settings.
-        plain = not url.startswith("mqtts:")
-        self._url, self._settings, self._ports = url, settings.model_copy(update={"tls": None}) if plain else settings, ports
+        self._url, self._settings, self._ports = url, sys_settings(url, settings), ports
         self._values: dict[str, float] = {}
         limit = int(context.broker.get("memory_limit", 0))
         self._limit = {"sys.heapLimit": float(limit)} if limit else {}

@@ -170,9 +170,12 @@ class Admin:
             raise
         return count
 
-    def stats(self, topic: str) -> dict[str, Any]:
-        """Return the statistics of a topic without partitions, or of one partition."""
-        stats: dict[str, Any] = self._request("GET", f"{path_of(topic)}/stats")
+    def stats(self, topic: str, *, precise: bool = False) -> dict[str, Any]:
+        """Return the statistics of a topic without partitions, or of one partition.
+
+        :param precise: backlogs are counted from each subscription's position and not from counters, which may drift.
+        """
+        stats: dict[str, Any] = self._request("GET", f"{path_of(topic)}/stats{'?getPreciseBacklog=true' if precise else ''}")
         return stats
 
     def subscriptions(self, topic: str) -> list[str]:

@@ -65,6 +65,7 @@ KIND: Final = DriverKind(
     topic_hashes=True,
     security=("token", "basic", "tls"),
     telemetry="pytest_loadtest.drivers.pulsar.scrape:Scrape",
+    undelivered="pytest_loadtest.drivers.pulsar.undelivered:pulsar_undelivered",
     observer="pytest_loadtest.drivers.pulsar.observer:observe_topics",
     fixture={"bundles": "pytest_loadtest.drivers.pulsar.live_bundles:live_bundles"},
     doctor="pytest_loadtest.drivers.pulsar.broker:machine_needs",

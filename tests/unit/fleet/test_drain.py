@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.progress import made_progress
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pytest_loadtest.fleet.drain import GRACE, QUIET, Drain
+from pytest_loadtest.drivers.base import Undelivered
+from pytest_loadtest.fleet.drain import ASK_EVERY, ASK_SHARE, GRACE, QUIET, Drain
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -73,3 +76,150 @@ def test_every_subscription_is_due_a_copy() -> None:
     assert not d.has_ended({"a": report(), "b": report()}, 1 + GRACE)
     assert not d.has_ended({"a": report(received=30), "b": report()}, 2 + GRACE)
     assert d.has_ended({"a": report(received=30), "b": report()}, 2 + 2 * GRACE)
+
+
+# A target that can be asked.
+
+
+def asked(**counts: Any) -> tuple[Drain, dict[str, Progress]]:
+    """Return a drain with reports in which a message is missing, and which has asked at ``1 + GRACE``."""
+    d, reports = Drain("measure", 2, 1, 30 * SECOND, can_ask=True), {"a": report(received=9, taken=12), "b": report(taken=10)}
+    assert not d.has_ended(reports, 1)
+    assert not d.asks(GRACE)
+    assert d.asks(1 + GRACE)
+    return d, reports
+
+
+@pytest.mark.parametrize("handed_over", [None, 22])
+def test_a_phase_ends_when_the_target_holds_nothing_and_all_it_handed_over_was_taken(handed_over: int | None) -> None:
+    """Or all of it was acknowledged by its consumers."""
+    d, reports = asked()
+    d.answered(Undelivered(0, handed_over), 0, 1)
+    assert d.has_ended(reports, 2 + GRACE)
+
+
+@pytest.mark.parametrize("undelivered", [None, Undelivered(1), Undelivered(0, 23), Undelivered(1, 22), Undelivered(0, 21)])
+def test_an_answer_that_proves_nothing_ends_no_phase_before_its_deadline(undelivered: Undelivered | None) -> None:
+    """Unknown, still held, on the way, or a count that was reset and is below what was taken."""
+    d, reports = asked()
+    d.answered(undelivered, 0, 1)
+    assert not d.has_ended(reports, 30 * SECOND)
+    assert d.has_ended(reports, 30 * SECOND + 1)
+
+
+@pytest.mark.parametrize("change", [{"in_flight": 1}, {"failed": 1}, {"resent": 1}, {"connected": False}, {"sending": True}])
+def test_no_question_is_asked_while_messages_may_still_reach_the_target(change: dict[str, Any]) -> None:
+    """In flight; failed or sent again, and perhaps in a broken connection; and a client that is not connected may return."""
+    d = Drain("measure", 2, 1, 30 * SECOND, can_ask=True)
+    assert not d.has_ended({"a": report(received=9), "b": report(**change)}, 1)
+    assert not d.asks(10 * SECOND)
+
+
+def test_an_answer_is_not_used_once_a_client_has_lost_its_connection() -> None:
+    """What it had received is with its driver, but it gets the time to return."""
+    d, reports = asked()
+    d.answered(Undelivered(0), 0, 1)
+    assert not d.has_ended({**reports, "b": report(taken=10, connected=False)}, 2 + GRACE)
+    assert not d.has_ended(reports, 3 + GRACE)
+
+
+def test_duplicates_are_not_waited_for_once_the_target_holds_nothing() -> None:
+    """As many copies as due arrived, and some may hide others: the answer replaces the quiet time."""
+    d, doubtful = Drain("measure", 2, 1, 30 * SECOND, can_ask=True), {"a": report(repeats=1), "b": report()}
+    assert not d.has_ended(doubtful, 1)
+    assert d.asks(1 + GRACE)
+    d.answered(Undelivered(0), 0, 1)
+    assert d.has_ended(doubtful, 2 + GRACE)
+
+
+def test_one_question_is_asked_at_a_time_and_slow_answers_make_them_rare() -> None:
+    """A target that needs half a second for an answer is not asked for the next five."""
+    d, reports = asked()
+    assert not d.asks(9 * SECOND)
+    d.answered(None, SECOND, SECOND)
+    assert not d.asks(SECOND + ASK_EVERY - 1)
+    assert d.asks(SECOND + ASK_EVERY)
+    d.answered(Undelivered(1), 3 * SECOND, 3 * SECOND + SECOND // 2)
+    assert not d.has_ended(reports, 8 * SECOND)
+    assert not d.asks(3 * SECOND + SECOND // 2 + ASK_SHARE * SECOND // 2 - 1)
+    assert d.asks(3 * SECOND + SECOND // 2 + ASK_SHARE * SECOND // 2)
+
+
+def test_a_target_that_cannot_be_asked_is_not() -> None:
+    d = drain()
+    assert not d.has_ended({"a": report(received=9), "b": report()}, 1)
+    assert not d.asks(10 * SECOND)
+
+
+def test_a_drain_describes_what_is_missing_and_when_it_ends() -> None:
+    """Nothing before it begins, and nothing when all copies are there."""
+    d = Drain("measure", 2, 1, 30 * SECOND, can_ask=True)
+    for reports in ({"a": report(received=9), "b": report(sending=True)}, {"a": report(), "b": report()}):
+        assert not d.has_ended(reports, SECOND)
+        assert d.describe(SECOND) is None
+    assert not d.has_ended({"a": report(received=8), "b": report()}, SECOND)
+    assert d.describe(7 * SECOND) == "2 of 20 deliveries missing, ends in 24.0 s, sooner if the target holds no more"
+    without = drain()
+    assert not without.has_ended({"a": report(received=8), "b": report()}, SECOND)
+    assert without.describe(40 * SECOND) == "2 of 20 deliveries missing, ends in 0 ns"
+
+
+class Target:
+    """A target with two workers, whose messages take any way: stored, on the way, in a driver, counted, reported; or lost, or doubled.
+
+    :param acknowledged: the target keeps a message until its consumer's driver has it; otherwise it counts the copies that it hands over.
+    """
+
+    def __init__(self, stored: int, *, acknowledged: bool) -> None:
+        self._acknowledged, self.sent = acknowledged, stored
+        self.stored, self.handed_over = stored, 0
+        self.underway, self.taken = [0, 0], [0, 0]
+        self.reports = [report(acked=stored, received=0), report(acked=0, received=0)]
+        self.answers: list[Undelivered] = []
+
+    def step(self, action: str, worker: int) -> None:
+        if action == "hand over" and self.stored:
+            self.stored, self.handed_over = self.stored - 1, self.handed_over + 1
+            self.underway[worker] += 1
+        elif action == "double" and self.stored:
+            self.handed_over += 1
+            self.underway[worker] += 1
+        elif action == "lose" and self.stored:
+            self.stored -= 1
+        elif action == "take" and self.underway[worker]:
+            self.underway[worker] -= 1
+            self.taken[worker] += 1
+        elif action == "report":
+            count = self.taken[worker]
+            self.reports[worker] = report(acked=0 if worker else self.sent, received=count, taken=count, repeats=int(count > self.sent))
+
+    def count(self) -> Undelivered:
+        if self._acknowledged:
+            return Undelivered(self.stored + sum(self.underway))
+        return Undelivered(self.stored, self.handed_over)
+
+
+ACTIONS = st.sampled_from(["hand over", "double", "lose", "take", "report", "ask", "answer"])
+
+
+@given(st.integers(0, 4), st.booleans(), st.lists(st.tuples(ACTIONS, st.integers(0, 1)), max_size=60))
+def test_no_answer_ends_a_phase_while_a_copy_can_still_come(stored: int, acknowledged: bool, actions: list[tuple[str, int]]) -> None:
+    """Whatever the order of deliveries, old reports, questions and late answers: at the end nothing is stored and nothing on the way.
+
+    Time stands still after the first question may be asked, so that only answers can end the phase.
+    """
+    target, d, now = Target(stored, acknowledged=acknowledged), Drain("measure", 2, 1, 10**9 * SECOND, can_ask=True), 1
+    answer: Undelivered | None = None
+    for action, worker in actions:
+        now += ASK_EVERY  # a new question is allowed at each step; the rules of time are switched off below
+        if action == "ask" and answer is None and d.asks(now):
+            answer = target.count()
+        elif action == "answer" and answer is not None:
+            d.answered(answer, now, now)
+            answer = None
+        else:
+            target.step(action, worker)
+        d._complete = None
+        if d.has_ended(dict(zip("ab", target.reports, strict=True)), now):
+            assert (target.stored, target.underway) == (0, [0, 0])
+            return

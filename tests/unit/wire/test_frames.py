@@ -26,8 +26,17 @@ COLUMNS = {
     Kind.PRODUCE_LATER: ("seq", "due", "stream", "size"),
     Kind.ACK: (),
     Kind.DELIVER: ("place", "size"),
+    Kind.COUNT: (),
+    Kind.COUNTS: ("held", "delivered"),
 }
-RANGES = {"seq": 2**63, "due": 2**63, "stream": 2**31, "place": 2**31}  # the others are unsigned, of 32 bits
+RANGES = {
+    "seq": 2**63,
+    "held": 2**63,
+    "delivered": 2**63,
+    "due": 2**63,
+    "stream": 2**31,
+    "place": 2**31,
+}  # the others are unsigned, of 32 bits
 U32 = st.integers(0, 2**32 - 1)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.loopback.batch import Batch, pick
-from pytest_loadtest.drivers.loopback.exchange import CONSUMER_DTYPE, Exchange, HeldCopies, SubscriptionTable, consumer_key
+from pytest_loadtest.drivers.loopback.batch import Batch, HeldCopies, pick
+from pytest_loadtest.drivers.loopback.exchange import CONSUMER_DTYPE, Exchange, SubscriptionTable, consumer_key
 from pytest_loadtest.drivers.loopback.faults import Faults
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
