@@ -19,7 +19,7 @@ import numpy as np
 
 from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers.base import Burst, DriverContext
-from pytest_loadtest.errors import LoadtestError, NoData
+from pytest_loadtest.errors import LoadtestError, NoData, TargetError
 from pytest_loadtest.message.payloads import build_pool
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.schedule.topology import Topology
@@ -75,7 +75,7 @@ class Bandwidth:
 def measure_bandwidth(request: BandwidthRequest) -> Bandwidth:
     """Measure the bandwidth from this host; takes about ten seconds, and removes its topic.
 
-    :raises UsageError: the settings do not fit. :raises TargetError: the target rejects the client.
+    :raises UsageError: the settings do not fit. :raises TargetError: the target rejects the client, or is lost.
     :raises NoData: nothing is acknowledged.
     """
     pool = build_pool(
@@ -112,7 +112,10 @@ class _Flood:
         return self._answered == self._taken
 
     def round(self, duration: int, most: int) -> Bandwidth:
-        """Send for ``duration`` ns, or ``most`` bytes, and wait for the answers. :raises NoData: nothing was acknowledged."""
+        """Send for ``duration`` ns, or ``most`` bytes, and wait for the answers.
+
+        :raises TargetError: a connection was lost. :raises NoData: nothing was acknowledged.
+        """
         begun, start, cpu = self._taken, time.monotonic_ns(), time.process_time_ns()
         last, acked = start, 0
         while (now := time.monotonic_ns()) < start + duration + DRAIN:
@@ -127,6 +130,8 @@ class _Flood:
                 self._answered += len(acks.row)
                 acked += len(good)
                 last = max(last, int(good.max(initial=0)))
+        if (gone := self._driver.disconnected()) is not None:
+            raise TargetError(f"the connection was lost while it was measured: {gone}")
         if not acked:
             failed = f"; it rejected {self._answered}" if self._answered else ""
             raise NoData(f"the target acknowledged none of {self._taken} messages of {SIZE >> 10} KiB within {DRAIN // SECOND} s{failed}")

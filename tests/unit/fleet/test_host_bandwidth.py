@@ -89,6 +89,13 @@ def test_a_target_that_acknowledges_nothing_has_no_bandwidth(measured: Any, stat
         measured(type("Silent", (Scripted,), {"status": status}))
 
 
+def test_a_target_that_is_lost_meanwhile_has_no_bandwidth(measured: Any) -> None:
+    """Although it acknowledged messages before."""
+    lost = {"status": int(Status.ACKED), "disconnected": lambda _: "producer of stream 3 (connection lost)"}
+    with pytest.raises(TargetError, match=r"lost while it was measured: producer of stream 3 \(connection lost\)"):
+        measured(type("Lost", (Scripted,), lost))
+
+
 def test_every_message_is_offered_until_it_is_taken(measured: Any) -> None:
     """Also across the rounds, in the order of its stream."""
     measured(type("Rejecting", (Scripted,), {"status": int(Status.ACKED), "rejects": True}))
