@@ -40,8 +40,8 @@ def start(request: BrokerRequest, progress: Progress) -> Broker:
 def modes(request: BrokerRequest) -> tuple[str, ...]:
     """Return the modes to try, in order.
 
-    ``auto`` means the address or the image, if the request has one; a process, if it has security; otherwise container, process,
-    embedded. A kind with its own broker (loopback) always starts that as a process, unless an address is given.
+    ``auto`` means the address or the image, if the request has one; a process, if it has security or is a cluster; otherwise
+    container, process, embedded. A kind with its own broker (loopback) always starts that as a process, unless an address is given.
 
     :raises UsageError: the kind or mode is unknown, or the kind does not have the mode.
     """
@@ -59,7 +59,7 @@ def modes(request: BrokerRequest) -> tuple[str, ...]:
         raise UsageError(f"no run can start a {request.kind} broker: give --load-target URL, or target: {{url: …}} in the profile")
     if request.mode == "auto" and request.image is not None:
         return ("container",)
-    if request.mode == "auto" and request.security is not None:
+    if request.mode == "auto" and (request.security is not None or request.nodes):
         return ("process",)
     if request.mode == "auto":
         return tuple(mode for mode in AUTO if mode in ways)

@@ -13,6 +13,8 @@ from pytest_loadtest.values.wording import with_version
 if TYPE_CHECKING:
     from pytest_loadtest.profile.sections import SecuritySection
 
+SERVING: Final = "broker"
+"""The role of a cluster's processes that clients connect to."""
 MODES = ("auto", "url", "container", "process", "embedded")
 ROLE: Final = "loadtest"
 """The role of the run's clients at a broker with security."""
@@ -34,6 +36,7 @@ class BrokerRequest:
     :param tls: the kind's TLS settings for a broker with ``security``
         (:attr:`~pytest_loadtest.profile.client.ClientSettings.broker_tls`).
     :param folder: folder for data and logs; the broker makes it.
+    :param nodes: role → number of its processes, for a cluster: ``{"broker": 2, "bookie": 3}``; empty: a single process.
     """
 
     kind: str
@@ -47,6 +50,7 @@ class BrokerRequest:
     settings: Mapping[str, str] = field(default_factory=dict)
     security: SecuritySection | None = None
     tls: Any | None = None
+    nodes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,7 @@ class BrokerFacts:
 
     :param settings: possible secrets in them are replaced.
     :param client: fields of the driver's settings that clients need to connect if the run made the keys; not in the report.
+    :param nodes: name of each process of a cluster (``bookie 2``) → process id, None while it is down; empty: a single process.
     """
 
     name: str
@@ -68,6 +73,7 @@ class BrokerFacts:
     evidence: bool = True  # False: a substitute (pulsar-lite), so the run is no evidence about the real broker
     pid: int | None = None
     client: Mapping[str, Any] = field(default_factory=dict)
+    nodes: Mapping[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         from pytest_loadtest.profile.secrets import shown_settings  # on use: sessions without load import no profile
@@ -78,6 +84,21 @@ class BrokerFacts:
     def started(self) -> bool:
         """True if the run started the target; False if it was running before."""
         return self.mode != "url"
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process ids of the target on this machine; empty: unknown, or all of it is down."""
+        return tuple(pid for pid in (self.pid, *self.nodes.values()) if pid is not None)
+
+    def pids_of(self, node: str) -> tuple[int, ...]:
+        """Return the process id of one process of a cluster; empty while it is down."""
+        pid = self.nodes[node]
+        return () if pid is None else (pid,)
+
+    @property
+    def serving(self) -> tuple[int, ...]:
+        """Those of :attr:`pids` that clients connect to."""
+        return tuple(pid for name, pid in self.nodes.items() if pid is not None and name.startswith(f"{SERVING} ")) or self.pids
 
     def describe(self) -> str:
         subscribers = f", {self.subscriber_url} for subscribers" if self.subscriber_url else ""
@@ -105,8 +126,33 @@ class Broker(Protocol):
         :raises TargetError: it did not start again; with the end of its log.
         """
 
+    def node(self, role: str, number: int) -> Node:
+        """Return one process of a cluster. :param number: from 1. :raises UsageError: there is none."""
+
     def stop(self) -> None:
         """Stop it and wait; safe to call twice. Keeps the logs if it failed."""
+
+
+class Node(Protocol):
+    """One process of a cluster that the run started: a broker, a bookie."""
+
+    @property
+    def name(self) -> str:
+        """``bookie 2``."""
+
+    def restart(self, *, kill: bool) -> None:
+        """Restart this process alone, see :meth:`Broker.restart`. :raises UsageError: it is down."""
+
+    def kill(self) -> None:
+        """End it with SIGKILL and leave it down. :raises UsageError: it is down already."""
+
+    def start(self) -> None:
+        """Start it again with its data; return when it is ready. :raises UsageError: it is not down. :raises TargetError: it failed."""
+
+
+def refuse_node(name: str) -> UsageError:
+    """Return the error for a request for one process of a target that is not a cluster of this run."""
+    return UsageError(f"{name} is not a cluster that this run started: write e.g. broker: {{brokers: 2, bookies: 3}} in the profile")
 
 
 class UnavailableError(TargetError):

@@ -83,13 +83,32 @@ class Child:
         :param grace: s between SIGTERM and SIGKILL; 0: SIGKILL at once.
         :raises TargetError: it had ended before, cannot be run again, or was stopped during the restart.
         """
-        self._send(f"restart {grace}")
+        self.pid = self._request(f"restart {grace}", "pid")
+
+    def end(self, grace: float) -> None:
+        """End the broker, which is then no failure, and keep its data for :meth:`start`. :param grace: as for :meth:`restart`.
+
+        :raises TargetError: it had ended before, or was stopped in the meantime.
+        """
+        self._request(f"end {grace}", "ended")
+
+    def start(self) -> None:
+        """Run the broker again after :meth:`end`; returns when the new process exists, ready or not.
+
+        :raises TargetError: it cannot be run again, or was stopped in the meantime.
+        """
+        self.pid = self._request("start", "pid")
+
+    def _request(self, command: str, expected: str) -> int:
+        """Send a command to the watchdog and return the value of its report."""
+        self._send(command)
         report = self._read_report()
-        if "pid" not in report:
+        if expected not in report:
             self._report = report or self._report
             self._watchdog.wait()
             raise TargetError(self.failure() or "it was stopped during the restart")
-        self._report, self.pid = report, report["pid"]
+        self._report = report
+        return report[expected]
 
     def stop(self) -> None:
         """End the broker, wait, and remove its files, except after a failure. Safe to call twice."""

@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from pytest_loadtest.brokers.base import refuse_node
 from pytest_loadtest.errors import TargetError, UsageError
 
 if TYPE_CHECKING:
-    from pytest_loadtest.brokers.base import BrokerFacts
+    from pytest_loadtest.brokers.base import BrokerFacts, Node
 
 
 Progress = Callable[[str], None]
@@ -24,7 +25,20 @@ ATTEMPTS = 3
 RESTART_GRACE = 30.0  # s between SIGTERM and SIGKILL: the broker may have much to write, and needs all of it after the restart
 
 
-class Running(Protocol):
+class Starting(Protocol):
+    """A broker that is starting, for :func:`wait_ready`."""
+
+    def failure(self) -> str | None:
+        """Return the reason for its end, None while it runs."""
+
+    def tail(self) -> str:
+        """Return the last lines of its log."""
+
+    def abandon(self) -> None:
+        """Stop it, but keep its log."""
+
+
+class Running(Starting, Protocol):
     """A process or container in which a broker starts or runs."""
 
     @property
@@ -38,17 +52,8 @@ class Running(Protocol):
         :raises TargetError: it cannot be started again.
         """
 
-    def failure(self) -> str | None:
-        """Return the reason for its end, None while it runs."""
-
-    def tail(self) -> str:
-        """Return the last lines of its log."""
-
     def stop(self) -> None:
         """End it, wait, and remove its files, except after a failure. Safe to call twice."""
-
-    def abandon(self) -> None:
-        """Stop it, but keep its log."""
 
 
 class StartedBroker:
@@ -82,6 +87,9 @@ class StartedBroker:
         finally:
             self._restarting = False
 
+    def node(self, role: str, number: int) -> Node:
+        raise refuse_node(self._facts.name)
+
     def stop(self) -> None:
         self._running.stop()
 
@@ -90,7 +98,7 @@ class PortTakenError(TargetError):
     """Another process took a port after :func:`free_ports` and before the broker's bind; another attempt may work."""
 
 
-def wait_ready(running: Running, ready: Callable[[], bool], *, name: str, seconds: float, progress: Progress) -> float:
+def wait_ready(running: Starting, ready: Callable[[], bool], *, name: str, seconds: float, progress: Progress) -> float:
     """Wait until ``ready()`` returns True. Abandons the broker on every error. :returns: seconds.
 
     :raises PortTakenError: the broker found its port in use.
@@ -115,7 +123,7 @@ def wait_ready(running: Running, ready: Callable[[], bool], *, name: str, second
     return time.monotonic() - start
 
 
-def _start_error(message: str, running: Running) -> TargetError:
+def _start_error(message: str, running: Starting) -> TargetError:
     last = running.tail()
     text = f"{message}\n{last}" if last else message
     return PortTakenError(text) if "ddress already in use" in last else TargetError(text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, Node, refuse_node
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.kinds.registry import kind_of, load_reference
 from pytest_loadtest.values.addresses import check_address
@@ -82,6 +82,9 @@ class RemoteBroker:
     def restart(self, *, kill: bool = False) -> None:
         """:raises UsageError: always: the run did not start it."""
         raise UsageError(f"cannot restart {self._facts.url}, which the run did not start: omit the address, and the run starts a broker")
+
+    def node(self, role: str, number: int) -> Node:
+        raise refuse_node(self._facts.url)
 
     def stop(self) -> None:
         """Do nothing: the run did not start it."""

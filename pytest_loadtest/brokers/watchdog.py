@@ -1,10 +1,11 @@
 """A small process that owns one broker: it ends the broker however the controller ends, and restarts it on request.
 
 It is the broker's parent and the controller's child, so there is no moment at which the broker runs without it. Its standard input is the
-read end of a pipe that only the controller holds. ``stop`` sends SIGTERM to the broker; ``restart SECONDS`` does so too, sends SIGKILL
-after so many seconds, and runs the same command again; an end of file means that the controller died (SIGKILL too) and kills the broker at
-once. Its standard output reports the process id of each broker that it started and, last, the exit status, one JSON object a line; standard
-error is the broker's log. It leads its own session, so Ctrl-C does not reach it.
+read end of a pipe that only the controller holds. ``stop`` sends SIGTERM to the broker; ``end SECONDS`` does so too, and sends SIGKILL
+after so many seconds; ``start`` runs the same command again; ``restart SECONDS`` is both; an end of file means that the controller died
+(SIGKILL too) and kills the broker at once. Its standard output reports the process id of each broker that it started, each end on request,
+and, last, the exit status, one JSON object a line; standard error is the broker's log. It leads its own session, so Ctrl-C does not reach
+it.
 
 ``PR_SET_PDEATHSIG`` is not sufficient: a broker that changes its user clears it, and it fires when the starting *thread* ends.
 
@@ -97,19 +98,22 @@ class Watchdog:
         :raises _StoppedError: the broker must end. :raises _GoneError: the controller has ended.
         """
         while command := self._listen(self._ended, TICK):
-            self._restart(grace=float(command[1]))
+            self._end_on_request(grace=float(command[1]))
+            if command[0] == b"end":
+                _report(ended=True)
+                self._listen(lambda: False, TICK)  # until ``start``
+            self._listen(lambda: all(map(free, self._ports)), QUICK_TICK, PORTS_SECONDS)
+            self._broker = self._start()
 
     def _ended(self) -> bool:
         return self._broker.poll() is not None
 
-    def _restart(self, grace: float) -> None:
+    def _end_on_request(self, grace: float) -> None:
         if grace:
             _signal_group(self._broker.pid, signal.SIGTERM)
             self._listen(self._ended, QUICK_TICK, grace)
         kill_group(self._broker.pid)
         self._broker.wait()
-        self._listen(lambda: all(map(free, self._ports)), QUICK_TICK, PORTS_SECONDS)
-        self._broker = self._start()
 
     def _listen(self, until: Callable[[], bool], tick: float, seconds: float = math.inf) -> list[bytes]:
         """Wait for a condition or a command of the controller.

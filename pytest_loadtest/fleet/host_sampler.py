@@ -176,5 +176,5 @@ def _begin(command: dict[str, Any]) -> Sampler:
     sources: dict[str, Callable[[], TelemetrySource]] = dict(worker_sources(command["workers"]))
     if command["addresses"]:
         addresses = [tuple(address) for address in command["addresses"]]
-        sources["connections"] = partial(ConnectionSource, addresses, None, side=f"workers {command['host']}")
+        sources["connections"] = partial(ConnectionSource, addresses, (), side=f"workers {command['host']}")
     return Sampler(sources, command["start"], broker="", clock=HostClock(ClockLine(**command["clock"])))

@@ -39,6 +39,7 @@ class Request:
     :param source: the path of the profile, as shown in results. :param broker: the mode that the marker sets, or None.
     :param target: the marker's URL, or None. :param admin: the marker's admin URL, or None.
     :param security_line: the line of ``target.security`` in the file, or None. :param broker_line: the line of ``driver.broker``, or None.
+    :param cluster_line: the line of ``broker``, or None.
     """
 
     nodeid: str
@@ -51,6 +52,27 @@ class Request:
     admin: str | None = None
     security_line: int | None = None
     broker_line: int | None = None
+    cluster_line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disturbance:
+    """A request of the test's body to end, start or restart the target.
+
+    :param action: ``kill``, ``start`` or ``restart``. :param role, number: one process of a cluster; number None: the whole target.
+    :param kill: restart with SIGKILL.
+    """
+
+    action: str
+    role: str = "broker"
+    number: int | None = None
+    kill: bool = False
+
+    @property
+    def text(self) -> str:
+        """``restarting``, or ``killing broker 2 of``: the target's description follows."""
+        verb = {"kill": "killing", "start": "starting", "restart": "restarting"}[self.action]
+        return verb if self.number is None else f"{verb} {self.role} {self.number} of"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

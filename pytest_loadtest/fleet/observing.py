@@ -99,14 +99,18 @@ class Observing:
         assert broker is not None
         facts, missing = broker.facts, list(self._away)
         sources: dict[str, Callable[[], TelemetrySource]] = dict(worker_sources(self._here))
-        if facts.pid is None:
+        if not facts.pids:
             missing.append("broker's CPU, memory, disk and sockets: its process was not started by the run on this machine")
         else:
-            sources["broker"] = partial(ProcessSource, "broker", lambda: broker.facts.pid, broker=True)
-            sources["broker's disk"] = partial(DiskWaitSource, lambda: broker.facts.pid)
+            sources["broker"] = partial(ProcessSource, "broker", lambda: broker.facts.pids, broker=True)
+            sources["broker's disk"] = partial(DiskWaitSource, lambda: broker.facts.pids)
+            sources |= {
+                name: partial(ProcessSource, name, lambda name=name: broker.facts.pids_of(name), broker=True)  # type: ignore[misc]
+                for name in facts.nodes
+            }
         side = "workers" if self._has_sockets else None
-        if side is not None or facts.pid is not None:
-            sources["connections"] = partial(ConnectionSource, _addresses(workload), facts.pid, without, side=side)
+        if side is not None or facts.serving:
+            sources["connections"] = partial(ConnectionSource, _addresses(workload), facts.serving, without, side=side)
         return sources, missing
 
     def _counters(self, workload: WorkloadRun, without: set[int]) -> dict[str, Callable[[], TelemetrySource]]:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import BrokenRun
-from pytest_loadtest.fleet.messages import StartPhase
+from pytest_loadtest.fleet.messages import Disturbance, StartPhase
 from pytest_loadtest.fleet.observing import Observing
 from pytest_loadtest.fleet.outputs import Outputs, session_folder, workload_folder
 from pytest_loadtest.fleet.spark_service import SparkService
@@ -319,16 +319,16 @@ class RunController:
 
         state: RunState = run.state
         workload = measured_workload(state.workloads, driving=bool(run.drains))
-        if kind == "restart":
-            return partial(self._restart, state.request.nodeid, workload, kill=argument)
+        if isinstance(argument, Disturbance):
+            return partial(self._disturb, state.request.nodeid, workload, argument)
         change = requested_change(workload, kind, argument, time.monotonic_ns())
         self._change(run, workload, change)
         return change.at
 
-    def _restart(self, nodeid: str, workload: WorkloadRun, *, kill: bool) -> tuple[int, int]:
+    def _disturb(self, nodeid: str, workload: WorkloadRun, disturbance: Disturbance) -> tuple[int, int | None]:
         with self._restarting:
-            self._announce(f"{nodeid}: restarting {workload.target}")
-            return workload.restart_broker(kill=kill)
+            self._announce(f"{nodeid}: {disturbance.text} {workload.target}")
+            return workload.disturb(disturbance)
 
     def _announce(self, text: str, *, quiet: bool = False) -> None:
         if self._live is not None:

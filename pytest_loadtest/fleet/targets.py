@@ -99,6 +99,18 @@ def check_broker(request: Request, profile: Profile, options: Options) -> None:
         raise UsageError(f"{place}: driver.broker: {named} is a process that the run starts, but the run is to use {other}: {remedy}")
 
 
+def check_cluster(request: Request, profile: Profile, options: Options) -> None:
+    """Check ``broker.brokers`` and ``bookies``. :raises UsageError: the run does not start the broker as processes."""
+    if not profile.broker.nodes:
+        return
+    url, _, image = choose_address(request, profile, options)
+    other = url or image or _other_mode(request, options)
+    if other is not None:
+        place = request.source if request.cluster_line is None else f"{request.source}:{request.cluster_line}"
+        message = f"broker.brokers and bookies are for a cluster of processes that the run starts, not for {other}"
+        raise UsageError(f"{place}: {message}: leave one of the two out")
+
+
 def _other_mode(request: Request, options: Options) -> str | None:
     """Return ``--load-broker …`` if it rules out a broker started as a process."""
     mode = broker_mode(request, options)
@@ -148,7 +160,8 @@ class Targets:
         key = tuple(tuple(sorted(value.items())) if isinstance(value, dict) else value for value in settings.values())
         kept = self._kept.pop(key, None)
         broker = None if kept is None else kept.broker
-        if broker is not None and broker.failure():
+        # A test may have left processes of a cluster down: the next one starts with all of them.
+        if broker is not None and (broker.failure() or None in broker.facts.nodes.values()):
             broker.stop()
             broker = None
         if broker is None:
@@ -173,7 +186,7 @@ class Targets:
             "kind": driver.broker_name,
             "mode": broker_mode(request, self._options), "url": url, "subscriber_url": subscriber_url(url, profile),
             "admin_url": admin, "image": image, "version": profile.broker.version, "settings": settings, "security": security,
-            "tls": driver.broker_tls if security else None,
+            "tls": driver.broker_tls if security else None, "nodes": profile.broker.nodes,
         }  # fmt: skip
 
     def close(self) -> None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from pytest_loadtest.drivers import undelivered_function
 from pytest_loadtest.drivers.base import DriverFacts, add_worker_counts
 from pytest_loadtest.engine.sample_store import make_location
-from pytest_loadtest.errors import NoData, TargetError, UsageError
+from pytest_loadtest.errors import NoData, TargetError
 from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.messages import WorkloadAssignment
+from pytest_loadtest.fleet.outages import Outages
 from pytest_loadtest.fleet.planning import installed_versions, machine_document
 from pytest_loadtest.fleet.targets import target_address, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.brokers.base import Broker
-    from pytest_loadtest.fleet.messages import Part, PhaseFinished
+    from pytest_loadtest.fleet.messages import Disturbance, Part, PhaseFinished
     from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
     from pytest_loadtest.plan.phases import Phase, StageSpan
     from pytest_loadtest.plan.plan import Plan
@@ -67,8 +68,7 @@ class WorkloadRun:
     :param samples: the place of its samples, as ``root``, if they are stored elsewhere: a path, or a URI.
     :param used: the number of messages that each stream has sent so far. :param ends: that number at the end of the current phase; None
         before. :param marks: the ``marks`` of each worker's :class:`~pytest_loadtest.fleet.messages.PhaseFinished`.
-    :param changes: the changes sent to the workers in the current phase. :param restarts: the restarts of its target in this phase: from
-        the instant when it went down to the one when it was ready, ns after the phase's start; None while it is down.
+    :param changes: the changes sent to the workers in the current phase. :param outages: the outages of its target in this phase.
     """
 
     name: str
@@ -88,7 +88,7 @@ class WorkloadRun:
     clock: WallClock = field(default_factory=WallClock)
     started: float | None = None
     changes: list[Change] = field(default_factory=list)
-    restarts: dict[int, int | None] = field(default_factory=dict)
+    outages: Outages = field(default_factory=lambda: Outages(0))
     used: StreamCounts | None = None
     ends: StreamCounts | None = None
     marks: Sequence[tuple[tuple[int, NDArray[np.int64]], ...]] = ()
@@ -149,7 +149,7 @@ class WorkloadRun:
         """Begin the next phase; its sequences follow those used before."""
         self.phase, self.ends = replace(phase, before=self.used or StreamCounts(streams=self.plan.topology.streams)), None
         self.folder, self.start, self.changes, self.spans = self.root / folder if folder else None, start, [], phase.stages
-        self.restarts, self.clock = {}, WallClock(start)
+        self.outages, self.clock = Outages(start), WallClock(start)
         if folder:
             if self.location is not None:
                 make_location(self.location)
@@ -240,24 +240,16 @@ class WorkloadRun:
         if failure:
             raise TargetError(f"the target {self.target} went away: {failure}")
 
-    def restart_broker(self, *, kill: bool) -> tuple[int, int]:
-        """Stop the target and start it again; return from when to when it was down, ns after the start of the current phase.
+    def disturb(self, disturbance: Disturbance) -> tuple[int, int | None]:
+        """End, start or restart the target or one process of it; return from when to when it was down, ns after the start of the phase.
 
-        :raises UsageError: it cannot be restarted. :raises TargetError: it did not come up again.
+        :raises UsageError: that is impossible. :raises TargetError: it did not come up again.
         """
         assert self.broker is not None
-        start, restarts = self.start, self.restarts  # the phase may end before the target is ready
-        down = time.monotonic_ns() - start
-        restarts[down] = None
         try:
-            self.broker.restart(kill=kill)
-        except UsageError:
-            del restarts[down]
-            raise
+            return self.outages.make(self.broker, disturbance)
         except TargetError as error:
             raise TargetError(f"the target {self.target} did not come back from its restart: {error}") from error
-        ready = restarts[down] = time.monotonic_ns() - start
-        return down, ready
 
     # --- files
 
@@ -325,15 +317,9 @@ class WorkloadRun:
     def _facts(self) -> RunCircumstances:
         return RunCircumstances(
             plan=self.plan.document, scaling={} if self.plan.scale is None else dict(self.plan.scale.changes),
-            broker=broker_document(self.broker.facts) | {"restarts": self._restarts()} if self.broker else {},
+            broker=broker_document(self.broker.facts) | {"restarts": self.outages.document(self.clock)} if self.broker else {},
             driver=driver_document(self.facts), versions=installed_versions(), machine=machine_document(), source=self.source,
         )  # fmt: skip
-
-    def _restarts(self) -> list[dict[str, Any]]:
-        return [
-            {"down": down, "ready": ready, "downAt": self.clock.at(down), "readyAt": self.clock.at(ready)}
-            for down, ready in list(self.restarts.items())  # a copy: another thread may be restarting the target
-        ]
 
     def set_driver_facts(self, facts: DriverFacts) -> None:
         """Set the client's settings, with those of an OMB driver file that have no effect. Losses are unknown before the load."""

@@ -75,6 +75,8 @@ class BrokerStart:
     :param costs: key of the cost table → ns in the broker, if they differ from those of the table.
     :param label: its name in texts, if it is not the kind's label.
     :param secured: the process can be started with keys of its own (``target.security``).
+    :param nodes: roles of the processes of a cluster (``broker.brokers``, ``broker.bookies``), those that clients connect to first;
+        empty: it is started as a single process only.
     """
 
     ways: Mapping[str, Reference]
@@ -82,6 +84,7 @@ class BrokerStart:
     costs: Mapping[str, float] = field(default_factory=dict)
     label: str = ""
     secured: bool = False
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,20 +26,21 @@ STALE: Final = 500
 class ConnectionSource:
     """Samples the connections to a target.
 
-    :param addresses: hosts and ports that clients connect to. :param pid: the broker's process, if it is on this machine. Its sockets are
+    :param addresses: hosts and ports that clients connect to. :param pids: the broker's processes on this machine. Their sockets are
         those on the ports on which it listens, which may differ from the ports in ``addresses``.
     :param without: local ports of connections that carry no load. :param side: first part of the names of the workers' columns; None if no
         worker is in this network namespace.
     """
 
     def __init__(
-        self, addresses: Sequence[tuple[str, int]], pid: int | None, without: Collection[int] = (), *, side: str | None = "workers"
+        self, addresses: Sequence[tuple[str, int]], pids: Sequence[int], without: Collection[int] = (), *, side: str | None = "workers"
     ) -> None:
         self._without, self._own, self.used = without, side, 0.0
         self.missing: list[str] = []
         self._dialled = [(address, port) for host, port in addresses for address in packed(host)]
-        self._listening = None if pid is None else listening_ports(pid)
-        if pid is not None and self._listening is None:
+        listening = [ports for pid in pids if (ports := listening_ports(pid)) is not None]
+        self._listening = np.unique(np.concatenate(listening)) if listening else None
+        if pids and self._listening is None:
             self.missing.append("broker's sockets: they belong to another user, or are in another network namespace (a container)")
         self._before: dict[str, tuple[float, float, float]] = {}
         self._at = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,14 +26,15 @@ _NO_LIMIT: Final = 1 << 60  # version 1 of cgroups has a number above this if th
 
 
 class ProcessSource:
-    """Samples one process.
+    """Samples one process, or all processes of a cluster together.
 
-    :param column: first part of its columns' names. :param pid: called for each sample, as a broker may restart; returns None while there
-        is no process. :param broker: include its children, and the columns that only brokers have: disk, limits, stopped.
+    :param column: first part of its columns' names. :param pids: called for each sample, as a broker may restart; empty
+        while there is no process. :param broker: include its children, and the columns that only brokers have: disk, limits, stopped.
     """
 
-    def __init__(self, column: str, pid: Callable[[], int | None], *, broker: bool = False) -> None:
-        self._column, self._pid, self._broker = column, pid, broker
+    def __init__(self, column: str, pids: Callable[[], Sequence[int]], *, broker: bool = False) -> None:
+        self._column, self._pids, self._broker = column, pids, broker
+        self._roots: Sequence[int] = ()
         self._processes: list[psutil.Process] = []
         self._before: dict[str, float] = {}
         self._threads: dict[tuple[int, str], tuple[float, float]] = {}
@@ -43,28 +44,32 @@ class ProcessSource:
 
     def read(self, now: int) -> dict[str, float]:
         """Return one sample; its rates count from the last one, so the first sample has none."""
-        pid = self._pid()
-        new = not (self._processes and self._processes[0].pid == pid)
+        pids = self._pids()
+        new = not self._processes or pids != self._roots
         try:
-            if pid is None:
+            if not pids:
                 return {}
             if new:
-                self._begin(pid)
+                self._begin(pids)
             elif self._broker and self._samples % _CHILDREN_EVERY == 0:
-                self._processes[1:] = self._processes[0].children(recursive=True)
+                self._add_children()
             self._samples += 1
             return self._sample(now, new=new)
-        except psutil.NoSuchProcess:  # it just ended, or is restarting
+        except psutil.NoSuchProcess as error:  # it just ended, or is restarting
             self._processes = []
-            return {} if self._at else self._missing(f"process {pid} is not in /proc, so nothing is known of it")
+            return {} if self._at else self._missing(f"process {error.pid} is not in /proc, so nothing is known of it")
         except psutil.AccessDenied as error:
-            raise PermissionError(f"process {pid} belongs to another user") from error
+            raise PermissionError(f"process {error.pid} belongs to another user") from error
 
-    def _begin(self, pid: int) -> None:
-        process = psutil.Process(pid)
-        self._processes, self._threads, self._samples = [process], {}, 0
+    def _begin(self, pids: Sequence[int]) -> None:
+        self._processes, self._roots = list(map(psutil.Process, pids)), pids
+        self._threads, self._samples = {}, 0
         if self._broker:
-            self._processes += process.children(recursive=True)
+            self._add_children()
+
+    def _add_children(self) -> None:
+        roots = self._processes[: len(self._roots)]
+        self._processes[len(roots) :] = [child for process in roots for child in process.children(recursive=True)]
 
     def _sample(self, now: int, *, new: bool) -> dict[str, float]:
         sample = {"memory": float(sum(process.memory_info().rss for process in self._processes))}
@@ -125,7 +130,7 @@ class ProcessSource:
 def worker_sources(processes: Mapping[str, int]) -> dict[str, Callable[[], ProcessSource]]:
     """Return the source of each worker. :param processes: process ids by worker, as in this /proc."""
     return {
-        f"worker {worker}": partial(ProcessSource, f"worker {worker}", lambda pid=pid: pid)  # type: ignore[misc]
+        f"worker {worker}": partial(ProcessSource, f"worker {worker}", lambda pid=pid: (pid,))  # type: ignore[misc]
         for worker, pid in processes.items()
     }
 
@@ -165,19 +170,19 @@ _PAUSE: Final = 0.004  # s between two checks
 class DiskWaitSource:
     """Samples a broker with its children.
 
-    :param pid: called for each sample, as a broker may restart; returns None while there is no process.
+    :param pids: called for each sample, as a broker may restart; returns nothing while there is no process.
     """
 
-    def __init__(self, pid: Callable[[], int | None]) -> None:
-        self._pid, self.used = pid, 0.0
+    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+        self._pids, self.used = pids, 0.0
         self.missing: list[str] = []
 
     def read(self, now: int) -> dict[str, float]:
         """Return the share of the checks in which a thread waited for the disk; nothing if there is no process."""
-        if (pid := self._pid()) is None:
+        if not (roots := self._pids()):
             return {}
         try:
-            pids = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+            pids = [pid for root in roots for pid in (root, *(child.pid for child in psutil.Process(root).children(recursive=True)))]
         except psutil.NoSuchProcess:
             return {}
         waits = 0

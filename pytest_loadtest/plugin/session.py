@@ -272,7 +272,7 @@ def make_request(config: pytest.Config, item: pytest.Item, attempt: int, changes
         nodeid=item.nodeid, attempt=attempt, profile=profile, source=os.path.relpath(path, config.rootpath),
         parts=tuple(Part(profile=part, payload_file=profiles.payload(part, path)) for part in profile.workloads or (profile,)),
         broker=mark.broker, target=mark.target, admin=mark.admin, security_line=profiles.line_of(path, ("target", "security")),
-        broker_line=profiles.line_of(path, ("driver", "broker")),
+        broker_line=profiles.line_of(path, ("driver", "broker")), cluster_line=profiles.line_of(path, ("broker",)),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.errors import Problem
-from pytest_loadtest.kinds.registry import able, labels, load_reference
+from pytest_loadtest.kinds.registry import able, kinds, labels, load_reference
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.payloads import CHECKSUM, parse_range
 from pytest_loadtest.message.samples import WIDTH
@@ -121,6 +121,23 @@ def _target(profile: Profile) -> Iterator[Problem]:
     if url is not None and url.partition("://")[0] not in schemes:
         message = f"target.url: {url!r} is not for the driver {profile.driver.name}"
         yield Problem(("target", "url"), message, f"write {schemes[0]}://host:port, or another driver.name")
+
+
+def _cluster(profile: Profile) -> Iterator[Problem]:
+    kind, driver, target = profile.driver.kind, profile.driver, profile.target
+    keys = [key for key in ("brokers", "bookies") if getattr(profile.broker, key) is not None]
+    if not keys:
+        return
+    path = ("broker", keys[0])
+    if not kind.start_of(driver.broker_name).nodes:
+        able_to = " and ".join(one.label for one in kinds().values() if any(start.nodes for start in one.brokers.values()))
+        message = f"broker.{keys[0]}: only {able_to} can be started as a cluster, not the driver {kind.name}"
+        yield Problem(path, message, f"remove {' and '.join(keys)}", at_key=True)
+    elif target is not None and (given := [name for name in (*_ADDRESSES, "security") if getattr(target, name) is not None]):
+        message = (
+            f"broker.{keys[0]}: a cluster consists of processes that the run starts, without keys, but there is target.{spelling(given[0])}"
+        )
+        yield Problem(path, message, f"remove it, or target.{spelling(given[0])}", at_key=True)
 
 
 def _security(profile: Profile) -> Iterator[Problem]:
@@ -258,6 +275,7 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Problem]], tuple[str, ...]], ..
     (_sendable, ("checksum", *_LIMIT)),
     (_target, ("target.*", "driver.name")),
     (_security, ("target.*", "driver.name")),
+    (_cluster, ("target.*", "driver.name", "broker.*")),
     (_native, ("driver.name",)),
     (_most, ()),
     (_paired, ("messages", "producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")),

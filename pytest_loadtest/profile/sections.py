@@ -113,6 +113,17 @@ class BrokerSection(Section):
     """Version of the broker, e.g. 4.0.0."""
     settings: dict[str, Verbatim] = Field(default_factory=dict, repr=False)
     """Settings in the broker's own configuration, by their names there."""
+    brokers: Count | None = None
+    """Start a cluster of processes with so many brokers; with bookies alone 1."""
+    bookies: Count | None = None
+    """Bookies of that cluster; with brokers alone 1."""
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        """The number of processes of each role; empty: a single process."""
+        if self.brokers is None and self.bookies is None:
+            return {}
+        return {"broker": self.brokers or 1, "bookie": self.bookies or 1}
 
     @field_serializer("settings", when_used="json")
     def _less_secrets(self, settings: dict[str, str]) -> dict[str, str]:

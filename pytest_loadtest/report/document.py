@@ -179,6 +179,8 @@ class TimelineRestart:
     """ns, when it was stopped"""
     ready: int | None
     """ns, when clients could work again; null: never"""
+    node: str = ""
+    """the process of a cluster, ``bookie 2``; empty: the whole broker"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +238,8 @@ class RestartEntry:
     """down on the wall clock, ISO 8601"""
     ready_at: str | None = None
     """ready on the wall clock, ISO 8601"""
+    node: str = ""
+    """the process of a cluster, ``bookie 2``; empty: the whole broker"""
 
 
 def _check_restarts(broker: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -301,7 +305,9 @@ class RunDocument:
     @property
     def restarts(self) -> tuple[TimelineRestart, ...]:
         """Restarts of the broker by the test's body."""
-        return tuple(TimelineRestart(down=one["down"], ready=one["ready"]) for one in self.broker.get("restarts", ()))
+        return tuple(
+            TimelineRestart(down=one["down"], ready=one["ready"], node=one.get("node", "")) for one in self.broker.get("restarts", ())
+        )
 
 
 def results_schema() -> dict[str, Any]:

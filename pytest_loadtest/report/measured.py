@@ -243,7 +243,10 @@ def timeline_section(run: RunFile, measurements: Measurements | None) -> Timelin
             for stage in run.stages
         ),
         changes=tuple(TimelineChange(at=change.at, text=_change_text(change)) for change in run.changes),
-        restarts=tuple(TimelineRestart(down=one["down"], ready=one["ready"]) for one in run.facts.broker.get("restarts") or ()),
+        restarts=tuple(
+            TimelineRestart(down=one["down"], ready=one["ready"], node=one.get("node", ""))
+            for one in run.facts.broker.get("restarts") or ()
+        ),
         stalls=() if measurements is None else _stalls(measurements),
         blocked=() if measurements is None else _blocked(measurements),
     )

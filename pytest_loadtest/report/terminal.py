@@ -80,7 +80,8 @@ def _headline(document: RunDocument) -> Iterable[str]:
     yield from (f"  note       {note}" for note in document.notes)
     yield f"  target     {_target(document.broker)}"
     for restart in document.restarts:
-        yield f"  broker     restarted {format_duration(restart.down)} into the phase, {sections.restart_text(restart)}"
+        ended = f"{restart.node} ended" if restart.node else "restarted"
+        yield f"  broker     {ended} {format_duration(restart.down)} into the phase, {sections.restart_text(restart)}"
     yield from _driver(document)
     yield from (f"  {name}: {losses}" for name, losses in (driver.get("applied") or {}).items() if name.startswith("connectionsLost"))
     if unset := driver.get("not_applied"):

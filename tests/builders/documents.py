@@ -42,8 +42,14 @@ FACTS = RunFacts(
 RESTARTED = {
     **FACTS.broker,
     "restarts": [
-        {"down": 3_020 * MS, "ready": 7_130 * MS, "downAt": "2026-11-21T03:00:03.020+00:00", "readyAt": "2026-11-21T03:00:07.130+00:00"},
-        {"down": 9_000 * MS, "ready": None, "downAt": "2026-11-21T03:00:09.000+00:00", "readyAt": None},
+        {
+            "node": "",
+            "down": 3_020 * MS,
+            "ready": 7_130 * MS,
+            "downAt": "2026-11-21T03:00:03.020+00:00",
+            "readyAt": "2026-11-21T03:00:07.130+00:00",
+        },
+        {"node": "bookie 2", "down": 9_000 * MS, "ready": None, "downAt": "2026-11-21T03:00:09.000+00:00", "readyAt": None},
     ],
 }
 SLO = {"throughput": "99%", "endToEndLatency": {"p99": "15ms"}}

@@ -47,11 +47,19 @@ class RefusedError(TargetError):
         return str(self.args[0])
 
 
+class UnreachableError(TargetError):
+    """No connection to the host of a request, or to the host of a redirect: nothing was done there."""
+
+
 class Admin:
-    """A client of ``http://host:8080``; every method raises :class:`TargetError` naming request, status and the broker's reason."""
+    """A client of ``http://host:8080[,host2:8080]``; every method raises :class:`TargetError` with request, status and the broker's reason.
+
+    Requests go to the first host until a connection to it fails, then to the next one.
+    """
 
     def __init__(self, url: str, settings: PulsarSettings) -> None:
-        self._url, self._timeout, self._settings = url.rstrip("/"), settings.operation_timeout / SECOND, settings
+        self.urls, self._timeout, self._settings = split_urls(url), settings.operation_timeout / SECOND, settings
+        self._failed = 0
         self._tls = tls_context(settings)
         self._headers = admin_headers(settings)
 
@@ -90,7 +98,7 @@ class Admin:
         """Return the answer to a GET. :param path: below the URL itself, so also outside of ``/admin/v2``."""
         # Compression would cost the broker more CPU than sending the text as it is.
         headers = self._headers | {"Accept-Encoding": "identity"}
-        return self._send(connection, "GET", f"{self._url}/{path}", headers=headers)
+        return self._send(connection, "GET", path, headers=headers)
 
     def create_namespace(self, namespace: str, bundles: int | None = None) -> bool:
         """Create a namespace, and its tenant if that is missing.
@@ -232,10 +240,26 @@ class Admin:
 
         with httpx.Client(verify=self._tls, trust_env=False, timeout=self._timeout) as client:
             headers = self._headers | {"Content-Type": "application/json"}
-            return self._send(client, method, f"{self._url}/{path}", headers=headers, json=body)
+            return self._send(client, method, path, headers=headers, json=body)
 
-    def _send(self, client: httpx.Client, method: str, url: str, **options: Any) -> httpx.Response:
-        """Send a request and follow redirects.
+    def _send(self, client: httpx.Client, method: str, path: str, **options: Any) -> httpx.Response:
+        """Send a request to the first host that can be reached, and follow redirects.
+
+        :raises RefusedError: the answer is not a success. :raises TargetError: there is no answer.
+        """
+        for _ in self.urls[1:]:
+            try:
+                return self._send_to(client, method, f"{self._current}/{path}", **options)
+            except UnreachableError:
+                self._failed += 1
+        return self._send_to(client, method, f"{self._current}/{path}", **options)
+
+    @property
+    def _current(self) -> str:
+        return self.urls[self._failed % len(self.urls)]
+
+    def _send_to(self, client: httpx.Client, method: str, url: str, **options: Any) -> httpx.Response:
+        """Send a request to one host, and follow redirects.
 
         :raises RefusedError: the answer is not a success. :raises TargetError: there is no answer.
         """
@@ -256,7 +280,8 @@ class Admin:
             # After a redirect the error may be at another host than that of the URL.
             at = error.request.url if isinstance(error, httpx.RequestError) else httpx.URL()
             reason = explain_tls_error(error, self._settings, at.host, at.port or 443) or f"{error}; {remedy}"
-            raise TargetError(f"{what}: {reason}") from error
+            unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            raise (UnreachableError if unreachable else TargetError)(f"{what}: {reason}") from error
         if not answer.is_success:
             raise RefusedError(f"{what}: {answer.status_code} {self._reason(answer)}", answer.status_code)
         return answer
@@ -271,6 +296,12 @@ class Admin:
             return f"{reason}: {credentials_remedy(self._settings)}"
         # Unexpected errors of the broker come with their whole stack trace.
         return " ".join(reason.partition("Stacktrace:")[0].split())
+
+
+def split_urls(url: str) -> tuple[str, ...]:
+    """Return the URL of each host of ``http://host:8080,host2:8080``."""
+    scheme, mark, hosts = url.rstrip("/").partition("://")
+    return tuple(f"{scheme}{mark}{host}" for host in hosts.split(","))
 
 
 def path_of(topic: str) -> str:

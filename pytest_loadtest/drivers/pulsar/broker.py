@@ -141,28 +141,54 @@ def standalone_conf(
     ports = dict(zip(PORTS, (str(port), str(web_port)), strict=True))
     if secured.tls:
         ports = {f"{key}Tls": number for key, number in ports.items()} | dict.fromkeys(PORTS, "")
-    refuse_managed("Pulsar", settings, MANAGED.union(ports, secured.lines))
-    merged = BASE | dict(settings)
-    if not merged["maxMessageSize"].isdecimal():
-        raise UsageError(f"broker.settings: maxMessageSize: {merged['maxMessageSize']!r} is not a number of bytes: write e.g. 5242880")
-    merged |= {
+    own = {
         **secured.lines,
         **ports,
         "bindAddress": bind,
         "advertisedAddress": advertised,
         # The bookie would listen on all interfaces without a password; only the broker in the same JVM connects to it.
         "listeningInterface": "lo",
-        "nettyMaxFrameSizeBytes": str(int(merged["maxMessageSize"]) + FRAME_OVERHEAD),
     }
-    text = "".join(f"{key}={value}\n" for key, value in merged.items())
+    return configuration(BASE | dict(settings), own, settings, managed=frozenset({*ports, *secured.lines}))
+
+
+def configuration(
+    merged: Mapping[str, str], own: Mapping[str, str], given: Mapping[str, str], *, managed: frozenset[str] = frozenset()
+) -> str:
+    """Return the text of a broker's or bookie's configuration.
+
+    :param merged: the built-in base with the profile's settings. :param own: chosen per run. :param given: the profile's settings.
+    :param managed: further keys that a profile cannot set.
+    :raises UsageError: the profile sets a key that is chosen per run, or ``maxMessageSize`` is not a number of bytes.
+    """
+    refuse_managed("Pulsar", given, MANAGED | managed)
+    size = merged["maxMessageSize"]
+    if not size.isdecimal():
+        raise UsageError(f"broker.settings: maxMessageSize: {size!r} is not a number of bytes: write e.g. 5242880")
+    return properties({**merged, **own, "nettyMaxFrameSizeBytes": str(int(size) + FRAME_OVERHEAD)})
+
+
+def properties(lines: Mapping[str, str]) -> str:
+    """Return the text of a file of Java's properties."""
+    text = "".join(f"{key}={value}\n" for key, value in lines.items())
     # java.util.Properties reads bytes as Latin-1, and other characters (of paths) as escapes, which are spelled as in JSON.
     return re.sub(r"[^\x00-\x7f]", lambda character: json.dumps(character[0])[1:-1], text)
 
 
 def command(runtime: Java, jars: Path, folder: Path, bookie_port: int) -> list[str]:
     """Return the java command of a standalone with configuration and data in ``folder``. It keeps data that exists there."""
+    data = folder / "data"
+    standalone = ["-c", str(folder / "standalone.conf"), "-nfw", "-nss", "-a", "127.0.0.1"]
+    bookie = ["--bookkeeper-dir", str(data / "bookkeeper"), "--bookkeeper-port", str(bookie_port)]
+    folders = ["--metadata-dir", str(data / "metadata"), *bookie]
+    program = java_command(runtime, jars, folder, [*MEMORY, "-XX:+UseG1GC"], "org.apache.pulsar.PulsarStandaloneStarter")
+    return [*program, *standalone, *folders]
+
+
+def java_command(runtime: Java, jars: Path, folder: Path, memory: Sequence[str], main: str) -> list[str]:
+    """Return the java command of one of Pulsar's programs, without its arguments. :param memory: options for heap and collector."""
     unsafe = ["--sun-misc-unsafe-memory-access=allow"] if runtime.major >= 23 else []
-    properties = {
+    options = {
         "log4j.shutdownHookEnabled": "false",
         "log4j2.is.webapp": "false",
         "log4j.configurationFile": str(LOG4J),
@@ -178,14 +204,10 @@ def command(runtime: Java, jars: Path, folder: Path, bookie_port: int) -> list[s
         "bookkeeper.metadata.bookie.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
         "bookkeeper.metadata.client.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
     }
-    jvm = [*MEMORY, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", *unsafe]
+    jvm = [*memory, "-XX:+ExitOnOutOfMemoryError", *unsafe]
     jvm += [word for package in OPENED for word in ("--add-opens", f"{package}=ALL-UNNAMED")]
-    jvm += [f"-D{key}={value}" for key, value in properties.items()]
-    data = folder / "data"
-    standalone = ["-c", str(folder / "standalone.conf"), "-nfw", "-nss", "-a", "127.0.0.1"]
-    bookie = ["--bookkeeper-dir", str(data / "bookkeeper"), "--bookkeeper-port", str(bookie_port)]
-    folders = ["--metadata-dir", str(data / "metadata"), *bookie]
-    return [runtime.path, "-cp", f"{jars}/*", *jvm, "org.apache.pulsar.PulsarStandaloneStarter", *standalone, *folders]
+    jvm += [f"-D{key}={value}" for key, value in options.items()]
+    return [runtime.path, "-cp", f"{jars}/*", *jvm, main]
 
 
 def _launch(
@@ -238,9 +260,13 @@ def describe_broker(admin_url: str) -> tuple[str, dict[str, str]]:
 
 def decisive_facts(admin: Admin, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that influence results: the running broker's, the bookie's as configured, the memory, and the profile's own."""
-    configured = BASE | dict(settings)
-    bookie = {key: configured[key] for key in BOOKIE}
+    bookie = bookie_facts(BASE | dict(settings))
     return admin.decisive_settings() | bookie | {"memory": " ".join(MEMORY)} | dict(settings)
+
+
+def bookie_facts(configured: Mapping[str, str]) -> dict[str, str]:
+    """Return the bookie's settings that influence results."""
+    return {key: configured[key] for key in BOOKIE}
 
 
 # The jars of Pulsar, and what they need of a machine.

@@ -170,5 +170,5 @@ class Bundles(Admin):
     def _runtime(self) -> Mapping[str, str]:
         runtime = self._request("GET", "brokers/configuration/runtime")
         if not isinstance(runtime, dict):
-            raise TargetError(f"{self._url}: the broker does not report its settings: {runtime!r}")
+            raise TargetError(f"{self.urls[0]}: the broker does not report its settings: {runtime!r}")
         return runtime

@@ -51,11 +51,12 @@ KIND: Final = DriverKind(
         "pulsar": BrokerStart(
             ways={
                 "container": "pytest_loadtest.brokers.container:start",
-                "process": "pytest_loadtest.drivers.pulsar.broker:start_pulsar",
+                "process": "pytest_loadtest.drivers.pulsar.cluster:start_processes",
                 "embedded": "pytest_loadtest.drivers.pulsar.embedded:start_pulsar_lite",
             },
             container="pytest_loadtest.drivers.pulsar.broker:RECIPE",
             secured=True,
+            nodes=("broker", "bookie"),
         ),
     },
     describe="pytest_loadtest.drivers.pulsar.broker:describe_broker",

@@ -221,7 +221,7 @@ def _band(kind: str, start: float, end: float, label: str) -> Band:
 def _restart_bands(restarts: Sequence[TimelineRestart], end: int) -> Iterator[Band]:
     for restart in restarts:
         until = max(end, restart.down) if restart.ready is None else restart.ready
-        yield _band("restart", restart.down, until, restart_text(restart))
+        yield _band("restart", restart.down, until, f"{restart.node} {restart_text(restart)}".strip())
 
 
 def _loss_bands(missing: Sequence[int]) -> Iterator[Band]:

@@ -21,6 +21,7 @@ from pytest_loadtest.fleet.planning import plan_lines
 from pytest_loadtest.fleet.targets import (
     Targets,
     check_broker,
+    check_cluster,
     check_security,
     choose_address,
     has_admin,
@@ -223,3 +224,15 @@ def test_only_one_idle_broker_is_kept(relay: Callable[[str, str], Broker]) -> No
 def test_all_brokers_of_one_test_keep_running(relay: Callable[[str, str], Broker]) -> None:
     """However many its workloads need."""
     assert not any(gone(broker.facts.pid) for broker in [relay("a", f"{ms}ms") for ms in range(1, 5)])
+
+
+def test_a_cluster_is_only_for_processes_that_the_run_starts() -> None:
+    cluster = "broker: {brokers: 2, bookies: 3}\n"
+    check_cluster(*request_with({}, {"broker": "process"}, cluster, driver="pulsar"))
+    with pytest.raises(
+        UsageError, match=r"^p\.yaml:5: broker\.brokers and bookies .*, not for --load-broker container: leave one of the two out$"
+    ):
+        check_cluster(*request_with({"cluster_line": 5}, {"broker": "container"}, cluster, driver="pulsar"))
+    with pytest.raises(UsageError, match="not for pulsar://line:1"):
+        check_cluster(*request_with({}, {"target": "pulsar://line:1"}, cluster, driver="pulsar"))
+    check_cluster(*request_with({}, {"broker": "container"}, driver="pulsar"))

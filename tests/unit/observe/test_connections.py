@@ -56,7 +56,7 @@ def stuff(sock: socket.socket) -> None:
 
 def test_both_ends_have_their_queues(pairs: Pairs) -> None:
     """Bytes that one side does not read wait there; the rest waits in the sender's socket."""
-    source = ConnectionSource([(pairs.host, pairs.port)], os.getpid())
+    source = ConnectionSource([(pairs.host, pairs.port)], [os.getpid()])
     quiet = source.read(time.monotonic_ns())
     for side in ("workers", "broker"):
         assert [quiet[f"{side}.{name}"] for name in ("connections", "unread", "unsent", "stale")] == [3, 0, 0, 0]
@@ -78,13 +78,13 @@ def test_both_ends_have_their_queues(pairs: Pairs) -> None:
 
 def test_connections_to_other_targets_and_without_load_do_not_count(pairs: Pairs) -> None:
     without = {pairs.ours[0].getsockname()[1]}
-    found = ConnectionSource([(pairs.host, pairs.port)], os.getpid(), without).read(1)
+    found = ConnectionSource([(pairs.host, pairs.port)], [os.getpid()], without).read(1)
     assert [found[f"{side}.connections"] for side in ("workers", "broker")] == [2, 2]
-    apart = ConnectionSource([(pairs.host, pairs.port)], os.getpid(), without, side=None).read(1)
+    apart = ConnectionSource([(pairs.host, pairs.port)], [os.getpid()], without, side=None).read(1)
     assert {name.partition(".")[0] for name in apart} == {"broker"}
-    named = ConnectionSource([(pairs.host, pairs.port)], None, without, side="workers h1").read(1)
+    named = ConnectionSource([(pairs.host, pairs.port)], [], without, side="workers h1").read(1)
     assert named["workers h1.connections"] == 2
-    elsewhere = ConnectionSource([("127.0.0.2", pairs.port), (pairs.host, 9)], None)
+    elsewhere = ConnectionSource([("127.0.0.2", pairs.port), (pairs.host, 9)], [])
     found = elsewhere.read(1)
     assert found["workers.connections"] == 0
     assert "broker.connections" not in found
@@ -92,7 +92,7 @@ def test_connections_to_other_targets_and_without_load_do_not_count(pairs: Pairs
 
 def test_a_relay_is_detected(pairs: Pairs) -> None:
     """The broker's sockets are those on the ports on which it listens, whatever port clients connect to."""
-    source = ConnectionSource([(pairs.host, 9)], os.getpid())
+    source = ConnectionSource([(pairs.host, 9)], [os.getpid()])
     found = source.read(1)
     assert (found["workers.connections"], found["broker.relayed"]) == (0, 1)
     assert found["broker.connections"] >= 3
@@ -102,7 +102,7 @@ def test_a_broker_in_a_container_has_no_columns_of_its_own(pairs: Pairs) -> None
     """Its sockets are in another network namespace, and the source reports that."""
     unknown = 2**22 + 1  # above the largest process id
     assert listening_ports(unknown) is None
-    source = ConnectionSource([(pairs.host, pairs.port)], unknown)
+    source = ConnectionSource([(pairs.host, pairs.port)], [unknown])
     assert source.missing == ["broker's sockets: they belong to another user, or are in another network namespace (a container)"]
     assert source.read(1).keys().isdisjoint({"broker.unread", "broker.relayed"})
 

@@ -49,7 +49,7 @@ def sampled(source: ProcessSource, enough: Callable[[Mapping[str, float]], bool]
 def test_a_thread_that_never_sleeps_needs_a_whole_core() -> None:
     """On a busy machine it may run less, and waits for the rest."""
     with running(SPIN) as pid:
-        source = ProcessSource("worker gw0", lambda: pid)
+        source = ProcessSource("worker gw0", lambda: (pid,))
         assert source.read(time.monotonic_ns()).keys() == {"worker gw0.memory"}
         found = sampled(source, lambda found: found["worker gw0.busiestWanted"] > 0.9)
     assert found["worker gw0.busiest"] <= found["worker gw0.busiestWanted"] <= 1
@@ -58,7 +58,7 @@ def test_a_thread_that_never_sleeps_needs_a_whole_core() -> None:
 
 def test_a_sleeping_process_needs_no_core_and_a_stopped_one_is_detected() -> None:
     with running(SLEEP) as pid:
-        source = ProcessSource("broker", lambda: pid, broker=True)
+        source = ProcessSource("broker", lambda: (pid,), broker=True)
         source.read(time.monotonic_ns())
         found = sampled(source, lambda found: "broker.cpu" in found)
         assert found["broker.busiestWanted"] < 0.9
@@ -70,7 +70,7 @@ def test_a_sleeping_process_needs_no_core_and_a_stopped_one_is_detected() -> Non
 def test_a_brokers_children_count_with_it() -> None:
     spin = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {SPIN!r}])\nimport time\ntime.sleep(600)"
     with running(spin) as pid:  # the child says that it has begun
-        source = ProcessSource("broker", lambda: pid, broker=True)
+        source = ProcessSource("broker", lambda: (pid,), broker=True)
         source.read(time.monotonic_ns())
         try:
             sampled(source, lambda found: found["broker.busiestWanted"] > 0.9)
@@ -82,7 +82,7 @@ def test_a_brokers_children_count_with_it() -> None:
 def test_writes_to_the_disk_are_counted(tmp_path: Path) -> None:
     write = f"import os\nprint(flush=True)\nwhile True:\n    f = open({str(tmp_path / 'file')!r}, 'wb')\n    f.write(bytes(1 << 20))\n    f.flush()\n    os.fsync(f.fileno())"
     with running(write) as pid:
-        source = ProcessSource("broker", lambda: pid, broker=True)
+        source = ProcessSource("broker", lambda: (pid,), broker=True)
         source.read(time.monotonic_ns())
         sampled(source, lambda found: found["broker.written"] > 0)
 
@@ -90,7 +90,7 @@ def test_writes_to_the_disk_are_counted(tmp_path: Path) -> None:
 def test_a_restarted_process_has_rates_from_its_second_sample_on() -> None:
     with running(SPIN) as first:
         pid = first
-        source = ProcessSource("broker", lambda: pid, broker=True)
+        source = ProcessSource("broker", lambda: (pid,), broker=True)
         source.read(time.monotonic_ns())
         sampled(source, lambda found: "broker.cpu" in found)
     assert source.read(time.monotonic_ns()) == {}
@@ -98,7 +98,7 @@ def test_a_restarted_process_has_rates_from_its_second_sample_on() -> None:
         pid = second
         assert "broker.cpu" not in source.read(time.monotonic_ns())
         assert source.read(time.monotonic_ns())["broker.cpu"] >= 0
-    none = ProcessSource("broker", lambda: None, broker=True)
+    none = ProcessSource("broker", lambda: (), broker=True)
     assert none.read(time.monotonic_ns()) == {}
     assert (source.missing, none.missing) == ([], [])
 
@@ -137,13 +137,13 @@ def test_other_sleep_is_no_wait_for_the_disk() -> None:
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        assert DiskWaitSource(lambda: process.pid).read(0) == {"broker.diskWait": 0}
+        assert DiskWaitSource(lambda: (process.pid,)).read(0) == {"broker.diskWait": 0}
     finally:
         process.kill()
         process.communicate()
-    assert DiskWaitSource(lambda: process.pid).read(0) == {}
+    assert DiskWaitSource(lambda: (process.pid,)).read(0) == {}
 
 
 def test_without_a_process_the_wait_for_the_disk_is_unknown() -> None:
-    assert DiskWaitSource(lambda: None).read(0) == {}
-    assert 0 <= DiskWaitSource(os.getpid).read(0)["broker.diskWait"] <= 1
+    assert DiskWaitSource(lambda: ()).read(0) == {}
+    assert 0 <= DiskWaitSource(lambda: (os.getpid(),)).read(0)["broker.diskWait"] <= 1

@@ -317,6 +317,14 @@ CONFLICTS = [
         "target: {security: {auth: tls}}",
         "5:27: target.security.auth: tls needs a TLS port (write tls: true next to it)",
     ),
+    (
+        "broker: {brokers: 2}\ndriver: {name: mqtt}",
+        "5:10: broker.brokers: only Pulsar can be started as a cluster, not the driver mqtt (remove brokers)",
+    ),
+    (
+        "broker: {bookies: 3}\ntarget: {url: 'pulsar://h', adminUrl: 'http://h'}",
+        "5:10: broker.bookies: a cluster consists of processes that the run starts, without keys, but there is target.url (remove it, or target.url)",
+    ),
     ("target: {security: {tls: false}}", "5:10: target.security: requires nothing of clients (write tls: true, or auth: token)"),
     (
         "target: {security: {tls: true}, url: 'pulsar://h', adminUrl: 'http://h'}",

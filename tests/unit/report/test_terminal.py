@@ -75,7 +75,7 @@ def test_a_restarted_broker_has_a_line_for_each_restart() -> None:
     at = next(i for i, line in enumerate(found) if line.startswith("  target"))
     assert found[at + 1 : at + 3] == [
         "  broker     restarted 3.02 s into the phase, ready 4.11 s later",
-        "  broker     restarted 9.00 s into the phase, not ready again",
+        "  broker     bookie 2 ended 9.00 s into the phase, not ready again",
     ]
 
 
