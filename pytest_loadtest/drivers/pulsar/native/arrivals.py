@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -191,3 +192,10 @@ def _received(came: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
         return received
     turn = np.argsort(which, kind="stable")
     return Received(*(getattr(received, name)[turn] for name in ("consumer", "heads", "size", "time", "order", "flags", "lag")))
+
+
+def join_received(parts: Sequence[Received]) -> Received | None:
+    """Concatenate arrivals; None if there are none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return Received(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Received)))

@@ -203,7 +203,7 @@ class Cluster:
         user = link.users.pop(key, None)
         if user is not None:
             url = event.assigned_broker_service_url_tls if link.address.tls else event.assigned_broker_service_url
-            user.lost(f"closed by the broker at {link.address}", _address(url, link.address))
+            user.lost(f"closed by the broker at {link.address}", Address.parse(url, tls=link.address.tls))
 
     def lose(self, link: BrokerLink) -> None:
         """Handle a lost connection: fail its pending requests and notify its users."""
@@ -374,15 +374,9 @@ def _where(reply: api.LookupResponse, asked: Address) -> tuple[Address, str | No
     if reply.response == _FAILED:
         return Refused(reply.message, reply.error)
     url = reply.broker_service_url_tls if asked.tls else reply.broker_service_url
-    address = _address(url, asked)
+    address = Address.parse(url, tls=asked.tls)
     if address is None:
         return Refused(f"the broker of the topic has no {'TLS' if asked.tls else 'plain'} address: {url!r}", api.UnknownError)
     if reply.response != _REDIRECT and reply.proxy_through_service_url:
         return asked, url.partition("://")[2]
     return address, None
-
-
-def _address(url: str, asked: Address) -> Address | None:
-    """Parse an address from the broker at ``asked``; None if it is no address, or one with TLS where that has none, or the reverse."""
-    address = Address.parse(url)
-    return address if address is not None and address.tls == asked.tls else None

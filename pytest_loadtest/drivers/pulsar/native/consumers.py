@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from pytest_loadtest.drivers.base import Joined
 from pytest_loadtest.drivers.pulsar.names import key_number
-from pytest_loadtest.drivers.pulsar.native.arrivals import Arrival, ArrivalReader, damaged_head
+from pytest_loadtest.drivers.pulsar.native.arrivals import Arrival, ArrivalReader, damaged_head, join_received
 from pytest_loadtest.drivers.pulsar.native.partition_consumer import EntryId, NativeConsumer, PartitionConsumer
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Flag
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _GROUPED: Final = 100 * MILLISECOND
 _MOST: Final = 1000  # most acknowledgements that wait
 _LOOK: Final = 200 * MILLISECOND  # between two checks for incomplete messages
+# Bytes of decompressed entries beyond which they are converted to columns at once. A few KB of hostile or very even data become megabytes.
+_MOST_KEPT: Final = 1 << 28
 _REDELIVERED: Final = int(Flag.REDELIVERED)
 
 
@@ -48,6 +51,8 @@ class NativeConsumers:
         self._attaching: list[NativeConsumer] = []
         self._numbers = self._places = 0
         self._arrivals: list[Arrival] = []
+        self._columns: list[Received] = []
+        self._kept = 0  # bytes of the decompressed entries in _arrivals
         self._unacked: set[PartitionConsumer] = set()
         self.written: set[Any] = set()
         self._chunked: set[PartitionConsumer] = set()  # those with incomplete messages
@@ -201,12 +206,22 @@ class NativeConsumers:
             return
         if metadata.compression:
             payload = compression.decompress(metadata.compression, payload, metadata.uncompressed_size)
+            self._kept += len(payload)
         order = max(entry.partition, 0)
         if self._keyed:
             order = key_number(as_text(metadata.partition_key)) if metadata.HasField("partition_key") else 0
         batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
         chosen = pending_indexes(entry.ack_set, batch) if entry.ack_set and batch else None
         self._arrivals.append(Arrival(part.owner.place, now, lag, order, flags, batch, payload, chosen))
+
+        if self._kept > _MOST_KEPT:
+            columns = self._convert()
+            # Heads may be views of payloads, and the copy releases these.
+            self._columns.append(replace(columns, heads=columns.heads.copy()))
+
+    def _convert(self) -> Received:
+        arrivals, self._arrivals, self._kept = self._arrivals, [], 0
+        return self._reader.columns(arrivals)
 
     def serve(self, now: int) -> int | None:
         """Do what is due. :returns: the time of the next due work, ns; None: there is none."""
@@ -234,10 +249,10 @@ class NativeConsumers:
 
     def take(self) -> Received | None:
         """See :meth:`Driver.take`."""
-        if not self._arrivals:
-            return None
-        arrivals, self._arrivals = self._arrivals, []
-        return self._reader.columns(arrivals)
+        columns, self._columns = self._columns, []
+        if self._arrivals:
+            columns.append(self._convert())
+        return join_received(columns)
 
     def disconnected(self) -> list[str]:
         """Return the names of consumers that are not connected at present, with the reasons."""

@@ -53,12 +53,13 @@ class Address(NamedTuple):
         return cls(parts.hostname, parts.port or _PORTS[parts.scheme], parts.scheme == "pulsar+ssl")
 
     @classmethod
-    def parse(cls, url: str) -> Address | None:
-        """Parse an address from a broker; None if it is no address."""
+    def parse(cls, url: str, *, tls: bool) -> Address | None:
+        """Parse an address from a broker; None if it is no address, or one with TLS where that has none, or the reverse."""
         try:
-            return cls.of(url)
+            address = cls.of(url)
         except ValueError:
             return None
+        return address if address.tls == tls else None
 
     def __str__(self) -> str:
         return f"{'pulsar+ssl' if self.tls else 'pulsar'}://{self.host}:{self.port}"

@@ -11,11 +11,13 @@ from crc32c import crc32c
 from fake_pulsar import FakeBroker, answer, damaged, entry_of, nothing
 from native_rig import MovedClock, faulty
 
+from pytest_loadtest.drivers.pulsar.native import consumers
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.envelope import CORRUPT, FOREIGN
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
+from pytest_loadtest.wire.pulsar import compression
 from pytest_loadtest.wire.pulsar.entries import field
 
 if TYPE_CHECKING:
@@ -197,6 +199,34 @@ def test_a_damaged_entry_is_one_corrupt_message(broker: FakeBroker, case: str) -
             tracemalloc.stop()
         assert r.heads.kind.tolist() == [CORRUPT]
         assert len(broker.peers) == 1 and not r.driver.disconnected()
+
+
+def test_entries_that_become_large_are_not_kept(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some kilobytes become 64 MiB after decompression: at most one entry is kept beyond the limit. Every message counts, in order."""
+    monkeypatch.setattr(consumers, "_MOST_KEPT", 8 << 20)
+    size = 2 << 20
+    metadata = api.MessageMetadata(**METADATA, compression=compression.NAMES.index("ZSTD"), uncompressed_size=size)
+    body = entry_of(metadata, compression.compress(3, bytes(size)))
+    assert len(body) < 4096
+    with faulty(broker, consumers=1) as r:
+        r.driver.poll(MILLISECOND)
+        tracemalloc.start()
+        try:
+            for number in range(32):
+                broker.peers[0].deliver(0, body, number)
+            # All entries are read before the first arrivals are taken.
+            entries = r.driver._consumers.entry
+            handled: list[object] = []
+            r.driver._cluster.on_entry = lambda entry, now: handled.append(entry) or entries(entry, now)
+            end = time.monotonic() + 20
+            while len(handled) < 32 and time.monotonic() < end:
+                r.driver.poll(MILLISECOND)
+            assert tracemalloc.get_traced_memory()[1] < 20 << 20
+        finally:
+            tracemalloc.stop()
+        received = r.driver.take()
+        assert received.size.tolist() == [size] * 32
+        assert received.time.tolist() == sorted(received.time.tolist())
 
 
 def test_a_key_that_is_not_utf_8_is_a_key(broker: FakeBroker) -> None:
