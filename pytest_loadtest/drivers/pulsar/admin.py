@@ -70,7 +70,7 @@ class Admin:
         try:
             self._ask("GET", "admin/v2/brokers/ready")
             return "public/default" in (self._request("GET", "namespaces/public") or ())
-        except (TargetError, ValueError):  # the second: an answer of another server, which is not JSON
+        except TargetError:
             return False
 
     def version(self) -> str:
@@ -84,7 +84,7 @@ class Admin:
         """Return the running broker's settings that influence results; empty without an answer (it tells only superusers)."""
         try:
             runtime = self._request("GET", "brokers/configuration/runtime")
-        except (TargetError, ValueError):
+        except TargetError:
             return {}
         return {key: str(runtime[key]) for key in DECISIVE if key in runtime} if isinstance(runtime, dict) else {}
 
@@ -233,7 +233,11 @@ class Admin:
     def _request(self, method: str, path: str, body: object = None) -> Any:
         """:returns: the answer as JSON; None if it is empty."""
         answer = self._ask(method, f"admin/v2/{path}", body)
-        return answer.json() if answer.content else None
+        try:
+            return answer.json() if answer.content else None
+        except ValueError as error:
+            # Also for bytes that are not UTF-8.
+            raise TargetError(f"{method} {answer.url}: the answer is not JSON: is this the web service of a Pulsar broker?") from error
 
     def _ask(self, method: str, path: str, body: object = None) -> httpx.Response:
         import httpx

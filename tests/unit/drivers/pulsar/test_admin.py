@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+from itertools import repeat
 
 import pytest
 from pulsar_rest import rest
@@ -109,3 +112,37 @@ def test_a_running_broker_has_a_version_and_decisive_settings() -> None:
     with rest(answers) as (url, _):
         admin = Admin(url, PulsarSettings())
         assert (admin.version(), admin.decisive_settings()) == ("4.2.4", {"maxMessageSize": "5242880"})
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+HOSTILE = {
+    "headers without end": ([OK, *repeat(b"X-Name: value\r\n" * 1000, 1000)], "is the URL right|does the port speak TLS"),
+    "a header without end": ([OK, b"X-Name: ", *repeat(b"x" * 10_000, 1000)], "does the port speak TLS"),
+    "no HTTP": ([b"\xff" * 1000], "does the port speak TLS"),
+    "half an answer": ([OK + b"Content-Length: 100\r\n\r\n{"], "is the URL right|does the port speak TLS"),
+    "no JSON": ([OK + b"Content-Length: 5\r\n\r\n<html"], "the answer is not JSON: is this the web service of a Pulsar broker"),
+    "invalid UTF-8": ([OK + b'Content-Length: 4\r\n\r\n"\xff\xfe"'], "the answer is not JSON"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_an_answer_that_violates_http_is_an_error_with_a_remedy(case: str) -> None:
+    pieces, remedy = HOSTILE[case]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(65_536)
+                try:
+                    for piece in pieces:
+                        peer.sendall(piece)
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(TargetError, match=f"GET {url}/admin/v2/bookies/all: .*({remedy})"):
+            Admin(url, PulsarSettings()).bookies()
+        thread.join()
