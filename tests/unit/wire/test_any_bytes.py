@@ -58,9 +58,8 @@ def entry_bodies(draw: st.DrawFn) -> bytes:
 
 def loopback_frames() -> st.SearchStrategy[bytes]:
     def frame(kind: frames.Kind, rows: int) -> bytes:
-        column = np.arange(rows)
-        columns = dict.fromkeys(("seq", "due", "stream", "size", "topic", "subscription", "consumer", "place"), column)
-        payloads = [bytes(number) for number in range(rows)] if kind in (*frames.PRODUCES, frames.Kind.DELIVER) else []
+        columns = dict.fromkeys(frames._COLUMNS[kind], np.arange(rows))
+        payloads = [bytes(number) for number in range(rows)] if "size" in columns else []
         return b"".join(map(bytes, frames.encode_frame(kind, columns, n=rows, topics=2, payloads=payloads)))
 
     return st.builds(frame, st.sampled_from(frames.Kind), st.integers(1, 4))
