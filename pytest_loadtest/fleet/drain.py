@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
+from pytest_loadtest.values.quantities import SECOND, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,6 +40,7 @@ class Drain:
         self._since: int | None = None
         self._complete: tuple[int, int] | None = None
         self._counts = (0, 0)  # copies received and due
+        self._doubtful = False
         self._settled_since: int | None = None
         self._ask_at = 0
         self._asking = False
@@ -55,12 +56,12 @@ class Drain:
         if self._nothing_can_come(reports, now):
             return True
         # A message that was answered as failed may be delivered all the same: its copy is not due, and counts as if it were.
-        doubtful = received > due or any(p.failed or p.has_second_copies for p in reports)
+        self._doubtful = received > due or any(p.failed or p.has_second_copies for p in reports)
         if sum(p.in_flight for p in reports) or received < due:
             self._complete = None
         elif self._complete is None or self._complete[1] != received:
             self._complete = (now, received)
-        elif now - self._complete[0] >= (QUIET if doubtful else GRACE):
+        elif now - self._complete[0] >= (QUIET if self._doubtful else GRACE):
             return True
         return now - self._since >= self._timeout
 
@@ -98,11 +99,16 @@ class Drain:
         self._asking = False
 
     def describe(self, now: int) -> str | None:
-        """Return what the drain waits for and until when; None while messages are sent and while nothing is missing."""
+        """Return what the drain waits for and until when; None while messages are sent, and if it only waits a moment."""
         received, due = self._counts
-        if self._since is None or received >= due:
+        if self._since is None:
             return None
-        left = max(self._since + self._timeout - now, 0)
+        end = self._since + self._timeout
+        if received < due:
+            what = f"{format_count(due - received)} of {format_count(due)} deliveries missing"
+        elif self._doubtful and self._complete is not None:
+            what, end = "second copies may hide missing ones", min(end, self._complete[0] + QUIET)
+        else:
+            return None
         early = ", sooner if the target holds no more" if self._can_ask else ""
-        missing = f"{format_count(due - received)} of {format_count(due)} deliveries missing"
-        return f"{missing}, ends in {format_duration(-(-left // SECOND) * SECOND)}{early}"
+        return f"{what}, ends in {max(-((now - end) // SECOND), 0)} s{early}"

@@ -49,7 +49,7 @@ def test_the_line_names_drain_and_full_windows(phase: Phase) -> None:
 
 def test_a_drain_with_missing_messages_shows_them_instead_of_rates(phase: Phase) -> None:
     """Nothing is offered or sent any more; a line of the phase itself has the rates."""
-    drain = "8 of 5 000 deliveries missing, ends in 24.0 s"
+    drain = "8 of 5 000 deliveries missing, ends in 24 s"
     late = said(elapsed=4 * SECOND, sending=False)
     line = describe("p", [late], (phase, 0.0, 0, 0, 0), (phase, 1.0, 0, 0, 5), drain)
     assert line == f"measure: drain 4/3 s  {drain}  delay p99 1.00 ms  in flight 3  load p"
