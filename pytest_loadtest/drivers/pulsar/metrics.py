@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -164,6 +164,33 @@ def _of_broker(before: Scraped, now: Scraped, metric: str) -> float | None:
     if metric not in before.broker or metric not in now.broker or now.broker[metric] < before.broker[metric]:
         return None
     return now.broker[metric] - before.broker[metric]
+
+
+def broker_columns(name: str, before: Scraped | None, now: Scraped, seconds: float) -> dict[str, float]:
+    """Return the columns of one broker of several: its topics of the run, and the rates of their messages.
+
+    :param before: its last answer; None: there is none. A topic that moved to it since then counts from zero, as its counters do.
+    """
+    sample = {f"{name}.topics": float(len(now.loaded))}
+    if before is None or seconds <= 0:
+        return sample
+    for column, metric in (("messagesIn", "pulsar_in_messages_total"), ("messagesOut", "pulsar_out_messages_total")):
+        earlier, counts = before.topics.get(metric, {}), now.topics.get(metric, {})
+        grown = (value - (earlier[topic] if earlier.get(topic, value + 1) <= value else 0) for topic, value in counts.items())
+        sample[f"{name}.{column}"] = sum(grown) / seconds
+    return sample
+
+
+def merge_scraped(answers: Sequence[Scraped]) -> Scraped:
+    """Return the sums over several brokers."""
+    broker, topics = defaultdict[str, float](float), defaultdict[str, dict[str, float]](dict)
+    for answer in answers:
+        for metric, value in answer.broker.items():
+            broker[metric] += value
+        for metric, values in answer.topics.items():
+            for topic, value in values.items():
+                topics[metric][topic] = topics[metric].get(topic, 0.0) + value
+    return Scraped(dict(broker), dict(topics))
 
 
 def counter_growth(before: Scraped | None, now: Scraped, metric: str) -> float | None:

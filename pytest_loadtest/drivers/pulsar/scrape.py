@@ -6,8 +6,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pytest_loadtest.brokers.base import SERVING
 from pytest_loadtest.drivers.pulsar.admin import Admin, path_of
-from pytest_loadtest.drivers.pulsar.metrics import STARTED, TOTALS, MetricsReader, Scraped, columns, counter_growth
+from pytest_loadtest.drivers.pulsar.metrics import (
+    STARTED,
+    TOTALS,
+    MetricsReader,
+    Scraped,
+    broker_columns,
+    columns,
+    counter_growth,
+    merge_scraped,
+)
 from pytest_loadtest.drivers.pulsar.names import own_namespace
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -53,6 +63,8 @@ class Scrape:
         self._count = topology.topics * topology.partitions
         self._connect()
         self._reader: MetricsReader | None = None
+        self._each: Mapping[str, Scraped] = {}  # the last answers of several brokers, by name, and their columns
+        self._each_at, self._of_brokers = 0, dict[str, float]()
         self._first, self._at, self._loaded_at = watched.kept.pop("counted", (None, 0, ()))
         self._last: Scraped | None = self._first
         # True if the last answer had the load time of every topic; and the same for the answer at which the counts began.
@@ -65,6 +77,7 @@ class Scrape:
 
     def _connect(self) -> None:
         self._admin = Admin(self._url, self._settings)
+        self._brokers = [Admin(url, self._settings) for url in self._admin.urls]
         self._connection = self._admin.connection(TIMEOUT)
 
     @property
@@ -94,6 +107,7 @@ class Scrape:
         at, self._at = self._at, time.monotonic_ns()
         self._times_known = False
         sample = columns(self._last, scraped, (self._at - at) / SECOND) | (self._answer(lambda: self._ask_more(scraped.loaded)) or {})
+        sample |= self._of_brokers
         self._follow(scraped)
         if self._counts and scraped.loaded:
             sample["sys.continuous"] = float(self._times_known_first and self._times_known)
@@ -119,18 +133,43 @@ class Scrape:
             if self._namespace is None:
                 self._count = self._admin.partitions(self._prefix) or 1
             self._reader = MetricsReader(self._prefix, exact=self._namespace is None, of_topics=self._few)
-        answer = self._admin.ask(self._connection, "metrics/")
-        try:
-            scraped = self._reader.read(answer.text)
-        except ValueError as error:
-            raise TargetError(f"GET {answer.url}: the answer is not in Prometheus' text format: {error}") from error
+        self._cost = 0
+        scraped = self._read_brokers(self._reader)
         self._answered += 1
         if self._few and len(scraped.loaded) != self._count:
             # Some topics are at another broker, or at none at present: the sums would be too low.
             self._partly += 1
             scraped = Scraped(scraped.broker, {})
-        self._cost = len(answer.content) * BYTE_COST
         return scraped
+
+    def _read_brokers(self, reader: MetricsReader) -> Scraped:
+        """Read each broker that the admin URL names. One of several may be down: the sums are those of the others.
+
+        :raises TargetError: none has answered.
+        """
+        answers, failed = dict[str, Scraped](), list[TargetError]()
+        for number, admin in enumerate(self._brokers, 1):
+            try:
+                answers[f"{SERVING} {number}"] = self._read_metrics(admin, reader)
+            except TargetError as error:
+                failed.append(error)
+        if not answers:
+            raise failed[0]
+        if len(self._brokers) > 1 and self._few:
+            now, at = time.monotonic_ns(), self._each_at
+            self._of_brokers = dict[str, float]()
+            for name, answer in answers.items():
+                self._of_brokers |= broker_columns(name, self._each.get(name), answer, (now - at) / SECOND)
+            self._each, self._each_at = answers, now
+        return merge_scraped(list(answers.values()))
+
+    def _read_metrics(self, admin: Admin, reader: MetricsReader) -> Scraped:
+        answer = admin.ask(self._connection, "metrics/")
+        self._cost += len(answer.content) * BYTE_COST
+        try:
+            return reader.read(answer.text)
+        except ValueError as error:
+            raise TargetError(f"GET {answer.url}: the answer is not in Prometheus' text format: {error}") from error
 
     def _ask_more(self, topics: Collection[str]) -> dict[str, float]:
         """Return the columns that only the REST has."""

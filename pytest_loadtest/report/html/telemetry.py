@@ -10,6 +10,7 @@ from pytest_loadtest.report.bottleneck import known_values
 from pytest_loadtest.report.hosts import host_uses
 from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Paragraph, Table, absent
 from pytest_loadtest.report.html.charts import ROLES, TIME, Axis, Line, make_chart
+from pytest_loadtest.report.nodes import HEAD, node_uses
 from pytest_loadtest.report.sections import blocked_text
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import exact, format_value
@@ -52,6 +53,10 @@ def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
     yield Paragraph(f"bottleneck {bottleneck.bottleneck_text(section)}")
     yield from (Paragraph(f"also {side.conclusion}: {side.evidence}") for side in section.also)
     yield from (Paragraph(f"broker {text}") for _, text in bottleneck.broker_facts(section))
+    if uses := node_uses(document):
+        caption = "Processes of the cluster: medians of cores, maxima of memory, means of rates, topics at the begin and at the end"
+        rows = [use.cells for use in uses]
+        yield Table(caption=caption, head=HEAD, rows=rows, numbers=frozenset(range(1, len(HEAD))))
     if section.missing:
         yield Listing("Not sampled", section.missing)
     yield from _charts(run, section, host_uses(document))

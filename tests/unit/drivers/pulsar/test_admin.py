@@ -146,3 +146,17 @@ def test_an_answer_that_violates_http_is_an_error_with_a_remedy(case: str) -> No
         with pytest.raises(TargetError, match=f"GET {url}/admin/v2/bookies/all: .*({remedy})"):
             Admin(url, PulsarSettings()).bookies()
         thread.join()
+
+
+def test_the_next_host_is_used_after_a_connection_failed() -> None:
+    """Also by later requests: a broker that is down is not asked first each time."""
+    with rest({}) as (gone, _):
+        pass
+    with rest({}) as (url, asked):
+        admin = Admin(f"{gone},{url.removeprefix('http://')}", PulsarSettings())
+        admin.create_namespace("public/a")
+        admin.create_namespace("public/b")
+        assert admin._current == url
+    assert [what for what, _, _ in asked] == ["PUT /admin/v2/namespaces/public/a", "PUT /admin/v2/namespaces/public/b"]
+    with pytest.raises(TargetError, match="is the URL right and the server up"):
+        admin.create_namespace("public/c")

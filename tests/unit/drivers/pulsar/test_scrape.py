@@ -74,11 +74,17 @@ def broker() -> Iterator[Broker]:
 
 
 def scrape(
-    broker: Broker | None, *, fresh: bool = True, kept: dict[str, Any] | None = None, settings: PulsarSettings | None = None, **shape: Any
+    broker: Broker | None,
+    *,
+    fresh: bool = True,
+    kept: dict[str, Any] | None = None,
+    settings: PulsarSettings | None = None,
+    admin_url: str | None = None,
+    **shape: Any,
 ) -> Scrape:
     """A source. :param kept: values from the phase before."""
     topology = Topology(**{"topics": 1, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | shape)
-    target = TargetAddress(url="pulsar://127.0.0.1:1", admin_url=broker.url if broker else None)
+    target = TargetAddress(url="pulsar://127.0.0.1:1", admin_url=admin_url or (broker.url if broker else None))
     return Scrape(
         TelemetryContext(
             target=target, broker={}, settings=settings or PulsarSettings(), run="r", topology=topology, fresh=fresh,
@@ -252,3 +258,25 @@ def test_a_text_that_is_no_metrics_is_an_error(broker: Broker, monkeypatch: pyte
 def test_telemetry_needs_the_admin_rest() -> None:
     with pytest.raises(TargetError, match=r"give target\.adminUrl"):
         scrape(None)
+
+
+def test_several_brokers_are_summed_and_each_has_columns_of_its_own(broker: Broker) -> None:
+    """The admin URL names them; a topic that moves counts at its new broker from zero."""
+    with Broker() as second:
+        thread = threading.Thread(target=second.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        source = scrape(broker, topics=2, admin_url=f"{broker.url},{second.url.removeprefix('http://')}")
+        second.counted = {"persistent://public/loadtest-r/topic-1": 7.0}
+        found = source.read(turn(1))
+        assert (found["broker 1.topics"], found["broker 2.topics"]) == (1, 1)
+        second.counted |= {"persistent://public/loadtest-r/topic-0": 3.0}
+        broker.counted = {}
+        found = source.read(turn(2))
+        assert (found["broker 1.topics"], found["broker 2.topics"], found["broker 1.messagesIn"]) == (0, 2, 0)
+        assert found["broker 2.messagesIn"] > 0
+        second.shutdown()
+        thread.join()
+    found = source.read(turn(3))
+    assert found["broker 1.topics"] == 0 and "broker 2.topics" not in found and "sys.messagesIn" not in found
+    assert source.missing == ["broker's counters of topics: 1 of 3 answers lacked some of all 2"]
+    source.close()
