@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 COUNT_SECONDS: Final = 50
 """s for free slots to be found: a cluster may have to start its executors first."""
+FAILING_SECONDS: Final = 8
+"""s more if there is no free slot: Spark may be trying tasks again that fail before they can connect."""
 WORKER_SECONDS: Final = 60
 """s for all tasks to report, in slots that are free."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9.]+")
@@ -114,12 +116,13 @@ class SparkFleet:
         self._place(slots)
 
     def _too_few(self, free: int, job: SlotJob) -> UsageError:
-        job.join(0.0)
+        job.join(0 if free else FAILING_SECONDS)
         if job.ended and job.cause:
             return UsageError(f"--load-fleet spark: Spark's workers could not start: {job.cause}")
         job.cancel()
         workers = self._fleet.workers
-        remedy = f"write -n {free - 1}, or give Spark more" if free > 1 else "give Spark more"
+        more = "give Spark more" if free else "see the logs of its executors, or give Spark more"
+        remedy = f"write -n {free - 1}, or {more}" if free > 1 else more
         return UsageError(
             f"--load-fleet spark: {workers} workers need {workers + 1} slots of Spark, one of them to aggregate samples,"
             f" and {free} are free: {remedy} ({_COMMON})"

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 5
+"""Spark tries a task of a plain stage four times, which must take less time than the controller waits."""
 PROBE_SECONDS = 30
 END_SECONDS = 5
 """s for a worker to end by itself after its connection has ended; it deletes its samples in this time."""
@@ -77,7 +78,8 @@ class CountedSlot:
                 reader, writer = await asyncio.open_connection(host, port, ssl=context, limit=CHUNK)
         except (OSError, TimeoutError) as error:
             cause = str(error) or f"no answer within {CONNECT_SECONDS} s"
-            raise ConnectionError(f"{os.uname().nodename} cannot connect to the controller at {host}:{port}: {cause}") from None
+            node, remedy = os.uname().nodename, "set spark.driver.host to an address of the controller that Spark's nodes can reach"
+            raise ConnectionError(f"{node} cannot connect to the controller at {host}:{port}: {cause}: {remedy}") from None
         writer.write(token.encode() + json.dumps(hello).encode() + b"\n")
         await writer.drain()
         return reader, writer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from contextlib import suppress
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.pipeline.slot_task import CountedSlot
 
 CANCEL_SECONDS = 10
+_NODE = re.compile(r"\(TID \d+\) \((\S+) executor ")
+"""The node in Spark's message of a task that failed."""
 
 
 class SlotJob:
@@ -49,12 +52,14 @@ class SlotJob:
     @property
     def cause(self) -> str:
         """The error with which it ended, in one line; empty without any."""
-        # Spark's message has the traceback of the task's Python, whose last line has the class of the error.
-        lines = [line.strip() for line in str(self._failure or "").splitlines()]
-        python = [line for line in lines if line.startswith(("ConnectionError: ", "OSError: ", "RuntimeError: "))]
-        return next(
-            (line.partition(": ")[2] for line in python), next((line for line in lines if "Exception: " in line), "".join(lines[:1]))
-        )
+        lines = str(self._failure or "").splitlines()
+        # Spark's message has the traceback of the task's Python. It ends with the first line that is not indented: the error.
+        begins = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+        raised = [line for line in lines[begins[-1] + 1 :] if not line.startswith(" ")] if begins else []
+        error = next((line.strip() for line in (*raised, *lines) if line.strip()), "")
+        node = _NODE.search("\n".join(lines))
+        missing = ": install it for the Python of Spark's nodes" if "No module named" in error else ""
+        return f"{node[1]}: {error}{missing}" if node is not None and raised else error
 
     def join(self, seconds: float = CANCEL_SECONDS) -> None:
         """Wait for its end."""
@@ -78,7 +83,7 @@ def driver_host(session: SparkSession, remote: str | None) -> tuple[str, str]:
     :param remote: URL of the Spark Connect server.
     """
     if remote is None:
-        host = str(session.conf.get("spark.driver.host"))
+        host = str(session.conf.get("spark.driver.host")).strip("[]")
         return host, str(session.conf.get("spark.driver.bindAddress", host))
     server = urlsplit(remote)
     family, kind, protocol, _, address = socket.getaddrinfo(server.hostname, server.port or 15002, type=socket.SOCK_DGRAM)[0]

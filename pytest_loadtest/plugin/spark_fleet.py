@@ -59,7 +59,12 @@ def start_fleet(config: pytest.Config) -> None:
     from pytest_loadtest.fleet.spark_fleet import SparkFleet
 
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
-    fleet = SparkFleet(Options.of(config), options, reporter.write_line)
+
+    def announce(text: str) -> None:  # not by xdist's queue, which nobody reads yet
+        if reporter is not None and config.option.verbose >= 0:
+            reporter.write_line(f"load: {text}")
+
+    fleet = SparkFleet(Options.of(config), options, announce)
     interrupt_on_sigterm()
     config.add_cleanup(restore_sigterm)
     config.add_cleanup(fleet.close)
