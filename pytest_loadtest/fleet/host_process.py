@@ -83,7 +83,7 @@ def host_facts(sources: Iterable[str] = ()) -> dict[str, Any]:
         "unusable": {source: reason for source in sources if (reason := _why_unusable(source))},
         "missing": [name for name in NEEDED if find_spec(name) is None],
         # Processes with the same kernel and the same time namespace have one CLOCK_MONOTONIC.
-        "clock": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() + str(Path("/proc/self/ns/time").readlink()),
+        "clock": boot_id() + str(Path("/proc/self/ns/time").readlink()),
     }  # fmt: skip
 
 
@@ -95,6 +95,11 @@ def _why_unusable(source: str) -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     return None
+
+
+def boot_id() -> str:
+    """Return the number of this machine's boot, which no other machine has. Containers on one machine share it."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def file_hashes(root: Path, paths: Iterable[str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -40,11 +41,15 @@ def hosts_of(option: str, folder: Path) -> tuple[HostEntry, ...]:
         raise UsageError(
             f"--load-hosts {option}: {path} is not a file: write a YAML file of hosts, or names that ssh knows (4*build1,build2)"
         )
-    return tuple(
+    hosts = tuple(
         HostEntry(name=entry["name"].rpartition("@")[2], command=f"ssh {entry['name']}", workers=int(entry["workers"] or 1))
         for entry in entries
         if entry is not None
     )
+    repeated = [name for name, count in Counter(host.name for host in hosts).items() if count > 1]
+    if repeated:
+        raise UsageError(f"--load-hosts {option}: {repeated[0]} is repeated: write it once, with its number of workers: 2*{repeated[0]}")
+    return hosts
 
 
 def host_commands(entries: Iterable[HostEntry]) -> dict[str, str]:

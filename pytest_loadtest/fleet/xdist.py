@@ -18,7 +18,7 @@ import pytest
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.host_clocks import HostClocks
-from pytest_loadtest.fleet.host_process import different_files, file_hashes
+from pytest_loadtest.fleet.host_process import boot_id, different_files, file_hashes
 from pytest_loadtest.fleet.interrupts import interrupt_on_sigterm
 from pytest_loadtest.fleet.link import Key, Link, Message, Released
 from pytest_loadtest.fleet.rendezvous import Rendezvous
@@ -40,7 +40,7 @@ class GangController:
     def __init__(self, config: pytest.Config, controller: RunController, hosts: Mapping[str, str]) -> None:
         """:param hosts: name of the host that each command of an execnet specification (``python=``) starts a worker on."""
         self._config, self._load_items = config, list[int]()
-        self._hosts = hosts
+        self._hosts, self._machines = hosts, dict[str, str]()  # boot id of each host
         self._run_controller = controller
         self._channels: dict[str, Any] = {}
         self._nodes: list[Any] = []
@@ -80,13 +80,20 @@ class GangController:
                 self._run_controller.spark.start()
         elif message[0] == "usage":
             self._usage = message[2]
-        elif message[0] == "files":
-            here = file_hashes(self._config.rootpath, message[2])
-            self._usage = self._usage or different_files(self._clocks.hosts[worker], message[2], here)
+        elif message[0] == "host":
+            machine, there = message[2]
+            host, here = self._clocks.hosts[worker], file_hashes(self._config.rootpath, there)
+            self._usage = self._usage or self._differing_machine(host, machine) or different_files(host, there, here)
         elif message[0] in ("arrive", "again"):
             self._in_main_loop(lambda: self.rendezvous.receive(worker, message))
         else:
             self.rendezvous.receive(worker, message)
+
+    def _differing_machine(self, host: str, machine: str) -> str | None:
+        """Describe a host whose command reaches several machines, or return None: one worker of a host answers for the clock of all."""
+        if self._machines.setdefault(host, machine) == machine:
+            return None
+        return f"host {host}: its workers are on different machines, so their clocks differ: write a host for each machine"
 
     def _store(self, worker: str, message: Message) -> None:
         """Write a part of a sample file that a worker of another host sends. The channel waits for this, so memory is bounded."""
@@ -222,7 +229,7 @@ class GangWorker:
             root, profiles = session.config.rootpath, session.config.rootpath / session.config.getini("load_profiles")
             tests = {item.path for item in session.items if item.nodeid in self._index}
             paths = [path.relative_to(root).as_posix() for path in (*tests, *profiles.rglob("*.y*ml")) if path.is_relative_to(root)]
-            self._send(("files", None, file_hashes(root, paths)))
+            self._send(("host", None, (boot_id(), file_hashes(root, paths))))
         self._send(("items", None, sorted(self._index.values())))
         if self._index:
             interrupt_on_sigterm()

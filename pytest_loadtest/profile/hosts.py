@@ -103,6 +103,11 @@ class HostEntry(Section):
     """Addresses of the host that the connections of its workers come from, in turn; the system chooses one unless given."""
 
     @property
+    def reached_by(self) -> tuple[str, str, str | None]:
+        """Command, Python and directory, which start a worker."""
+        return self.command, self.python, self.directory
+
+    @property
     def bits_per_second(self) -> float | None:
         """The bandwidth as a number; None if unknown."""
         return None if self.bandwidth is None else parse_bits(self.bandwidth)
@@ -119,11 +124,16 @@ def read_hosts(text: str, source: str) -> tuple[HostEntry, ...]:
     entries = tuple(entry for entry in found if entry is not None)
     if not document.problems and not entries:
         document.refuse((), "the file has no hosts", "write - {name: h1, command: ssh h1}")
-    repeated = [name for name, count in Counter(entry.name for entry in entries).items() if count > 1]
-    if repeated:
-        last = max(number for number, entry in enumerate(found) if entry is not None and entry.name == repeated[0])
-        message = f"{last}.name: there are several hosts with the name {repeated[0]}"
-        document.problems.append(document.problem((last, "name"), message, "give each host a name of its own"))
+    for number, entry in enumerate(found):
+        others = [other for other in found[:number] if other is not None]
+        if entry is not None and any(other.name == entry.name for other in others):
+            message = f"{number}.name: there are several hosts with the name {entry.name}"
+            document.problems.append(document.problem((number, "name"), message, "give each host a name of its own"))
+        # The command is all that distinguishes hosts when a worker starts.
+        elif entry is not None and (twin := next((other for other in others if other.reached_by == entry.reached_by), None)):
+            message = f"{number}.command: it reaches the same host as {twin.name}"
+            remedy = f"give {twin.name} more workers, or name another host"
+            document.problems.append(document.problem((number, "command"), message, remedy))
     if document.problems:
         raise ProfileError(source, tuple(sorted(document.problems, key=lambda problem: (problem.line, problem.column))))
     return entries

@@ -26,6 +26,11 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         hosts_of("hosts.yaml", tmp_path)
 
 
+def test_a_repeated_name_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"build1 is repeated: write it once, with its number of workers: 2\*build1"):
+        hosts_of("build1,ci@build1", tmp_path)
+
+
 def test_each_worker_has_a_specification_that_execnet_reads(tmp_path: Path) -> None:
     """Local workers first; the command tells on which host a worker is."""
     tmp_path.joinpath("hosts.yaml").write_text("- {name: h1, command: ssh h1, workers: 2, directory: /srv/load}")

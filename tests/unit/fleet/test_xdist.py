@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -84,13 +85,17 @@ class Session:
 class Gang:
     """A controller with workers ``gw0``, ``gw1``, …, which have collected :data:`ITEMS`."""
 
-    def __init__(self, workers: int, dist: str = "load") -> None:
+    def __init__(self, workers: int, dist: str = "load", host: str | None = None) -> None:
+        """:param host: name of the workers' host; None: the controller's."""
+        self.host = host
         self.session, self.spark_started, self.broken = Session(), 0, list[Exception]()
         self.run_controller: Any = SimpleNamespace(
             spark=SimpleNamespace(start=self._start), gave_up=lambda run, error: self.broken.append(error), rendezvous=None
         )
-        config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin=lambda _: self.session), getvalue=lambda _: dist)
-        self.controller = GangController(config, self.run_controller, {})
+        config: Any = SimpleNamespace(
+            pluginmanager=SimpleNamespace(getplugin=lambda _: self.session), getvalue=lambda _: dist, rootpath=Path()
+        )
+        self.controller = GangController(config, self.run_controller, {} if host is None else {"command": host})
         self.nodes = [self._node(f"gw{i}") for i in range(workers)]
         self.workers = [GangWorker(SimpleNamespace(workerinput=node.theirs)) for node in self.nodes]  # type: ignore[arg-type]
 
@@ -101,7 +106,9 @@ class Gang:
         ours, theirs = Channel(), Channel()
         ours.peer, theirs.peer = theirs, ours
         node = SimpleNamespace(
-            gateway=SimpleNamespace(id=name, newchannel=lambda: ours, spec=SimpleNamespace(python=None)),
+            gateway=SimpleNamespace(
+                id=name, newchannel=lambda: ours, spec=SimpleNamespace(python=None if self.host is None else "command")
+            ),
             workerinput={},
             shut=0,
             theirs={CHANNEL: theirs},
@@ -171,6 +178,17 @@ def test_a_usage_error_of_a_worker_is_raised_by_the_controller(gang: Gang) -> No
     gang.controller.pytest_xdist_node_collection_finished()
     gang.workers[1].report_usage_error("profiles/a.yaml:1:1: wrong")
     with pytest.raises(pytest.UsageError, match=r"^profiles/a.yaml:1:1: wrong$"):
+        gang.controller.pytest_xdist_node_collection_finished()
+
+
+def test_a_host_whose_workers_are_on_two_machines_is_a_usage_error() -> None:
+    """One of them answers for the clock of both."""
+    gang = Gang(2, host="h1")
+    for worker, machine in zip(gang.workers, ("7af0", "7af0"), strict=True):
+        worker._send(("host", None, (machine, {})))
+    gang.controller.pytest_xdist_node_collection_finished()
+    gang.workers[1]._send(("host", None, ("91c2", {})))
+    with pytest.raises(pytest.UsageError, match="host h1: its workers are on different machines"):
         gang.controller.pytest_xdist_node_collection_finished()
 
 

@@ -44,6 +44,10 @@ def test_source_addresses_are_a_list_in_the_order_of_use() -> None:
         ("- {name: h1, command: ssh h1, directory: /srv/load tests}", "has characters that a shell on the host could change"),
         ("- {name: h1, command: ssh h1}\n- {name: h1, command: ssh h2}", "h.yaml:2:10: 1.name: there are several hosts with the name h1"),
         (
+            "- {name: h1, command: ssh h1}\n- {name: h2, command: ssh h1, workers: 2}",
+            "h.yaml:2:23: 1.command: it reaches the same host as h1 (give h1 more workers",
+        ),
+        (
             "- {name: h1, command: ssh h1, bandwidth: 10Gb}",
             "h.yaml:1:42: 0.bandwidth: '10Gb' is not a bandwidth (write a number and a unit",
         ),
