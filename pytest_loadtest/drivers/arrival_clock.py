@@ -197,11 +197,15 @@ class SocketReader:
         """Return False for packets that were stamped before they could be read, because they waited for a lost one."""
         if stamp < since - RESOLUTION:
             return False
-        if self._reordered == _UNKNOWN:
-            # Nothing is lost or overtaken on the way to a broker on this machine.
-            address = str(self._socket.getpeername()[0])
-            self._reordered = _NEVER if address.startswith(("127.", "::1")) else 0
-        return self._reordered == _NEVER or not self._was_reordered()
+        try:
+            if self._reordered == _UNKNOWN:
+                # Nothing is lost or overtaken on the way to a broker on this machine.
+                address = str(self._socket.getpeername()[0])
+                self._reordered = _NEVER if address.startswith(("127.", "::1")) else 0
+            return self._reordered == _NEVER or not self._was_reordered()
+        except OSError:
+            # The peer has reset the connection. The bytes that came before are still valid.
+            return False
 
     def _was_reordered(self) -> bool:
         """Return whether packets came out of order since the last call."""

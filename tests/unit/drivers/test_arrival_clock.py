@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import socket
+import struct
 import time
 from typing import TYPE_CHECKING
 
@@ -204,3 +205,19 @@ def test_a_missing_stamp_is_counted_and_has_the_time_of_the_read(ends: tuple[soc
     ((_, arrived, lag),) = read_all(reader, 7)
     assert (lag, clock.unusable) == (-1, 1)
     assert before <= arrived <= time.monotonic_ns()
+
+
+def test_bytes_that_came_before_a_reset_are_read(ends: tuple[socket.socket, socket.socket]) -> None:
+    """Also if they waited: a socket that was reset no longer has a peer to look at."""
+    sender, receiver = ends
+    reader = SocketReader(receiver, ArrivalClock(time.monotonic_ns))
+    sender.send(b"reason")
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sender.close()
+    end = time.monotonic_ns() + 5 * RESOLUTION
+    while time.monotonic_ns() < end:
+        pass
+    space = memoryview(bytearray(100))
+    assert bytes(space[: reader.read(space)]) == b"reason"
+    with pytest.raises(ConnectionResetError):
+        reader.read(space)
