@@ -15,7 +15,7 @@ from pytest_loadtest.engine.order import DueOrder, OrderCheck
 from pytest_loadtest.engine.progress import TimelyCounts
 from pytest_loadtest.message.envelope import CORRUPT, OURS, decode_heads
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.quantities import MICROSECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     Columns = dict[str, NDArray[Any]]
 
+_MOST_LAG = np.iinfo(np.int32).max  # of the column: 35 minutes
 
 # of the type of the column, so that no operation widens it
 _REDELIVERED, _LATE, _CORRUPT, _UNDUE, _NONE = map(np.int8, (Flag.REDELIVERED, Flag.LATE, Flag.CORRUPT, Flag.UNDUE, 0))
@@ -156,7 +157,7 @@ class Inbox:
         heads = decode_heads(received.heads, received.size, self._nonce)
         columns: Columns = {
             "consumer": received.consumer, "stream": heads.stream, "bucket": heads.bucket, "size": received.size,
-            "flags": received.flags, "seq": heads.seq, "intended": heads.intended, "received": received.time,
+            "flags": received.flags, "seq": heads.seq, "intended": heads.intended, "received": received.time, "lag": _lag(received),
         }  # fmt: skip
         # Others' arrivals are removed first: the checks that follow index their tables by stream, bucket and sequence.
         order, pick = received.order, self._current(heads)
@@ -216,6 +217,13 @@ class Inbox:
         if self._bounds:
             latency, before = columns["received"] - columns["intended"], self.counts.beyond_bounds
             self.counts.beyond_bounds = [n + int(np.count_nonzero(latency > bound)) for n, bound in zip(before, self._bounds, strict=True)]
+
+
+def _lag(received: Received) -> NDArray[np.int32]:
+    """Return the lag as it is recorded: whole microseconds, -1 where it is unknown."""
+    if received.lag is None:
+        return np.full(len(received.time), -1, np.int32)
+    return (received.lag // MICROSECOND).clip(max=_MOST_LAG).astype(np.int32)
 
 
 _AWAY = -1  # in place of a consumer's place while it is not connected

@@ -50,11 +50,11 @@ def write_samples(path: Path, kind: str, columns: Columns) -> int:
 
     table = pa.Table.from_arrays([_array(column, columns) for column in KINDS[kind]], schema=arrow_schema(kind))
     temporary = _temporary(path)
-    regular = [column.name if column.item is None else f"{column.name}.list.element" for column in KINDS[kind] if column.name in _REGULAR]
+    regular = [_path(column) for column in KINDS[kind] if column.name in _REGULAR]
     with removed_on_failure(temporary):
         pq.write_table(
             table, temporary, compression="zstd", compression_level=1, row_group_size=ROWS,
-            use_dictionary=[column.name for column in KINDS[kind] if column.name not in _REGULAR],
+            use_dictionary=[_path(column) for column in KINDS[kind] if column.name not in _REGULAR],
             column_encoding=dict.fromkeys(regular, "DELTA_BINARY_PACKED"),
         )  # fmt: skip
     temporary.replace(path)
@@ -64,6 +64,11 @@ def write_samples(path: Path, kind: str, columns: Columns) -> int:
 
 def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")  # Spark skips names that begin with a dot
+
+
+def _path(column: Column) -> str:
+    """Return the name of a column's numbers in the file."""
+    return column.name if column.item is None else f"{column.name}.list.element"
 
 
 def _type(column: Column) -> pa.DataType:

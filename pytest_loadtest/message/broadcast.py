@@ -56,14 +56,14 @@ def pack_copies(copies: Columns) -> dict[str, NDArray[Any]]:
         "got": _any(bit, starts),
         **{name: _any(np.where(flags & int(flag) != 0, bit, 0), starts) for name, flag in _MASKS.items()},
         "first": first, "last": np.maximum.reduceat(received, starts) if len(starts) else received,
-        "after": (received - np.repeat(first, lengths)).astype(np.int32),
+        "after": (received - np.repeat(first, lengths)).astype(np.int32), "lag": copies["lag"][order],
     }  # fmt: skip
 
 
 def unpack_copies(rows: Columns) -> dict[str, NDArray[Any]]:
     """Convert broadcast rows to received rows, ordered by row and subscription; all columns of ``samples.RECEIVED`` except ``consumer``.
 
-    :param rows: the columns of ``samples.BROADCAST``; ``after`` has the numbers of all rows end to end, one for each set bit of ``got``.
+    :param rows: the columns of ``samples.BROADCAST``; lists have the numbers of all rows end to end, one for each set bit of ``got``.
     """
     row, bit = bits(rows["got"])
     flags = np.zeros(len(row), np.int8)
@@ -73,6 +73,8 @@ def unpack_copies(rows: Columns) -> dict[str, NDArray[Any]]:
             flags |= np.where(mask[row] >> bit & 1, np.int8(flag), np.int8(0))
     return {
         "subscription": (rows["base"][row] + bit).astype(np.int32), "flags": flags, "received": rows["first"][row] + rows["after"],
+        # Samples of older releases have no lag.
+        "lag": rows["lag"] if "lag" in rows else np.full(len(row), -1, np.int32),
         **{name: rows[name][row] for name in ("stream", "topic", "seq", *_SAME)},
     }  # fmt: skip
 

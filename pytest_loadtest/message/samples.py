@@ -69,6 +69,7 @@ RECEIVED: Final = (
     Column("seq", "int64", "from the envelope"),
     Column("intended", "int64", "ns, from the envelope"),
     Column("received", "int64", "ns"),
+    Column("lag", "int32", "µs from received until the client took the copy; -1: unknown, as in samples of older releases"),
 )
 
 BROADCAST: Final = (
@@ -86,6 +87,7 @@ BROADCAST: Final = (
     Column("first", "int64", "ns; when the first of the copies was received"),
     Column("last", "int64", "ns; when the last was"),
     Column("after", "list<element: int32>", "ns from first until each copy was received, by subscription"),
+    Column("lag", "list<element: int32>", "µs from then until the client took it, by subscription; -1: unknown"),
 )
 
 WIDTH: Final = 64

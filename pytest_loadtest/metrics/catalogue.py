@@ -123,6 +123,13 @@ CATALOGUE: Final = (
         name="", attribute="own_send_delay", key="ownSendDelay", form="latency", label="own send delay", row="  of it our own", always=True,
         exported=False, per_bucket=True, per_window=True, absent="nothing was sent",
     ),
+    # It is to the receive side what own send delay is to the send side. With the kernel's stamps it is not part of end-to-end latency.
+    Metric(
+        name="receiveLag", attribute="receive_lag", key="receiveLag", form="latency", label="receive lag", row="until we took it",
+        needs=(Need.CONSUMERS,), per_bucket=True, per_window=True, drifts=True,
+        meaning="taken by the client − received by the kernel; not in end-to-end latency",
+        absent="the client stamps arrivals itself, or nothing was received",
+    ),
     # Only messages to 64 subscriptions or more have these two: only their samples are broadcast rows (decision 016).
     Metric(
         name="broadcastCompletion", attribute="completion", key="completion", form="latency", label="broadcast completion",

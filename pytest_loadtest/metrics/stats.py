@@ -15,12 +15,13 @@ subtracted from its arrival, and the phase is shifted by the median lateness ins
 a delivery of it has ``Flag.UNDUE``.
 
 **Latencies** belong to *first copies* (decision 024): for each delivery the copy that was received first, wherever it was recorded; among
-copies of one instant, one without ``Flag.UNDUE``. The kinds are, with the rows that have one:
+copies of one instant, one without ``Flag.UNDUE``, and of these the one that was taken first. The kinds are, with the rows that have one:
 
 - ``publish``: acknowledged − intended, of acknowledged messages, if acknowledgement is applicable.
 - ``end_to_end``: received − intended, of first copies. ``later_copies``: the same of all other copies.
 - ``send_delay``: sent − intended, of sent messages. ``own_send_delay``: the same less the time blocked by the target's full window, at
   least 0.
+- ``receive_lag``: taken by the client − received, of first copies for which the kernel stamped the receipt (``lag`` not below 0); whole µs.
 - ``lateness``: received − due, of first copies of delayed messages; below zero if early. ``earliness``: due − received, 0 if not early.
 - ``completion``: last first copy received − intended, and ``spread``: last first copy − earliest first copy, of each broadcast message that
   every subscription received.
@@ -52,6 +53,7 @@ from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
 from pytest_loadtest.metrics.sliced_counts import before_ends, by_piece, intervals, sliced_stats
+from pytest_loadtest.values.quantities import MICROSECOND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -144,6 +146,8 @@ def _latencies(acked: Columns, out: Columns, copies: tuple[Columns, Columns], ru
         "send_delay": (out, delay),
         "own_send_delay": (out, np.maximum(delay - out["blocked"], 0)),
     }
+    known = first["lag"] >= 0
+    kinds["receive_lag"] = _take(first, known), first["lag"][known] * MICROSECOND
     if run.publish_acks:
         kinds["publish"] = acked, acked["acked"] - acked["intended"]
     if run.delays is not None:
@@ -182,10 +186,10 @@ def _numbers(rows: Columns, run: Expected) -> NDArray[np.int64]:
 def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
     """Return a mask of the copies that are the first of their delivery."""
     delivery = copies["subscription"] * int((run.end - run.first).sum()) + _numbers(copies, run)
-    # Sorted by delivery, then by arrival, then with copies out of due order last, then with those between hosts last: the first row of each
-    # delivery is its first copy.
+    # Sorted by delivery, then by arrival, then with copies out of due order last, then with those between hosts last, then by receive
+    # lag: the first row of each delivery is its first copy.
     between = () if run.stream_hosts is None else (~run.within_host(copies),)
-    order = np.lexsort((*between, copies["flags"] & Flag.UNDUE, copies["received"], delivery))
+    order = np.lexsort((copies["lag"], *between, copies["flags"] & Flag.UNDUE, copies["received"], delivery))
     mask = np.zeros(len(delivery), np.bool_)
     mask[order[np.diff(delivery[order], prepend=-1) != 0]] = True
     return mask

@@ -219,11 +219,11 @@ def blocks(
                 # A broadcast row becomes up to 64 received rows, so fewer are read at once.
                 if kind == "broadcast":
                     for block in file.iter_batches(BLOCK // WIDTH, use_threads=False):
-                        rows: Rows = received_rows({name: _numbers(block[name]) for name, *_ in BROADCAST})
+                        rows: Rows = received_rows({name: _numbers(block[name]) for name, *_ in BROADCAST if name in block.schema.names})
                         yield "received", _of_host(rows, correction, host)
                     continue
                 for block in file.iter_batches(BLOCK, columns=list(columns[kind]), use_threads=False):
-                    rows = {column: _numbers(block[column]) for column in columns[kind]}
+                    rows = {column: _column_of(block, column) for column in columns[kind]}
                     yield kind, _of_host(rows, correction, host)
         except (pa.ArrowException, OSError) as error:
             # An object store that cannot be reached, or credentials that this worker lacks, are no damage to the file.
@@ -235,6 +235,13 @@ def _of_host(rows: Rows, correction: Correction | None, host: int | None) -> Row
     # One number for all rows of a file: the column is cheaper than a lookup of each row's consumer, which sits on the same host.
     rows = rows if correction is None else correction.of_rows(rows)
     return rows if host is None else {**rows, "host": np.full(len(rows["stream"]), host)}
+
+
+def _column_of(block: pa.RecordBatch, name: str) -> NDArray[Any]:
+    # The files of older releases have no lag, and reading leaves out what a file does not have.
+    if name == "lag" and name not in block.schema.names:
+        return np.full(len(block), -1, np.int32)
+    return _numbers(block[name])
 
 
 class RowsOfFiles:

@@ -38,6 +38,7 @@ from pytest_loadtest.pipeline.tables import (
     Table,
     take,
 )
+from pytest_loadtest.values.quantities import MICROSECOND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
 
 # The columns that the tables need; Parquet reads no others.
 SENT_COLUMNS = ("stream", "topic", "bucket", "size", "status", "seq", "intended", "sent", "acked", "blocked")
-RECEIVED_COLUMNS = ("subscription", "stream", "topic", "bucket", "flags", "seq", "intended", "received")
-FIRST_COPY_KINDS: Final = ("end_to_end", "lateness", "earliness")
+RECEIVED_COLUMNS = ("subscription", "stream", "topic", "bucket", "flags", "seq", "intended", "received", "lag")
+FIRST_COPY_KINDS: Final = ("end_to_end", "receive_lag", "lateness", "earliness")
 # first_copy_tables counts these kinds. They are replaced by the third scan if deliveries came more than once (decision 024), so a kind that
 # is missing here would be counted twice.
 MANY = np.iinfo(np.int64).max
@@ -106,7 +107,12 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
         return
     latency, second = copies["received"] - copies["intended"], run.seconds(copies["intended"])
     index = hdr_index(latency)
-    yield from latency_tables({"end_to_end": latency}, {**copies, "second": second}, run, index)
+    rows = {**copies, "second": second}
+    yield from latency_tables({"end_to_end": latency}, rows, run, index)
+    known = copies["lag"] >= 0
+    if known.any():
+        stamped = rows if known.all() else take(rows, known)
+        yield from latency_tables({"receive_lag": stamped["lag"] * np.int64(MICROSECOND)}, stamped, run)
     if run.delays is not None:
         late = run.lateness(copies)
         for kind, side, values in (("lateness", late >= 0, late), ("earliness", late < 0, -late)):

@@ -161,7 +161,7 @@ def _copies(rows: DataFrame, subscriptions: int) -> DataFrame:
     flags = " + ".join(f"(shiftright({name}, bit) & 1) * {int(flag)}" for name, flag in masks.items())
     made = {
         "consumer": f"topic * {subscriptions} + base + bit", "subscription": "base + bit", "flags": flags,
-        "received": "first + after[place]",
+        "received": "first + after[place]", "lag": "coalesce(lag[place], -1)",
     }  # fmt: skip
     each = rows.selectExpr("*", "posexplode(filter(sequence(0, 63), i -> shiftright(got, i) & 1 = 1)) as (place, bit)")
     return each.selectExpr(

@@ -135,6 +135,8 @@ class GeneratorLimits(Section):
 
     send_delay_p99: Duration = 100 * MILLISECOND
     """p99 of sent − intended, without the time spent waiting for the target's full window."""
+    receive_lag_p99: Duration = 100 * MILLISECOND
+    """p99 of the time from the kernel's receipt of a message until the client took it; it counts if latencies were missed."""
     cpu: float = Field(default=0.95, gt=0)
     """Most cores that one worker's process may use."""
     stalled: Share = 0.10
@@ -146,6 +148,8 @@ class ScaledLimits(Section):
 
     send_delay_p99: Duration | None = None
     """Instead of generator.sendDelayP99."""
+    receive_lag_p99: Duration | None = None
+    """Instead of generator.receiveLagP99."""
     cpu: float | None = Field(default=None, gt=0)
     """Instead of generator.cpu."""
     stalled: Share | None = None

@@ -187,14 +187,6 @@ def connection_facts(document: RunDocument) -> Iterator[Labelled]:
     yield "connected", f"{text} ({opening.busiest} {opening.cpu:.2f} cores){held}{gone}"
 
 
-def stamp_facts(document: RunDocument) -> Iterator[Labelled]:
-    """Yield the clock that stamped arrivals, if it is known."""
-    clock, without = document.driver.get("stamps"), document.driver.get("unstamped")
-    if clock:
-        but = f", {exact(without)} reads by the client (no usable stamp)" if without else ""
-        yield "clock", f"arrivals and acknowledgements stamped by the {clock}{but}"
-
-
 def _per_second(rate: float) -> str:
     return format_rate(rate).replace("msg/s", "connections/s")
 

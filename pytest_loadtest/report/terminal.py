@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
-from pytest_loadtest.report import bottleneck, hosts, nodes, sections
+from pytest_loadtest.report import arrival_facts, bottleneck, hosts, nodes, sections
 from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.sections import aligned, mark
 from pytest_loadtest.values.quantities import format_bits, format_count, format_duration, format_rate, format_size
@@ -46,7 +46,8 @@ def summary_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
             *_rates(measured),
             *sections.labelled(sections.connection_facts(document)),
             *_latencies(measured.latencies),
-            *sections.labelled(sections.stamp_facts(document)),
+            *sections.labelled(arrival_facts.stamp_facts(document)),
+            *sections.labelled(arrival_facts.broker_time_facts(measured)),
             *sections.buckets(document),
             *sections.custom(measured),
             *_messages(measured, _checked_parts(document)),

@@ -22,7 +22,7 @@ from pytest_loadtest.verdict.observations import (
     sends_nothing,
 )
 from pytest_loadtest.verdict.tolerance import with_tolerances
-from pytest_loadtest.verdict.windows import generator_caused
+from pytest_loadtest.verdict.windows import LATE_BY_LAG, generator_caused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,6 +42,10 @@ class EvidenceLimits(Protocol):
     @property
     def send_delay_p99(self) -> int:
         """ns, of the send delay less the time blocked before the target's full window."""
+
+    @property
+    def receive_lag_p99(self) -> int:
+        """ns, of the time from the kernel's receipt of a message until the client took it."""
 
     @property
     def cpu(self) -> float:
@@ -94,6 +98,8 @@ def evaluate(
         return Verdict(outcome=Outcome.NO_DATA, findings=findings, reasons=tuple(missing))
     evidence = _evidence(measurements, limits, our_drops=our_drops)
     evidence += [finding.own for finding in findings if finding.own]
+    if any(finding.outcome is Outcome.MISSED and finding.objective.metric in LATE_BY_LAG for finding in findings):
+        evidence += _lagging(measurements, limits)
     if evidence:
         return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=findings, reasons=(*evidence, REMEDY))
     missed = any(finding.outcome is Outcome.MISSED for finding in findings)
@@ -145,6 +151,15 @@ def _evidence(measurements: Measurements, limits: EvidenceLimits, *, our_drops: 
     if our_drops and measurements.counts.dropped and blocked_share(measurements) < 0.5:
         evidence.append(f"{exact(measurements.counts.dropped)} messages were dropped, and {_blocked(measurements)}")
     return evidence
+
+
+def _lagging(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
+    """Return the evidence that consumers did not take what they had, so that a target that waits for them delivered late."""
+    lag = measurements.latencies.get("receive_lag")
+    if lag is None or lag.percentile(99) <= limits.receive_lag_p99:
+        return []
+    observed, limit = pair(lag.percentile(99), limits.receive_lag_p99, "ns")
+    return [f"receive lag p99 {observed} > {limit} (generator.receiveLagP99)"]
 
 
 def _connecting(measurements: Measurements, limits: EvidenceLimits) -> list[str]:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 NAMED: Final = 3
 """Windows without data that the text lists; the results list all."""
 NOT_DUE: Final = "no message was due"
+# Metrics that a consumer makes worse when it lags.
+LATE_BY_LAG: Final = ("endToEndLatency", "receiveLag")
 
 
 class SliceObservation(NamedTuple):
@@ -106,7 +108,7 @@ def _judge(objective: Objective, measurements: Measurements, windows: SlicedStat
         return Window(*ends, None, seen.samples, Outcome.NO_DATA, doubt or seen.why)
     outcome, why = (Outcome.MISSED if show(objective, seen.value).missed_by else Outcome.MET), None
     if outcome is Outcome.MISSED and seen.latencies is not None and objective.maximum is not None and seen.value > objective.maximum:
-        own = windows.of("own_send_delay", at)
+        own = OwnTimes(windows.of("own_send_delay", at), windows.of("receive_lag", at))
         why = pauses(objective, seen.latencies, own, measurements.subscriptions, objective.maximum)
     return Window(*ends, seen.value, seen.samples, Outcome.GENERATOR_LIMITED if why else outcome, why or "")
 
@@ -199,33 +201,45 @@ def moment(ns: int) -> str:
 def generator_caused(objective: Objective, measurements: Measurements) -> str | None:
     """Return why the generator itself broke the upper bound of a missed latency objective; None if it did not, or that is unknown."""
     part = bucket_of(measurements, objective.bucket) if objective.bucket else None
-    own = (measurements if part is None else part).latencies.get("own_send_delay")
+    counted = (measurements if part is None else part).latencies
+    own = OwnTimes(counted.get("own_send_delay"), counted.get("receive_lag"))
     why = pauses(objective, latencies(objective, measurements), own, measurements.subscriptions, objective.maximum)
     return f"{objective.name} {why}" if why else None
 
 
-def pauses(
-    objective: Objective, ranked: Latencies, own: Histogram | Lateness | None, subscriptions: int, bound: float | None
-) -> str | None:  # fmt: skip
+class OwnTimes(NamedTuple):
+    """The generator's own delays of the same messages, before the target has them and after; None: unknown."""
+
+    send_delay: Histogram | Lateness | None
+    lag: Histogram | Lateness | None
+
+
+def pauses(objective: Objective, ranked: Latencies, own: OwnTimes, subscriptions: int, bound: float | None) -> str | None:
     """Return why the generator's pauses broke an upper bound on these latencies (``would hold without …``), or None.
 
     Let n be the number of messages whose own send delay (without waiting for the target's full window) was above half the bound. The
     generator broke the bound if it would hold without the n largest latencies, which favours the target. Messages that never came stay. An
     end-to-end message has one latency for each subscription, that of its first copy.
 
-    :param own: own send delay of the same messages. :param bound: ns, the missed bound.
+    The same holds for the copies that the client took so late after the kernel had them: a target waits for a consumer that lags.
+
+    :param bound: ns, the missed bound.
     """
     if Need.DELAYS in OBJECTIVES[objective.metric].needs:  # a delay is longer than our pauses, and no message comes early because of them
         return None
-    if bound is None or not isinstance(own, Histogram) or not isinstance(ranked.histogram, Histogram):
+    if bound is None or not isinstance(ranked.histogram, Histogram):
         return None
-    late = own.above(bound / 2)
-    delayed = late * max(subscriptions, 1) if objective.metric == "endToEndLatency" else late
-    value = Latencies(ranked.histogram.without_largest(delayed), ranked.never_came).statistic(objective) if late else None
-    if not late or (value is not None and value > bound):
-        return None
-    half = format_value(bound / 2, "ns")
-    return f"would hold without the {exact(late)} messages that had own send delay above {half}, half its bound"
+    for delays, metrics, text in (
+        (own.send_delay, None, "messages that had own send delay above"), (own.lag, LATE_BY_LAG, "copies that had receive lag above"),
+    ):  # fmt: skip
+        if not isinstance(delays, Histogram) or (metrics is not None and objective.metric not in metrics):
+            continue
+        late = delays.above(bound / 2)
+        each = max(subscriptions, 1) if metrics is None and objective.metric == "endToEndLatency" else 1
+        value = Latencies(ranked.histogram.without_largest(late * each), ranked.never_came).statistic(objective) if late else None
+        if late and (value is None or value <= bound):
+            return f"would hold without the {exact(late)} {text} {format_value(bound / 2, 'ns')}, half its bound"
+    return None
 
 
 # Drift: the change of a metric from the first tenth of a run to the last. In soak tests it shows what leaks or fills up.
@@ -279,7 +293,7 @@ def _own(objective: Objective, measurements: Measurements, seen: list[SliceObser
     assert tenths is not None
     assert ranked is not None
     assert objective.maximum is not None
-    own = tenths.of("own_send_delay", LAST)
+    own = OwnTimes(tenths.of("own_send_delay", LAST), tenths.of("receive_lag", LAST))
     why = pauses(objective, ranked, own, measurements.subscriptions, before * (1 + objective.maximum))
     return f"{objective.name} {why}" if why else None
 

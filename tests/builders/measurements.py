@@ -27,6 +27,7 @@ class Limits:
     """The defaults of a profile's generator section."""
 
     send_delay_p99: int = 100 * MS
+    receive_lag_p99: int = 100 * MS
     cpu: float = 0.95
     stalled: float = 0.10
 

@@ -88,6 +88,7 @@ def far_rows(run: Expected, last: int) -> tuple[Rows, Rows]:
     subscription = np.repeat(np.arange(run.subscriptions), last)
     received = copy | {
         "subscription": subscription, "consumer": subscription, "flags": subscription * 0, "received": copy["intended"] + MILLISECOND,
+        "lag": subscription * 0,
     }  # fmt: skip
     return sent, received
 
@@ -119,6 +120,7 @@ def _copies(run: Expected, sent: Rows, rng: np.random.Generator, again: float) -
             rows["flags"] = flags | rng.choice([0, Flag.UNDUE], n)
             rows["received"] += run.delays.due(rows["stream"], rows["seq"], rows["intended"]) - rows["intended"]
             rows["received"] -= rng.integers(0, 50 * MILLISECOND, n)
+        rows["lag"] = rng.choice([-1, 0, 1, 40, 5_000_000], n) + (rng.random(n) < 0.5) * rng.integers(1, 1000, n)
         at_once = rng.random(n) < 0.3  # some copies of a message come at the same instant
         rows["received"] = np.where(at_once, rows["received"] // SECOND * SECOND, rows["received"])
         parts.append(rows)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from runs import START, differences, empty, far_rows, generate, make_recorded, make_run, make_stages, write_run
 
@@ -266,7 +267,7 @@ def faultless(run: Expected) -> tuple[dict[str, Any], dict[str, Any]]:
     sent |= {"status": np.full(len(sent["seq"]), Status.ACKED), "acked": sent["intended"] + 5, "sent": sent["intended"] + 3}
     received = {name: sent[name] for name in ("stream", "topic", "bucket", "size", "seq", "intended")}
     nothing = np.zeros(len(sent["seq"]), np.int64)
-    received |= {"received": sent["intended"] + 9, "consumer": nothing, "subscription": nothing, "flags": nothing}
+    received |= {"received": sent["intended"] + 9, "consumer": nothing, "subscription": nothing, "flags": nothing, "lag": nothing}
     return sent, received
 
 
@@ -320,6 +321,19 @@ def test_sent_rows_that_are_not_the_plan_are_no_data(spark: SparkSession, tmp_pa
     folder = write_run(tmp_path / "run", run, {name: column[pick] for name, column in sent.items()}, received)
     with pytest.raises(NoData, match=r"stream 1 \(gw1\).* of 100 messages, the plan has 101"):
         aggregate(spark, folder)
+
+
+@pytest.mark.parametrize("subscriptions", [2, 100])
+def test_samples_of_older_releases_have_no_receive_lag(spark: SparkSession, tmp_path: Path, subscriptions: int) -> None:
+    """Everything else is as before, and unknown is not 0. 100 subscriptions are stored in broadcast rows."""
+    run = make_run(subscriptions=subscriptions, messages=20, broadcasts=subscriptions > 64)
+    folder = write_run(tmp_path / "run", run, *generate(run, 3))
+    now = aggregate(spark, folder).latencies
+    for file in (folder / ("broadcast" if run.broadcasts else "received")).iterdir():
+        pq.write_table(pq.read_table(file).drop_columns(["lag"]), file)
+    before = aggregate(spark, folder).latencies
+    assert "receive_lag" not in before and now["receive_lag"].n > 0
+    assert before.keys() == now.keys() - {"receive_lag"} and before["end_to_end"].n == now["end_to_end"].n
 
 
 def test_a_file_damaged_inside_is_no_data(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

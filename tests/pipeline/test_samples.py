@@ -51,7 +51,7 @@ def test_broadcast_rows_are_received_rows_too(spark: SparkSession, tmp_path: Pat
     found = Samples(spark, files).received
     columns = [column.name for column in KINDS["received"]]
     assert found.columns == columns
-    assert [field.dataType.simpleString() for field in found.schema] == [*["int"] * 4, "smallint", "int", "tinyint", *["bigint"] * 3]
+    assert [field.dataType.simpleString() for field in found.schema] == [*["int"] * 4, "smallint", "int", "tinyint", *["bigint"] * 3, "int"]
     rows = sorted(zip(*(received[name].tolist() for name in columns), strict=True))
     assert sorted(map(tuple, found.collect())) == rows
     assert sum(map(len, files.broadcast.to_table()["after"].to_pylist())) == len(rows) == found.count()

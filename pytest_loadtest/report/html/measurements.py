@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.metrics.catalogue import COUNTS
-from pytest_loadtest.report import sections
+from pytest_loadtest.report import arrival_facts, sections
 from pytest_loadtest.report.hdr import latency_distribution
 from pytest_loadtest.report.html import charts
 from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Fold, Paragraph, Table, absent
@@ -46,7 +46,8 @@ def latency_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         chart = charts.latency_curves(measured, document.verdict.findings, run, kinds, title)
         yield absent(title) if chart is None else ChartFigure(f"{run}-{name}", chart)
     yield from (Paragraph(text) for _, text in sections.delay_facts(measured))
-    yield from (Paragraph(text) for _, text in (*sections.connection_facts(document), *sections.stamp_facts(document)))
+    facts = (*sections.connection_facts(document), *arrival_facts.stamp_facts(document), *arrival_facts.broker_time_facts(measured))
+    yield from (Paragraph(f"{label}: {text}") if label == "at target" else Paragraph(text) for label, text in facts)
 
 
 def _table(measured: MeasurementsSection) -> Table:

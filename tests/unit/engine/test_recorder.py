@@ -40,6 +40,7 @@ def arrivals(n: int) -> dict[str, np.ndarray]:
     return {
         "consumer": np.arange(n, dtype=np.int32), "stream": np.zeros(n, np.int32), "bucket": np.zeros(n, np.int16),
         "size": np.full(n, 64, np.int32), "flags": np.zeros(n, np.int8), "seq": np.arange(n), "intended": np.arange(n), "received": np.arange(n),
+        "lag": np.full(n, -1, np.int32),
     }  # fmt: skip
 
 
@@ -177,6 +178,7 @@ def test_broadcasts_take_no_more_disk_than_planned(tmp_path: Path, workers: int)
         recorder = Recorder(tmp_path, f"gw{rank}", make_pool(), plan.topology, range(0))
         recorder.received(arrivals(len(seq)) | {
             "consumer": consumers[which], "seq": seq, "intended": intended, "received": intended + after[seq, consumers[which]],
+            "lag": after[seq, consumers[which]].astype(np.int32) // 10_000,
         })  # fmt: skip
         recorder.close({})
     written = sum(path.stat().st_size for path in (tmp_path / "broadcast").iterdir())

@@ -22,6 +22,7 @@ def columns(kind: str, n: int) -> dict[str, np.ndarray]:
     if kind == "broadcast":
         made["got"] = (1 << np.arange(1, n + 1)) - 1
         made["after"] = np.arange(n * (n + 1) // 2, dtype=np.int32)
+        made["lag"] = made["after"] + 7
     return made
 
 

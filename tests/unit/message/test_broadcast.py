@@ -33,6 +33,7 @@ COPIES = st.lists(
     st.tuples(
         st.integers(0, 200), st.integers(0, 3), st.integers(0, 1), st.integers(0, 2), st.sampled_from([64, 63]), st.integers(0, 7),
         st.integers(0, 5), st.sampled_from([0, START]), st.integers(START - 50, START + 2**33),
+        st.sampled_from([-1, 0, 2**31 - 1]),
     ),
     max_size=200,
 )  # fmt: skip
@@ -65,7 +66,7 @@ def test_64_copies_of_a_message_are_one_row() -> None:
 
 def test_keys_that_do_not_fit_one_integer_are_sorted_too() -> None:
     rows = [
-        (i % 70, stream, 0, 0, 64, 0, seq, 0, START + i) for i in range(200) for stream, seq in ((0, i % 3), (2**31 - 1, 2**62 + i % 3))
+        (i % 70, stream, 0, 0, 64, 0, seq, 0, START + i, i) for i in range(200) for stream, seq in ((0, i % 3), (2**31 - 1, 2**62 + i % 3))
     ]
     copies = received(rows)
     assert rows_of(unpack_copies(pack_copies(copies))) == rows_of(copies)

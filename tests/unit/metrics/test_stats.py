@@ -366,3 +366,11 @@ def test_each_latency_of_the_catalogue_is_measured() -> None:
     assert set(found.intervals[0]) == {kind for kind, metric in LATENCIES.items() if metric.per_interval}
     assert set(found.topics[0].latencies) == {kind for kind, metric in LATENCIES.items() if metric.per_topic}
     assert set(found.buckets[0].latencies) == {kind for kind, metric in LATENCIES.items() if metric.per_bucket}
+
+
+def test_the_receive_lag_is_that_of_first_copies_with_a_known_one() -> None:
+    """Recorded in µs; -1 is unknown and never 0. Without any known one there is no lag."""
+    rows = received(0, 0, 1, 2, received=START + np.array([10, 20, 10, 10]) * MILLISECOND, lag=np.array([40, 900, -1, 0]))
+    found = measured(sent(3), rows, run(3)).latencies["receive_lag"]
+    assert (found.n, found.minimum, found.maximum) == (2, 0, 40_000)
+    assert "receive_lag" not in measured(sent(3), received(0, 1, lag=-1), run(3)).latencies

@@ -48,24 +48,6 @@ def test_size_buckets_are_shown_if_one_has_an_objective_or_lost_messages(section
         assert [cell.strip() for cell in table[2] if cell] == ["256-1KB", "50 000", "50 000", "50 000", "7", "-", "-", "-", "-"]
 
 
-@pytest.mark.parametrize(
-    ("facts", "shown"),
-    [
-        ({"stamps": "kernel", "unstamped": 0}, ["  clock      arrivals and acknowledgements stamped by the kernel"]),
-        (
-            {"stamps": "kernel", "unstamped": 1204},
-            ["  clock      arrivals and acknowledgements stamped by the kernel, 1 204 reads by the client (no usable stamp)"],
-        ),
-        ({"stamps": "client", "unstamped": None}, ["  clock      arrivals and acknowledgements stamped by the client"]),
-        ({}, []),
-    ],
-    ids=["kernel", "some without", "client", "older results"],
-)
-def test_the_clock_of_arrivals_is_stated_if_it_is_known(facts: dict[str, Any], shown: list[str]) -> None:
-    found = summary_lines(document(facts={"driver": {"client": "native", "version": "1", **facts}}))
-    assert [line for line in found if line.startswith("  clock ")] == shown
-
-
 def test_a_peak_comes_first_with_interval_limit_and_steps() -> None:
     found = summary_lines(document(parts={"peak": PEAK}))
     assert found[3:9] == [

@@ -225,7 +225,7 @@ def test_an_absolute_throughput_of_a_bucket_is_scaled_too() -> None:
         ({"0-256": {"los": 0}}, ("0-256", "los"), "'los' is not a metric", "did you mean loss?"),
         (
             {"0-256": {"duplicates": 0}}, ("0-256", "duplicates"), "duplicates is judged for the whole run, not by bucket",
-            "known: throughput, publishLatency, endToEndLatency, loss",
+            "known: throughput, publishLatency, endToEndLatency, receiveLag, loss",
         ),
         ({"0-256": {"loss": "101%"}}, ("0-256", "loss"), "'101%' is more than all", "write 100% or less"),
     ],

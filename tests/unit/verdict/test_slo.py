@@ -151,6 +151,18 @@ def test_a_slow_generator_is_named_with_evidence_and_remedy(changed: dict[str, A
     assert (result.outcome, result.reasons) == (Outcome.GENERATOR_LIMITED, (evidence, REMEDY))
 
 
+def test_consumers_that_lag_are_evidence_if_deliveries_were_late() -> None:
+    """A target waits for a consumer that does not take what it has; if nothing was late it did not have to."""
+    late = {"end_to_end": spread(1, 900), "receive_lag": spread(0, 200)}
+    missed = verdict({"endToEndLatency": {"p99": "500ms"}}, made(**late))
+    assert (missed.outcome, missed.reasons) == (
+        Outcome.GENERATOR_LIMITED, ("receive lag p99 198 ms > 100 ms (generator.receiveLagP99)", REMEDY)
+    )  # fmt: skip
+    assert verdict({"endToEndLatency": {"p99": "2s"}}, made(**late)).outcome is Outcome.MET
+    assert verdict({"endToEndLatency": {"p99": "500ms"}}, made(**late | {"receive_lag": spread(0, 90)})).outcome is Outcome.MISSED
+    assert verdict({"publishLatency": {"p99": "1ms"}}, made(**late)).outcome is Outcome.MISSED
+
+
 def test_a_stall_beyond_the_phase_takes_no_more_than_all_of_it() -> None:
     """The loop is watched until the drain ends; a limit of 1 is never passed."""
     run = made(workers=(worker(stalled=20_000 * MS),))

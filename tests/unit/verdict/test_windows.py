@@ -224,3 +224,14 @@ def test_a_bucket_has_its_own_delays() -> None:
     on_time, late = (made_bucket("0-256", end_to_end=slow, own_send_delay=own) for own in (spread(0, 1, 50_000), slow))
     assert verdict(section, made(own_send_delay=paused(900), buckets=(on_time,))).outcome is Outcome.MISSED
     assert verdict(section, made(own_send_delay=paused(900), buckets=(late,))).outcome is Outcome.GENERATOR_LIMITED
+
+
+def test_a_consumer_that_lags_broke_what_would_hold_without_its_copies() -> None:
+    """The same rule as for the send delay; a publish latency does not depend on consumers."""
+    section = {"endToEndLatency": {"p99.9": "100ms"}}
+    late = verdict(section, made(end_to_end=paused(900), receive_lag=paused(900)))
+    assert late.outcome is Outcome.GENERATOR_LIMITED
+    assert "would hold without the 900 copies that had receive lag above 50.0 ms, half its bound" in late.reasons[0]
+    assert verdict(section, made(end_to_end=paused(900), receive_lag=spread(0, 1))).outcome is Outcome.MISSED
+    published = {"publishLatency": {"p99.9": "100ms"}}
+    assert verdict(published, made(publish=paused(900), receive_lag=paused(900))).outcome is Outcome.MISSED
