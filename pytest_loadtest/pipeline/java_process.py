@@ -97,7 +97,7 @@ class JavaProcess:
     def last_cause(self) -> str:
         """Return the last exception in its log, or a line of a fatal error; empty without any."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if "Exception" in line or "Error" in line), "")
+        return next((line.strip() for line in reversed(lines) if any(word in line for word in ("Exception", "Error", " ERROR "))), "")
 
     def ended_by(self) -> str:
         """Return the reason for its end as text."""

@@ -183,11 +183,15 @@ class SparkHost:
             context.pythonExec = setting or workers_python(master, context.pythonExec)
             context._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign,assignment]
             session = SparkSession(context)
-        except Exception as error:
+        except UsageError:
             self._end_java(0)
-            if isinstance(error, UsageError):
-                raise
-            raise UsageError(f"Spark could not start: {_first_line(error)} (its output: {log})") from error
+            raise
+        except Exception as error:
+            # py4j asks the Java process for the text of its error, so the process must not have ended yet.
+            cause = _first_line(error)
+            cause = (self._java.last_cause() if self._java is not None else "") or cause
+            self._end_java(0)
+            raise UsageError(f"Spark could not start: {cause} (its output: {log})") from error
         finally:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, interrupt)  # a Spark context installs a handler that fails after it is stopped

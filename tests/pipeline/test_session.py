@@ -197,6 +197,18 @@ def test_no_java_is_a_usage_error(tmp_path: Path) -> None:
     assert "spark.log" in script.stderr
 
 
+def test_a_driver_that_cannot_start_is_a_usage_error_with_its_cause(tmp_path: Path) -> None:
+    """The text of the error comes from the Java process, which ends then."""
+    code = (
+        "import sys; from pathlib import Path; from pytest_loadtest.pipeline.session import SparkHost;"
+        "SparkHost(Path(sys.argv[1]), {'spark.driver.bindAddress': '192.0.2.1', 'spark.port.maxRetries': '0'}).session()"
+    )
+    script = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False)
+    last = script.stderr.strip().splitlines()[-1]
+    assert "UsageError: Spark could not start: " in last
+    assert "BindException" in last
+
+
 @pytest.mark.usefixtures("spark")
 def test_a_connect_server_that_does_not_answer_is_a_usage_error(tmp_path: Path) -> None:
     """Named by its URL."""
