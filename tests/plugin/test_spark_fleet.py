@@ -85,6 +85,9 @@ def workers_of(project: Project) -> list[str]:
 @pytest.mark.slow
 def test_workers_in_executors_are_exact_and_a_lost_executor_is_no_data(faulty: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Two nodes with one name and, if that can be made, two clocks. Spark starts nothing again, and nothing is left."""
+    faulty.write(
+        "conftest.py", "from pytest_loadtest.fleet import spark_fleet\nspark_fleet.COUNT_SECONDS = spark_fleet.WORKER_SECONDS = 120\n"
+    )
     apart = has_time_namespaces()
     prefix = UNSHARE.format(offset=100_000).split() if apart else []
     conf = ["spark.pyspark.python=" + sys.executable, "spark.driver.host=127.0.0.1", "spark.executor.memory=512m"]
