@@ -43,8 +43,8 @@ BOOKIE: Final = "bookie"
 NAME: Final = "loadtest"
 # For ZooKeeper and the setup of the metadata: they do too little, or run too shortly, for the second compiler.
 SMALL: Final = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-BOOKIE_MEMORY: Final = ("-Xms64m", "-Xmx192m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=192m")
-BROKER_MEMORY: Final = ("-Xms128m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=384m")
+BOOKIE_MEMORY: Final = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=160m")
+BROKER_MEMORY: Final = ("-Xms128m", "-Xmx384m", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=256m")
 # Most copies of an entry by default, and acknowledgements of them, as in production: 3/3/2.
 COPIES, ACKS = 3, 2
 _CHOSEN: Final = frozenset({"bookiePort", "metadataServiceUri", "journalDirectory", "journalDirectories", "ledgerDirectories", "zkServers"})
