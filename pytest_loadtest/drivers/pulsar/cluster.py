@@ -105,7 +105,8 @@ class _Launch:
         bookies = request.nodes[BOOKIE]
         self._bookies, self._brokers, self._webs = others[:bookies], others[bookies::2], others[bookies + 1 :: 2]
         self._store = f"zk:{HERE}:{self._zookeeper}"
-        self._version, self._name = version, f"Pulsar {version}, {len(self._brokers)} brokers and {bookies} bookies,"
+        counts = [f"{number} {role}{'' if number == 1 else 's'}" for role, number in request.nodes.items()]
+        self._name = f"Pulsar {version} with {' and '.join(counts)}"
         self._nodes: list[ClusterNode] = []
 
     def run(self) -> StartedCluster:
