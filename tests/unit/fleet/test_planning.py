@@ -25,7 +25,7 @@ def test_a_plan_whose_samples_exceed_the_disk_is_rejected(tmp_path: Path) -> Non
     profile = loopback(rate=100_000, duration="87000h")
     options = Options(results=tmp_path / "not" / "there" / "yet")
     request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=(Part(profile=profile),))
-    with pytest.raises(GeneratorLimited, match=r"samples and results need 399 TiB below .*yet, \S+ .iB are free"):
+    with pytest.raises(GeneratorLimited, match=r"samples and results need 456 TiB below .*yet, \S+ .iB are free"):
         planning.check_capacity(request, [made(profile)], options)
     planning.check_capacity(request, [made(profile)], replace(options, force=True))
     planning.check_capacity(request, [made(loopback())], options)
@@ -39,9 +39,9 @@ def test_samples_that_other_hosts_store_elsewhere_need_no_disk_here(tmp_path: Pa
     options = Options(results=tmp_path, samples="s3://bucket", hosts=tuple(shares[1:]))
     planning.check_capacity(request, [made(profile)], options)
     for changed, need in (
-        (replace(options, hosts=tuple(shares[:2])), 199),
-        (replace(options, hosts=()), 399),
-        (replace(options, samples=None), 399),
+        (replace(options, hosts=tuple(shares[:2])), 228),
+        (replace(options, hosts=()), 456),
+        (replace(options, samples=None), 456),
     ):
         with pytest.raises(GeneratorLimited, match=rf"samples and results need {need} TiB below "):
             planning.check_capacity(request, [made(profile)], changed)
