@@ -90,9 +90,9 @@ def outcomes(spark_project: Project) -> Project:
     project.profile("missed", duration="500ms", slo="{throughput: 200000/s}")
     project.profile("rare", duration="500ms", slo="{endToEndLatency: {p99.9: 10s}}")
     project.profile("bare", duration="500ms", slo="{}")
-    project.profile("long", slo="{throughput: 1%, sent: 1%}", more="drainTimeout: 5min")  # and what it waits for is lost
+    project.profile("long", slo="{throughput: 1%, sent: 1%}", more="drainTimeout: 5min")  # and what it waits for comes later
     long = (project.path / "profiles/long.yaml").read_text(encoding="utf-8")
-    project.write("profiles/long.yaml", long.replace("{name: loopback}", "{name: loopback, loseEvery: 2}"))
+    project.write("profiles/long.yaml", long.replace("{name: loopback}", "{name: loopback, delay: 2min}"))
     project.write("test_it.py", TESTS)
     return project
 
