@@ -157,8 +157,8 @@ class SparkHost:
     def _settings(self, master: str) -> dict[str, str]:
         local = master.startswith("local")
         settings = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (LOOPBACK if local else {})
-        # The workers run on this Python, so they can import this package's daemon.
-        if local and "spark.pyspark.python" not in self._conf and "PYSPARK_PYTHON" not in os.environ:
+        # These workers run on this Python, so they can import this package's daemon. Those of local-cluster are a cluster's.
+        if _has_our_python(master) and "spark.pyspark.python" not in self._conf:
             settings["spark.python.daemon.module"] = "pytest_loadtest.pipeline.python_daemon"
         return java_process.with_archive({**settings, **self._conf}) | {"spark.master": master}
 
@@ -244,8 +244,11 @@ def workers_python(master: str, own: str) -> str:
 
     :param own: Spark's own choice: PYSPARK_PYTHON, otherwise ``python3`` on the workers' PATH.
     """
-    here = master.partition("[")[0] == "local" and "PYSPARK_PYTHON" not in os.environ
-    return sys.executable if here else own
+    return sys.executable if _has_our_python(master) else own
+
+
+def _has_our_python(master: str) -> bool:
+    return master.partition("[")[0] == "local" and "PYSPARK_PYTHON" not in os.environ
 
 
 def _quiet() -> None:

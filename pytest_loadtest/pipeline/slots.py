@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 from contextlib import suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -52,14 +53,7 @@ class SlotJob:
     @property
     def cause(self) -> str:
         """The error with which it ended, in one line; empty without any."""
-        lines = str(self._failure or "").splitlines()
-        # Spark's message has the traceback of the task's Python. It ends with the first line that is not indented: the error.
-        begins = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
-        raised = [line for line in lines[begins[-1] + 1 :] if not line.startswith(" ")] if begins else []
-        error = next((line.strip() for line in (*raised, *lines) if line.strip()), "")
-        node = _NODE.search("\n".join(lines))
-        missing = ": install it for the Python of Spark's nodes" if "No module named" in error else ""
-        return f"{node[1]}: {error}{missing}" if node is not None and raised else error
+        return failure_cause(str(self._failure or ""))
 
     def join(self, seconds: float = CANCEL_SECONDS) -> None:
         """Wait for its end."""
@@ -72,6 +66,24 @@ class SlotJob:
                 # A tag would not do: in a classic session it cancels only what the calling thread has started.
                 self._session.interruptAll()
             self.join()
+
+
+def failure_cause(message: str) -> str:
+    """Return the error in Spark's message of a failed job in one line, with its node if a Python of Spark's raised it."""
+    lines = message.splitlines()
+    # The traceback of the task's Python ends with the first line that is not indented: the error. A Python that does not even start has
+    # printed lines, all indented by Spark, of which the last one is its error.
+    started = [number for number, line in enumerate(lines) if line.startswith("Error from python worker:")]
+    begins = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    if started:
+        printed = takewhile(lambda line: line.startswith(" "), lines[started[0] + 1 :])
+        raised = [line for line in printed if line.strip()][-1:]
+    else:
+        raised = [line for line in lines[begins[-1] + 1 :] if not line.startswith(" ")] if begins else []
+    error = next((line.strip() for line in (*raised, *lines) if line.strip()), "")
+    node = _NODE.search(message)
+    missing = ": install it for the Python of Spark's nodes (spark.pyspark.python)" if "No module named" in error else ""
+    return f"{node[1]}: {error}{missing}" if node is not None and raised else f"{error}{missing}"
 
 
 def driver_host(session: SparkSession, remote: str | None) -> tuple[str, str]:

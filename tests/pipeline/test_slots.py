@@ -8,12 +8,46 @@ import pytest
 
 from pytest_loadtest.fleet.slot_service import SlotService
 from pytest_loadtest.pipeline.slot_task import CountedSlot
-from pytest_loadtest.pipeline.slots import SlotJob, driver_host
+from pytest_loadtest.pipeline.slots import SlotJob, driver_host, failure_cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+
+NOT_STARTED = """\
+An error occurred while calling o125.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a failed barrier ResultStage.
+org.apache.spark.SparkException:
+Error from python worker:
+  Traceback (most recent call last):
+    File "<frozen runpy>", line 189, in _run_module_as_main
+  ModuleNotFoundError: No module named 'pandas'
+PYTHONPATH was:
+  /spark/pyspark.zip
+org.apache.spark.SparkException: EOFException occurred while reading the port number
+"""
+RAISED = """\
+Job aborted due to stage failure: Task 0 failed 4 times: Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.7 executor 1): PythonException:
+Traceback (most recent call last):
+  File "slot_task.py", line 12, in __call__
+ConnectionError: cannot connect to the controller
+\tat org.apache.spark.Task.run
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        (NOT_STARTED, "ModuleNotFoundError: No module named 'pandas': install it for the Python of Spark's nodes (spark.pyspark.python)"),
+        (RAISED, "10.0.0.7: ConnectionError: cannot connect to the controller"),
+        ("Job 3 cancelled\n\tat org.apache", "Job 3 cancelled"),
+        ("", ""),
+    ],
+)
+def test_the_cause_of_a_failure_is_the_error_of_its_python(message: str, cause: str) -> None:
+    assert failure_cause(message) == cause
 
 
 @pytest.fixture
