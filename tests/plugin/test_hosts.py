@@ -117,6 +117,9 @@ def test_hosts_with_other_clocks_count_and_measure_exactly(far_apart: Project) -
 
 def test_the_evidence_of_each_host_is_there_and_a_busy_worker_is_named_with_its_host(far_apart: Project) -> None:
     """Each worker has the same process id, on hosts whose clocks differ by more than a day."""
+    # A root folder that is no mount point, as in chroot, keeps unshare from mounting another /proc.
+    if subprocess.run([*OWN_PROCESSES.format(offset=1).split(), "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no host with processes of its own can be made here")
     path = far_apart.path / "hosts.yaml"
     apart = [(UNSHARE.format(offset=offset), OWN_PROCESSES.format(offset=offset)) for offset in (100_000, -10)]
     for shared, own in apart:

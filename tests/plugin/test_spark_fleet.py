@@ -88,6 +88,7 @@ def test_workers_in_executors_are_exact_and_a_lost_executor_is_no_data(faulty: P
     faulty.write(
         "conftest.py", "from pytest_loadtest.fleet import spark_fleet\nspark_fleet.COUNT_SECONDS = spark_fleet.WORKER_SECONDS = 120\n"
     )
+    faulty.environment["SPARK_LOCAL_IP"] = "127.0.0.1"  # the name of the machine need not be known to its resolver
     apart = has_time_namespaces()
     prefix = UNSHARE.format(offset=100_000).split() if apart else []
     conf = ["spark.pyspark.python=" + sys.executable, "spark.driver.host=127.0.0.1", "spark.executor.memory=512m"]
