@@ -125,10 +125,13 @@ class BrokerSocket:
         return 0
 
     def read(self) -> bytes | None:
-        """Return at most ``READ`` bytes that have arrived; None if none have; b"" if the connection is over."""
+        """Return about ``READ`` bytes at most that have arrived; None if none have; b"" if the connection is over."""
         try:
             # A copy of the bytes read costs less than recv() with a buffer of this size.
             data = bytes(self._space[: self.stream.read(self._space)])
+            # epoll does not report bytes that TLS has read ahead: they would wait for the next packet, which may never come.
+            while self.stream.held:
+                data += self._read_held()
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
         except OSError as error:
@@ -139,6 +142,12 @@ class BrokerSocket:
             data = self._check_first_bytes(data)
         self._ended = self._ended or not data
         return data
+
+    def _read_held(self) -> bytes:
+        try:
+            return bytes(self._space[: self.stream.read(self._space)])
+        except ssl.SSLWantReadError:  # the rest is the start of a record
+            return b""
 
     def _check_first_bytes(self, data: bytes) -> bytes:
         # The first bytes, or their absence, reveal a client and a port of which only one uses TLS.

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import select
 import socket
+import ssl
 import time
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from mqtt_rig import context
 
+from pytest_loadtest.brokers.certificates import keys_of_run
 from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket, find_endpoints
+from pytest_loadtest.drivers.mqtt.settings import Tls
+from pytest_loadtest.drivers.mqtt.tls import ClientTls
 from pytest_loadtest.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -42,5 +52,38 @@ def test_connections_to_this_machine_have_many_source_addresses(server: socket.s
     sock = BrokerSocket(here, ArrivalClock(time.monotonic_ns, kernel=False), here.source(10_000))
     peer, (address, _) = server.accept()
     assert address == "127.0.0.2"
+    peer.close()
+    sock.close()
+
+
+def test_bytes_that_tls_has_read_ahead_do_not_wait_for_the_next_packet(server: socket.socket, tmp_path: Path) -> None:
+    """The start of a record is read first. With the rest there is more than one read returns, and epoll does not report it."""
+    keys = keys_of_run(tmp_path, client=None)
+    address = server.getsockname()
+    tls = ClientTls(Tls(ca_file=str(keys.authority)))
+    sock = BrokerSocket(
+        BrokerEndpoint(host="localhost", port=address[1], family=socket.AF_INET, address=address, tls=tls), ArrivalClock(time.monotonic_ns)
+    )
+    peer, _ = server.accept()
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(keys.server.certificate, keys.server.key)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    session = own.wrap_bio(incoming, outgoing, server_side=True)
+    for _ in range(2):  # the client's hello, then its answer to the server's
+        assert sock.advance() in (select.EPOLLIN, 0)
+        incoming.write(peer.recv(1 << 16))
+        with contextlib.suppress(ssl.SSLWantReadError):
+            session.do_handshake()
+        peer.sendall(outgoing.read())
+        select.select((sock,), (), (), 10)
+    data = random.Random(1).randbytes(70_000)
+    session.write(data)
+    records = outgoing.read()
+    for part, arrived in ((records[:8_000], None), (records[8_000:], data)):
+        assert sock.read() is None
+        peer.sendall(part)
+        while select.select((sock,), (), (), 10)[0] and len(sock._socket.recv(1 << 17, socket.MSG_PEEK)) < len(part):
+            pass
+        assert sock.read() == arrived
     peer.close()
     sock.close()
