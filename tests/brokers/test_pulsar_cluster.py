@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from waiting_for import gone
+from waiting_for import gone, wait_until
 
 from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
@@ -18,6 +18,7 @@ from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.library.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
+from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.testing import DRIVER_CHECKS, Rig, Subject, rig
 from pytest_loadtest.values.quantities import SECOND
@@ -147,3 +148,13 @@ def start_all(cluster: brokers.Broker) -> None:
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda name: cluster.node(name[0], int(name[1])).start(), down))
     assert cluster.failure() is None
+    # A bookie is ready before the brokers know of it; until then they reject topics with three copies.
+    wait_until(lambda: stores_three_copies(cluster), "topics with three copies", 60)
+
+
+def stores_three_copies(cluster: brokers.Broker) -> bool:
+    try:
+        with rig(subject(cluster, NativePulsarDriver, persistence=three_copies())):
+            return True
+    except TargetError:
+        return False
