@@ -30,9 +30,10 @@ pytestmark = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason
 STREAMS, EACH, BUNDLES = 8, 200, 8
 both = pytest.mark.parametrize("driver", [PulsarDriver, NativePulsarDriver], ids=["library", "native"])
 SETTINGS = {
-    # A killed broker's topics move when its session at ZooKeeper ends; the default of 30 s would only make the tests longer.
-    "metadataStoreSessionTimeoutMillis": "4000",
-    "zkTimeout": "4000",
+    # A killed broker's topics move when its session at ZooKeeper ends; the default of 30 s would only make the tests longer. With 4 s a
+    # busy machine ended the sessions of living brokers.
+    "metadataStoreSessionTimeoutMillis": "10000",
+    "zkTimeout": "10000",
     # Otherwise three copies on three bookies need all three, whatever the ack quorum is.
     "bookkeeper_delayEnsembleChange": "true",
 }
