@@ -82,7 +82,8 @@ class TlsStream(SocketReader):
                 size += count
                 if not self._incoming.pending:
                     break
-            self.held = self._incoming.pending > 0 or self.session.pending() > 0
+            # A read of nothing is the peer's farewell: what follows it is never decrypted.
+            self.held = size > 0 and (self._incoming.pending > 0 or self.session.pending() > 0)
         except ssl.SSLWantReadError:
             self.held = False
             if not size:

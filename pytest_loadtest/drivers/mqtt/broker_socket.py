@@ -146,8 +146,8 @@ class BrokerSocket:
     def _read_held(self) -> bytes:
         try:
             return bytes(self._space[: self.stream.read(self._space)])
-        except ssl.SSLWantReadError:  # the rest is the start of a record
-            return b""
+        except ssl.SSLWantReadError:
+            return b""  # the rest is the start of a record
 
     def _check_first_bytes(self, data: bytes) -> bytes:
         # The first bytes, or their absence, reveal a client and a port of which only one uses TLS.

@@ -56,34 +56,63 @@ def test_connections_to_this_machine_have_many_source_addresses(server: socket.s
     sock.close()
 
 
+class TlsEnds:
+    """A connection whose peer encrypts in memory, so that a test decides which encrypted bytes arrive together."""
+
+    def __init__(self, server: socket.socket, folder: Path) -> None:
+        keys, address = keys_of_run(folder, client=None), server.getsockname()
+        tls = ClientTls(Tls(ca_file=str(keys.authority)))
+        endpoint = BrokerEndpoint(host="localhost", port=address[1], family=socket.AF_INET, address=address, tls=tls)
+        self.sock = BrokerSocket(endpoint, ArrivalClock(time.monotonic_ns))
+        self._peer, _ = server.accept()
+        own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        own.load_cert_chain(keys.server.certificate, keys.server.key)
+        incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.session = own.wrap_bio(incoming, self.outgoing, server_side=True)
+        for _ in range(2):  # the client's hello, then its answer to the server's
+            assert self.sock.advance() in (select.EPOLLIN, 0)
+            incoming.write(self._peer.recv(1 << 16))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self.session.do_handshake()
+            self._peer.sendall(self.outgoing.read())
+            select.select((self.sock,), (), (), 10)
+        assert self.sock.read() is None  # only tickets for other sessions have come
+
+    def arrive(self, data: bytes) -> None:
+        """Send bytes, and wait until all of them can be read."""
+        self._peer.sendall(data)
+        while select.select((self.sock,), (), (), 10)[0] and len(self.sock._socket.recv(1 << 17, socket.MSG_PEEK)) < len(data):
+            pass
+
+    def hang_up(self) -> None:
+        self._peer.close()
+        select.select((self.sock,), (), (), 10)
+
+    def close(self) -> None:
+        self._peer.close()
+        self.sock.close()
+
+
 def test_bytes_that_tls_has_read_ahead_do_not_wait_for_the_next_packet(server: socket.socket, tmp_path: Path) -> None:
     """The start of a record is read first. With the rest there is more than one read returns, and epoll does not report it."""
-    keys = keys_of_run(tmp_path, client=None)
-    address = server.getsockname()
-    tls = ClientTls(Tls(ca_file=str(keys.authority)))
-    sock = BrokerSocket(
-        BrokerEndpoint(host="localhost", port=address[1], family=socket.AF_INET, address=address, tls=tls), ArrivalClock(time.monotonic_ns)
-    )
-    peer, _ = server.accept()
-    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    own.load_cert_chain(keys.server.certificate, keys.server.key)
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    session = own.wrap_bio(incoming, outgoing, server_side=True)
-    for _ in range(2):  # the client's hello, then its answer to the server's
-        assert sock.advance() in (select.EPOLLIN, 0)
-        incoming.write(peer.recv(1 << 16))
-        with contextlib.suppress(ssl.SSLWantReadError):
-            session.do_handshake()
-        peer.sendall(outgoing.read())
-        select.select((sock,), (), (), 10)
+    ends = TlsEnds(server, tmp_path)
     data = random.Random(1).randbytes(70_000)
-    session.write(data)
-    records = outgoing.read()
+    ends.session.write(data)
+    records = ends.outgoing.read()
     for part, arrived in ((records[:8_000], None), (records[8_000:], data)):
-        assert sock.read() is None
-        peer.sendall(part)
-        while select.select((sock,), (), (), 10)[0] and len(sock._socket.recv(1 << 17, socket.MSG_PEEK)) < len(part):
-            pass
-        assert sock.read() == arrived
-    peer.close()
-    sock.close()
+        ends.arrive(part)
+        assert ends.sock.read() == arrived
+    ends.close()
+
+
+def test_bytes_after_the_farewell_of_tls_are_not_waited_for(server: socket.socket, tmp_path: Path) -> None:
+    """They are never decrypted. The connection ends when the peer closes it."""
+    ends = TlsEnds(server, tmp_path)
+    ends.session.write(b"last")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        ends.session.unwrap()
+    ends.arrive(ends.outgoing.read() + b"\x17\x03\x03")
+    assert ends.sock.read() == b"last"
+    ends.hang_up()
+    assert ends.sock.read() == b""
+    ends.close()
