@@ -10,8 +10,10 @@ import contextlib
 import socket
 import threading
 from collections import defaultdict, deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fake_server import FakeServer
 from mqtt_codec import PublishAnswer, decode, encode
 
 from pytest_loadtest.wire.mqtt import packets as p
@@ -99,7 +101,7 @@ def with_bytes(data: bytes) -> Rule:
     return lambda peer, _: peer.send(data)
 
 
-class FakeMqttBroker:
+class FakeMqttBroker(FakeServer[MqttPeer]):
     """A broker that serves until it is closed; a context manager.
 
     :ivar rules: kind of packet → action instead of :func:`answer`. :ivar once: the same, for one packet per entry.
@@ -109,25 +111,8 @@ class FakeMqttBroker:
     def __init__(self) -> None:
         self.rules: dict[int, Rule] = {}
         self.once: defaultdict[int, deque[Rule]] = defaultdict(deque)
-        self.peers: list[MqttPeer] = []
         self._ids = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.host = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.url = f"mqtt://{self.host}"
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connected, _ = self._listener.accept()
-            except OSError:
-                return
-            peer = MqttPeer(self, connected)
-            self.peers.append(peer)
-            thread = threading.Thread(target=peer.serve)
-            self._threads.append(thread)
-            thread.start()
+        super().__init__("mqtt", partial(MqttPeer, self))
 
     def route(self, message: p.Publish) -> None:
         """Pass a message on to all who subscribed to its topic, at QoS 0 or 1."""
@@ -137,20 +122,3 @@ class FakeMqttBroker:
                     self._ids = self._ids % 65_535 + 1
                     qos = min(message.qos, each.qos, 1)
                     peer.send(message._replace(qos=qos, packet_id=self._ids if qos else 0, properties={}))
-
-    def close(self) -> None:
-        """Close all connections and the listener."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._threads[0].join()
-        for peer in self.peers:
-            peer.drop()
-        for thread in self._threads:
-            thread.join()
-
-    def __enter__(self) -> FakeMqttBroker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -10,9 +10,11 @@ import contextlib
 import socket
 import threading
 from collections import defaultdict, deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crc32c import crc32c
+from fake_server import FakeServer
 
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.entries import open_entry
@@ -127,7 +129,7 @@ def refuse(error: int, message: str = "no") -> Callable[[Seen], None]:
     return lambda seen: seen.peer.tell("ERROR", request_id=getattr(seen.said, "request_id", 0), error=error, message=message)
 
 
-class FakeBroker:
+class FakeBroker(FakeServer[Peer]):
     """A broker that serves until it is closed; a context manager.
 
     :param partitions: number of partitions of each topic; 0: none.
@@ -140,45 +142,11 @@ class FakeBroker:
         self.rules: dict[str, Callable[[Seen], None]] = {}
         self.once: defaultdict[str, deque[Callable[[Seen], None]]] = defaultdict(deque)
         self.seen: list[Seen] = []
-        self.peers: list[Peer] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.host = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.url = f"pulsar://{self.host}"
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connected, _ = self._listener.accept()
-            except OSError:
-                return
-            peer = Peer(self, connected)
-            self.peers.append(peer)
-            thread = threading.Thread(target=peer.serve)
-            self._threads.append(thread)
-            thread.start()
+        super().__init__("pulsar", partial(Peer, self))
 
     def of(self, kind: str) -> list[Any]:
         """Return the contents of all commands of one kind."""
         return [seen.said for seen in self.seen if seen.kind == kind]
-
-    def close(self) -> None:
-        """Close all connections and the listener."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._threads[0].join()
-        for peer in self.peers:
-            peer.drop()
-        for thread in self._threads:
-            thread.join()
-
-    def __enter__(self) -> FakeBroker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def payload_of(sent: Seen) -> bytes:
