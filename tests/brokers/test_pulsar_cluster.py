@@ -88,12 +88,7 @@ def test_the_driver_keeps_each_promise_on_a_cluster(cluster: brokers.Broker, dri
 
 def test_topics_of_a_killed_broker_move_without_loss(cluster: brokers.Broker) -> None:
     """The library's clients find the next owner by redirected lookups."""
-    with rig(subject(cluster, PulsarDriver, persistence=three_copies()), streams=STREAMS, topics=STREAMS) as r:
-        r.send(EACH)
-        cluster.node("broker", 1).kill()
-        r.send(EACH, EACH)
-        account(r, 2 * EACH * STREAMS)
-    start_all(cluster)
+    check_a_kill_without_loss(cluster, PulsarDriver, "broker", 1)
 
 
 def test_ownership_that_moves_loses_nothing(cluster: brokers.Broker) -> None:
@@ -118,12 +113,7 @@ def split(admin: Admin, path: str) -> None:
 @both
 def test_two_of_three_copies_are_enough(cluster: brokers.Broker, driver: Any) -> None:
     """The ack quorum is 2: a killed bookie costs no message."""
-    with rig(subject(cluster, driver, persistence=three_copies()), streams=STREAMS, topics=STREAMS) as r:
-        r.send(EACH)
-        cluster.node("bookie", 2).kill()
-        r.send(EACH, EACH)
-        account(r, 2 * EACH * STREAMS)
-    start_all(cluster)
+    check_a_kill_without_loss(cluster, driver, "bookie", 2)
 
 
 def test_one_bookie_of_three_stores_nothing(cluster: brokers.Broker) -> None:
@@ -141,6 +131,16 @@ def test_one_bookie_of_three_stores_nothing(cluster: brokers.Broker) -> None:
         assert received(r) == EACH * STREAMS
         assert cluster.failure() is None
         start_all(cluster)
+
+
+def check_a_kill_without_loss(cluster: brokers.Broker, driver: Any, kind: str, number: int) -> None:
+    """Kill a process between two halves of the messages, and account for all of them."""
+    with rig(subject(cluster, driver, persistence=three_copies()), streams=STREAMS, topics=STREAMS) as r:
+        r.send(EACH)
+        cluster.node(kind, number).kill()
+        r.send(EACH, EACH)
+        account(r, 2 * EACH * STREAMS)
+    start_all(cluster)
 
 
 def start_all(cluster: brokers.Broker) -> None:
