@@ -38,6 +38,8 @@ class Progress:
 
     :param elapsed: time of this report, ns after the phase's start; every arrival up to :data:`~pytest_loadtest.engine.run.COLLECT` before
         is counted.
+    :param send_delay_p99: ns, less blocked time, of the messages sent since the last report; None without any.
+    :param receive_lag_p99: ns, of the copies that the driver handed over since the last report; None where it is unknown for all of them.
     :param repeats: received copies that may be second copies, judged by the sequences that the same consumer got before.
     :param redelivered: received copies that the target marks as possibly delivered before, to any consumer.
     :param resent: answered messages that the client had sent again after a lost connection.
@@ -67,11 +69,22 @@ class Progress:
     resent: int = 0
     taken: int = 0
     connected: bool = True
+    receive_lag_p99: int | None = None
 
     @property
     def has_second_copies(self) -> bool:
         """True if some received copies may be second copies, of messages that this or another worker counted."""
         return bool(self.repeats or self.redelivered or self.resent)
+
+
+def take_p99(columns: list[NDArray[np.int64]]) -> int | None:
+    """Return the p99 of all values in the columns, None without any; clear the list."""
+    together = np.concatenate(columns) if columns else np.empty(0, np.int64)
+    columns.clear()
+    if not len(together):
+        return None
+    rank = len(together) * 99 // 100  # nearest rank, by selection: no sort of all values
+    return int(np.partition(together, rank)[rank])
 
 
 class TimelyCounts:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_loadtest.engine.order import DueOrder, OrderCheck
-from pytest_loadtest.engine.progress import TimelyCounts
+from pytest_loadtest.engine.progress import TimelyCounts, take_p99
 from pytest_loadtest.message.envelope import CORRUPT, OURS, decode_heads
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import MICROSECOND, SECOND
@@ -109,6 +109,7 @@ class Inbox:
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
         self._driver, self._nonce, self._ordered, self._bounds = driver, nonce, ordered, bounds
         self.timely = TimelyCounts((), 0)
+        self._lags: list[NDArray[np.int64]] = []  # of the copies since the last report
         self.taken = 0
         """Number of copies of any kind that the driver handed over, over all phases."""
         self._order, self._due_order = OrderCheck(), DueOrder()
@@ -129,6 +130,7 @@ class Inbox:
         self.counts.received, self.counts.redelivered, self.counts.beyond_bounds = 0, 0, [0] * len(self._bounds)
         self.arrivals = Arrivals(start, phase.duration)
         self.timely.begin(start)
+        self._lags.clear()
         self._order.repeats = 0
 
     def repace(self, pacer: Pacer, start: int) -> None:
@@ -140,12 +142,19 @@ class Inbox:
         """Number of the phase's received copies that may be second copies."""
         return self._order.repeats
 
+    def lag_p99(self) -> int | None:
+        """Return the p99 of the receive lag of the copies taken since the last call; None if it is unknown for all of them."""
+        self._lags[:] = [lag[lag >= 0] for lag in self._lags]
+        return take_p99(self._lags)
+
     def collect(self) -> Columns | None:
         """Take arrivals from the driver. Returns the rows of the current phase, as they are recorded, or None."""
         received = self._driver.take()
         if received is None or not len(received.size):
             return None
         self.taken += len(received.size)
+        if received.lag is not None:
+            self._lags.append(received.lag)
         if len(self._first):
             return self._rows(received)
         # a run without producers reads messages of others: they are counted, and none is recorded

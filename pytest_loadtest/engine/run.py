@@ -170,7 +170,7 @@ class Engine:
             repeats=self.inbox.repeats, in_flight=counts.in_flight, send_delay_p99=sender.own_delay_p99(), blocked=sender.blocked,
             beyond_bounds=tuple(self.inbox.counts.beyond_bounds), timely=self.inbox.timely.report(elapsed),
             redelivered=self.inbox.counts.redelivered, resent=counts.resent, taken=self.inbox.taken,
-            connected=sending or self.driver.disconnected() is None,
+            connected=sending or self.driver.disconnected() is None, receive_lag_p99=self.inbox.lag_p99(),
         )  # fmt: skip
 
     def _finish(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.engine.blocks import Block, Ledger
+from pytest_loadtest.engine.progress import take_p99
 from pytest_loadtest.engine.retries import Retries
 from pytest_loadtest.errors import WorkerError
 from pytest_loadtest.message import draws
@@ -128,12 +129,7 @@ class Sender:
 
     def own_delay_p99(self) -> int | None:
         """Return p99 of the send delay less blocked time of the messages sent since the last call; None if none was."""
-        if not self._delays:
-            return None
-        together = np.concatenate(self._delays)
-        self._delays.clear()
-        rank = len(together) * 99 // 100  # nearest rank, by selection: no sort of all delays
-        return int(np.partition(together, rank)[rank])
+        return take_p99(self._delays)
 
     # --- changes
 

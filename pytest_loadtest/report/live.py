@@ -91,7 +91,7 @@ def describe(
     profile: str, progress: Sequence[Progress], before: tuple[Phase, float, int, int, int], now: tuple[Phase, float, int, int, int],
     drain: str | None = None,
 ) -> str:  # fmt: skip
-    """Return one line: phase, elapsed time, offered, sent and received per second, send delay, in flight.
+    """Return one line: phase, elapsed time, offered, sent and received per second, send delay, receive lag where it is known, in flight.
 
     :param before: ``(phase, monotonic s, offered, sent, received)`` at the last line. :param now: the current ones.
     :param drain: what the drain waits for, instead of the rates.
@@ -101,6 +101,7 @@ def describe(
     elapsed = max(p.elapsed for p in progress)
     name = phase.name if any(p.sending for p in progress) or elapsed < phase.duration else f"{phase.name}: drain"
     delays = [p.send_delay_p99 for p in progress if p.send_delay_p99 is not None]
+    lags = [p.receive_lag_p99 for p in progress if p.receive_lag_p99 is not None]
     # the most important numbers come first, because a narrow terminal cuts the line
     rates = " ".join(
         f"{word} {format_rate(rate).removesuffix(' msg/s')}"
@@ -110,8 +111,8 @@ def describe(
         return f"{name} {elapsed / SECOND:.0f}/{phase.duration / SECOND:.0f} s  connections are held  load {profile}"
     parts = [
         f"{name} {elapsed / SECOND:.0f}/{phase.duration / SECOND:.0f} s", f"{rates} msg/s",
-        f"delay p99 {format_duration(max(delays)) if delays else '–'}", f"in flight {format_count(sum(p.in_flight for p in progress))}",
-        f"load {profile}",
+        f"delay p99 {format_duration(max(delays)) if delays else '–'}", *([f"lag p99 {format_duration(max(lags))}"] if lags else []),
+        f"in flight {format_count(sum(p.in_flight for p in progress))}", f"load {profile}",
     ]  # fmt: skip
     if any(p.blocked for p in progress):
         parts.insert(-1, "window full")

@@ -119,14 +119,20 @@ def _state(running: Phases) -> Iterator[Metric]:
             ("blocked_workers", "Workers with messages that wait before full windows"),
             ("workers", "Workers that drive load"),
             ("send_delay_p99_seconds", "The worst worker's send delay since its last report, less the time blocked"),
+            (
+                "receive_lag_p99_seconds",
+                "The worst worker's time from the kernel's receipt of a message until the client took it, likewise",
+            ),
         )
     }
     for (run, name), (phase, progress) in running.items():
         delays = [p.send_delay_p99 for p in progress if p.send_delay_p99 is not None]
+        lags = [p.receive_lag_p99 for p in progress if p.receive_lag_p99 is not None]
         values = {
             "phase_elapsed_seconds": max(p.elapsed for p in progress) / SECOND, "phase_duration_seconds": phase.duration / SECOND,
             "in_flight_messages": sum(p.in_flight for p in progress), "blocked_workers": sum(p.blocked for p in progress),
             "workers": len(progress), **({"send_delay_p99_seconds": max(delays) / SECOND} if delays else {}),
+            **({"receive_lag_p99_seconds": max(lags) / SECOND} if lags else {}),
         }  # fmt: skip
         for gauge, value in values.items():
             gauges[gauge].add_metric([*run.labels, name], value)

@@ -18,6 +18,7 @@ def made_progress(**said: Any) -> Progress:
             "sending": False,
             "blocked": False,
             "send_delay_p99": None,
+            "receive_lag_p99": None,
             "beyond_bounds": (),
             "timely": None,
             "workload": "",

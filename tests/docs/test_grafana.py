@@ -21,7 +21,7 @@ def served() -> dict[str, set[str]]:
     """Return the labels of each series."""
     metrics = LiveMetrics(lambda: [document()])
     phase = Phase(name="measure", duration=SECOND, pacer=Pacer.of(1, 1), before=StreamCounts(streams=1), recorded=True)
-    metrics.show("b", "p", "", phase, [made_progress(beyond_bounds=(0,) * 15, send_delay_p99=1)])
+    metrics.show("b", "p", "", phase, [made_progress(beyond_bounds=(0,) * 15, send_delay_p99=1, receive_lag_p99=1)])
     return {sample.name: set(sample.labels) for metric in metrics.collect() for sample in metric.samples}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,6 +155,20 @@ def test_each_copy_counts_as_what_it_is(batches: list[list[Copy]], before: int, 
         counts["corrupt"],
         counts["straggler"],
     )
+
+
+def test_the_receive_lag_is_that_of_all_copies_since_the_last_report() -> None:
+    """Also of copies of other runs and phases: the client took them as late. Where it is unknown it is not 0."""
+    made, post = inbox(10)
+    for lag in (np.arange(100), np.array([-1, 500, -1]), None):
+        copies = taken([Copy(seq=4)] * (1 if lag is None else len(lag)), 10)
+        post.received = replace(copies, lag=lag)
+        made.collect()
+    assert made.lag_p99() == 99  # of 101 known ones
+    assert made.lag_p99() is None
+    post.received = replace(taken([Copy(seq=4)], 10), lag=np.array([-1]))
+    made.collect()
+    assert made.lag_p99() is None
 
 
 def test_messages_of_an_earlier_phase_are_not_measured() -> None:

@@ -37,6 +37,13 @@ def test_the_line_has_phase_time_rates_delay_and_messages_in_flight(phase: Phase
     assert line == "measure 2/3 s  offered 50 sent 50 received 40 msg/s  delay p99 7.00 ms  in flight 7  load p"
 
 
+def test_the_line_has_the_receive_lag_of_the_worst_worker_that_knows_it(phase: Phase) -> None:
+    """Where arrivals have the client's time it is unknown, and not shown as 0."""
+    workers = [said(), said(receive_lag_p99=40_000), said(receive_lag_p99=7 * MILLISECOND)]
+    line = describe("p", workers, (phase, 10.0, 0, 0, 0), (phase, 12.0, 0, 0, 0))
+    assert "  delay p99 1.00 ms  lag p99 7.00 ms  in flight 9  " in line
+
+
 def test_the_line_names_drain_and_full_windows(phase: Phase) -> None:
     """A delay that was not measured is not 0."""
     line = describe(

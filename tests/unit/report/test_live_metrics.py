@@ -63,6 +63,15 @@ def test_counts_are_sums_over_workers_and_stay_when_the_phase_is_over() -> None:
     assert {key[1] for key in found if key[0] == "loadtest_blocked_workers"} == {"measure"}
 
 
+def test_delays_are_those_of_the_worst_worker_and_missing_where_they_are_unknown() -> None:
+    metrics = LiveMetrics(list)
+    workers = [made_progress(**told([]), send_delay_p99=SECOND), made_progress(**told([]), send_delay_p99=2 * SECOND)]
+    metrics.show("t", "p", "", phase(), workers)
+    assert {key[0]: value for key, value in served(metrics).items() if "p99" in key[0]} == {"loadtest_send_delay_p99_seconds": 2}
+    metrics.show("t", "p", "", phase(), [made_progress(**told([]), receive_lag_p99=SECOND), *workers])
+    assert served(metrics)["loadtest_receive_lag_p99_seconds", "measure", "p", "t", ""] == 1
+
+
 def test_messages_of_other_producers_have_no_latency() -> None:
     """They are counted, but their intended time is unknown."""
     metrics = LiveMetrics(list)
