@@ -25,7 +25,7 @@ from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.clients import MakeConnection, MqttClients, Pace
 from pytest_loadtest.drivers.mqtt.options import client_options, is_shared, topic_filter
 from pytest_loadtest.errors import TargetError, UsageError
-from pytest_loadtest.values.quantities import format_duration
+from pytest_loadtest.values.quantities import SECOND, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +102,7 @@ class MqttDriverBase(ABC, Generic[C]):
             "sharedSubscription": _yaml_bool(self._options.shared),
             "cleanStart": _yaml_bool(settings.clean_start),
             **({"connectRate": f"{settings.connect_rate:g}/s"} if settings.connect_rate else {}),
-            "keepAlive": format_duration(settings.keep_alive),
+            "keepAlive": self._keep_alive(),
             "retain": _yaml_bool(settings.retain),
             "tcpNoDelay": "true",
             "ioThreads": "none: one epoll loop in the worker",
@@ -123,6 +123,12 @@ class MqttDriverBase(ABC, Generic[C]):
         if clients.agreed:
             facts["tlsNegotiated"] = clients.agreed
         return facts | (self._mqtt5_facts() if self._options.v5 else {})
+
+    def _keep_alive(self) -> str:
+        requested, current = format_duration(self._context.settings.keep_alive), self._clients.keep_alive
+        if current is None or current == self._options.keep_alive:
+            return requested
+        return f"{format_duration(current * SECOND)} (the broker's Server Keep Alive; requested {requested})"
 
     def _not_applied(self) -> dict[str, str]:
         settings, topology = self._context.settings, self._context.topology

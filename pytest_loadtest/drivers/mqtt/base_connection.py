@@ -31,6 +31,7 @@ class MqttConnectionBase(ABC, Generic[S]):
     :param source: source address; None: the system chooses.
     :ivar receive_maximum: number of messages with QoS > 0 that the broker accepts unacknowledged.
     :ivar topic_aliases: number of aliases that the broker allows.
+    :ivar keep_alive_time: s of silence after which the client pings; 0: never. The broker may change the requested one.
     :ivar due: instant of the first dial of a paced connection; None afterwards.
     :ivar times: collects the duration of each step that the broker confirmed, ns, by the step's name; None: not collected.
     :ivar failure: the reason why it is not up.
@@ -40,8 +41,8 @@ class MqttConnectionBase(ABC, Generic[S]):
     # A worker may have many thousands of connections.
     __slots__ = (
         "_delay", "_dialling", "_fd", "_loop", "_mask", "_options", "_over", "_paced", "_paused", "_quiet", "_reason", "_seen", "_source",
-        "_started", "_subscription", "_unanswered", "arrived", "client_id", "due", "endpoint", "ever_up", "failure", "leaving", "name",
-        "receive_maximum", "socket", "times", "topic_aliases", "up",
+        "_started", "_subscription", "_unanswered", "arrived", "client_id", "due", "endpoint", "ever_up", "failure", "keep_alive_time",
+        "leaving", "name", "receive_maximum", "socket", "times", "topic_aliases", "up",
     )  # fmt: skip
 
     def __init__(
@@ -51,7 +52,7 @@ class MqttConnectionBase(ABC, Generic[S]):
         self.name, self.client_id, self._source = name, client_id, source
         self.up = self.ever_up = self.leaving = False
         self.failure: str | None = None
-        self.receive_maximum, self.topic_aliases = MOST_INFLIGHT, 0
+        self.receive_maximum, self.topic_aliases, self.keep_alive_time = MOST_INFLIGHT, 0, options.keep_alive
         self.socket: S | None = None
         self.arrived = 0
         self.times: dict[str, list[int]] | None = None
@@ -220,9 +221,15 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     # --- packets of the broker
 
-    def _accepted(self, receive_maximum: int, topic_aliases: int, session: bool) -> None:
-        """Handle CONNACK of a broker that has the features needed. :param session: the broker still has the client's session."""
+    def _accepted(self, receive_maximum: int, topic_aliases: int, keep_alive: int | None, session: bool) -> None:
+        """Handle CONNACK of a broker that has the features needed.
+
+        :param keep_alive: s, the broker's Server Keep Alive; None: it sent none. :param session: it still has the client's session.
+        """
         self.receive_maximum, self.topic_aliases = receive_maximum, topic_aliases
+        # The broker's value replaces the client's own (MQTT 5, 3.2.2.3.14).
+        self.keep_alive_time = self._options.keep_alive if keep_alive is None else keep_alive
+        self._loop.check_within(self.keep_alive_time * SECOND)
         self._confirmed("connect")
         self._loop.counts.forgotten += self._subscription is None and self.ever_up and not session
         if self._subscription is None or (self.ever_up and session):

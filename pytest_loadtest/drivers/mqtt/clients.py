@@ -44,6 +44,7 @@ class MqttClients(Generic[C]):
     :param arrivals: the clock of arrivals.
     :ivar allowed: the lowest Receive Maximum of the broker so far.
     :ivar topic_aliases: number of aliases that the broker allows; None: not known before the first connection.
+    :ivar keep_alive: s, the shortest keep-alive of the last connections opened; None: not known before the first connection.
     :ivar opening_times: durations by step, of clients that stay for the run.
     """
 
@@ -51,6 +52,7 @@ class MqttClients(Generic[C]):
         self._make_connection, self._arrivals = connect, arrivals
         self.allowed = MOST_INFLIGHT
         self.topic_aliases: int | None = None
+        self.keep_alive: int | None = None
         self.counts = ConnectionCounts()
         self._context, self._options = context, options
         self._loop: Loop | None = None
@@ -135,6 +137,7 @@ class MqttClients(Generic[C]):
         self.until(lambda: len(loop.down), patience, None if pace is None else pace.idle)
         self.allowed = min([self.allowed, *(connection.receive_maximum for connection in connections)])
         self.topic_aliases = min((connection.topic_aliases for connection in connections), default=self.topic_aliases)
+        self.keep_alive = min((connection.keep_alive_time for connection in connections), default=self.keep_alive)
 
     def until(self, left: Callable[[], int], patience: int, idle: Callable[[], None] | None = None) -> None:
         """Poll until ``left()`` is 0. :param idle: called between two polls.

@@ -122,6 +122,13 @@ class Loop:
         self._epoll.register(fd, mask)
         self._checks.append((self.clock() + self._check_every, connection, sock))
 
+    def check_within(self, keep_alive: int) -> None:
+        """Check connections often enough for this keep-alive too. :param keep_alive: ns; 0: none."""
+        every = keep_alive // _KEEP_ALIVE_PARTS
+        if 0 < every < self._check_every:
+            self._check_every, soon = every, self.clock() + every
+            self._checks = deque((min(at, soon), connection, sock) for at, connection, sock in self._checks)
+
     def change(self, fd: int, mask: int) -> None:
         """Wait for other epoll events on a watched socket."""
         self._epoll.modify(fd, mask)

@@ -139,7 +139,7 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         return 0 if self.socket is None else self.socket.written
 
     def keep_alive(self) -> None:
-        every, now = self._options.keep_alive * SECOND, self._loop.clock()
+        every, now = self.keep_alive_time * SECOND, self._loop.clock()
         if self._dialling or not every:
             return
         # A paused connection does not read, so it cannot see the answer to a ping.
@@ -217,7 +217,10 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         if not self._session:
             self.held.clear()
         properties = packet.properties
-        self._accepted(properties.get("receive_maximum", MOST_INFLIGHT), properties.get("topic_alias_maximum", 0), packet.session_present)
+        self._accepted(
+            properties.get("receive_maximum", MOST_INFLIGHT), properties.get("topic_alias_maximum", 0), properties.get("server_keep_alive"),
+            packet.session_present,
+        )  # fmt: skip
 
     def _send_subscribe(self, topic_filter: str) -> None:
         self._requested = packets.SUBACK

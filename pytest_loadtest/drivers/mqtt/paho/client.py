@@ -39,6 +39,8 @@ class PahoClient(paho.Client):
 
     prepared: PacketSocket
     """The socket of the next connection."""
+    requested_keep_alive: int
+    """Seconds."""
     on_resend: Callable[[int], None] | None = None
     """Called with the packet id of each message that is sent again after a reconnect; not for a PUBREL, which carries no message."""
     plain: Properties | None = None
@@ -53,6 +55,8 @@ class PahoClient(paho.Client):
         self._aliased, self._named = aliased, False
 
     def _create_socket(self) -> Any:
+        # paho would otherwise request the Server Keep Alive of the last connection.
+        self._keepalive = self.requested_keep_alive
         return self.prepared
 
     def _send_publish(
@@ -88,6 +92,7 @@ def make_paho_client(endpoint: BrokerEndpoint, options: ClientOptions, client_id
     client = PahoClient(
         CallbackAPIVersion.VERSION2, client_id, clean_session=clean, protocol=protocol, reconnect_on_failure=False
     )  # fmt: skip
+    client.requested_keep_alive = options.keep_alive
     # 0 means no limit: the producer keeps the window. With a limit, paho scans all messages in flight at every answer.
     client.max_inflight_messages_set(0)
     if options.username is not None:

@@ -151,7 +151,8 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         else:
             aliases = getattr(properties, "TopicAliasMaximum", 0)
             self.client.begin(aliased=self._options.aliased(aliases))
-            self._accepted(getattr(properties, "ReceiveMaximum", MOST_INFLIGHT), aliases, flags.session_present)
+            keep_alive = getattr(properties, "ServerKeepAlive", None)
+            self._accepted(getattr(properties, "ReceiveMaximum", MOST_INFLIGHT), aliases, keep_alive, flags.session_present)
 
     def _send_subscribe(self, topic_filter: str) -> None:
         send_subscribe(self.client, topic_filter, self._options)

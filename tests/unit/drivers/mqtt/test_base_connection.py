@@ -101,3 +101,20 @@ def test_a_client_id_in_use_ends_the_run(scripted: Callable[[Script], str], clie
         while time.monotonic_ns() < end:
             driver.poll(1_000_000)
     driver.close()
+
+
+@both
+def test_the_server_keep_alive_of_the_broker_replaces_the_requested_one(
+    scripted: Callable[[Script], str], broker_reads: list[bytes], client: str
+) -> None:
+    """The client pings after one second instead of a minute, and the facts name both (MQTT 5, 3.2.2.3.14)."""
+    url = scripted([b"\x20\x06\x00\x00\x03\x13\x00\x01", b"\xd0\x00"])
+    driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
+    driver.open_producers([0])
+    end = time.monotonic_ns() + 30 * 10**9
+    while len(broker_reads) < 2:
+        assert time.monotonic_ns() < end, "no ping"
+        driver.poll(1_000_000)
+    assert broker_reads[1] == b"\xc0\x00"
+    assert driver.facts().applied["keepAlive"] == "1.00 s (the broker's Server Keep Alive; requested 60.0 s)"
+    driver.close()

@@ -123,3 +123,23 @@ def test_each_connection_is_checked_sixteen_times_within_its_keep_alive(server: 
     for sock, peer in pairs:
         sock.close()
         peer.close()
+
+
+def test_a_shorter_keep_alive_makes_all_checks_more_frequent(server: socket.socket) -> None:
+    """Also those that were due later; a longer one, or none, changes nothing."""
+    clock, pairs = FakeClock(0), [connected(server) for _ in range(2)]
+    loop = Loop(clock, 160 * SECOND)
+    checked = [Checked(sock) for sock, _ in pairs]
+    for connection, (sock, _) in zip(checked, pairs, strict=True):
+        loop.watch(connection, sock, select.EPOLLIN)  # type: ignore[arg-type]
+        clock.advance(SECOND)
+    for keep_alive in (16 * SECOND, 32 * SECOND, 0):
+        loop.check_within(keep_alive)
+    for _ in range(5):
+        clock.advance(SECOND)
+        loop.poll(0)
+    assert [connection.looks for connection in checked] == [5, 5]
+    loop.close()
+    for sock, peer in pairs:
+        sock.close()
+        peer.close()
