@@ -13,6 +13,7 @@ over by ``acks`` and ``take``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -221,6 +222,8 @@ class DriverFacts:
     :param losses: connections lost during the run so far; None: unknown.
     :param forgotten: connections of producers that were restored after the broker had forgotten their session, so that unanswered
         messages were sent as new ones; None: unknown.
+    :param incidents: what happened to connections and sessions although the run went on, by its text → how often: lost connections and
+        rejected attempts by their reasons, sessions that the broker had forgotten.
     :param stamps: the clock that stamps arrivals and answers: ``kernel`` or ``client``; ``client and kernel`` if workers differ.
     :param unstamped: number of reads without a usable stamp of the kernel, which have the client's time; None: the kernel stamps nothing.
     """
@@ -231,6 +234,7 @@ class DriverFacts:
     not_applied: Mapping[str, str] = field(default_factory=dict)
     losses: int | None = None
     forgotten: int | None = None
+    incidents: Mapping[str, int] = field(default_factory=dict)
     stamps: str = "client"
     unstamped: int | None = None
 
@@ -242,11 +246,12 @@ def add_worker_counts(facts: DriverFacts, workers: Iterable[DriverFacts | None])
     losses = [report.losses for report in reports if report.losses is not None]
     forgotten = [report.forgotten for report in reports if report.forgotten is not None]
     unstamped = [report.unstamped for report in reports if report.unstamped is not None]
+    incidents = sum((Counter(report.incidents) for report in reports), Counter[str]())
     # The hosts of a fleet may have different kernels.
     stamps = " and ".join(sorted({report.stamps for report in reports})) or facts.stamps
     return replace(
         facts, losses=sum(losses) if losses else None, forgotten=sum(forgotten) if forgotten else None, stamps=stamps,
-        unstamped=sum(unstamped) if unstamped else None,
+        incidents=dict(incidents.most_common()), unstamped=sum(unstamped) if unstamped else None,
     )  # fmt: skip
 
 
@@ -348,6 +353,8 @@ class Driver(Protocol):
         With paced connections (:class:`PacedConnections`) ``connect`` starts at the instant at which the connection was due; ``dial`` is
         the delay from there to the actual start, less the time in which the target had no room for another connection; and ``up``
         is not a duration but the time of each welcome. A reconnect does not count again.
+
+        ``reconnect``: from the loss of a connection until it was established again, with its subscription.
         """
 
     def disconnected(self) -> str | None:

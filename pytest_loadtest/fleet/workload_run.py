@@ -323,7 +323,9 @@ class WorkloadRun:
 
     def set_driver_facts(self, facts: DriverFacts) -> None:
         """Set the client's settings, with those of an OMB driver file that have no effect. Losses are unknown before the load."""
-        self.facts = replace(facts, not_applied={**self.part.profile.not_applied, **facts.not_applied}, losses=None, forgotten=None)
+        self.facts = replace(
+            facts, not_applied={**self.part.profile.not_applied, **facts.not_applied}, losses=None, forgotten=None, incidents={}
+        )
 
     def add_worker_facts(self, facts: Mapping[str, DriverFacts | None]) -> None:
         """Add to the lead's facts from before the load what differs on a worker after it, e.g. lost connections."""

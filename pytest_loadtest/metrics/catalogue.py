@@ -143,7 +143,7 @@ CATALOGUE: Final = (
         meaning="of the same: the last copy received − the first",
         absent=_NOT_COMPLETE,
     ),
-    # Workers record these two while they connect. They are not counted from samples, so no stage has them.
+    # Workers record these three while they connect. They are not counted from samples, so no stage has them.
     Metric(
         name="connectLatency", attribute="connect", key="connect", form="latency", label="connect", needs=(Need.CONNECTIONS,),
         per_stage=False, absent=_NOT_REPORTED,
@@ -153,6 +153,11 @@ CATALOGUE: Final = (
         name="subscribeLatency", attribute="subscribe", key="subscribe", form="latency", label="subscribe",
         needs=(Need.CONSUMERS, Need.CONNECTIONS), per_stage=False, absent=_NOT_REPORTED,
         meaning="of each subscription of MQTT clients until it is confirmed; of the whole run",
+    ),
+    Metric(
+        name="reconnectLatency", attribute="reconnect", key="reconnect", form="latency", label="reconnect", needs=(Need.CONNECTIONS,),
+        per_stage=False, absent="no connection was lost and established again",
+        meaning="of each lost connection of MQTT clients until it was established again, its subscription included; of the whole run",
     ),
     # Lateness is below zero if a message came early. HDR histograms have no negative values, so each side of due is counted by itself.
     Metric(

@@ -130,7 +130,8 @@ class Recorded:
 
     :param clocks: the error of each other host's times; empty if all workers ran on the controller's host.
     :param foreign: messages of other runs; None: unknown, as in a stage. :param corrupt: damaged heads.
-    :param latencies: the times until connections were up (``connect``) and subscriptions confirmed (``subscribe``).
+    :param latencies: the times until connections were up (``connect``), subscriptions confirmed (``subscribe``) and lost
+        connections established again (``reconnect``).
     :param opening: the opening of connections, if it was paced or the run has nothing else.
     """
 

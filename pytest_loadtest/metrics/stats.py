@@ -25,7 +25,7 @@ copies of one instant, one without ``Flag.UNDUE``, and of these the one that was
 - ``lateness``: received − due, of first copies of delayed messages; below zero if early. ``earliness``: due − received, 0 if not early.
 - ``completion``: last first copy received − intended, and ``spread``: last first copy − earliest first copy, of each broadcast message that
   every subscription received.
-- ``connect`` and ``subscribe``: recorded by the workers, not counted from rows.
+- ``connect``, ``subscribe`` and ``reconnect``: recorded by the workers, not counted from rows.
 
 **Parts.** A message's topic and size bucket are the same in its sent row and in all its copies; counts and latencies are broken down by
 them. *Windows* and *tenths* have the messages intended in them, with their latencies and deliveries; such a delivery is in time if a copy

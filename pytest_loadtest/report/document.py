@@ -278,7 +278,8 @@ class RunDocument:
     could work again (ready, null: never), ns after the start of the measured phase, and both on the wall clock (downAt, readyAt)"""
     driver: Mapping[str, Any]
     """client, version, settings applied and not applied, connections lost during the run (null: unknown, for example where the run broke),
-    and how many producers connected again to a broker that had lost their session"""
+    how many producers connected again to a broker that had lost their session, and incidents: what happened to connections and sessions
+    although the run went on, text → how often"""
     versions: Mapping[str, str]
     """of this package and its environment"""
     machine: Mapping[str, Any]

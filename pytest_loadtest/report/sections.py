@@ -187,6 +187,13 @@ def connection_facts(document: RunDocument) -> Iterator[Labelled]:
     yield "connected", f"{text} ({opening.busiest} {opening.cpu:.2f} cores){held}{gone}"
 
 
+def incident_facts(document: RunDocument) -> Iterator[Labelled]:
+    """Yield what happened to connections and sessions although the run went on, with the number of each."""
+    incidents = document.driver.get("incidents")
+    if incidents:
+        yield "incidents", "; ".join(f"{exact(count)} × {text}" for text, count in incidents.items())
+
+
 def _per_second(rate: float) -> str:
     return format_rate(rate).replace("msg/s", "connections/s")
 

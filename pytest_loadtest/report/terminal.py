@@ -85,7 +85,7 @@ def _headline(document: RunDocument) -> Iterable[str]:
         ended = f"{restart.node} ended" if restart.node else "restarted"
         yield f"  broker     {ended} {format_duration(restart.down)} into the phase, {sections.restart_text(restart)}"
     yield from _driver(document)
-    yield from (f"  {name}: {losses}" for name, losses in (driver.get("applied") or {}).items() if name.startswith("connectionsLost"))
+    yield from sections.labelled(sections.incident_facts(document))
     if unset := driver.get("not_applied"):
         yield "  not set    " + "; ".join(f"{name}: {reason}" for name, reason in unset.items())
 

@@ -338,7 +338,7 @@ def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
 
 # Clocks of several hosts.
 
-ONE_CLOCK: Final = ("connectLatency", "subscribeLatency")
+ONE_CLOCK: Final = ("connectLatency", "subscribeLatency", "reconnectLatency")
 """Latencies whose two ends are stamped by the same clock."""
 
 

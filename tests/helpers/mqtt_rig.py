@@ -87,6 +87,7 @@ class FakeConnection:
     refuse: int | None = None
     lost_at: int | None = None
     woken: int = 0
+    reasons: list[int] = field(default_factory=list)
     published: list[bytes] = field(default_factory=list)
     flushes: list[int] = field(default_factory=list)
     client: Any = None
@@ -109,6 +110,9 @@ class FakeConnection:
 
     def wake(self) -> None:
         self.woken += 1
+
+    def note_reason(self, reason: int) -> None:
+        self.reasons.append(reason)
 
 
 both = pytest.mark.parametrize("client", ["library", "native"])

@@ -87,11 +87,11 @@ class MqttDriverBase(ABC, Generic[C]):
     # --- facts
 
     def facts(self) -> DriverFacts:
-        """Return the settings applied and not applied, with the connections lost during the run as ``connectionsLost``."""
+        """Return the settings applied and not applied, and what happened to connections during the run."""
         (name, version), counts = self._client, self._clients.counts
         return DriverFacts(
             client=name, version=version, applied=self._applied(), not_applied=self._not_applied(), losses=counts.losses,
-            forgotten=counts.forgotten, stamps=self._clock.source, unstamped=self._clock.unusable,
+            forgotten=counts.forgotten, incidents=dict(counts.incidents), stamps=self._clock.source, unstamped=self._clock.unusable,
         )  # fmt: skip
 
     def _applied(self) -> dict[str, str]:
@@ -108,10 +108,6 @@ class MqttDriverBase(ABC, Generic[C]):
             "ioThreads": "none: one epoll loop in the worker",
             **({"topicPrefix": settings.topic_prefix} if topic is None else {"topic": topic}),
         }
-        if clients.counts.losses:
-            facts["connectionsLost"] = f"{clients.counts.losses} during the run, dialled again"
-        if clients.counts.repeated:
-            facts["subscriptionsRepeated"] = f"{clients.counts.repeated}: the broker had closed the connection instead of answering"
         if settings.qos:
             window = str(settings.max_inflight_messages)
             limited = clients.allowed < settings.max_inflight_messages
@@ -186,7 +182,8 @@ class MqttDriverBase(ABC, Generic[C]):
         """Return the times of each connect and each subscribe of the run's clients, including TCP and TLS. A reconnect counts too, unless
         the connection was paced.
         """
-        return {name: np.array(times, np.int64) for name, times in self._clients.opening_times.items()}
+        times = self._clients.opening_times | {"reconnect": self._clients.counts.reconnects}
+        return {name: np.array(of_name, np.int64) for name, of_name in times.items() if of_name or name != "reconnect"}
 
     def disconnected(self) -> str | None:
         """Return the first client that should be connected and is not, with the reason, and the number of others; None if all are."""

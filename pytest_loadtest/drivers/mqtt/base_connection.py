@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerSocket
 from pytest_loadtest.drivers.mqtt.loop import SUBSCRIBES
-from pytest_loadtest.drivers.mqtt.options import MOST_INFLIGHT, SESSION_TAKEN_OVER, ClientOptions
+from pytest_loadtest.drivers.mqtt.options import MOST_INFLIGHT, NO_SUBSCRIBERS, SESSION_TAKEN_OVER, ClientOptions
+from pytest_loadtest.drivers.mqtt.tls import LOST, RESET, UNANSWERED
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.mqtt.packets import FAILURE
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.loop import Loop
 
 FIRST_DELAY, LONGEST_DELAY = 100 * MILLISECOND, 5 * SECOND
+# A broker may end a connection for another client with the same id without stating so: mosquitto 2.0, and every broker in MQTT 3.1.1. Both
+# clients then end each other's connection again and again. This number of connections in a row that last less than this time ends the run.
+MOST_BRIEF, BRIEF = 10, 3 * SECOND
+SILENT: Final = frozenset({LOST, RESET})
 # Number of consecutive UNSUBACKs without a new message before them after which a consumer has everything: see leave().
 _QUIET: Final = 2
 
@@ -40,9 +45,9 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     # A worker may have many thousands of connections.
     __slots__ = (
-        "_delay", "_dialling", "_fd", "_loop", "_mask", "_options", "_over", "_paced", "_paused", "_quiet", "_reason", "_seen", "_source",
-        "_started", "_subscription", "_unanswered", "arrived", "client_id", "due", "endpoint", "ever_up", "failure", "keep_alive_time",
-        "leaving", "name", "receive_maximum", "socket", "times", "topic_aliases", "up",
+        "_brief", "_delay", "_dialling", "_down_since", "_fd", "_loop", "_mask", "_options", "_over", "_paced", "_paused", "_quiet",
+        "_reason", "_seen", "_source", "_started", "_subscription", "_unanswered", "_up_since", "arrived", "client_id", "due", "endpoint",
+        "ever_up", "failure", "keep_alive_time", "leaving", "name", "receive_maximum", "socket", "times", "topic_aliases", "up",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +64,8 @@ class MqttConnectionBase(ABC, Generic[S]):
         self.due: int | None = None
         self._paced = False
         self._started = 0  # instant at which the step began that the broker will confirm
+        self._up_since = self._down_since = 0  # instants; 0: it was never up, or never lost since it was up
+        self._brief = 0  # connections in a row that the broker ended soon and without a reason
         self._unanswered = 0  # SUBSCRIBEs to which the broker answered by closing the connection
         self._loop, self.endpoint, self._options, self._subscription = loop, endpoint, options, subscription
         self._fd, self._mask, self._delay = -1, 0, FIRST_DELAY
@@ -184,7 +191,8 @@ class MqttConnectionBase(ABC, Generic[S]):
             self.abandon("closed")
 
     def _lost(self, reason: str) -> None:
-        self._loop.counts.losses += self.up and not self._over
+        if self.ever_up and not self._over:
+            self._count_loss(self._reason or reason)
         self.up = self._dialling = False
         self.socket, self.failure = None, self._reason or reason
         self._loop.ended(self, self._fd)
@@ -194,13 +202,35 @@ class MqttConnectionBase(ABC, Generic[S]):
             return
         # Artemis may answer a SUBSCRIBE by closing the connection (docs/decisions/017): the client asks again before it fails.
         if not self.ever_up and 0 < self._unanswered < SUBSCRIBES:
-            self._loop.counts.repeated += 1
+            self.note_incident("subscription repeated: the broker had closed the connection instead of answering")
             self.failure = None
         elif not self.ever_up:
             self._loop.failed = self
         # The delay doubles up to a limit: thousands of clients must not dial a broken broker all the time.
         self._loop.start(self, self._delay)
         self._delay = min(2 * self._delay, LONGEST_DELAY)
+
+    def _count_loss(self, reason: str) -> None:
+        if not self.up:
+            # The rest of that text is a question about the first connection.
+            self.note_incident(f"reconnect failed: {UNANSWERED if reason.startswith(UNANSWERED) else reason}")
+            return
+        self._loop.counts.losses += 1
+        self.note_incident(reason if reason in SILENT else f"{LOST}: {reason}")
+        self._down_since = self._loop.clock()
+        self._brief = self._brief + 1 if reason in SILENT and self._down_since - self._up_since < BRIEF else 0
+        if self._brief >= MOST_BRIEF:
+            again = f"the broker ended {MOST_BRIEF} connections in a row within {BRIEF // SECOND} s each, without a reason"
+            self._loop.fatal = f"{self.name}: {again}: is its client id {self.client_id!r} in use by another client?"
+
+    def note_incident(self, text: str) -> None:
+        """Count an incident; see :class:`~pytest_loadtest.drivers.base.DriverFacts`."""
+        self._loop.counts.incidents[text] += 1
+
+    def note_reason(self, reason: int) -> None:
+        """Count an acknowledgement that is no failure, and whose reason says that no client gets the message (MQTT 5, 3.4.2.1)."""
+        if reason == NO_SUBSCRIBERS and self._options.consumed:
+            self.note_incident("message acknowledged by a broker without a subscription for it")
 
     def _confirmed(self, step: str) -> None:
         now = self._loop.clock()
@@ -213,7 +243,10 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     def _established(self) -> None:
         self.up = self.ever_up = True
-        self.failure, self._delay = None, FIRST_DELAY
+        self.failure, self._delay, self._up_since = None, FIRST_DELAY, self._started
+        if self._down_since:
+            self._loop.counts.reconnects.append(self._started - self._down_since)
+            self._down_since = 0
         # A reconnect is not paced. Its short time would hide how late the connection was when it was due.
         if self._paced:
             self.times = None
@@ -231,12 +264,20 @@ class MqttConnectionBase(ABC, Generic[S]):
         self.keep_alive_time = self._options.keep_alive if keep_alive is None else keep_alive
         self._loop.check_within(self.keep_alive_time * SECOND)
         self._confirmed("connect")
-        self._loop.counts.forgotten += self._subscription is None and self.ever_up and not session
+        if self.ever_up and not session:
+            self._note_forgotten()
         if self._subscription is None or (self.ever_up and session):
             self._established()
         else:
             self._unanswered += 1
             self._send_subscribe(self._subscription)
+
+    def _note_forgotten(self) -> None:
+        """Note that the broker no longer has the client's session."""
+        if self._subscription is None:
+            self._loop.counts.forgotten += 1
+        elif self._options.durable:
+            self.note_incident("the broker had forgotten the session of a consumer, and what it held for it")
 
     @abstractmethod
     def _send_subscribe(self, topic_filter: str) -> None:

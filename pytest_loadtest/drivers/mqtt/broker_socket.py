@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from pytest_loadtest.drivers.arrival_clock import SocketReader
-from pytest_loadtest.drivers.mqtt.tls import ALERT, LOST, ClientTls
+from pytest_loadtest.drivers.mqtt.tls import ALERT, LOST, RESET, UNANSWERED, ClientTls
 from pytest_loadtest.drivers.source_addresses import bind_to_source, connect_from
 from pytest_loadtest.drivers.tls_stream import TlsStream
 from pytest_loadtest.errors import TargetError, UsageError
@@ -138,6 +138,8 @@ class BrokerSocket:
             data = b""
             if self._endpoint.tls is not None and isinstance(self.stream, TlsStream) and not self._ended:
                 self.ending = self._endpoint.tls.explain_failure(error, self.stream.session)
+            elif isinstance(error, ConnectionResetError) and self._heard:
+                self.ending = RESET
         if not self._heard:
             data = self._check_first_bytes(data)
         self._ended = self._ended or not data
@@ -157,7 +159,7 @@ class BrokerSocket:
             return b""
         if not data and self.ending == LOST:
             hint = "speak TLS? Then write mqtts://" if self._endpoint.tls is None else "need another client certificate?"
-            self.ending = f"the broker closes the connection without an answer: does it {hint}"
+            self.ending = f"{UNANSWERED}: does it {hint}"
         return data
 
     @property

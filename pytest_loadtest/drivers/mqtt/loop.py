@@ -9,8 +9,8 @@ import heapq
 import itertools
 import resource
 import select
-from collections import deque
-from dataclasses import dataclass
+from collections import Counter, deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.drivers.arrival_clock import ArrivalClock
@@ -57,12 +57,14 @@ class ConnectionCounts:
     """Counts of a driver's connections during the run.
 
     ``losses``: connections that ended though they were needed. ``forgotten``: reconnects of producers to a broker that had forgotten
-    their session. ``repeated``: SUBSCRIBEs sent again because the broker had closed the connection instead of answering.
+    their session. ``incidents``: see :class:`~pytest_loadtest.drivers.base.DriverFacts`. ``reconnects``: ns from each loss to the
+    established connection.
     """
 
     losses: int = 0
     forgotten: int = 0
-    repeated: int = 0
+    incidents: Counter[str] = field(default_factory=Counter)
+    reconnects: list[int] = field(default_factory=list)
 
 
 class Loop:

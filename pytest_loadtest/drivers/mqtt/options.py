@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_TIMEOUT: Final = 0x8D
 SESSION_TAKEN_OVER: Final = 0x8E
+NO_SUBSCRIBERS: Final = 0x10
 # Retain Handling 2: the broker sends no retained messages at a subscribe (MQTT 5, 3.8.3.1).
 NO_RETAINED: Final = 2
 # The Receive Maximum of a broker that reports none (MQTT 5, 3.2.2.3.3).
@@ -41,6 +42,7 @@ class ClientOptions:
     :param packet: bytes of the largest PUBLISH, without properties.
     :param user_properties: number of user properties in each PUBLISH.
     :param foreign: the topic exists without the run, so that it may have messages of any size.
+    :param consumed: the run has subscriptions.
     :param topic_alias_maximum: number of aliases that a consumer allows the broker; above 0, producers use an alias too.
     """
 
@@ -56,6 +58,7 @@ class ClientOptions:
     retain: bool
     packet: int
     foreign: bool = False
+    consumed: bool = True
     user_properties: int = 0
     topic_alias_maximum: int = 0
 
@@ -152,6 +155,7 @@ def client_options(context: DriverContext) -> ClientOptions:
         shared=is_shared(context),
         retain=settings.retain,
         foreign=existing is not None,
+        consumed=context.topology.subscriptions > 0,
         packet=int(context.pool.sizes.max(initial=0)) + longest + _HEADER,
         user_properties=settings.user_properties,
         topic_alias_maximum=settings.topic_alias_maximum,

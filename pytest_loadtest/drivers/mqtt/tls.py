@@ -15,6 +15,8 @@ from pytest_loadtest.drivers.mqtt.settings import Tls
 from pytest_loadtest.errors import UsageError
 
 LOST: Final = "connection lost"
+RESET: Final = "connection reset by the broker"
+UNANSWERED: Final = "the broker closes the connection without an answer"
 ALERT: Final = b"\x15\x03"  # first bytes of a TLS alert (RFC 8446, 5.1)
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _NOT_THIS_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CURVES: Final = {
     "curve": ("Latency by percentile", ALWAYS),
     "broadcast": ("Broadcast: until all subscribers have a message, and from the first of them to the last", ("completion", "spread")),
-    "opening": ("Opening connections", ("connect", "subscribe")),
+    "opening": ("Opening connections", ("connect", "subscribe", "reconnect")),
     "lateness": ("Delayed messages: after due and before due", ("lateness", "earliness")),
 }
 """Charts by their name: a title, and the kinds of latency in them."""
@@ -46,7 +46,12 @@ def latency_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         chart = charts.latency_curves(measured, document.verdict.findings, run, kinds, title)
         yield absent(title) if chart is None else ChartFigure(f"{run}-{name}", chart)
     yield from (Paragraph(text) for _, text in sections.delay_facts(measured))
-    facts = (*sections.connection_facts(document), *arrival_facts.stamp_facts(document), *arrival_facts.broker_time_facts(measured))
+    facts = (
+        *sections.connection_facts(document),
+        *sections.incident_facts(document),
+        *arrival_facts.stamp_facts(document),
+        *arrival_facts.broker_time_facts(measured),
+    )
     yield from (Paragraph(f"{label}: {text}") if label == "at target" else Paragraph(text) for label, text in facts)
 
 

@@ -39,3 +39,9 @@ def test_workers_on_different_kernels_have_different_clocks() -> None:
     assert [(total.stamps, total.unstamped) for total in totals] == [
         ("client and kernel", 2), ("kernel", 4), ("client", None), ("client", None)
     ]  # fmt: skip
+
+
+def test_incidents_of_workers_are_added_up() -> None:
+    """By their texts, the most frequent first."""
+    workers = [DriverFacts(client="native", version="1", incidents=incidents) for incidents in ({"lost": 1}, {"refused": 2, "lost": 2}, {})]
+    assert list(add_worker_counts(FACTS, [*workers, None]).incidents.items()) == [("lost", 3), ("refused", 2)]

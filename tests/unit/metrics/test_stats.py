@@ -359,7 +359,7 @@ def test_each_latency_of_the_catalogue_is_measured() -> None:
     plan = run(2, subscriptions=64, broadcasts=True, delays=Delays(seed=0, least=1000, most=1000), duration=25 * SECOND, window=SECOND)
     got = received(*[0] * 65, *[1] * 64)
     got["subscription"] = np.concatenate([np.arange(64), [0], np.arange(64)])
-    opened = {kind: histogram(np.array([MILLISECOND])) for kind in ("connect", "subscribe")}
+    opened = {kind: histogram(np.array([MILLISECOND])) for kind in ("connect", "subscribe", "reconnect")}
     found = measured(sent(2), got, plan, Recorded(latencies=opened))
     assert sorted(found.latencies) == sorted(LATENCIES)
     assert set(found.windows.latencies) == {kind for kind, metric in LATENCIES.items() if metric.per_window} - {"lateness"}

@@ -104,7 +104,7 @@ REFUSED = [
     ("producerRate: 5", "7:15: producerRate: 5 msg/s, but messages: 0 sends none (remove producerRate, or messages; driver.connectRate paces connections)"),
     ("search: true", "7:1: search: finds the highest rate of messages, but messages: 0 sends none (remove search, and write a matrix of driver.connectRate)"),
     ("consumerBacklogSizeGB: 1", "7:24: consumerBacklogSizeGB: messages: 0 builds no backlog (write 0)"),
-    ("scaled: {slo: {loss: 0}}", "7:16: scaled.slo.loss: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
+    ("scaled: {slo: {loss: 0}}", "7:16: scaled.slo.loss: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency or reconnectLatency)"),
     ("producersPerTopic: 0", "2:11: messages: 0 only connects, but the run has no clients (write producersPerTopic: 1)"),
 ]  # fmt: skip
 
@@ -124,10 +124,10 @@ def test_another_wrong_key_adds_no_error_about_a_missing_rate() -> None:
 
 
 BOUNDS = [
-    ("throughput: 99%", "5:7: slo.throughput: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
-    ("endToEndLatency: {p99: 1s}", "5:7: slo.endToEndLatency: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
-    ("loss: 0", "5:7: slo.loss: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
-    ("custom: {mine: 5}", "5:7: slo.custom: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency)"),
+    ("throughput: 99%", "5:7: slo.throughput: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency or reconnectLatency)"),
+    ("endToEndLatency: {p99: 1s}", "5:7: slo.endToEndLatency: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency or reconnectLatency)"),
+    ("loss: 0", "5:7: slo.loss: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency or reconnectLatency)"),
+    ("custom: {mine: 5}", "5:7: slo.custom: the run has no messages (messages: 0) (bound connectLatency or subscribeLatency or reconnectLatency)"),
     ("subscribeLatency: {p50: 1s}", "5:7: slo.subscribeLatency: the run has no consumers (bound connectLatency)"),
     ("connectRate: 90%", "2:11: messages: 0 only connects, but slo bounds no latency of connecting (write slo: {connectLatency: {mean: 500ms}})"),
     ("", "2:11: messages: 0 only connects, but slo bounds no latency of connecting (write slo: {connectLatency: {mean: 500ms}})"),

@@ -112,11 +112,11 @@ CONFLICTS = [
     ),
     (
         "subscriptionsPerTopic: 0\nslo: {throughput: 99%}",
-        "6:7: slo.throughput: nothing is received without consumers (use sent, connectRate, publishLatency, sendDelay, connectLatency, failed, dropped, silent)",
+        "6:7: slo.throughput: nothing is received without consumers (use sent, connectRate, publishLatency, sendDelay, connectLatency, reconnectLatency, failed, dropped, silent)",
     ),
     (
         "driver: {name: mqtt}\nsubscriptionsPerTopic: 0\nslo: {subscribeLatency: {p99: 1s}}",
-        "7:7: slo.subscribeLatency: nothing is received without consumers (use sent, connectRate, publishLatency, sendDelay, connectLatency, failed, dropped, silent)",
+        "7:7: slo.subscribeLatency: nothing is received without consumers (use sent, connectRate, publishLatency, sendDelay, connectLatency, reconnectLatency, failed, dropped, silent)",
     ),
     (
         "producersPerTopic: 0\ntopic: persistent://a/b/c\nslo: {throughput: 99%}",

@@ -182,6 +182,14 @@ def test_lost_connections_are_shown_if_they_are_known() -> None:
     assert "1 000, as fast as possible, 100.1 connections/s in" in connected(reported(rate=None))
 
 
+def test_incidents_are_listed_with_their_numbers() -> None:
+    """A run without any has no such line."""
+    incidents = {"connection lost": 1200, "reconnect failed: Connection refused": 3}
+    found = document({}, facts={"driver": DRIVER | {"incidents": incidents}})
+    assert "  incidents  1 200 × connection lost; 3 × reconnect failed: Connection refused" in summary_lines(found)
+    assert not any("incidents" in line for line in summary_lines(document({}, facts={"driver": DRIVER | {"incidents": {}}})))
+
+
 def test_paced_connections_have_a_line_among_those_of_messages() -> None:
     text = "\n".join(summary_lines(reported(alone=False)))
     assert "  connected  1 000, 100 connections/s requested, 100 connections/s in 9.99 s (gw1 0.25 cores), none lost" in text

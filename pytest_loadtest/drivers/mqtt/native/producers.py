@@ -215,6 +215,8 @@ class _Producer(ConnectionUser):
                 f"packet {kind} for packet identifier {packet_id}, not the answer that a message at QoS {self._qos} needs"
             )
             return False
+        if reason:
+            self._connection.note_reason(reason)
         # PUBREC is followed by PUBREL even for an unknown message, so that the broker completes the exchange (MQTT 5, 4.3.3).
         if kind == PUBREC and reason < FAILURE:
             if packet_id in self._rows:

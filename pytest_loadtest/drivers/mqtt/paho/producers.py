@@ -124,6 +124,7 @@ class PahoProducer:
         if self._qos:
             connection.client.on_publish = self._answered
             connection.client.on_resend = self._resent
+            connection.client.on_reason = connection.note_reason
         else:
             connection.on_written = self._written
 
@@ -166,6 +167,8 @@ class PahoProducer:
     def _answered(self, _client: Client, _data: object, mid: int, reason: ReasonCode, _properties: Properties | None) -> None:
         row = self._pending.pop(mid, None)
         if row is not None:
+            if reason.value:
+                self.connection.note_reason(reason.value)
             resends = self._resends.pop(mid, 0) if self._resends else 0
             self._close((row,), _FAILED if reason.value >= FAILURE else _ACKED, resends)
 

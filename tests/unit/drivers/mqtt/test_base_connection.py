@@ -47,7 +47,7 @@ def test_resends_of_each_message_are_counted(scripted: Callable[[Script], str], 
     assert np.concatenate([acks.row for acks in collected]).tolist() == [FIRST_ROW, FIRST_ROW + 1, FIRST_ROW + 2]
     resends = [np.zeros(len(acks.row), np.uint8) if acks.resends is None else acks.resends for acks in collected]
     assert np.concatenate(resends).tolist() == [2, 2, 0]
-    assert driver.facts().applied["connectionsLost"] == "2 during the run, dialled again"
+    assert driver.facts().incidents == {"connection lost": 2}
 
 
 @both
@@ -76,8 +76,7 @@ def test_a_subscription_is_asked_for_again(scripted: Callable[[Script], str], ha
     assert driver.open_consumers([0]).tolist() == [0]
     assert {name: len(times) for name, times in driver.opening_times().items()} == dict.fromkeys(("connect", "subscribe", "dial", "up"), 1)
     driver.close()
-    assert driver.facts().applied["subscriptionsRepeated"] == "2: the broker had closed the connection instead of answering"
-    assert "connectionsLost" not in driver.facts().applied
+    assert driver.facts().incidents == {"subscription repeated: the broker had closed the connection instead of answering": 2}
 
 
 @both
@@ -117,4 +116,48 @@ def test_the_server_keep_alive_of_the_broker_replaces_the_requested_one(
         driver.poll(1_000_000)
     assert broker_reads[1] == b"\xc0\x00"
     assert driver.facts().applied["keepAlive"] == "1.00 s (the broker's Server Keep Alive; requested 60.0 s)"
+    driver.close()
+
+
+@both
+def test_reconnects_are_timed_and_rejected_attempts_counted_by_their_reason(scripted: Callable[[Script], str], client: str) -> None:
+    """A broker closes a connection, rejects the next two attempts, and accepts the third."""
+    # The native client sends DISCONNECT after the rejection, which is one more read.
+    farewell: Script = [None] if client == "native" else []
+    url = scripted([CONNACK, None, b"\x20\x03\x00\x89\x00", *farewell, None, CONNACK])
+    driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
+    began = time.monotonic_ns()
+    driver.open_producers([0])
+    assert "reconnect" not in driver.opening_times()
+    assert driver.send(burst([0])) is None
+    poll_until(driver, lambda: "reconnect" in driver.opening_times())
+    assert driver.facts().losses == 1
+    assert driver.facts().incidents == {
+        "connection lost": 1, "reconnect failed: the broker rejected the connection: Server busy": 1,
+        "reconnect failed: the broker closes the connection without an answer": 1,
+    }  # fmt: skip
+    (took,) = driver.opening_times()["reconnect"]
+    assert 300_000_000 <= took <= time.monotonic_ns() - began, "three attempts wait at least 100 ms each"
+    driver.close()
+
+
+def poll_until(driver: Any, done: Callable[[], bool]) -> None:
+    end = time.monotonic_ns() + 60 * 10**9
+    while not done():
+        assert time.monotonic_ns() < end, f"not in time; disconnected: {driver.disconnected()}"
+        driver.poll(1_000_000)
+
+
+@both
+def test_ten_brief_connections_in_a_row_end_the_run(scripted: Callable[[Script], str], client: str) -> None:
+    """mosquitto 2.0 does not say that another client has taken over the session."""
+    url = scripted([CONNACK, None] * 10)
+    driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
+    with pytest.raises(
+        TargetError, match=r"stream 0: the broker ended 10 connections in a row.* its client id 'lt-r1-p0' in use by another"
+    ):
+        driver.open_producers([0])
+        driver.send(burst([0]))  # and again on each connection
+        poll_until(driver, lambda: False)
+    assert driver.facts().incidents == {"connection lost": 10}
     driver.close()

@@ -24,7 +24,7 @@ class FakeConnection:
     def __init__(self) -> None:
         self.up, self.takes, self.receive_maximum, self.topic_aliases = True, True, 65_535, 0
         self.written = self.unsent = self.woken = 0
-        self.out, self.user = bytearray(), ConnectionUser()
+        self.out, self.user, self.reasons = bytearray(), ConnectionUser(), list[int]()
 
     def write(self, data: bytes, _now: int) -> bool:
         if self.takes:
@@ -45,6 +45,9 @@ class FakeConnection:
 
     def wake(self) -> None:
         self.woken += 1
+
+    def note_reason(self, reason: int) -> None:
+        self.reasons.append(reason)
 
     def packets(self) -> list[Any]:
         """Return the packets written since the last call."""
@@ -102,6 +105,7 @@ def test_an_answer_has_row_time_and_status() -> None:
     acks = rig.producers.acks()
     assert acks is not None and acks.row.tolist() == [FIRST_ROW + 1, FIRST_ROW] and acks.time.tolist() == [1010, 1010]
     assert acks.status.tolist() == [Status.FAILED, Status.ACKED]
+    assert rig.connection.reasons == [0x87]
     later = burst(2, first=2)
     assert rig.producers.send(later) is None and later.idle.tolist() == [1010, 0]
 

@@ -74,7 +74,7 @@ def test_an_answer_has_row_time_and_status() -> None:
     acks = answers(stream_producers)
     assert acks.row.tolist() == [FIRST_ROW + 1, FIRST_ROW, FIRST_ROW + 2] and acks.time.tolist() == [1010, 1020, 1020]
     assert acks.status.tolist() == [Status.FAILED, Status.ACKED, Status.ACKED]
-    assert acks.resends is None
+    assert acks.resends is None and connection.reasons == [REFUSED.value]
     clock.advance(10)
     later = burst(2, first=3)
     assert (taken(stream_producers, later), later.idle.tolist(), connection.woken) == (2, [1020, 0], 0)
