@@ -62,7 +62,7 @@ class ArrivalClock:
     """
 
     def __init__(self, clock: Callable[[], int], wall: Callable[[], int] = time.time_ns, kernel: bool | None = None) -> None:
-        self.now, self._wall = clock, wall
+        self.now, self.wall = clock, wall
         self.kernel = stamps_work() if kernel is None else kernel
         self.looked = self.latest = self._looking = 0
         self.unusable: int | None = 0 if self.kernel else None
@@ -94,6 +94,8 @@ class ArrivalClock:
         if epoll.fileno() >= _FD_SETSIZE:
             return epoll.poll(seconds)
         if not select.select((epoll,), (), (), seconds)[0]:
+            # The last look of select() came after this instant, and all sockets were empty.
+            self._looking += int(seconds * SECOND)
             return []
         self.look(self.now())
         return epoll.poll(0)
@@ -102,7 +104,7 @@ class ArrivalClock:
         """Compare the two clocks; return the time."""
         now = self.now()
         # Hot path: two looks at clocks. The second one is a little later, or more if this process was interrupted in between.
-        if -_ROUNDING <= self._wall() - now - self._offset <= _TIGHT:
+        if -_ROUNDING <= self.wall() - now - self._offset <= _TIGHT:
             self._checked = self.latest = now
             return now
         return self._correct()
@@ -111,7 +113,7 @@ class ArrivalClock:
         """Return the instant and the offset of the tightest of some measurements."""
         best = 0, 0, 1 << 62
         for _ in range(_TRIES):
-            before, wall, after = self.now(), self._wall(), self.now()
+            before, wall, after = self.now(), self.wall(), self.now()
             best = min(best, (before, wall, after), key=lambda reading: reading[2] - reading[0])
             if best[2] - best[0] <= _ROUNDING:
                 break
@@ -227,6 +229,9 @@ class SocketReader:
     def _choose_size(self, space: memoryview) -> int:
         """Return the number of bytes to read, so that their packets arrived within :data:`RESOLUTION`."""
         first = self._peek(space[:1])[1]
+        # Mostly the first packet came just now, so all did.
+        if first is not None and 0 <= self._clock.wall() - first <= RESOLUTION:
+            return len(space)
 
         def ends(size: int) -> bool | None:
             """Return whether these bytes arrived within the resolution; None if there are not so many."""

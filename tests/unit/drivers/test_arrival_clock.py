@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import os
+import select
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -180,6 +182,59 @@ def test_packets_that_came_while_nobody_looked_have_their_own_times(ends: tuple[
         assert arrived >= sent[-(-ends_at // 100) - 1] - ROUNDING
         assert arrived + lag <= time.monotonic_ns()
     assert reads[0][2] - reads[-1][2] >= 20 * RESOLUTION
+
+
+class PeekedSocket(socket.socket):
+    """Counts looks at bytes that stay in the kernel."""
+
+    peeks = 0
+
+    def recvmsg_into(self, buffers: Any, space: int = 0, flags: int = 0) -> Any:
+        self.peeks += bool(flags & socket.MSG_PEEK)
+        return super().recvmsg_into(buffers, space, flags)
+
+
+def spend(ns: int) -> None:
+    end = time.monotonic_ns() + ns
+    while time.monotonic_ns() < end:
+        pass
+
+
+@needs_stamps
+def test_a_socket_that_was_empty_at_the_end_of_a_wait_is_read_at_once(ends: tuple[socket.socket, socket.socket]) -> None:
+    """However long the wait was: what came since then came within the resolution."""
+    sender, receiver = ends
+    clock = ArrivalClock(time.monotonic_ns)
+    with PeekedSocket(fileno=os.dup(receiver.fileno())) as peeked, select.epoll() as epoll:
+        epoll.register(peeked, select.EPOLLIN)
+        reader = SocketReader(peeked, clock)
+        for _ in range(20):
+            assert clock.wait(epoll, 3 * RESOLUTION / SECOND) == []
+            sender.send(b"message")
+            before = peeked.peeks
+            assert clock.wait(epoll, 1)
+            reader.read(memoryview(bytearray(100)))
+            if peeked.peeks == before:
+                return
+        pytest.fail("it was looked at in pieces each time")
+
+
+@needs_stamps
+def test_what_came_just_now_is_read_in_one_piece(ends: tuple[socket.socket, socket.socket]) -> None:
+    """One look at the first packet is enough, although nobody looked for a long time."""
+    sender, receiver = ends
+    clock = ArrivalClock(time.monotonic_ns)
+    with PeekedSocket(fileno=os.dup(receiver.fileno())) as peeked:
+        reader = SocketReader(peeked, clock)
+        for _ in range(20):
+            spend(2 * RESOLUTION)
+            sender.send(b"message")
+            before = peeked.peeks
+            clock.look(time.monotonic_ns())
+            reader.read(memoryview(bytearray(100)))
+            if peeked.peeks == before + 1:
+                return
+        pytest.fail("it was looked at several times each time")
 
 
 def test_without_stamps_arrivals_have_the_time_of_the_read(ends: tuple[socket.socket, socket.socket]) -> None:
