@@ -50,7 +50,7 @@ class Metric:
     :param absent: the reason, for messages, why a latency can have no values.
     :param never_came: the messages or deliveries over which percentiles rank in addition to the values measured.
     :param always: reports show it for every run; otherwise only if it was measured. :param exported: continuous integration gets it.
-    :param per_stage: it is measured for each stage; likewise ``per_bucket``, and for latencies ``per_topic``.
+    :param per_stage: it is measured for each stage; likewise ``per_bucket``, and for latencies ``per_topic`` and ``per_worker``.
     :param per_window: it is measured for each window. :param per_interval: reports show it for each ten seconds (latencies).
     :param drifts: the last tenth can be compared with the first. :param compared: runs are compared by it, with its noise.
     :param omb: prefix of its fields in OpenMessaging Benchmark's TestResult; empty without any.
@@ -72,6 +72,7 @@ class Metric:
     per_stage: bool = True
     per_bucket: bool = False
     per_topic: bool = False
+    per_worker: bool = False
     per_window: bool = False
     per_interval: bool = False
     drifts: bool = False
@@ -121,12 +122,12 @@ CATALOGUE: Final = (
     # them can be attributed to the generator's own pauses.
     Metric(
         name="", attribute="own_send_delay", key="ownSendDelay", form="latency", label="own send delay", row="  of it our own", always=True,
-        exported=False, per_bucket=True, per_window=True, absent="nothing was sent",
+        exported=False, per_bucket=True, per_worker=True, per_window=True, absent="nothing was sent",
     ),
     # It is to the receive side what own send delay is to the send side. With the kernel's stamps it is not part of end-to-end latency.
     Metric(
         name="receiveLag", attribute="receive_lag", key="receiveLag", form="latency", label="receive lag", row="until we took it",
-        needs=(Need.CONSUMERS,), per_bucket=True, per_window=True, drifts=True,
+        needs=(Need.CONSUMERS,), per_bucket=True, per_worker=True, per_window=True, per_interval=True, drifts=True,
         meaning="taken by the client − received by the kernel; not in end-to-end latency",
         absent="the client stamps arrivals itself, or nothing was received",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ class Expected:
     :param window: length of a window, ns, whole seconds; None: no windows are measured. :param drift: tenths are measured.
     :param stream_hosts: int64 ``(P,)``, number of the host of each stream's producer; the column ``host`` of received rows has that of the
         consumer. None if all workers ran on the controller's host.
+    :param workers: names of the workers, whose numbers the column ``worker`` of rows has; empty: nothing is measured by worker.
     :param within_hosts: ``complete`` of :class:`~pytest_loadtest.metrics.clocks.WithinHosts`.
     :ivar spans: ``windows`` and ``tenths``, if they are measured and the phase has room for them. :ivar slice_cut: the phase cut at those;
         None without any. :ivar cut: the phase cut at its intervals too, for latencies.
@@ -61,6 +62,7 @@ class Expected:
     drift: bool = False
     stream_hosts: NDArray[np.int64] | None = None
     within_hosts: bool = False
+    workers: tuple[str, ...] = ()
     spans: Mapping[str, Spans] = field(init=False, repr=False, compare=False)
     slice_cut: Boundaries | None = field(init=False, repr=False, compare=False)
     cut: Boundaries | None = field(init=False, repr=False, compare=False)
@@ -150,6 +152,7 @@ class WorkerEvidence:
     :param cpu: CPU time over wall time; 1.0 is one core.
     :param stalled: ns by which its loop woke up late, summed over wake-ups later than 50 ms. :param longest_stall: ns.
     :param gc: ns in garbage collection pauses.
+    :param latencies: the kinds that the catalogue marks ``per_worker``, of the messages that it sent, or took.
     :param seconds: int64 ``(k, 4)``, in each second of the phase: ns of CPU time, ns stalled, the longest stall that touched it, ns of GC.
     """
 
@@ -158,6 +161,7 @@ class WorkerEvidence:
     stalled: int
     longest_stall: int
     gc: int
+    latencies: Mapping[str, Histogram] = field(default_factory=dict)
     seconds: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 4), np.int64), compare=False, repr=False)
 
     def during(self, start: int, duration: int, phase: int) -> WorkerEvidence:
@@ -175,6 +179,11 @@ class WorkerEvidence:
         return replace(
             self, cpu=cpu / max(duration, 1), stalled=round(stalled), longest_stall=longest, gc=round(gc), seconds=self.seconds[:0]
         )
+
+
+def with_latencies(workers: Sequence[WorkerEvidence], latencies: Mapping[str, Mapping[str, Histogram]]) -> tuple[WorkerEvidence, ...]:
+    """Return the evidence with the latencies of each worker. :param latencies: by worker and kind."""
+    return tuple(replace(worker, latencies=latencies.get(worker.worker, {})) for worker in workers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

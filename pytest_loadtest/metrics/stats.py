@@ -15,7 +15,8 @@ subtracted from its arrival, and the phase is shifted by the median lateness ins
 a delivery of it has ``Flag.UNDUE``.
 
 **Latencies** belong to *first copies* (decision 024): for each delivery the copy that was received first, wherever it was recorded; among
-copies of one instant, one without ``Flag.UNDUE``, and of these the one that was taken first. The kinds are, with the rows that have one:
+copies of one instant, one without ``Flag.UNDUE``, and of these the one that was taken first, then that of the first worker. The kinds
+are, with the rows that have one:
 
 - ``publish``: acknowledged − intended, of acknowledged messages, if acknowledgement is applicable.
 - ``end_to_end``: received − intended, of first copies. ``later_copies``: the same of all other copies.
@@ -47,6 +48,7 @@ import numpy as np
 
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.expected import with_latencies
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
@@ -89,7 +91,8 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     """Measure a run in which every planned message has exactly one sent row.
 
     :param sent: the columns of ``samples.SENT``. :param received: the columns of ``samples.RECEIVED``, and ``host``, the number of the
-        consumer's host, if the run has ``stream_hosts``.
+        consumer's host, if the run has ``stream_hosts``. Both have ``worker``, the number of the worker that recorded the row, if the
+        run has ``workers``.
     """
     sent, received = _measured(sent, run), _measured(received, run)
     # A message of another topic, or at a subscription that the run does not have, is foreign even if it is damaged.
@@ -126,7 +129,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         tenths=sliced_stats(run, "tenths", sliced, series.offered, counted),
         topics=_breakdown("topic", run.topic_names(), (sent, acked, first), kinds, deliveries, run),
         buckets=_breakdown("bucket", run.buckets, (sent, acked, first), kinds, deliveries, run),
-        workers=recorded.workers,
+        workers=with_latencies(recorded.workers, _by_worker(kinds, run)),
         lost=_lost(deliveries.lost, run),
         broadcasts=run.broadcasts,
         opening=recorded.opening,
@@ -161,6 +164,17 @@ def _histograms(kinds: Mapping[str, Rows]) -> dict[str, Histogram | Lateness]:
     return with_lateness({kind: counted for kind, (_, values) in kinds.items() if (counted := histogram(values)) is not None})
 
 
+def _by_worker(kinds: Mapping[str, Rows], run: Expected) -> dict[str, dict[str, Histogram]]:
+    """Return the latencies of each worker."""
+    own = {kind: rows for kind, rows in kinds.items() if LATENCIES[kind].per_worker}
+    return {
+        name: {
+            kind: counted for kind, (rows, values) in own.items() if (counted := histogram(values[rows["worker"] == number])) is not None
+        }
+        for number, name in enumerate(run.workers)
+    }
+
+
 def _take(rows: Columns, pick: NDArray[np.bool_]) -> Columns:
     return {name: column[pick] for name, column in rows.items()}
 
@@ -187,9 +201,10 @@ def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
     """Return a mask of the copies that are the first of their delivery."""
     delivery = copies["subscription"] * int((run.end - run.first).sum()) + _numbers(copies, run)
     # Sorted by delivery, then by arrival, then with copies out of due order last, then with those between hosts last, then by receive
-    # lag: the first row of each delivery is its first copy.
+    # lag, then by worker: the first row of each delivery is its first copy.
     between = () if run.stream_hosts is None else (~run.within_host(copies),)
-    order = np.lexsort((copies["lag"], *between, copies["flags"] & Flag.UNDUE, copies["received"], delivery))
+    worker = (copies["worker"],) if run.workers else ()
+    order = np.lexsort((*worker, copies["lag"], *between, copies["flags"] & Flag.UNDUE, copies["received"], delivery))
     mask = np.zeros(len(delivery), np.bool_)
     mask[order[np.diff(delivery[order], prepend=-1) != 0]] = True
     return mask

@@ -11,6 +11,7 @@ import numpy as np
 from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.message.samples import WIDTH, Status
 from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.expected import with_latencies
 from pytest_loadtest.metrics.histogram import Histogram, join_total, midpoint
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES
@@ -66,7 +67,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         tenths=sliced_stats(run, "tenths", sliced, series.offered, counted),
         topics=_topics(run, answers),
         buckets=_buckets(run, answers),
-        workers=recorded.workers,
+        workers=with_latencies(recorded.workers, _by_worker(run, answers.tables)),
         lost=_lost(answers.edges) if answers.edges is not None else (),
         broadcasts=run.broadcasts,
         opening=recorded.opening,
@@ -96,6 +97,15 @@ def _histograms(tables: Mapping[str, t.Table], kind: str, by: int, n: int) -> li
     """Return one histogram for each group 0 … n-1."""
     counts, whole = _of_kind(tables, kind, by)
     return [_histogram(part, one) for part, one in zip(_by_key(counts, "group", n), _by_key(whole, "group", n), strict=True)]
+
+
+def _by_worker(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, dict[str, Histogram]]:
+    """Return the latencies of each worker."""
+    by_kind = {kind: _histograms(tables, kind, t.WORKER, len(run.workers)) for kind, metric in LATENCIES.items() if metric.per_worker}
+    return {
+        name: {kind: counted for kind, parts in by_kind.items() if (counted := parts[number]) is not None}
+        for number, name in enumerate(run.workers)
+    }
 
 
 def _histogram(counts: t.Table, whole: t.Table) -> Histogram | None:

@@ -211,7 +211,7 @@ def blocks(
 ) -> Iterator[tuple[str, Rows]]:
     """Yield the rows of the tasks' files in blocks, with their kind, the name of the folder; broadcast rows become received rows."""
     stores: dict[str, SampleStore] = {}  # by location: one connection serves all files
-    for path, correction, host in (file for batch in batches for task in batch.column(0).to_pylist() for file in tasks[task]):
+    for path, worker, correction, host in (file for batch in batches for task in batch.column(0).to_pylist() for file in tasks[task]):
         location, kind, name = path.rsplit("/", 2)
         try:
             stores[location] = stores.get(location) or SampleStore(location)
@@ -220,20 +220,21 @@ def blocks(
                 if kind == "broadcast":
                     for block in file.iter_batches(BLOCK // WIDTH, use_threads=False):
                         rows: Rows = received_rows({name: _numbers(block[name]) for name, *_ in BROADCAST if name in block.schema.names})
-                        yield "received", _of_host(rows, correction, host)
+                        yield "received", _of_file(rows, worker, correction, host)
                     continue
                 for block in file.iter_batches(BLOCK, columns=list(columns[kind]), use_threads=False):
                     rows = {column: _column_of(block, column) for column in columns[kind]}
-                    yield kind, _of_host(rows, correction, host)
+                    yield kind, _of_file(rows, worker, correction, host)
         except (pa.ArrowException, OSError) as error:
             # An object store that cannot be reached, or credentials that this worker lacks, are no damage to the file.
             raise ValueError(f"{path} {'cannot be read' if is_uri(path) else 'is damaged'}: {error}") from error
 
 
-def _of_host(rows: Rows, correction: Correction | None, host: int | None) -> Rows:
-    """Return the rows with the number of their host, if there are several, and with times that can be compared with those of others."""
+def _of_file(rows: Rows, worker: int, correction: Correction | None, host: int | None) -> Rows:
+    """Return the rows with the numbers of their worker and, if there are several, their host, and with times that can be compared."""
     # One number for all rows of a file: the column is cheaper than a lookup of each row's consumer, which sits on the same host.
     rows = rows if correction is None else correction.of_rows(rows)
+    rows = {**rows, "worker": np.full(len(rows["stream"]), worker, np.int32)}
     return rows if host is None else {**rows, "host": np.full(len(rows["stream"]), host)}
 
 

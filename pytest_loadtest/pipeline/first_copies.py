@@ -115,9 +115,9 @@ class _Repeated:
         rows = {name: np.concatenate([block[name] for block in self._blocks]) for name in self._blocks[0]}
         self._blocks, self.size = [], 0
         # Of copies of one instant, one that is not out of due order is the first, then one within its host, then the one
-        # with the smallest receive lag, as in metrics.stats.
+        # with the smallest receive lag, then that of the first worker, as in metrics.stats.
         between = () if self.run.stream_hosts is None else (~self.run.within_host(rows),)
-        order = np.lexsort((rows["lag"], *between, rows["flags"] & int(Flag.UNDUE), rows["received"], rows["number"]))
+        order = np.lexsort((rows["worker"], rows["lag"], *between, rows["flags"] & int(Flag.UNDUE), rows["received"], rows["number"]))
         rows = {name: column[order] for name, column in rows.items()}
         # Rows are in the order of deliveries: the first row of each number is its first copy.
         first = np.diff(rows["number"], prepend=-1) != 0

@@ -34,6 +34,7 @@ from pytest_loadtest.pipeline.tables import (
     UNDUE,
     WHOLE,
     WITHIN,
+    WORKER,
     Groups,
     Table,
     take,
@@ -101,7 +102,8 @@ def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
 def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     """Yield the tables of latencies.
 
-    :param copies: each the first of its delivery; ``RECEIVED_COLUMNS`` without ``subscription``, and ``host`` if the run has several.
+    :param copies: each the first of its delivery; ``RECEIVED_COLUMNS`` without ``subscription``, ``worker`` if the run names workers, and
+        ``host`` if it has several.
     """
     if not len(copies["seq"]):
         return
@@ -189,8 +191,8 @@ def latency_tables(
 ) -> Iterator[tuple[str, Table]]:
     """Yield the histograms of latencies, with every breakdown that the catalogue of metrics demands for a kind.
 
-    :param kinds: by kind, a latency of each row. :param rows: ``second``, that of the intended time, and ``topic`` and ``bucket`` if a kind
-        is broken down by them.
+    :param kinds: by kind, a latency of each row. :param rows: ``second``, that of the intended time, and ``topic``, ``bucket`` and
+        ``worker`` if a kind is broken down by them.
     :param index: the HDR buckets of the first kind's values, if the caller has computed them.
     """
     piece: NDArray[np.int64] | None = None
@@ -202,6 +204,7 @@ def latency_tables(
         counted, metric = values, LATENCIES[kind]
         by: dict[int, NDArray[Any]] = {TOPIC: rows["topic"]} if metric.per_topic else {}
         by |= {BUCKET: rows["bucket"]} if metric.per_bucket else {WHOLE: np.zeros(len(values), np.int8)}
+        by |= {WORKER: rows["worker"]} if metric.per_worker and run.workers else {}
         if run.cut is not None and run.slices(metric):
             piece = run.cut.of(rows["second"]) if piece is None else piece
             by[SPAN] = piece

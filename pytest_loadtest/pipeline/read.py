@@ -49,11 +49,13 @@ TASKS = 512
 class SampleFile(NamedTuple):
     """A sample file as Spark's workers read it.
 
-    :param path: of the file. :param correction: of the times that its worker recorded; None if they stay as they are.
+    :param path: of the file. :param worker: number of its worker.
+    :param correction: of the times that its worker recorded; None if they stay as they are.
     :param host: number of its worker's host; None if all workers ran on the controller's host.
     """
 
     path: str
+    worker: int
     correction: Correction | None
     host: int | None
 
@@ -162,13 +164,16 @@ def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
     Few rows are one group, so that nothing is shuffled: planning stages would take longer than the work.
     """
     many, total = min(-(-sum(folder.files.values()) // TASK_ROWS), TASKS), sum(folder.files.values())
+    numbers = {worker: number for number, worker in enumerate(folder.run.workers)}
     groups: list[list[SampleFile]] = [[] for _ in range(max(many, 1))]
     before = 0
     for file in _in_time(folder.files):
         rows = folder.files[file]
         middle = before + rows // 2
         group, worker = min(middle * many // total, many - 1) if total else 0, file.rpartition("/")[2].rpartition("-")[0]
-        groups[group].append(SampleFile(f"{folder.store.location}/{file}", folder.corrections.get(worker), folder.hosts.get(worker)))
+        groups[group].append(
+            SampleFile(f"{folder.store.location}/{file}", numbers[worker], folder.corrections.get(worker), folder.hosts.get(worker))
+        )
         before += rows
     return tuple(tuple(group) for group in groups if group) or ((),)
 
@@ -208,6 +213,7 @@ def _run(described: RunFile, columns: Columns) -> Expected:
         delays=Delays.from_document(described.delays) if described.delays else None,
         window=_window(described),
         drift=described.drift,
+        workers=described.workers,
     )
 
 

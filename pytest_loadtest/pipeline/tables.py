@@ -24,8 +24,8 @@ COPY, CORRUPT, MISPLACED = 0, 1, 2
 # Numbers of the kinds of latencies in the column ``what``. ``lateness`` and ``earliness`` are counted on their side of due only, see
 # metrics.signed.with_lateness.
 KINDS: Final = {kind: number for number, kind in enumerate(LATENCIES)}
-# The column ``by``: a histogram is of the whole run, or of one topic, size bucket or piece of the phase.
-WHOLE, TOPIC, BUCKET, SPAN = 0, 1, 2, 3
+# The column ``by``: a histogram is of the whole run, or of one topic, size bucket, piece of the phase or worker.
+WHOLE, TOPIC, BUCKET, SPAN, WORKER = range(5)
 # The column ``what`` of counts by second. BLOCKED counts ns instead of messages. KEPT (acknowledged messages), UNDUE (first copies out of
 # due order), AGAIN (later copies) and WITHIN (first copies within one host) are counted by the second of the intended time.
 OFFERED, SENT, ACKED, RECEIVED, BLOCKED, KEPT, UNDUE, AGAIN, WITHIN = range(9)

@@ -41,11 +41,13 @@ from pytest_loadtest.values.wording import format_value
 from pytest_loadtest.verdict.observations import blocked_share, unfit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.catalogue import Metric
     from pytest_loadtest.metrics.clocks import WithinHosts
-    from pytest_loadtest.metrics.expected import Opening
+    from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Breakdown, CustomValue, DelayedIndex, Measurements, Series
     from pytest_loadtest.metrics.silent import Silent
@@ -78,17 +80,21 @@ def measurements_section(m: Measurements, *, over_time: bool = True) -> Measurem
         series=_series(m.series),
         over_time=_over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
         intervals=tuple(
-            {metric.key: part_latency(part.get(kind)) for kind, metric in LATENCIES.items() if metric.per_interval}
-            for part in m.intervals or [m.latencies]
+            _part_latencies(part, [metric for metric in LATENCIES.values() if metric.per_interval]) for part in m.intervals or [m.latencies]
         ),
         topics=tuple(_breakdown(topic, m, buckets=len(m.topics) <= TOPICS) for topic in m.topics),
         buckets=tuple(_breakdown(bucket, m) for bucket in m.buckets),
-        workers=tuple(
-            WorkerEntry(worker=w.worker, cpu=w.cpu, stalled=w.stalled, longest_stall=w.longest_stall, gc=w.gc) for w in m.workers
-        ),
+        workers=tuple(map(_worker, m.workers)),
         custom={name: _custom(value) for name, value in m.custom.items()},
         lost=tuple(LostRange(topic=r.topic, subscription=r.subscription, stream=r.stream, first=r.first, last=r.last) for r in m.lost),
     )
+
+
+def _worker(evidence: WorkerEvidence) -> WorkerEntry:
+    return WorkerEntry(
+        worker=evidence.worker, cpu=evidence.cpu, stalled=evidence.stalled, longest_stall=evidence.longest_stall, gc=evidence.gc,
+        latencies=_part_latencies(evidence.latencies, [metric for metric in LATENCIES.values() if metric.per_worker]),
+    )  # fmt: skip
 
 
 def _custom(value: CustomValue) -> CustomEntry:
@@ -170,6 +176,13 @@ def part_latency(histogram: Histogram | Lateness | None) -> PartLatency | None:
         return None
     percentiles = {f"p{p:g}": _percentile(histogram, p) for p in PERCENTILES}
     return PartLatency(**_statistics(histogram), never_came=0, percentiles=percentiles)
+
+
+def _part_latencies(latencies: Mapping[str, Histogram | Lateness], metrics: Sequence[Metric]) -> dict[str, PartLatency | None]:
+    """Return these kinds of latencies of one part of a run; those that only some runs have are left out if they were not measured."""
+    return {
+        metric.key: part_latency(latencies.get(metric.attribute)) for metric in metrics if metric.always or metric.attribute in latencies
+    }
 
 
 def _statistics(histogram: Histogram | Lateness) -> dict[str, Any]:

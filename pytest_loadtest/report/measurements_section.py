@@ -224,6 +224,8 @@ class WorkerEntry:
     """ns"""
     gc: Count
     """ns in garbage collection pauses"""
+    latencies: Annotated[Mapping[str, PartLatency | None], _LATENCIES] = field(default_factory=dict)
+    """of the messages that it sent, or took: percentiles however few they rest on"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

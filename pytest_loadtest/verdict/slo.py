@@ -145,7 +145,7 @@ def _evidence(measurements: Measurements, limits: EvidenceLimits, *, our_drops: 
     own = measurements.latencies.get("own_send_delay")
     if own is not None and own.percentile(99) > limits.send_delay_p99:
         delay, limit = pair(own.percentile(99), limits.send_delay_p99, "ns")
-        evidence.append(f"own send delay p99 {delay} > {limit} (generator.sendDelayP99)")
+        evidence.append(f"own send delay p99 {delay} > {limit} (generator.sendDelayP99){_worst_worker(measurements, 'own_send_delay')}")
     evidence += _connecting(measurements, limits)
     evidence += _overloaded_workers(measurements, limits)
     if our_drops and measurements.counts.dropped and blocked_share(measurements) < 0.5:
@@ -159,7 +159,16 @@ def _lagging(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
     if lag is None or lag.percentile(99) <= limits.receive_lag_p99:
         return []
     observed, limit = pair(lag.percentile(99), limits.receive_lag_p99, "ns")
-    return [f"receive lag p99 {observed} > {limit} (generator.receiveLagP99)"]
+    return [f"receive lag p99 {observed} > {limit} (generator.receiveLagP99){_worst_worker(measurements, 'receive_lag')}"]
+
+
+def _worst_worker(measurements: Measurements, kind: str) -> str:
+    """Return which of several workers has the largest p99, and that."""
+    by_worker = {worker.worker: worker.latencies[kind].percentile(99) for worker in measurements.workers if kind in worker.latencies}
+    if len(by_worker) < 2:
+        return ""
+    worst = max(by_worker, key=lambda worker: by_worker[worker])
+    return f", most on worker {worst}: {format_duration(by_worker[worst])}"
 
 
 def _connecting(measurements: Measurements, limits: EvidenceLimits) -> list[str]:

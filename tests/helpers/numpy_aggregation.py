@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     import pytest
@@ -31,11 +31,13 @@ def samples(
     kind: str,
     corrections: Mapping[str, Correction] | None = None,
     store: SampleStore | None = None,
+    workers: Sequence[str] = (),
     hosts: Mapping[str, int] | None = None,
 ) -> Mapping[str, NDArray[np.int64]]:
     """Return all rows of ``sent`` or ``received`` as columns; the latter may be stored as broadcast rows.
 
-    :param store: where the samples are if not in the folder. :param hosts: number of each worker's host, for the column ``host``.
+    :param store: where the samples are if not in the folder. :param workers: their names, for the column ``worker``.
+    :param hosts: number of each worker's host, for the column ``host``.
     """
     import numpy as np
 
@@ -57,9 +59,14 @@ def samples(
         worker = path.rpartition("/")[2].rpartition("-")[0]
         correction = (corrections or {}).get(worker)
         rows = rows if correction is None else correction.of_rows(rows)
-        files.append({**rows, "host": np.full(len(rows["stream"]), hosts[worker])} if hosts else rows)
+        numbers = {"worker": workers.index(worker)} if workers else {}
+        numbers |= {"host": hosts[worker]} if hosts else {}
+        files.append({**rows, **{name: np.full(len(rows["stream"]), number) for name, number in numbers.items()}})
     nothing: Mapping[str, NDArray[Any]] = {one.name: np.empty(0, np.int64) for one in schema}
-    nothing = {**(unpack_copies(nothing) if packed else nothing), **({"host": np.empty(0, np.int64)} if hosts else {})}
+    nothing = {
+        **(unpack_copies(nothing) if packed else nothing),
+        **{name: np.empty(0, np.int64) for name, there in (("worker", workers), ("host", hosts)) if there},
+    }
     return {name: np.concatenate([none, *(rows[name] for rows in files)]).astype(np.int64) for name, none in nothing.items()}
 
 
@@ -76,7 +83,7 @@ def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements]
 
     found = read.load_run(folder)
     run, workers = found.run, found.recorded.workers
-    sent, received = (samples(folder, kind, found.corrections, found.store, found.hosts) for kind in ("sent", "received"))
+    sent, received = (samples(folder, kind, found.corrections, found.store, run.workers, found.hosts) for kind in ("sent", "received"))
     streams, rows = np.unique(sent["stream"], return_counts=True)
     distinct = [len(np.unique(sent["seq"][sent["stream"] == stream])) for stream in streams]
     found.check_offered(run, read.Offered(streams, rows, np.array(distinct, np.int64)))

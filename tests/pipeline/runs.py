@@ -227,6 +227,13 @@ def _write_broadcasts(folder: Path, rows: Rows, worker: str, chunk: int) -> dict
     return {"rows": sum(file["rows"] for file in files), "files": files}
 
 
+def by_worker(run: Expected, sent: Rows, received: Rows, workers: int = 2) -> tuple[Rows, Rows, Expected]:
+    """Return the rows with the worker that :func:`write_run` gives them to, and the run with the workers' names."""
+    sent = sent | {"worker": sent["stream"] % workers}
+    received = received | {"worker": np.arange(len(received["seq"])) % workers}
+    return sent, received, dataclasses.replace(run, workers=tuple(f"gw{i}" for i in range(workers)))
+
+
 def differences(one: Any, other: Any, path: str = "measurements") -> list[str]:
     """Return the differences of two measurements, with arrays compared by type and value; empty if they are equal to the bit."""
     if dataclasses.is_dataclass(one) and type(one) is type(other):

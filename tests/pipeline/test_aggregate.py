@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from runs import START, differences, empty, far_rows, generate, make_recorded, make_run, make_stages, write_run
+from runs import START, by_worker, differences, empty, far_rows, generate, make_recorded, make_run, make_stages, write_run
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.due import Delays
@@ -75,7 +75,8 @@ def assert_spark_agrees(
     spark: SparkSession, folder: Path, run: Expected, sent: dict[str, Any], received: dict[str, Any], **how: int
 ) -> None:
     write_run(folder, run, sent, received, **how)
-    assert differences(aggregate(spark, folder), measure(sent, received, run, make_recorded(how.get("workers", 2)))) == []
+    workers = how.get("workers", 2)
+    assert differences(aggregate(spark, folder), measure(*by_worker(run, sent, received, workers), make_recorded(workers))) == []
 
 
 @pytest.mark.parametrize("shape", RUNS)
@@ -197,12 +198,10 @@ def test_stages_are_runs_of_some_of_the_messages(spark: SparkSession, tmp_path: 
     stages = make_stages(run, 4)
     folder = write_run(tmp_path / "run", run, sent, received, stages=stages)
     whole, parts = aggregate_with_stages(spark, folder)
-    assert differences(whole, measure(sent, received, run, make_recorded(2))) == []
+    assert differences(whole, measure(*by_worker(run, sent, received), make_recorded(2))) == []
     expected = tuple(
         measure(
-            sent,
-            received,
-            stage,
+            *by_worker(stage, sent, received),
             Recorded(
                 foreign=None,
                 workers=tuple(worker.during(stage.start - run.start, stage.duration, run.duration) for worker in make_recorded(2).workers),
@@ -445,7 +444,7 @@ def test_deliveries_within_hosts_are_counted_by_first_copies(
     hosts = {"host": (np.arange(len(received["seq"])) % 3 == 1).astype(np.int64)}
     expected = dataclasses.replace(run, stream_hosts=(np.arange(len(run.first)) % 3 == 1).astype(np.int64))
     clocks = (HostTime(host="h1", error=30_000, round_trip=60_000, holds=True, steady=True),)
-    defined = measure(sent, received | hosts, expected, dataclasses.replace(make_recorded(3), clocks=clocks))
+    defined = measure(*by_worker(expected, sent, received | hosts, 3), dataclasses.replace(make_recorded(3), clocks=clocks))
     assert differences(aggregate(spark, folder), defined) == []
     assert defined.within_hosts is not None
     assert 0 < defined.within_hosts.deliveries < defined.counts.received

@@ -90,7 +90,7 @@ def _sentence(parts: Sequence[str]) -> str:
 
 
 def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[str, Chart]]:
-    """Draw publish latency and send delay of each ten seconds: they are not kept for each second."""
+    """Draw publish latency, send delay and receive lag of each ten seconds: they are not kept for each second."""
     intervals = measured.intervals
     if len(intervals) < 2:
         return
@@ -98,6 +98,7 @@ def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[s
     kinds = {
         "publish": ("Publish latency", [interval["publish"] for interval in intervals]),
         "sendDelay": ("Send delay", [interval["sendDelay"] for interval in intervals]),
+        "receiveLag": ("Receive lag", [interval.get("receiveLag") for interval in intervals]),
     }
     for kind, (title, latencies) in kinds.items():
         lines = [

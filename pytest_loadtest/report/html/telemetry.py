@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.report import bottleneck
 from pytest_loadtest.report.bottleneck import known_values
 from pytest_loadtest.report.hosts import host_uses
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.hosts import HostUse
     from pytest_loadtest.report.html.blocks import Block
+    from pytest_loadtest.report.measurements_section import WorkerEntry
 
 GROUPS: Final = {
     "cpu": ("CPU of the broker", "cores", ("broker.cpu", "broker.wanted", "broker.busiest", "broker.busiestWanted", "sys.cpu")),
@@ -114,6 +116,7 @@ def _columns(section: BottleneckSection) -> Iterator[Block]:
         yield Fold("Everything that was sampled", [Table(caption=caption, head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))])
 
 
+_BY_WORKER: Final = {metric.key: metric.label for metric in LATENCIES.values() if metric.per_worker}
 HOST_COLUMNS: Final = (
     "host", "workers", "cores used", "of", "busiest thread, with waits", "longest stall", "unsent", "unread", "retransmits", "sampling",
 )  # fmt: skip
@@ -126,15 +129,25 @@ def generator_chapter(document: RunDocument) -> Iterator[Block]:
         yield absent("the generator's own evidence")
         return
     workers = sorted(measured.workers, key=lambda worker: -worker.cpu)
-    rows = [(w.worker, f"{w.cpu:.2f}", *map(format_duration, (w.stalled, w.longest_stall, w.gc))) for w in workers]
-    head = ("worker", "cores", "stalled, in sum", "longest stall", "GC")
-    yield Table(caption="Workers of the generator, busiest first", head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))
+    kinds = {key: label for key, label in _BY_WORKER.items() if any(key in worker.latencies for worker in workers)}
+    rows = [
+        (w.worker, f"{w.cpu:.2f}", *map(format_duration, (w.stalled, w.longest_stall, w.gc)), *(_p99(w, key) for key in kinds))
+        for w in workers
+    ]  # fmt: skip
+    head = ("worker", "cores", "stalled, in sum", "longest stall", "GC", *(f"{label} p99" for label in kinds.values()))
+    yield Table(caption="Workers of the generator, busiest first", head=head, rows=rows, numbers=frozenset(range(1, len(head))))
     if uses := host_uses(document):
         yield Table(
             caption="Hosts of the generator, busiest first: medians of cores, maxima of bytes and of segments sent again a second",
             head=HOST_COLUMNS, rows=list(map(_host_row, uses)), numbers=frozenset(range(1, len(HOST_COLUMNS))),
         )  # fmt: skip
     yield Paragraph(f"blocked {blocked_text(measured)}")
+
+
+def _p99(worker: WorkerEntry, kind: str) -> str:
+    latency = worker.latencies.get(kind)
+    # A worker that only sends has no arrivals, and one that only receives sends nothing.
+    return "–" if latency is None or (p99 := latency.percentiles["p99"]) is None else format_duration(p99)
 
 
 def _host_row(use: HostUse) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import RECEIVED, SENT, Flag, Status
 from pytest_loadtest.metrics.catalogue import LATENCIES
-from pytest_loadtest.metrics.expected import Expected, Recorded
+from pytest_loadtest.metrics.expected import Expected, Recorded, WorkerEvidence
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.metrics.measurements import Counts, Lost, Measurements
 from pytest_loadtest.metrics.stats import LOST_RANGES, measure
@@ -374,3 +374,17 @@ def test_the_receive_lag_is_that_of_first_copies_with_a_known_one() -> None:
     found = measured(sent(3), rows, run(3)).latencies["receive_lag"]
     assert (found.n, found.minimum, found.maximum) == (2, 0, 40_000)
     assert "receive_lag" not in measured(sent(3), received(0, 1, lag=-1), run(3)).latencies
+
+
+def test_a_worker_has_the_own_send_delay_of_what_it_sent_and_the_receive_lag_of_what_it_took() -> None:
+    """Of two first copies at one instant with one lag, that of the first worker counts. A worker that only sends has no receive lag."""
+    out = sent(3, sent=START + np.array([1, 101, 209]) * MILLISECOND) | {"worker": np.array([0, 0, 1])}
+    got = received(0, 0, 1, lag=np.array([7, 7, 90])) | {"worker": np.array([2, 1, 2])}
+    workers = tuple(WorkerEvidence(worker=name, cpu=0.5, stalled=0, longest_stall=0, gc=0) for name in ("gw0", "gw1", "gw2"))
+    found = measured(out, got, run(3, workers=("gw0", "gw1", "gw2")), Recorded(workers=workers)).workers
+    largest = [{kind: (latency.n, latency.maximum) for kind, latency in worker.latencies.items()} for worker in found]
+    assert largest == [
+        {"own_send_delay": (2, MILLISECOND)},
+        {"own_send_delay": (1, 9 * MILLISECOND), "receive_lag": (1, 7_000)},
+        {"receive_lag": (1, 90_000)},
+    ]

@@ -163,6 +163,19 @@ def test_consumers_that_lag_are_evidence_if_deliveries_were_late() -> None:
     assert verdict({"publishLatency": {"p99": "1ms"}}, made(**late)).outcome is Outcome.MISSED
 
 
+def test_the_worst_of_several_workers_is_named() -> None:
+    """By each kind of delay; a worker without values is not among them."""
+    delays = {"own_send_delay": (spread(0, 10), spread(0, 500)), "receive_lag": (spread(0, 700), spread(0, 10))}
+    workers = [
+        replace(worker(name=f"gw{i}"), latencies={kind: parts[i] for kind, parts in delays.items() if i < 2}) for i in range(3)
+    ]  # fmt: skip
+    run = made(workers=tuple(workers), end_to_end=spread(1, 900), own_send_delay=spread(0, 312), receive_lag=spread(0, 200))
+    assert verdict({"endToEndLatency": {"p50": "1ms"}}, run).reasons == (
+        "own send delay p99 309 ms > 100 ms (generator.sendDelayP99), most on worker gw1: 495 ms",
+        "receive lag p99 198 ms > 100 ms (generator.receiveLagP99), most on worker gw0: 693 ms", REMEDY,
+    )  # fmt: skip
+
+
 def test_a_stall_beyond_the_phase_takes_no_more_than_all_of_it() -> None:
     """The loop is watched until the drain ends; a limit of 1 is never passed."""
     run = made(workers=(worker(stalled=20_000 * MS),))

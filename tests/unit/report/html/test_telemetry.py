@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from builders.documents import BOTTLENECK, document
+from builders.measurements import spread
 from builders.report import broken
 from builders.telemetry import made_telemetry, with_host
 
+from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.observe.conclusion import Bottleneck
 from pytest_loadtest.report.bottleneck import bottleneck_section
 from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Paragraph, Table
 from pytest_loadtest.report.html.telemetry import GROUPS, broker_chapter, generator_chapter
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.histogram import Histogram
 
 
 def test_a_run_that_was_not_sampled_says_so() -> None:
@@ -52,6 +58,21 @@ def test_hosts_have_charts_and_a_table() -> None:
     alone = document(parts={"bottleneck": BOTTLENECK})
     assert len([block for block in generator_chapter(alone) if isinstance(block, Table)]) == 1
     assert not any("host" in block.name for block in broker_chapter("run-1", alone) if isinstance(block, ChartFigure))
+
+
+def test_the_table_of_workers_has_the_delays_that_were_measured() -> None:
+    """A worker that sends nothing has no send delay; without kernel stamps nobody has a receive lag."""
+    workers = [WorkerEvidence(worker=name, cpu=0.5 - i / 10, stalled=0, longest_stall=0, gc=0) for i, name in enumerate(("gw0", "gw1"))]
+
+    def table(*latencies: dict[str, Histogram]) -> Table:
+        parts = tuple(replace(worker, latencies=own) for worker, own in zip(workers, latencies, strict=True))
+        (found,) = (block for block in generator_chapter(document(workers=parts)) if isinstance(block, Table))
+        return found
+
+    both = table({"own_send_delay": spread(0, 10), "receive_lag": spread(0, 300)}, {"receive_lag": spread(0, 700)})
+    assert list(both.head)[-2:] == ["own send delay p99", "receive lag p99"]
+    assert [row[-2:] for row in both.rows] == [("9.90 ms", "297 ms"), ("–", "693 ms")]
+    assert list(table({"own_send_delay": spread(0, 10)}, {}).head)[-1:] == ["own send delay p99"]
 
 
 def test_a_broken_run_has_no_evidence_of_its_generator() -> None:
