@@ -17,9 +17,10 @@ Form = Literal["latency", "rate", "share", "count", "duration", "bytes"]
 
 Units: latency and duration ns; rate msg/s, or a share of the rate offered; share 0 to 1; count messages, or a share; bytes B.
 """
-NeverCame = Literal["", "deliveries", "acknowledgements", "sends", "completions"]
+NeverCame = Literal["", "deliveries", "acknowledgements", "sends", "completions", "subscriptions"]
 """Messages or deliveries that were due and have no latency; percentiles rank over them too (decision 013): missing deliveries, messages
-without an acknowledgement, dropped messages, messages that not every subscription received. Empty: everything due was measured."""
+without an acknowledgement, dropped messages, messages that not every subscription received, silent subscriptions of topics. Empty:
+everything due was measured."""
 
 
 class Need(Enum):
@@ -175,6 +176,12 @@ CATALOGUE: Final = (
     Metric(
         name="", attribute="later_copies", key="laterCopies", form="latency", label="later copies", needs=(Need.CONSUMERS,),
         absent="no delivery came twice",
+    ),
+    # A value for each subscription of each topic, not for each message.
+    Metric(
+        name="deliveryGap", attribute="delivery_gap", key="deliveryGap", form="latency", label="delivery gap", row="without delivery",
+        needs=(Need.CONSUMERS,), never_came="subscriptions", absent=NOT_RECEIVED,
+        meaning="of each subscription of each topic: the longest time in which it received nothing, from the start of the phase to its end",
     ),
     Metric(
         name="loss", attribute="lost", key="lost", form="count", label="lost", needs=(Need.CONSUMERS,), per_bucket=True,

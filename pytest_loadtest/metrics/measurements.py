@@ -270,6 +270,8 @@ class Measurements:
             case "completions":
                 # No count has the messages that every subscription received; their number is that of the latencies.
                 return counted.offered - (self.latencies[kind].n if kind in self.latencies else 0)
+            case "subscriptions":
+                return self.silent.pairs if self.silent else 0
         return 0
 
 

@@ -26,6 +26,7 @@ are, with the rows that have one:
 - ``lateness``: received − due, of first copies of delayed messages; below zero if early. ``earliness``: due − received, 0 if not early.
 - ``completion``: last first copy received − intended, and ``spread``: last first copy − earliest first copy, of each broadcast message that
   every subscription received.
+- ``delivery_gap``: of each subscription of each topic, see :mod:`pytest_loadtest.metrics.gaps`.
 - ``connect``, ``subscribe`` and ``reconnect``: recorded by the workers, not counted from rows.
 
 **Parts.** A message's topic and size bucket are the same in its sent row and in all its copies; counts and latencies are broken down by
@@ -49,6 +50,7 @@ import numpy as np
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.expected import with_latencies
+from pytest_loadtest.metrics.gaps import delivery_gaps, gap_times
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
@@ -120,7 +122,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
             corrupt_heads=recorded.corrupt,
         ),
         bytes_sent=int(sent["size"][sent["status"] != Status.DROPPED].sum()),
-        latencies={**_histograms(kinds), **recorded.latencies},
+        latencies={**_histograms(kinds), **_gaps(first, run), **recorded.latencies},
         blocked=int(sent["blocked"].sum()),
         series=series,
         intervals=intervals(run, sliced),
@@ -173,6 +175,12 @@ def _by_worker(kinds: Mapping[str, Rows], run: Expected) -> dict[str, dict[str, 
         }
         for number, name in enumerate(run.workers)
     }
+
+
+def _gaps(first: Columns, run: Expected) -> dict[str, Histogram]:
+    received = gap_times(first, run)
+    gaps = delivery_gaps(run, first["subscription"], first["topic"], received, received)
+    return {} if gaps is None else {"delivery_gap": gaps}
 
 
 def _take(rows: Columns, pick: NDArray[np.bool_]) -> Columns:

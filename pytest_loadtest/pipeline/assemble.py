@@ -12,6 +12,7 @@ from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.message.samples import WIDTH, Status
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.expected import with_latencies
+from pytest_loadtest.metrics.gaps import delivery_gaps
 from pytest_loadtest.metrics.histogram import Histogram, join_total, midpoint
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES
@@ -58,7 +59,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         subscriptions=run.subscriptions,
         counts=_counts(run, recorded, answers),
         bytes_sent=_sum(sent["bytes"][sent["status"] != Status.DROPPED]),
-        latencies={**latencies_by_kind(answers.tables), **recorded.latencies},
+        latencies={**latencies_by_kind(answers.tables), **_gaps(run, answers.tables["gaps"]), **recorded.latencies},
         blocked=_sum(sent["blocked"]),
         series=series,
         intervals=intervals(run, sliced),
@@ -80,6 +81,11 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
 def latencies_by_kind(tables: Mapping[str, t.Table], kinds: Iterable[str] = LATENCIES) -> dict[str, Histogram | Lateness]:
     """Return the latencies of the whole run by kind; kinds without values are missing."""
     return with_lateness({kind: counted for kind in kinds if (counted := _whole(tables, kind)) is not None})
+
+
+def _gaps(run: Expected, cells: t.Table) -> dict[str, Histogram]:
+    gaps = delivery_gaps(run, *(cells[name] for name in ("subscription", "topic", "first", "last")))
+    return {} if gaps is None else {"delivery_gap": gaps}
 
 
 def _whole(tables: Mapping[str, t.Table], kind: str) -> Histogram | None:

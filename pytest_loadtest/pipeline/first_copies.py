@@ -99,8 +99,8 @@ class _Repeated:
         self.size = 0
 
     def number(self, copies: Rows) -> Rows:
-        """Replace the subscription of copies by the number of their delivery."""
-        return {name: column for name, column in copies.items() if name != "subscription"} | {"number": self._words.of_rows(copies)}
+        """Return copies with the number of their delivery."""
+        return {**copies, "number": self._words.of_rows(copies)}
 
     def add(self, copies: Rows) -> None:
         """Add numbered copies."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.gaps import gap_cells, gap_times
 from pytest_loadtest.metrics.histogram import HALF, hdr_index, midpoint
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.pipeline.tables import (
@@ -102,8 +103,7 @@ def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
 def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     """Yield the tables of latencies.
 
-    :param copies: each the first of its delivery; ``RECEIVED_COLUMNS`` without ``subscription``, ``worker`` if the run names workers, and
-        ``host`` if it has several.
+    :param copies: each the first of its delivery; ``RECEIVED_COLUMNS``, ``worker`` if the run names workers, ``host`` if it has several.
     """
     if not len(copies["seq"]):
         return
@@ -128,6 +128,9 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
     yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency)}
     cells = Groups({"second": second, "index": _coarser(index)})
     yield "due", cells.keys | {"n": cells.n}
+    times = gap_times(copies, run)
+    filled = Groups({"subscription": copies["subscription"], "topic": copies["topic"], "cell": gap_cells(copies, run)})
+    yield "gaps", filled.keys | {"first": filled.minimum(times), "last": filled.maximum(times)}
 
 
 def later_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:

@@ -53,6 +53,8 @@ def _missing(kind: str, measurements: Measurements, part: Breakdown | None) -> d
     cause = LATENCIES[kind].never_came
     if cause in ("acknowledgements", "sends"):
         return {"dropped": dropped, "failed": unanswered if cause == "acknowledgements" else 0}
+    if cause == "subscriptions":
+        return {"silent": measurements.never_came(kind)}  # no bound tolerates one that received nothing
     undelivered = counted.offered * measurements.subscriptions - counted.received
     # a message without an answer may have been delivered all the same
     return {"loss": counted.lost, "dropped": dropped, "failed": undelivered - counted.lost - dropped * measurements.subscriptions}

@@ -9,6 +9,7 @@ import pytest
 from builders.measurements import Limits, made, made_bucket, spread
 from builders.objectives import parse_slo
 
+from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.verdict.slo import Finding, Outcome, evaluate
 
 if TYPE_CHECKING:
@@ -135,3 +136,11 @@ def test_pauses_of_the_generator_do_not_excuse_what_never_came() -> None:
     slow = spread(1, 90, 99_000)
     measured = run(UNANSWERED, end_to_end=slow, own_send_delay=spread(1, 90))
     assert finding({"endToEndLatency": MAX}, measured).outcome is Outcome.MISSED
+
+
+def test_no_bound_tolerates_a_subscription_that_received_nothing() -> None:
+    """Its time without delivery has no end; the other subscriptions' gaps would be met."""
+    silent = Silent(pairs=2, pairs_due=10, streams=0, streams_due=10)
+    measured = run({"lost": 2_000}, delivery_gap=spread(1, 20, 8), silent=silent)
+    found = finding({"deliveryGap": MAX, "loss": "5%", "silent": 2}, measured)
+    assert found.text == "deliveryGap.max never > 50.0 ms: too many never came (8 samples, 2 never came)"
