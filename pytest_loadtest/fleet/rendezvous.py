@@ -69,14 +69,15 @@ class Rendezvous:
     """Brings workers together for one run after another.
 
     :param controller: answers meetings and commands. :param send: sends a message to a worker; must not block. :param clock: ns.
-    :param stopping: returns the reason why no further run may start, or None.
+    :param stopping: returns the reason why no further run may start, or None. :param kill: ends a worker that no longer answers.
     """
 
     def __init__(
-        self, controller: RunControl, send: Callable[[str, Message], None], clock: Callable[[], int], stopping: Callable[[], str | None]
-    ) -> None:
+        self, controller: RunControl, send: Callable[[str, Message], None], clock: Callable[[], int], stopping: Callable[[], str | None],
+        kill: Callable[[str], None] = lambda worker: None,
+    ) -> None:  # fmt: skip
         self.lock = threading.RLock()
-        self._run_controller, self._send, self._clock, self._stopping = controller, send, clock, stopping
+        self._run_controller, self._send, self._clock, self._stopping, self._kill = controller, send, clock, stopping, kill
         self._workers: list[str] = []
         self.runs: dict[Key, Run] = {}
         self._closed = threading.Event()
@@ -285,7 +286,12 @@ class Rendezvous:
             raise WorkerError(f"{missing} did not reach {name!r} within {run.patience} s")
         silent = [w for w in run.members if now - run.last_message[w] > SILENCE_TIMEOUT * 1_000_000_000]
         if silent and run.drains and not run.answering:
-            raise WorkerError(f"{', '.join(silent)} sent no message for {SILENCE_TIMEOUT} s while driving load")
+            error = WorkerError(f"{', '.join(silent)} sent no message for {SILENCE_TIMEOUT} s while driving load")
+            with self.lock:
+                self.abort(run, error)
+            for worker in silent:  # its loop hangs or is stopped: the next test would wait for it without limit
+                self._kill(worker)
+            raise error
 
     def close(self) -> None:
         """Abort what still runs, at the end of the session."""

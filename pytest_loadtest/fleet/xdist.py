@@ -46,7 +46,7 @@ class GangController:
         self._nodes: list[Any] = []
         self._stop: str | None = None
         self._usage: str | None = None
-        self.rendezvous = Rendezvous(controller, self._send, time.monotonic_ns, self._stopping)
+        self.rendezvous = Rendezvous(controller, self._send, time.monotonic_ns, self._stopping, self._kill)
         controller.rendezvous = self.rendezvous
         self._clocks = HostClocks(self._send, self._disconnect)
         if hosts:
@@ -122,8 +122,14 @@ class GangController:
                 channel.send(pickle.dumps(message))
 
     def _disconnect(self, host: str) -> None:
-        """End the commands that connect to a host: xdist waits without limit for a worker that is connected and does not answer."""
-        nodes = [node for node in self._nodes if self._clocks.hosts.get(node.gateway.id) == host]
+        """End the commands that connect to a host."""
+        for worker, on in list(self._clocks.hosts.items()):
+            if on == host:
+                self._kill(worker)
+
+    def _kill(self, worker: str) -> None:
+        """End a worker's process, or its connection: xdist waits without limit for a worker that is connected and does not answer."""
+        nodes = [node for node in self._nodes if node.gateway.id == worker]
         self._in_main_loop(lambda: [node.gateway._io.kill() for node in nodes])
 
     def _stopping(self) -> str | None:

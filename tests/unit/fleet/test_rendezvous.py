@@ -64,8 +64,9 @@ class Fleet:
         self.clock, self.controller = FakeClock(), Answers()
         self.stop: str | None = None
         self.sent: list[tuple[str, Message]] = []
+        self.killed: list[str] = []
         self._came = threading.Condition()
-        self.rendezvous = Rendezvous(self.controller, self._send, self.clock, lambda: self.stop)
+        self.rendezvous = Rendezvous(self.controller, self._send, self.clock, lambda: self.stop, self.killed.append)
 
     def _send(self, worker: str, message: Message) -> None:
         with self._came:
@@ -253,8 +254,8 @@ def test_a_worker_that_waits_for_the_controller_is_not_silent(fleet: Fleet) -> N
         fleet.rendezvous._check_silence(run)
 
 
-def test_a_worker_that_sends_nothing_or_misses_a_meeting_is_an_error(fleet: Fleet) -> None:
-    """The error names it."""
+def test_a_worker_that_sends_nothing_is_named_and_killed(fleet: Fleet) -> None:
+    """Otherwise the next test would wait for it without limit."""
     fleet.join("a", "b")
     run = fleet.start("a", "b")
     run.drains[""] = Drain("measure", 2, 1, 30 * SECOND)
@@ -262,7 +263,14 @@ def test_a_worker_that_sends_nothing_or_misses_a_meeting_is_an_error(fleet: Flee
     fleet.say("a", "progress", made_progress(sending=True))
     with pytest.raises(WorkerError, match=r"^b sent no message for 60 s"):
         fleet.rendezvous._check_silence(run)
-    run.drains.clear()
+    assert fleet.killed == ["b"]
+    assert "b sent no message" in str(run.error)
+
+
+def test_a_worker_that_misses_a_meeting_is_an_error(fleet: Fleet) -> None:
+    """The error names it."""
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
     fleet.say("a", "meet", ("order", None))
     fleet.rendezvous._check_silence(run)
     fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
