@@ -69,12 +69,14 @@ class JavaProcess:
             if time.monotonic() > deadline:
                 output = "; ".join(self._last_lines()) or "it printed nothing"
                 raise UsageError(f"Spark's Java process was not ready after {START_SECONDS:g} s: {output} (its output: {self._log})")
-            if self._process.poll() is not None:
-                why = self.last_cause() or "it needs Java 17 on the PATH or at JAVA_HOME"
+            if (status := self._process.poll()) is not None:
+                guess = "it needs Java 17 on the PATH or at JAVA_HOME" if status >= 0 else f"killed by signal {-status}"
+                why = self.last_cause() or guess
                 raise UsageError(f"Spark could not start its Java process: {why} (its output: {self._log})")
             time.sleep(_POLL)
         with self._connection.open("rb") as file:
             port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
+        self._folder.cleanup()  # now, because nothing would remove it if this process is killed
         # With these variables launch_gateway connects to the running process instead of starting one.
         os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
         try:

@@ -104,7 +104,7 @@ class SparkHost:
         self._killed = True
         if self._java is not None:
             self._java.kill()
-            shutil.rmtree(self._folder / "tmp", ignore_errors=True)  # a process that is not killed removes it itself
+            self._remove_temporary_files()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """End the session and its JVM if they were started here. Safe to call twice, or if nothing was started.
@@ -210,6 +210,11 @@ class SparkHost:
             with contextlib.suppress(Exception):  # py4j raises various errors if the process has ended
                 gateway.shutdown()
         java.end(seconds)
+        self._remove_temporary_files()
+
+    def _remove_temporary_files(self) -> None:
+        """Remove what a killed process left: one that is not killed removes it itself."""
+        shutil.rmtree(self._folder / "tmp", ignore_errors=True)
 
 
 def _say_nothing(_request: object, _client: object) -> None:

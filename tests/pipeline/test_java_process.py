@@ -14,13 +14,32 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def submit(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Replace Spark's script by these lines."""
+    script = folder / "bin/spark-submit"
+    script.parent.mkdir()
+    script.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    script.chmod(0o755)
+    monkeypatch.setattr(java_process, "spark_home", lambda: str(folder))
+
+
+@pytest.mark.parametrize(("line", "why"), [("exit 1", "it needs Java 17 on the PATH"), ("kill -9 $$", "killed by signal 9")])
+def test_a_process_that_ends_while_it_starts_is_an_error_with_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, why: str
+) -> None:
+    """A missing Java is the guess only if nothing killed the process."""
+    submit(tmp_path, monkeypatch, line)
+    java = JavaProcess({}, tmp_path / "spark.log", loopback=True)
+    try:
+        with pytest.raises(UsageError, match=f"Spark could not start its Java process: {why}"):
+            java.gateway()
+    finally:
+        java.kill()
+
+
 def test_a_start_that_takes_too_long_ends_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Java that hangs would hold a session for ever."""
-    script = tmp_path / "bin/spark-submit"
-    script.parent.mkdir()
-    script.write_text("#!/bin/sh\necho looking for the master\nexec sleep 600\n")
-    script.chmod(0o755)
-    monkeypatch.setattr(java_process, "spark_home", lambda: str(tmp_path))
+    submit(tmp_path, monkeypatch, "echo looking for the master", "exec sleep 600")
     monkeypatch.setattr(java_process, "START_SECONDS", 2)
     java = JavaProcess({}, tmp_path / "spark.log", loopback=True)
     try:
