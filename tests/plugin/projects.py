@@ -147,7 +147,9 @@ class Project:
     def command(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run ``python -m pytest_loadtest`` to its end."""
         command = [sys.executable, "-m", "pytest_loadtest", *args]
-        return subprocess.run(command, cwd=self.path, env=os.environ | self.environment, text=True, timeout=TIMEOUT, check=False)
+        return subprocess.run(
+            command, cwd=self.path, env=os.environ | self.environment, text=True, capture_output=True, timeout=TIMEOUT, check=False
+        )
 
     def survivors(self) -> list[str]:
         """Return the processes of this project that still exist: runs, workers, brokers, JVMs."""

@@ -1,0 +1,16 @@
+"""All faults, in the order of ``docs/reference/faults.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from .messages import MESSAGES
+from .processes import CONTROLLERS, SPARK, WORKERS
+
+if TYPE_CHECKING:
+    from .fault import Fault
+
+CATALOGUE: Mapping[str, Sequence[Fault]] = {"Messages": MESSAGES, "Workers": WORKERS, "The controller": CONTROLLERS, "Spark": SPARK}
+"""Section of the page → its faults."""
+FAULTS = {fault.name: fault for faults in CATALOGUE.values() for fault in faults}
