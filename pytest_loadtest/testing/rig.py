@@ -151,7 +151,8 @@ class Rig:
         """
         end = time.monotonic_ns() + self.deadline
         while not done():
-            assert time.monotonic_ns() < end, f"not {what} in time: {self.acked} acks, {self.copies} copies, {self.driver.disconnected()}"
+            answers = f"{self.acked} answers ({self.failed} failed)"
+            assert time.monotonic_ns() < end, f"not {what} in time: {answers}, {self.copies} copies, {self.driver.disconnected()}"
             self.driver.poll(MILLISECOND)
             self.collect()
 
@@ -177,6 +178,11 @@ class Rig:
     def acked(self) -> int:
         """Number of answers so far."""
         return sum(len(acks.row) for acks in self.acks)
+
+    @property
+    def failed(self) -> int:
+        """Number of answers so far that are no acknowledgement."""
+        return sum(int(np.count_nonzero(acks.status != Status.ACKED)) for acks in self.acks)
 
     @property
     def copies(self) -> int:

@@ -63,10 +63,9 @@ def three_copies() -> Persistence:
 
 
 def account(r: Rig, sent: int) -> None:
-    """Wait until each message sent was acknowledged and received; none failed."""
-    r.until(lambda: r.acked >= sent and received(r) >= sent, "acked and received")
-    assert {status for answer in r.acks for status in answer.status.tolist()} == {Status.ACKED}
-    assert received(r) == sent
+    """Wait until each message sent was acknowledged and received, or one failed."""
+    r.until(lambda: r.failed > 0 or (r.acked >= sent and received(r) >= sent), "acked and received")
+    assert (r.acked, r.failed, received(r)) == (sent, 0, sent)
 
 
 def received(r: Rig) -> int:
@@ -87,7 +86,11 @@ def test_the_driver_keeps_each_promise_on_a_cluster(cluster: brokers.Broker, dri
 
 
 def test_topics_of_a_killed_broker_move_without_loss(cluster: brokers.Broker) -> None:
-    """The library's clients find the next owner by redirected lookups."""
+    """The library's clients find the next owner by redirected lookups.
+
+    They ask the service URLs in turn for all topics together, so one topic's attempts may all be at the killed broker, until a lookup ends
+    after ``operationTimeout`` (apache/pulsar#20508 describes it). With the default of 30 s for both, its messages have failed by then.
+    """
     check_a_kill_without_loss(cluster, PulsarDriver, "broker", 1)
 
 
@@ -135,7 +138,8 @@ def test_one_bookie_of_three_stores_nothing(cluster: brokers.Broker) -> None:
 
 def check_a_kill_without_loss(cluster: brokers.Broker, driver: Any, kind: str, number: int) -> None:
     """Kill a process between two halves of the messages, and account for all of them."""
-    with rig(subject(cluster, driver, persistence=three_copies()), streams=STREAMS, topics=STREAMS) as r:
+    settings = {"persistence": three_copies(), "send_timeout": 120 * SECOND}
+    with rig(subject(cluster, driver, **settings), streams=STREAMS, topics=STREAMS) as r:
         r.send(EACH)
         cluster.node(kind, number).kill()
         r.send(EACH, EACH)
