@@ -181,6 +181,36 @@ def broker_columns(name: str, before: Scraped | None, now: Scraped, seconds: flo
     return sample
 
 
+class TopicMoves:
+    """Counts of topics that a broker got from another one, and of topics that were closed and opened again at their broker.
+
+    :param several: there are several brokers.
+    """
+
+    def __init__(self, *, several: bool) -> None:
+        self._several = several
+        self._brokers: dict[str, str] = {}
+        self._counts: dict[str, float] = {}
+        self._gained, self._reopened = defaultdict[str, int](int), 0
+
+    def read(self, answers: Mapping[str, Scraped]) -> dict[str, float]:
+        """Return the counts since the first answer: ``NAME.gained`` of each broker that has answered, and ``sys.reopened``.
+
+        :param answers: by the broker's name. A topic at no broker keeps its last one: a topic that moves counts once, at its next one.
+        """
+        for name, answer in answers.items():
+            for topic, count in answer.topics.get("pulsar_in_messages_total", {}).items():
+                before = self._brokers.get(topic, name)
+                if before != name and before in answers and topic in answers[before].loaded:
+                    continue  # on its way: the old broker still reports it
+                self._gained[name] += before != name
+                # The counters of a topic begin at zero when it is opened.
+                self._reopened += before == name and count < self._counts.get(topic, count)
+                self._brokers[topic], self._counts[topic] = name, count
+        gained = {f"{name}.gained": float(self._gained[name]) for name in answers} if self._several else {}
+        return {"sys.reopened": float(self._reopened), **gained}
+
+
 def merge_scraped(answers: Sequence[Scraped]) -> Scraped:
     """Return the sums over several brokers."""
     broker, topics = defaultdict[str, float](float), defaultdict[str, dict[str, float]](dict)

@@ -13,6 +13,7 @@ from pytest_loadtest.drivers.pulsar.metrics import (
     TOTALS,
     MetricsReader,
     Scraped,
+    TopicMoves,
     broker_columns,
     columns,
     counter_growth,
@@ -65,6 +66,7 @@ class Scrape:
         self._reader: MetricsReader | None = None
         self._each: Mapping[str, Scraped] = {}  # the last answers of several brokers, by name, and their columns
         self._each_at, self._of_brokers = 0, dict[str, float]()
+        self._moves = TopicMoves(several=len(self._brokers) > 1)
         self._first, self._at, self._loaded_at = watched.kept.pop("counted", (None, 0, ()))
         self._last: Scraped | None = self._first
         # True if the last answer had the load time of every topic; and the same for the answer at which the counts began.
@@ -155,9 +157,9 @@ class Scrape:
                 failed.append(error)
         if not answers:
             raise failed[0]
+        self._of_brokers = self._moves.read(answers) if self._few else {}
         if len(self._brokers) > 1 and self._few:
             now, at = time.monotonic_ns(), self._each_at
-            self._of_brokers = dict[str, float]()
             for name, answer in answers.items():
                 self._of_brokers |= broker_columns(name, self._each.get(name), answer, (now - at) / SECOND)
             self._each, self._each_at = answers, now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
@@ -17,7 +18,7 @@ from pytest_loadtest.values.wording import exact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_loadtest.report.document import RunDocument, TimelineRestart
+    from pytest_loadtest.report.document import BottleneckSection, RunDocument, TimelineRestart
     from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.measurements_section import MeasurementsSection, SeriesSection
     from pytest_loadtest.report.verdict_section import FindingEntry
@@ -197,7 +198,8 @@ Band = dict[str, Any]
 MOST_BANDS: Final = 200
 """The largest number of bands of one kind, the longest ones: more of them cover the chart."""
 KINDS: Final = {
-    "stage": "stage", "change": "change", "restart": "broker restart", "stall": "generator stalled", "blocked": "blocked", "lost": "lost",
+    "stage": "stage", "change": "change", "restart": "broker restart", "move": "topics moved", "stall": "generator stalled",
+    "blocked": "blocked", "lost": "lost",
 }  # fmt: skip
 
 
@@ -209,6 +211,7 @@ def find_bands(document: RunDocument) -> list[Band]:
         *(_band("stage", one.start, one.end, one.name) for one in (timeline.stages if timeline else ())),
         *(_band("change", one.at, one.at, one.text) for one in (timeline.changes if timeline else ())),
         *_restart_bands(timeline.restarts if timeline else document.restarts, end),
+        *(_move_bands(document.bottleneck) if document.bottleneck else ()),
         *(_band("stall", one.start, one.end, f"worker {one.worker}") for one in (timeline.stalls if timeline else ())),
         *(_band("blocked", one.start, one.end, "the target's window was full") for one in (timeline.blocked if timeline else ())),
     ]
@@ -223,6 +226,21 @@ def _restart_bands(restarts: Sequence[TimelineRestart], end: int) -> Iterator[Ba
     for restart in restarts:
         until = max(end, restart.down) if restart.ready is None else restart.ready
         yield _band("restart", restart.down, until, f"{restart.node} {restart_text(restart)}".strip())
+
+
+# By the last part of the column's name.
+_MOVES: Final = {"gained": "{more} to {broker}", "reopened": "{more} closed and opened again", "bundles": "bundles {before} → {after}"}
+
+
+def _move_bands(section: BottleneckSection) -> Iterator[Band]:
+    """Yield the changes of brokers and bundles of the run's topics, each between the two samples that differ."""
+    for name, column in section.columns.items():
+        broker, _, what = name.rpartition(".")
+        known = [(at, round(value)) for at, value in zip(section.time, column, strict=True) if value is not None and what in _MOVES]
+        # Counts begin at zero with the phase; the number of bundles does not.
+        for (start, before), (end, after) in pairwise(known if what == "bundles" else [(0, 0), *known]):
+            if before != after:
+                yield _band("move", start, end, _MOVES[what].format(broker=broker, more=after - before, before=before, after=after))
 
 
 def _loss_bands(missing: Sequence[int]) -> Iterator[Band]:

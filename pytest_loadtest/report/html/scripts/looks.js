@@ -12,11 +12,11 @@ const OTHERS = [
 ];
 const OUTCOMES = {met: ["green", "✓"], missed: ["vermilion", "✗"], "no data": ["muted", "?"], "generator-limited": ["orange", "!"]};
 const BANDS = {
-  stage: ["stage", "plain"], change: ["blue", "line"], restart: ["vermilion", "plain"], stall: ["ink", "rising"], blocked: ["orange", "falling"],
+  stage: ["stage", "plain"], change: ["blue", "line"], restart: ["vermilion", "plain"], move: ["green", "plain"], stall: ["ink", "rising"], blocked: ["orange", "falling"],
   lost: ["purple", "dots"],
 };
 
-const BAND_WORDS = {restart: "broker restart", stall: "generator stalled", blocked: "window full"};
+const BAND_WORDS = {restart: "broker restart", move: "topics moved", stall: "generator stalled", blocked: "window full"};
 const bandWords = ({kind, label}) => (kind === "stage" || kind === "change" ? label : `${BAND_WORDS[kind] ?? kind}: ${label}`);
 
 const look = (series, index) => ROLES[series.role] ?? OTHERS[index % OTHERS.length];

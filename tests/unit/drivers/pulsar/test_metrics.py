@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.pulsar import scrape
-from pytest_loadtest.drivers.pulsar.metrics import MetricsReader, Scraped, columns, counter_growth
+from pytest_loadtest.drivers.pulsar.metrics import MetricsReader, Scraped, TopicMoves, columns, counter_growth
 
 NAMESPACE = "persistent://public/loadtest-r/"
 
@@ -147,3 +147,36 @@ def test_starved_consumers_and_chunks_are_counted() -> None:
     assert scrape.topic_columns(topics) == {"sys.chunks": 2.5, "sys.starved": 3, "sys.consumers": 4}
     assert scrape.topic_columns([{}]) == {}
     assert scrape.load_times(topics) == (5, None)
+
+
+def one_broker(**topics: float) -> Scraped:
+    """An answer of one broker. :param topics: messages in."""
+    return Scraped({}, {"pulsar_in_messages_total": topics})
+
+
+def test_a_topic_that_moves_counts_once_at_its_next_broker() -> None:
+    """It may be at both brokers for a moment, or at none."""
+    moves = TopicMoves(several=True)
+    turns = [
+        ({"one": one_broker(a=5, b=9), "two": one_broker(c=1)}, (0, 0, 0)),
+        ({"one": one_broker(a=5, b=9), "two": one_broker(c=1, a=0)}, (0, 0, 0)),
+        ({"one": one_broker(b=9), "two": one_broker(c=1, a=2)}, (0, 1, 0)),
+        ({"one": one_broker(), "two": one_broker(c=1, a=2)}, (0, 1, 0)),
+        ({"one": one_broker(), "two": one_broker(c=1, a=2, b=1)}, (0, 2, 0)),
+        ({"one": one_broker(c=0), "two": one_broker(a=2, b=1)}, (1, 2, 0)),
+    ]
+    for answers, (one, two, reopened) in turns:
+        assert moves.read(answers) == {"sys.reopened": reopened, "one.gained": one, "two.gained": two}
+
+
+def test_a_topic_whose_counters_began_again_was_reopened() -> None:
+    moves = TopicMoves(several=False)
+    assert [moves.read({"one": one_broker(a=count, b=7)}) for count in (5, 6, 0, 1)] == [{"sys.reopened": count} for count in (0, 0, 1, 1)]
+
+
+def test_topics_of_a_broker_that_does_not_answer_have_not_moved() -> None:
+    """Until they are seen elsewhere."""
+    moves = TopicMoves(several=True)
+    moves.read({"one": one_broker(a=5), "two": one_broker(c=1)})
+    assert moves.read({"two": one_broker(c=2)}) == {"sys.reopened": 0, "two.gained": 0}
+    assert moves.read({"two": one_broker(c=2, a=1)}) == {"sys.reopened": 0, "two.gained": 1}

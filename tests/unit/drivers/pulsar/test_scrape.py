@@ -107,7 +107,8 @@ def test_counts_begin_with_the_phase(broker: Broker) -> None:
     kept: dict[str, Any] = {}
     source = scrape(broker, kept=kept)
     count(broker, 10)
-    assert source.read(turn(1)) == {"sys.bundles": 4, "sys.starved": 1, "sys.consumers": 1, "sys.continuous": 0}
+    first = {"sys.bundles": 4, "sys.starved": 1, "sys.consumers": 1, "sys.continuous": 0, "sys.reopened": 0}
+    assert source.read(turn(1)) == first
     count(broker, 60)
     assert source.read(turn(2))["sys.messagesIn"] > 0
     for ended_at, total in ((110, 110), (200, 90)):
@@ -269,11 +270,13 @@ def test_several_brokers_are_summed_and_each_has_columns_of_its_own(broker: Brok
         second.counted = {"persistent://public/loadtest-r/topic-1": 7.0}
         found = source.read(turn(1))
         assert (found["broker 1.topics"], found["broker 2.topics"]) == (1, 1)
+        assert (found["broker 1.gained"], found["broker 2.gained"], found["sys.reopened"]) == (0, 0, 0)
         second.counted |= {"persistent://public/loadtest-r/topic-0": 3.0}
         broker.counted = {}
         found = source.read(turn(2))
         assert (found["broker 1.topics"], found["broker 2.topics"], found["broker 1.messagesIn"]) == (0, 2, 0)
         assert found["broker 2.messagesIn"] > 0
+        assert (found["broker 1.gained"], found["broker 2.gained"], found["sys.reopened"]) == (0, 1, 0)
         second.shutdown()
         thread.join()
     found = source.read(turn(3))

@@ -166,3 +166,23 @@ def test_the_longest_of_too_many_bands_are_shown() -> None:
     table = events_table(found)
     assert table is not None
     assert table.caption.endswith("; 1 shorter ones are left out")
+
+
+def test_moves_of_topics_are_bands_between_the_samples_that_differ() -> None:
+    """Counts begin at zero with the phase."""
+    columns = {
+        "broker 1.gained": (0, 0, None, 3), "broker 2.gained": (2, 2, 2, 2), "sys.reopened": (0, 0, 0, 1), "sys.bundles": (None, 8, 9, 9),
+    }  # fmt: skip
+    sampled = {
+        "conclusion": None,
+        "evidence": "",
+        "also": [],
+        "missing": [],
+        "cost": 0,
+        "time": [S, 2 * S, 3 * S, 4 * S],
+        "columns": columns,
+    }
+    found = find_bands(changed(document(), "bottleneck", sampled))
+    assert [(one["from"], one["to"], one["label"]) for one in found if one["kind"] == "move"] == [
+        (2, 4, "3 to broker 1"), (0, 1, "2 to broker 2"), (3, 4, "1 closed and opened again"), (2, 3, "bundles 8 → 9"),
+    ]  # fmt: skip
