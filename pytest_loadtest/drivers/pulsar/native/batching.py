@@ -62,6 +62,9 @@ def form_batches(group: Column, size: Column, since: Column, now: int, limits: B
     :param since: for each message, its time of arrival, ns.
     """
     most = limits.messages or len(group)
+    # Fast path: every message is a batch of its own.
+    if most == 1:
+        return single_batches(size)
     order, starts = _groups(group)
     ripe = now - limits.delay
     # Fast path: all messages are one batch.
@@ -76,7 +79,14 @@ def form_batches(group: Column, size: Column, since: Column, now: int, limits: B
     # Fast path: every group is one batch.
     if due.all() and int(counts.max()) <= most and int(bytes_.max()) <= limits.size:
         return Batches(order, starts.tolist(), stops.tolist(), bytes_.tolist(), None)
-    return _cut(order, starts, counts, bytes_, due, ordered_size, most, limits.size)
+    ordered_since = since if order is None else since[order]
+    return _cut(order, starts, counts, bytes_, ordered_since <= ripe, ordered_size, most, limits.size)
+
+
+def single_batches(size: Column) -> Batches:
+    """Return a batch for each message."""
+    starts = list(range(len(size)))
+    return Batches(None, starts, [*starts[1:], len(starts)], size.tolist(), None)
 
 
 def _groups(group: Column) -> tuple[Column | None, Column]:
@@ -95,21 +105,25 @@ def _cut(
     order: Column | None, starts: Column, counts: Column, bytes_: Column, due: NDArray[np.bool_], size: Column, most: int,
     most_bytes: int,
 ) -> Batches:  # fmt: skip
-    """Return batches if some groups keep waiting or make several batches."""
+    """Return batches if some groups keep waiting or make several batches. :param due: for each message in order, its delay is over."""
     begins: list[int] = []
     ends: list[int] = []
     sums = np.zeros(len(size) + 1, np.int64)
     np.cumsum(size, out=sums[1:])
     kept: list[Column] = []
-    for start, count, total, ripe in zip(starts.tolist(), counts.tolist(), bytes_.tolist(), due.tolist(), strict=True):
+    for start, count, total in zip(starts.tolist(), counts.tolist(), bytes_.tolist(), strict=True):
         stop = start + count
         place = start
-        if ripe or count >= most or total >= most_bytes:
-            for end in _ends(size[start:stop], most, most_bytes, whole=ripe):
+        if count >= most or total >= most_bytes:
+            for end in _ends(size[start:stop], most, most_bytes):
                 begins.append(place)
                 place = start + end
                 ends.append(place)
-        if place < stop:
+        # What is left after full batches is due when its own oldest message is.
+        if place < stop and due[place]:
+            begins.append(place)
+            ends.append(stop)
+        elif place < stop:
             kept.append(np.arange(place, stop))
     sizes = (sums[ends] - sums[begins]).tolist() if begins else []
     if not kept:
@@ -118,15 +132,15 @@ def _cut(
     return Batches(order, begins, ends, sizes, np.sort(left if order is None else order[left]))
 
 
-def _ends(size: Column, most: int, most_bytes: int, *, whole: bool) -> list[int]:
-    """Return the ends of the longest possible batches; the last batch only if it is full, or ``whole``."""
+def _ends(size: Column, most: int, most_bytes: int) -> list[int]:
+    """Return the ends of the longest possible batches; the last batch only if it is full."""
     ends: list[int] = []
     sums = np.cumsum(size, dtype=np.int64)
     place = before = 0
     while place < len(size):
         fits = int(np.searchsorted(sums, before + most_bytes, side="right"))
         end = min(max(fits, place + 1), place + most)
-        if end == len(size) and not whole and end - place < most and int(sums[-1]) - before < most_bytes:
+        if end == len(size) and end - place < most and int(sums[-1]) - before < most_bytes:
             break
         ends.append(end)
         place, before = end, int(sums[end - 1])

@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst
 from pytest_loadtest.drivers.pulsar.in_flight import InFlight
-from pytest_loadtest.drivers.pulsar.native.batching import Batches, BatchLimits, Partitioner, form_batches
+from pytest_loadtest.drivers.pulsar.native.batching import BatchLimits, Partitioner, form_batches, single_batches
 from pytest_loadtest.drivers.pulsar.native.partition_producer import EntryWriter, Held
 from pytest_loadtest.drivers.pulsar.settings_facts import batching, join_acks
 from pytest_loadtest.message.due import AT_ONCE
@@ -136,9 +136,8 @@ class NativeProducers:
         later = due != AT_ONCE
         positions = np.flatnonzero(later)
         if len(positions):
-            chosen, numbers = held.choose(positions), list(range(len(positions)))
-            alone = Batches(None, numbers, [number + 1 for number in numbers], chosen.size.tolist(), None)
-            self._send_entries(self._writer.write(chosen, alone, now, batched=False, due=due[positions]))
+            chosen = held.choose(positions)
+            self._send_entries(self._writer.write(chosen, single_batches(chosen.size), now, batched=False, due=due[positions]))
         return held.choose(np.flatnonzero(~later))
 
     def flush(self, now: int) -> None:

@@ -75,17 +75,16 @@ def test_no_batch_is_beyond_the_limits(messages: list[tuple[int, int, int]], lim
 
 @given(messages=MESSAGES, limits=LIMITS)
 def test_full_or_due_batches_are_sent(messages: list[tuple[int, int, int]], limits: BatchLimits) -> None:
-    """If the oldest message of a group is due, all of it is sent; otherwise only full batches are."""
+    """A batch that is not full is sent if its oldest message is due."""
     group, size, since = columns(messages)
     found = formed(group, size, since, limits)
     for number in set(group):
         mine = [i for i, each in enumerate(group) if each == number]
         waiting = [i for i in found.kept if group[i] == number]
-        if since[mine[0]] <= NOW - limits.delay:
-            assert not waiting
-            continue
-        assert not full(waiting, size, limits) or not waiting
+        assert not waiting or (since[waiting[0]] > NOW - limits.delay and not full(waiting, size, limits))
         for batch in (batch for batch in found.batches if group[batch[0]] == number):
+            if since[batch[0]] <= NOW - limits.delay:
+                continue
             following = mine[mine.index(batch[-1]) + 1 :]
             over = bool(following) and sum(size[i] for i in [*batch, following[0]]) > limits.size
             assert full(batch, size, limits) or over
@@ -96,6 +95,12 @@ def test_a_due_group_is_sent_in_as_many_batches_as_needed(messages: int, batches
     """0 is no limit."""
     found = formed([7] * 3, [10] * 3, [0] * 3, BatchLimits(messages, 100, 1))
     assert (found.batches, found.kept) == (batches, kept)
+
+
+def test_messages_that_are_left_over_by_a_full_batch_wait_for_their_own_delay() -> None:
+    """Otherwise every full batch is followed by one of a few messages."""
+    found = formed([7] * 3, [10] * 3, [900, 900, 999], BatchLimits(2, 100, 50))
+    assert (found.batches, found.kept) == ([[0, 1]], [2])
 
 
 def test_groups_wait_independently() -> None:
