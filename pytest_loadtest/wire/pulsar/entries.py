@@ -39,6 +39,13 @@ def varint(number: int) -> bytes:
     """Return protobuf's encoding of an unsigned number."""
     if number < 0x80:
         return _SHORT[number]
+    # Fast paths without a loop: sequence ids, counts and sizes.
+    if number < 0x4000:
+        return bytes((number & 0x7F | 0x80, number >> 7))
+    if number < 0x20_0000:
+        return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14))
+    if number < 0x1000_0000:
+        return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14 & 0x7F | 0x80, number >> 21))
     parts = bytearray()
     while number >= 0x80:
         parts.append(number & 0x7F | 0x80)
