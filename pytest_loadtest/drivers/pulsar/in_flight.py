@@ -30,12 +30,13 @@ class InFlight:
         self._of_stream = np.zeros(streams, np.int64)
         self._last_answer = np.zeros(streams, np.int64)
         self._first = np.zeros(streams, np.int64)  # scratch
-        self._bytes = 0
+        self._count = self._bytes = 0
 
     def beyond(self, stream: Column, part: Column, size: Column) -> Column:
         """Return the positions, ascending, of the messages that cannot be sent now: for each stream, all from one message on."""
         refused = _NONE
-        if self._window is not None:
+        # Fast path, taken by nearly every burst: even if all messages in flight were of one part, they would fit.
+        if self._window is not None and self._count + len(part) > self._window:
             refused = positions_without_room(part, self._room)
             # A message that waits for one partition holds back the later ones of its stream, which keeps the stream's order.
             if len(refused) and self._partitions > 1:
@@ -51,6 +52,13 @@ class InFlight:
 
     def idle_since(self, stream: Column) -> Column | int:
         """Return the time of the latest answer for the first message of each stream without messages in flight; 0 for all others."""
+        # Fast path: there is one stream.
+        if len(self._of_stream) == 1:
+            if self._count:
+                return 0
+            idle = np.zeros(len(stream), np.int64)
+            idle[0] = self._last_answer[0]
+            return idle
         (empty,) = (self._of_stream.take(stream) == 0).nonzero()
         if not len(empty):
             return 0
@@ -64,8 +72,14 @@ class InFlight:
 
     def add(self, stream: Column, part: Column, size: int) -> None:
         """Count messages as in flight. :param size: bytes of all of them."""
-        np.subtract.at(self._room, part, 1)
-        np.add.at(self._of_stream, stream, 1)
+        if len(self._room) == 1:
+            # Fast path: numpy has no need to look at each message.
+            self._room[0] -= len(part)
+            self._of_stream[0] += len(part)
+        else:
+            np.subtract.at(self._room, part, 1)
+            np.add.at(self._of_stream, stream, 1)
+        self._count += len(part)
         self._bytes += size
 
     def answered_each(self, part: Column, time: Column, size: int) -> None:
@@ -74,6 +88,7 @@ class InFlight:
         stream = part // self._partitions
         np.subtract.at(self._of_stream, stream, 1)
         np.maximum.at(self._last_answer, stream, time)
+        self._count -= len(part)
         self._bytes -= size
 
     def answered(self, part: int, count: int, time: int, size: int) -> None:
@@ -82,6 +97,7 @@ class InFlight:
         self._room[part] += count
         self._of_stream[stream] -= count
         self._last_answer[stream] = time
+        self._count -= count
         self._bytes -= size
 
     def parts(self) -> list[int]:

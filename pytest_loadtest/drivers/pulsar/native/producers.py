@@ -82,9 +82,10 @@ class NativeProducers:
 
     def send(self, burst: Burst) -> Column | None:
         """See :meth:`Driver.send`."""
-        self._count_answers()
         stream = self._streams.searchsorted(burst.stream)
-        part = stream * self._partitions + self._partitioner.choose(burst.stream, burst.seq, burst.intended, burst.key)
+        part = stream
+        if self._partitions > 1:
+            part = stream * self._partitions + self._partitioner.choose(burst.stream, burst.seq, burst.intended, burst.key)
         size = self._sizes.take(burst.payload)
         refused = self._in_flight.beyond(stream, part, size)
         now = self._clock()
@@ -197,6 +198,7 @@ class NativeProducers:
         return f"the broker rejected an entry: {error.message}"
 
     def _answer(self, entry: Unanswered, now: int, status: Status) -> None:
+        self._in_flight.answered(entry.part, entry.count, now, entry.size)
         self._answered.append((entry, now, status))
         self._news = True
 
@@ -213,17 +215,14 @@ class NativeProducers:
 
     def acks(self) -> Acks | None:
         """See :meth:`Driver.acks`."""
-        self._count_answers()
         counted, self._counted = self._counted, []
+        if self._answered:
+            counted.append(self._answers())
         return join_acks(counted)
 
-    def _count_answers(self) -> None:
-        """Remove the answered messages from those in flight."""
-        if not self._answered:
-            return
+    def _answers(self) -> Acks:
+        """Return the answered messages as columns."""
         answered, self._answered = self._answered, []
-        for entry, at, _ in answered:
-            self._in_flight.answered(entry.part, entry.count, at, entry.size)
         entries_, times, statuses = zip(*answered, strict=True)
         count = [entry.count for entry in entries_]
         resends = None
@@ -231,7 +230,7 @@ class NativeProducers:
             resends = np.repeat(np.array([min(max(entry.sends - 1, 0), 255) for entry in entries_], np.uint8), count)
         status = np.repeat(np.array(statuses, np.int8), count)
         rows = np.concatenate([entry.rows for entry in entries_])
-        self._counted.append(Acks(rows, np.repeat(np.array(times, np.int64), count), status, resends))
+        return Acks(rows, np.repeat(np.array(times, np.int64), count), status, resends)
 
     @property
     def may_have_room(self) -> bool:
