@@ -36,7 +36,10 @@ _SLEW: Final = 5_000  # 1/5000 = 200 ppm
 _ROUNDING: Final = 1_000  # ns
 _EPOCHS: Final = 4
 _FD_SETSIZE: Final = 1024
+_MOST_EVENTS: Final = 1023
+_LONG: Final = 0.003  # s; a wait for whole milliseconds is at least this long
 _ANY: Final = 1 << 30  # more than a socket has
+_LOOK_ONLY: Final = int(socket.MSG_PEEK | socket.MSG_TRUNC)  # with MSG_TRUNC nothing is copied
 _SMALLEST: Final = 4  # bytes; less is no message and no acknowledgement
 
 
@@ -87,18 +90,27 @@ class ArrivalClock:
         """Return the events of sockets; wait for them if there are none."""
         # A look without waiting comes first: only that shows since when all sockets were empty.
         self.look(self.now())
-        events = epoll.poll(0)
+        events = epoll.poll(0, _MOST_EVENTS)
+        # epoll has not reported all sockets, so the others need not have been empty.
+        if len(events) == _MOST_EVENTS:
+            self._looking = self.looked
         if events or seconds <= 0:
             return events
-        # select() waits for microseconds, epoll in Python only for whole milliseconds. select() cannot watch high descriptors.
+        # epoll in Python waits for whole milliseconds, select() for microseconds, but it costs more and cannot watch high descriptors.
         if epoll.fileno() >= _FD_SETSIZE:
-            return epoll.poll(seconds)
+            return epoll.poll(seconds, _MOST_EVENTS)
+        if seconds >= _LONG:
+            milliseconds = int(seconds * 1000)
+            events = epoll.poll((milliseconds - 0.5) / 1000, _MOST_EVENTS)  # Python rounds up
+            if not events:
+                self._looking += milliseconds * MILLISECOND
+            return events
         if not select.select((epoll,), (), (), seconds)[0]:
             # The last look of select() came after this instant, and all sockets were empty.
             self._looking += int(seconds * SECOND)
             return []
         self.look(self.now())
-        return epoll.poll(0)
+        return epoll.poll(0, _MOST_EVENTS)
 
     def check(self) -> int:
         """Compare the two clocks; return the time."""
@@ -176,7 +188,9 @@ class SocketReader:
             return count
         self.more = False
         # Since when packets may have come: the socket was empty when all were last looked at, or after its last read.
-        since = clock.looked if clock.looked > self.taken else 0 if self.filled else self.taken
+        since = 0 if self.filled else self.taken
+        if clock.looked > self.taken:
+            since, self.filled = clock.looked, False
         # Hot path: there is no need to look at the clock, as the last read of any socket did.
         if clock.latest - since > RESOLUTION:
             space = space[: self._unit if self._unit and not self.filled else self._choose_size(space)]
@@ -253,8 +267,7 @@ class SocketReader:
 
     def _peek(self, space: memoryview) -> tuple[int, int | None]:
         """Return the number of bytes that a read would return, and their stamp."""
-        # With MSG_TRUNC nothing is copied.
-        count, ancillary, _, _ = self._socket.recvmsg_into((space,), _ANCILLARY, socket.MSG_PEEK | socket.MSG_TRUNC)
+        count, ancillary, _, _ = self._socket.recvmsg_into((space,), _ANCILLARY, _LOOK_ONLY)
         return count, _seconds(ancillary) if ancillary else None
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_loadtest.drivers import arrival_clock
 from pytest_loadtest.drivers.arrival_clock import RESOLUTION, ArrivalClock, SocketReader, stamps_work
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -153,6 +154,48 @@ def test_a_read_has_the_time_of_the_arrival_and_not_its_own(ends: tuple[socket.s
     assert clock.source == "kernel"
     assert before - ROUNDING <= arrived <= after + ROUNDING
     assert arrived + lag >= after + 2 * MILLISECOND
+
+
+def test_a_look_that_reports_not_all_sockets_does_not_show_that_the_others_were_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrival_clock, "_MOST_EVENTS", 3)
+    clock = ArrivalClock(time.monotonic_ns, kernel=False)
+    reading, writing = os.pipe()
+    readable = [reading, os.dup(reading), os.dup(reading)]
+    try:
+        with select.epoll() as epoll:
+            epoll.register(readable[0], select.EPOLLIN)
+            os.write(writing, b"x")
+            before = time.monotonic_ns()
+            assert len(clock.wait(epoll, 0)) == 1
+            clock.wait(epoll, 0)
+            assert clock.looked >= before, "one of one"
+            for fd in readable[1:]:
+                epoll.register(fd, select.EPOLLIN)
+            clock.wait(epoll, 0)
+            known = clock.looked
+            clock.wait(epoll, 0)
+            clock.wait(epoll, 0)
+            assert clock.looked == known, "three of perhaps more than three"
+    finally:
+        for fd in (*readable, writing):
+            os.close(fd)
+
+
+@pytest.mark.parametrize("seconds", [0.0005, 0.0031])
+def test_a_wait_ends_with_its_first_event(seconds: float) -> None:
+    clock = ArrivalClock(time.monotonic_ns, kernel=False)
+    reading, writing = os.pipe()
+    try:
+        with select.epoll() as epoll:
+            epoll.register(reading, select.EPOLLIN)
+            began = time.monotonic_ns()
+            assert clock.wait(epoll, seconds) == []
+            assert time.monotonic_ns() - began >= int(seconds * 1000) * MILLISECOND, "not before its time"
+            os.write(writing, b"x")
+            assert clock.wait(epoll, seconds) == [(reading, select.EPOLLIN)]
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 @needs_stamps
