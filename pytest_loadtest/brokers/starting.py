@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pytest_loadtest.brokers.base import refuse_node
 from pytest_loadtest.errors import TargetError, UsageError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.brokers.base import BrokerFacts, Node
 
 
+B = TypeVar("B")
 Progress = Callable[[str], None]
 
 POLL = 0.05  # s between two checks of a starting broker
@@ -129,7 +130,7 @@ def _start_error(message: str, running: Starting) -> TargetError:
     return PortTakenError(text) if "ddress already in use" in last else TargetError(text)
 
 
-def on_free_ports(count: int, launch: Callable[[tuple[int, ...]], StartedBroker]) -> StartedBroker:
+def on_free_ports(count: int, launch: Callable[[tuple[int, ...]], B]) -> B:
     """Launch on free ports, and again on others if another process took one first."""
     for _ in range(ATTEMPTS - 1):
         try:

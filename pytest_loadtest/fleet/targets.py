@@ -101,7 +101,7 @@ def check_broker(request: Request, profile: Profile, options: Options) -> None:
 
 def check_cluster(request: Request, profile: Profile, options: Options) -> None:
     """Check ``broker.brokers`` and ``bookies``. :raises UsageError: the run does not start the broker as processes."""
-    if not profile.broker.nodes:
+    if not cluster_nodes(profile):
         return
     url, _, image = choose_address(request, profile, options)
     other = url or image or _other_mode(request, options)
@@ -109,6 +109,12 @@ def check_cluster(request: Request, profile: Profile, options: Options) -> None:
         place = request.source if request.cluster_line is None else f"{request.source}:{request.cluster_line}"
         message = f"broker.brokers and bookies are for a cluster of processes that the run starts, not for {other}"
         raise UsageError(f"{place}: {message}: leave one of the two out")
+
+
+def cluster_nodes(profile: Profile) -> dict[str, int]:
+    """Return the number of processes of each role of the cluster to start; empty: a single process."""
+    driver = profile.driver
+    return profile.broker.nodes(driver.kind.start_of(driver.broker_name).nodes)
 
 
 def _other_mode(request: Request, options: Options) -> str | None:
@@ -186,7 +192,7 @@ class Targets:
             "kind": driver.broker_name,
             "mode": broker_mode(request, self._options), "url": url, "subscriber_url": subscriber_url(url, profile),
             "admin_url": admin, "image": image, "version": profile.broker.version, "settings": settings, "security": security,
-            "tls": driver.broker_tls if security else None, "nodes": profile.broker.nodes,
+            "tls": driver.broker_tls if security else None, "nodes": cluster_nodes(profile),
         }  # fmt: skip
 
     def close(self) -> None:

@@ -128,11 +128,14 @@ def _cluster(profile: Profile) -> Iterator[Problem]:
     keys = [key for key in ("brokers", "bookies") if getattr(profile.broker, key) is not None]
     if not keys:
         return
-    path = ("broker", keys[0])
-    if not kind.start_of(driver.broker_name).nodes:
-        able_to = " and ".join(one.label for one in kinds().values() if any(start.nodes for start in one.brokers.values()))
+    path, start = ("broker", keys[0]), kind.start_of(driver.broker_name)
+    if not start.nodes:
+        able_to = " and ".join(one.label or each.label for each in kinds().values() for one in each.brokers.values() if one.nodes)
         message = f"broker.{keys[0]}: only {able_to} can be started as a cluster, not the driver {kind.name}"
         yield Problem(path, message, f"remove {' and '.join(keys)}", at_key=True)
+    elif others := [key for key in keys if key not in {f"{role}s" for role in start.nodes}]:
+        message = f"broker.{others[0]}: a cluster of {start.label or kind.label} has none"
+        yield Problem(("broker", others[0]), message, f"remove {others[0]}", at_key=True)
     elif target is not None and (given := [name for name in (*_ADDRESSES, "security") if getattr(target, name) is not None]):
         message = (
             f"broker.{keys[0]}: a cluster consists of processes that the run starts, without keys, but there is target.{spelling(given[0])}"

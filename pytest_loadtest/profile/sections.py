@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
@@ -88,7 +88,7 @@ class TargetSection(Section):
     """The broker under test: its address, or how the run starts it."""
 
     url: Annotated[str, TargetUrl("target_schemes")] | None = None
-    """pulsar://host:6650, pulsar+ssl://, mqtt://host:1883, mqtts:// or loopback://"""
+    """pulsar://host:6650, pulsar+ssl://, mqtt://host:1883, mqtts:// or loopback://; Pulsar and MQTT: several hosts, mqtt://a:1883,b:1883"""
     subscriber_url: Annotated[str, TargetUrl("subscriber_url")] | None = None
     """MQTT: address for consumers, if it differs from the producers' url."""
     admin_url: str | None = Field(default=None, pattern=r"^https?://.+$")
@@ -114,16 +114,14 @@ class BrokerSection(Section):
     settings: dict[str, Verbatim] = Field(default_factory=dict, repr=False)
     """Settings in the broker's own configuration, by their names there."""
     brokers: Count | None = None
-    """Start a cluster of processes with so many brokers; with bookies alone 1."""
+    """Start a cluster of processes with so many brokers; with bookies alone 1. Artemis: 2, a primary and its backup."""
     bookies: Count | None = None
-    """Bookies of that cluster; with brokers alone 1."""
+    """Pulsar: bookies of that cluster; with brokers alone 1."""
 
-    @property
-    def nodes(self) -> dict[str, int]:
-        """The number of processes of each role; empty: a single process."""
-        if self.brokers is None and self.bookies is None:
-            return {}
-        return {"broker": self.brokers or 1, "bookie": self.bookies or 1}
+    def nodes(self, roles: Sequence[str]) -> dict[str, int]:
+        """Return the number of processes of each role; empty: a single process. :param roles: of a cluster of this kind of broker."""
+        given = {"broker": self.brokers, "bookie": self.bookies}
+        return {role: given[role] or 1 for role in roles} if any(given.values()) else {}
 
     @field_serializer("settings", when_used="json")
     def _less_secrets(self, settings: dict[str, str]) -> dict[str, str]:

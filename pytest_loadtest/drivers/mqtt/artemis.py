@@ -34,6 +34,7 @@ MEMORY = ("-Xms256m", "-Xmx1g")
 MANAGED = frozenset(
     {
         "acceptors",
+        "ha-policy",
         "address-settings",
         "wildcard-addresses",
         "security-enabled",
@@ -87,7 +88,7 @@ _BROKER: Final = """\
 <?xml version="1.0" encoding="UTF-8"?>
 <configuration xmlns="urn:activemq">
   <core xmlns="urn:activemq:core">
-{core}
+{core}{more}
     <security-enabled>false</security-enabled>
     <!-- MQTT's own syntax: nothing to convert, and a dot in a topic stays one -->
     <wildcard-addresses><delimiter>/</delimiter><any-words>#</any-words><single-word>+</single-word></wildcard-addresses>
@@ -119,11 +120,11 @@ def start_artemis(request: BrokerRequest, progress: Progress) -> StartedBroker:
     return on_free_ports(1, lambda ports: _launch(runtime, jars, ports[0], version, request, progress))
 
 
-def broker_xml(*, port: int, settings: Mapping[str, str]) -> str:
+def broker_xml(*, port: int, settings: Mapping[str, str], more: str = "") -> str:
     """Return the text of ``broker.xml``: our settings and the profile's, which replace ours with the same key.
 
     :param settings: elements of ``core`` by their names; elements of the address setting, which applies to all addresses, by
-        ``address-setting.NAME``; parameters of the MQTT acceptor by ``acceptor.NAME``.
+        ``address-setting.NAME``; parameters of the MQTT acceptor by ``acceptor.NAME``. :param more: further elements of ``core``.
     :raises UsageError: a setting that is chosen per run, or is not an element or parameter.
     """
     refuse_managed("Artemis", settings, MANAGED)
@@ -139,7 +140,7 @@ def broker_xml(*, port: int, settings: Mapping[str, str]) -> str:
         else:
             core[key] = value
     options = ";".join(f"{key}={value}" for key, value in {"protocols": "MQTT", **parameters}.items())
-    return _BROKER.format(core=_elements(core, 4), port=port, options=options, address=_elements(address, 8))
+    return _BROKER.format(core=_elements(core, 4), more=more, port=port, options=options, address=_elements(address, 8))
 
 
 def _parameter(key: str, value: str) -> str:
@@ -163,12 +164,13 @@ def decisive_artemis_settings(settings: Mapping[str, str]) -> dict[str, str]:
     return DECISIVE | ours | {"memory": " ".join(MEMORY)} | dict(settings)
 
 
-def artemis_command(runtime: Java, jars: Path, data: Path) -> list[str]:
-    """Return the command of a broker that reads ``data/etc/broker.xml`` and keeps its data below ``data``."""
+def artemis_command(runtime: Java, jars: Path, data: Path, **logs: str) -> list[str]:
+    """Return the command of a broker that reads ``data/etc/broker.xml`` and keeps its data below ``data``. :param logs: logger → level."""
     properties = {
         "java.io.tmpdir": str(data / "tmp"),
         "java.net.preferIPv4Stack": "true",
         "org.slf4j.simpleLogger.defaultLogLevel": "warn",
+        **{f"org.slf4j.simpleLogger.log.{logger}": level for logger, level in logs.items()},
         # Prevents that Artemis reads the machine's /config folder.
         "broker.properties": f"{data}/tmp/",
     }
@@ -178,14 +180,7 @@ def artemis_command(runtime: Java, jars: Path, data: Path) -> list[str]:
 
 def _launch(runtime: Java, jars: Path, port: int, version: str, request: BrokerRequest, progress: Progress) -> StartedBroker:
     folder, name = request.folder.resolve(), f"Artemis {version}"
-    text = broker_xml(port=port, settings=request.settings)
-    data = folder / "data"
-    # The data of a broker that was killed together with its watchdog would still be there.
-    remove_folder(str(data))
-    (data / "tmp").mkdir(parents=True)
-    # The folder with configuration and log is kept after the run; the data folder is deleted.
-    (data / "etc").symlink_to(folder, target_is_directory=True)
-    (folder / "broker.xml").write_text(text, encoding="utf-8")
+    data = make_folders(folder, broker_xml(port=port, settings=request.settings))
     progress(f"starting {name}")
     child = Child(artemis_command(runtime, jars, data), folder=folder, ports=(port,))
     wait = partial(wait_ready, child, lambda: listens("127.0.0.1", port), name=name, seconds=START_SECONDS, progress=progress)
@@ -193,6 +188,18 @@ def _launch(runtime: Java, jars: Path, port: int, version: str, request: BrokerR
     settings = decisive_artemis_settings(request.settings)
     facts = BrokerFacts(name="Artemis", version=version, mode="process", url=f"mqtt://127.0.0.1:{port}", settings=settings)
     return StartedBroker(facts, child, wait)
+
+
+def make_folders(folder: Path, text: str) -> Path:
+    """Make a broker's folders and write its ``broker.xml``; return the folder of its data."""
+    data = folder / "data"
+    # The data of a broker that was killed together with its watchdog would still be there.
+    remove_folder(str(data))
+    (data / "tmp").mkdir(parents=True)
+    # The folder with configuration and log is kept after the run; the data folder is deleted.
+    (data / "etc").symlink_to(folder, target_is_directory=True)
+    (folder / "broker.xml").write_text(text, encoding="utf-8")
+    return data
 
 
 JARS: Final = Jars("Artemis", "2.42.0", "44 jars, 16 MB", Path(__file__).with_name("artemis-pom.xml"))

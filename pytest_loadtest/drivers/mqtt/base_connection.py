@@ -31,7 +31,7 @@ S = TypeVar("S", bound=BrokerSocket)
 class MqttConnectionBase(ABC, Generic[S]):
     """Keeps one client connected until :meth:`end`.
 
-    :param name: name in messages, e.g. ``consumer 3``.
+    :param endpoint: address of the first attempt; after a failed one the next of its others follows. :param name: name in messages.
     :param subscription: topic filter to subscribe before the connection counts as up; None for a producer.
     :param source: source address; None: the system chooses.
     :ivar receive_maximum: number of messages with QoS > 0 that the broker accepts unacknowledged.
@@ -45,9 +45,10 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     # A worker may have many thousands of connections.
     __slots__ = (
-        "_brief", "_delay", "_dialling", "_down_since", "_fd", "_loop", "_mask", "_options", "_over", "_paced", "_paused", "_quiet",
-        "_reason", "_seen", "_source", "_started", "_subscription", "_unanswered", "_up_since", "arrived", "client_id", "due", "endpoint",
-        "ever_up", "failure", "keep_alive_time", "leaving", "name", "receive_maximum", "socket", "times", "topic_aliases", "up",
+        "_brief", "_delay", "_dialling", "_down_since", "_failures", "_fd", "_first", "_loop", "_mask", "_options", "_over", "_paced",
+        "_paused", "_quiet", "_reason", "_seen", "_source", "_started", "_subscription", "_unanswered", "_up_since", "arrived",
+        "client_id", "due", "endpoint", "ever_up", "failure", "keep_alive_time", "leaving", "name", "receive_maximum", "socket", "times",
+        "topic_aliases", "up",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +69,7 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._brief = 0  # connections in a row that the broker ended soon and without a reason
         self._unanswered = 0  # SUBSCRIBEs to which the broker answered by closing the connection
         self._loop, self.endpoint, self._options, self._subscription = loop, endpoint, options, subscription
+        self._first, self._failures = endpoint, 0  # the first address; number of failed attempts
         self._fd, self._mask, self._delay = -1, 0, FIRST_DELAY
         self._reason: str | None = None  # reason of the end of this attempt, if it was stated
         self._dialling = self._paused = self._over = False
@@ -82,6 +84,8 @@ class MqttConnectionBase(ABC, Generic[S]):
             self._loop.ended(self, -1)
             return
         self._reason, self._started = None, self._begin(self._loop.clock())
+        if self._first.others:
+            self.endpoint = (self._first, *self._first.others)[self._failures % self._addresses]
         try:
             self.socket = self._open()
         except OSError as error:
@@ -89,6 +93,10 @@ class MqttConnectionBase(ABC, Generic[S]):
             return
         self._dialling, self._fd, self._mask = True, self.socket.fileno(), select.EPOLLOUT
         self._loop.watch(self, self.socket, self._mask)
+
+    @property
+    def _addresses(self) -> int:
+        return 1 + len(self._first.others)
 
     def _begin(self, now: int) -> int:
         """Return the instant from which this attempt counts."""
@@ -193,7 +201,7 @@ class MqttConnectionBase(ABC, Generic[S]):
     def _lost(self, reason: str) -> None:
         if self.ever_up and not self._over:
             self._count_loss(self._reason or reason)
-        self.up = self._dialling = False
+        was_up, self.up, self._dialling = self.up, False, False
         self.socket, self.failure = None, self._reason or reason
         self._loop.ended(self, self._fd)
         self._fd = -1
@@ -204,11 +212,14 @@ class MqttConnectionBase(ABC, Generic[S]):
         if not self.ever_up and 0 < self._unanswered < SUBSCRIBES:
             self.note_incident("subscription repeated: the broker had closed the connection instead of answering")
             self.failure = None
-        elif not self.ever_up:
-            self._loop.failed = self
-        # The delay doubles up to a limit: thousands of clients must not dial a broken broker all the time.
+        elif not was_up:
+            self._failures += 1
+            if not self.ever_up and self._failures >= self._addresses:
+                self._loop.failed = self
+        # The delay doubles up to a limit, once for all addresses: thousands of clients must not dial a broken broker all the time.
         self._loop.start(self, self._delay)
-        self._delay = min(2 * self._delay, LONGEST_DELAY)
+        if self._failures % self._addresses == 0:
+            self._delay = min(2 * self._delay, LONGEST_DELAY)
 
     def _count_loss(self, reason: str) -> None:
         if not self.up:

@@ -22,7 +22,7 @@ from pytest_loadtest.plan.needs import EACH_SOURCE
 from pytest_loadtest.values.addresses import check_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pytest_loadtest.drivers.arrival_clock import ArrivalClock
     from pytest_loadtest.drivers.base import DriverContext
@@ -35,13 +35,17 @@ READ: Final = 65_536  # most bytes of a read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint:
-    """A broker's address that has answered. :param tls: None: plain MQTT."""
+    """A broker's address.
+
+    :param tls: None: plain MQTT. :param others: further addresses of the same target, for clients that cannot connect to this one.
+    """
 
     host: str
     port: int
     family: socket.AddressFamily
     address: Any
     tls: ClientTls | None
+    others: tuple[BrokerEndpoint, ...] = ()
 
     @property
     def url(self) -> str:
@@ -52,7 +56,7 @@ class BrokerEndpoint:
     def source(self, number: int, worker: int = 0) -> str | None:
         """Return the source address of a worker's connection with this number; None: the system chooses."""
         # A source address has some 28 000 ports for one destination. Connections to this machine can use all of 127.x.y.z.
-        if self.family is not socket.AF_INET or not str(self.address[0]).startswith("127."):
+        if not all(each.family is socket.AF_INET and str(each.address[0]).startswith("127.") for each in (self, *self.others)):
             return None
         return str(IPv4Address("127.0.0.1") + worker * _SOURCES + number // EACH_SOURCE)
 
@@ -245,25 +249,27 @@ def find_endpoints(context: DriverContext) -> Endpoints:
     urls = {"target.url": target.url} | ({"target.subscriberUrl": target.subscriber_url} if target.subscriber_url else {})
     parsed = {key: _parsed(url) for key, url in urls.items()}
     source = context.sources[0] if context.sources else None
-    tls = _tls(settings, [*parsed.values()])
-    endpoints = [_reached(url, tls, key if len(urls) > 1 else "", source) for key, url in parsed.items()]
+    tls = _tls(settings, [part for parts in parsed.values() for part in parts])
+    endpoints = [_reached(parts, tls, key if len(urls) > 1 else "", source) for key, parts in parsed.items()]
     return Endpoints(endpoints[0], endpoints[-1])
 
 
 def endpoint_of(url: str, settings: Tls | None) -> BrokerEndpoint:
-    """Return the first address of the URL's host that answers.
+    """Return the first address of the URL that answers.
 
     :param settings: the profile's ``driver.tls``, or None.
     :raises UsageError: the URL is invalid or contradicts ``settings``. :raises TargetError: no address answers.
     """
-    parsed = _parsed(url)
-    return _reached(parsed, _tls(settings, [parsed]), "")
+    parts = _parsed(url)
+    return _reached(parts, _tls(settings, parts), "")
 
 
-def _parsed(url: str) -> SplitResult:
+def _parsed(url: str) -> list[SplitResult]:
+    """Return one URL for each host of ``mqtt://a:1883,b``."""
     check_address(url, "target")
-    parts = urlsplit(url)
-    if parts.scheme not in PORTS or not parts.hostname:
+    scheme, _, rest = url.partition("://")
+    parts = [urlsplit(f"{scheme}://{host}") for host in rest.partition("/")[0].split(",")]
+    if any(part.scheme not in PORTS or not part.hostname for part in parts):
         raise UsageError(f"{url!r} is not the address of an MQTT broker: write mqtt://host:1883 or mqtts://host:8883")
     return parts
 
@@ -278,13 +284,38 @@ def _tls(settings: Tls | None, urls: list[SplitResult]) -> ClientTls | None:
     return None
 
 
-def _reached(url: SplitResult, tls: ClientTls | None, key: str, source: str | None = None) -> BrokerEndpoint:
-    """Connect once, to learn which of the host's addresses answers. :param key: key of the URL, if the target has two."""
-    assert url.hostname is not None
-    port = url.port or PORTS[url.scheme]
+def _reached(urls: Sequence[SplitResult], tls: ClientTls | None, key: str, source: str | None = None) -> BrokerEndpoint:
+    """Connect once, to learn which host, and which of its addresses, answers. :param key: key of the URL, if the target has two."""
+    problems = []
+    for number, url in enumerate(urls):
+        try:
+            with connect_from(str(url.hostname), _port(url), _CONNECT_TIMEOUT, source) as connected:
+                family, address = connected.family, connected.getpeername()
+        except OSError as error:
+            problems.append(f"{key} {url.geturl()}: {error.strerror or error}".lstrip())
+            continue
+        others = tuple(_resolved(other, tls) for other in (*urls[number + 1 :], *urls[:number]))
+        return _endpoint(url, family, address, tls, others)
+    raise TargetError("; ".join(problems))
+
+
+def _resolved(url: SplitResult, tls: ClientTls | None) -> BrokerEndpoint:
+    """Return an address without connecting to it: a backup may accept no connection yet."""
     try:
-        with connect_from(url.hostname, port, _CONNECT_TIMEOUT, source) as connected:
-            family, address = connected.family, connected.getpeername()
+        family, *_, address = socket.getaddrinfo(url.hostname, _port(url), type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise TargetError(f"{key} {url.geturl()}: {error.strerror or error}".lstrip()) from error
-    return BrokerEndpoint(host=url.hostname, port=port, family=family, address=address, tls=tls if url.scheme == "mqtts" else None)
+        raise TargetError(f"{url.geturl()}: {error.strerror or error}") from error
+    return _endpoint(url, family, address, tls)
+
+
+def _endpoint(
+    url: SplitResult, family: int, address: Any, tls: ClientTls | None, others: tuple[BrokerEndpoint, ...] = ()
+) -> BrokerEndpoint:  # fmt: skip
+    return BrokerEndpoint(
+        host=str(url.hostname), port=_port(url), family=socket.AddressFamily(family), address=address,
+        tls=tls if url.scheme == "mqtts" else None, others=others,
+    )  # fmt: skip
+
+
+def _port(url: SplitResult) -> int:
+    return url.port or PORTS[url.scheme]

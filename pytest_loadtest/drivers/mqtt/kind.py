@@ -53,9 +53,10 @@ KIND: Final = DriverKind(
             secured=True,
         ),
         "artemis": BrokerStart(
-            ways={"process": "pytest_loadtest.drivers.mqtt.artemis:start_artemis"},
+            ways={"process": "pytest_loadtest.drivers.mqtt.artemis_pair:start_one_or_pair"},
             costs={f"mqtt{client}-qos{qos}": cost for client in ("", "-native") for qos, cost in ARTEMIS.items()},
             label="Artemis",
+            nodes=("broker",),
         ),
     },
     # The default is MQTT's largest "remaining length" (MQTT 5, 2.1.4); mosquitto's 0 means no limit.

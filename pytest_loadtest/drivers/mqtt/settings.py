@@ -214,6 +214,18 @@ def _broker(profile: Profile) -> Iterator[Problem]:
         yield Problem(("driver", "broker"), message, f"leave out broker, or target.{others[0]}")
 
 
+def _pair(profile: Profile) -> Iterator[Problem]:
+    brokers = profile.broker.brokers
+    if brokers is None or _settings(profile).broker != "artemis":
+        return
+    if brokers != 2:
+        message = f"broker.brokers: {brokers}: a cluster of Artemis is a primary and its backup"
+        yield Problem(("broker", "brokers"), message, "write 2, or remove brokers for a single one")
+    if profile.broker.settings.get("persistence-enabled", "true") != "true":
+        message = "broker.settings: the backup continues with what the primary has stored, which needs persistence-enabled"
+        yield Problem(("broker", "settings", "persistence-enabled"), message, "remove it, or brokers")
+
+
 def _subscription(profile: Profile) -> Iterator[Problem]:
     consumers = profile.consumer_per_subscription
     if consumers > 1 and _settings(profile).shared_subscription is False:
@@ -248,6 +260,7 @@ CHECKS: Final = (
     # Each check with the keys that must be valid for it to run.
     (_topic, ("topics",)),
     (_broker, ("target.*", "driver.broker")),
+    (_pair, ("broker.*", "driver.broker")),
     (_subscription, ("driver.sharedSubscription", "consumerPerSubscription")),
     (_version, ("driver.protocolVersion",)),
     (_tls, ("driver.tls.*",)),

@@ -319,7 +319,19 @@ CONFLICTS = [
     ),
     (
         "broker: {brokers: 2}\ndriver: {name: mqtt}",
-        "5:10: broker.brokers: only Pulsar can be started as a cluster, not the driver mqtt (remove brokers)",
+        "5:10: broker.brokers: only Pulsar and Artemis can be started as a cluster, not the driver mqtt (remove brokers)",
+    ),
+    (
+        "broker: {brokers: 3}\ndriver: {name: mqtt, broker: artemis}",
+        "5:19: broker.brokers: 3: a cluster of Artemis is a primary and its backup (write 2, or remove brokers for a single one)",
+    ),
+    (
+        "broker: {brokers: 2, bookies: 3}\ndriver: {name: mqtt, broker: artemis}",
+        "5:22: broker.bookies: a cluster of Artemis has none (remove bookies)",
+    ),
+    (
+        "broker: {brokers: 2, settings: {persistence-enabled: false}}\ndriver: {name: mqtt, broker: artemis}",
+        "5:54: broker.settings: the backup continues with what the primary has stored, which needs persistence-enabled (remove it, or brokers)",
     ),
     (
         "broker: {bookies: 3}\ntarget: {url: 'pulsar://h', adminUrl: 'http://h'}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +143,7 @@ def test_reconnects_are_timed_and_rejected_attempts_counted_by_their_reason(scri
     driver.close()
 
 
-def poll_until(driver: Any, done: Callable[[], bool]) -> None:
+def poll_until(driver: Any, done: Callable[[], object]) -> None:
     end = time.monotonic_ns() + 60 * 10**9
     while not done():
         assert time.monotonic_ns() < end, f"not in time; disconnected: {driver.disconnected()}"
@@ -151,7 +153,7 @@ def poll_until(driver: Any, done: Callable[[], bool]) -> None:
 @both
 def test_ten_brief_connections_in_a_row_end_the_run(scripted: Callable[[Script], str], client: str) -> None:
     """mosquitto 2.0 does not say that another client has taken over the session."""
-    url = scripted([CONNACK, None] * 10)
+    url = scripted([*([CONNACK, None] * 10), b""])
     driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
     with pytest.raises(
         TargetError, match=r"stream 0: the broker ended 10 connections in a row.* its client id 'lt-r1-p0' in use by another"
@@ -161,3 +163,28 @@ def test_ten_brief_connections_in_a_row_end_the_run(scripted: Callable[[Script],
         poll_until(driver, lambda: False)
     assert driver.facts().incidents == {"connection lost": 10}
     driver.close()
+    with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1]))) as last:
+        last.sendall(b"end of the script")
+
+
+@both
+@pytest.mark.parametrize("up", [True, False], ids=["after a loss", "at first"])
+def test_a_failed_attempt_is_followed_by_one_at_the_next_address(scripted: Callable[[Script], str], client: str, up: bool) -> None:
+    """The first address rejects the client, the second welcomes it; the run goes on, also if the client was never connected before."""
+    with socket.create_server(("127.0.0.1", 0)) as second:
+        first = scripted([*([CONNACK, None] if up else []), b"\x20\x03\x00\x88\x00"])
+        url = f"{first},127.0.0.1:{second.getsockname()[1]}"
+        driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
+        peers: list[socket.socket] = []
+
+        def welcome() -> None:
+            peers.append(second.accept()[0])
+            peers[0].sendall(CONNACK)
+
+        threading.Thread(target=welcome, daemon=True).start()
+        driver.open_producers([0])
+        driver.send(burst([0]))
+        poll_until(driver, lambda: peers and driver.disconnected() is None)
+        assert driver.facts().losses == up
+        driver.close()
+        peers[0].close()

@@ -19,7 +19,7 @@ from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket, find_endpoints
 from pytest_loadtest.drivers.mqtt.settings import Tls
 from pytest_loadtest.drivers.mqtt.tls import ClientTls
-from pytest_loadtest.errors import UsageError
+from pytest_loadtest.errors import TargetError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +40,23 @@ def test_an_invalid_address_is_a_usage_error(url: str, given: dict[str, Any], na
     with pytest.raises(UsageError, match=named) as raised:
         find_endpoints(context(url, **given))
     assert "secret" not in str(raised.value)
+
+
+def test_the_first_of_several_addresses_is_one_that_answers() -> None:
+    """The others follow in their order, without a connection: a backup may not accept any yet."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        endpoint = find_endpoints(context(f"mqtt://127.0.0.1:1,127.0.0.1:{port},127.0.0.1:2")).producers
+    assert [(each.port, each.address) for each in (endpoint, *endpoint.others)] == [(at, ("127.0.0.1", at)) for at in (port, 2, 1)]
+    assert (endpoint.source(10_000), replace(endpoint, others=(replace(endpoint, address=("10.0.0.1", 1)),)).source(0)) == (
+        "127.0.0.2",
+        None,
+    )
+
+
+def test_each_address_that_does_not_answer_is_named() -> None:
+    with pytest.raises(TargetError, match=r"^mqtt://127\.0\.0\.1:1: Connection refused; mqtt://127\.0\.0\.1:2: Connection refused$"):
+        find_endpoints(context("mqtt://127.0.0.1:1,127.0.0.1:2"))
 
 
 def test_connections_to_this_machine_have_many_source_addresses(server: socket.socket) -> None:

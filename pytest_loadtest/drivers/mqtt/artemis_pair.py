@@ -1,0 +1,113 @@
+"""Two Artemis brokers with one store on this machine: the primary serves, and the backup takes over when it ends.
+
+Both have a lock of the store in view (``shared-store``), so one of them is active at any time. There is no cluster connection, which MQTT
+clients cannot use: therefore a primary that returns waits until the active backup ends ("no fail-back"), and clients need both addresses.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pytest_loadtest.brokers import java
+from pytest_loadtest.brokers.base import SERVING, BrokerFacts, BrokerRequest
+from pytest_loadtest.brokers.cluster import ClusterNode, StartedCluster
+from pytest_loadtest.brokers.process import Child
+from pytest_loadtest.brokers.starting import Progress, listens, on_free_ports, wait_ready
+from pytest_loadtest.drivers.mqtt.artemis import (
+    JARS,
+    START_SECONDS,
+    artemis_command,
+    broker_xml,
+    decisive_artemis_settings,
+    make_folders,
+    start_artemis,
+)  # fmt: skip
+from pytest_loadtest.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_loadtest.brokers.base import Broker
+    from pytest_loadtest.brokers.java import Java
+
+HERE: Final = "127.0.0.1"
+ROLES: Final = ("primary", "backup")
+PERSISTENCE: Final = "persistence-enabled"
+# Codes of the log lines with which a primary waits for the lock of the store, and a backup for the end of the primary. Both only with the
+# logger of the server at INFO.
+_WAITING: Final = ("AMQ221034", "AMQ221109")
+_LOGGER: Final = "org.apache.activemq.artemis.core.server"
+_SHARED: Final = """
+    <ha-policy><shared-store><{role}/></shared-store></ha-policy>
+    <bindings-directory>{store}/bindings</bindings-directory>
+    <journal-directory>{store}/journal</journal-directory>
+    <large-messages-directory>{store}/large</large-messages-directory>
+    <paging-directory>{store}/paging</paging-directory>"""
+
+
+def start_one_or_pair(request: BrokerRequest, progress: Progress) -> Broker:
+    """Start a primary and its backup, or a single broker if the request has no nodes."""
+    return start_pair(request, progress) if request.nodes else start_artemis(request, progress)
+
+
+def start_pair(request: BrokerRequest, progress: Progress) -> StartedCluster:
+    """Start the primary, and then its backup.
+
+    :raises UnavailableError, UsageError, TargetError: as :func:`~pytest_loadtest.drivers.mqtt.artemis.start_artemis`.
+    """
+    if request.security is not None:
+        raise UsageError("target.security: Artemis is started without TLS and authentication: leave it out")
+    version = request.version or JARS.version
+    runtime = java.require("Artemis")
+    jars = JARS.resolve(version, progress)
+    return on_free_ports(len(ROLES), lambda ports: _launch(runtime, jars, ports, version, request, progress))
+
+
+def _launch(
+    runtime: Java, jars: Path, ports: tuple[int, ...], version: str, request: BrokerRequest, progress: Progress
+) -> StartedCluster:  # fmt: skip
+    folder, name = request.folder.resolve(), f"Artemis {version} with a backup"
+    settings = {**request.settings, PERSISTENCE: "true"}
+    # The store is below the data of the first process, which ends last.
+    store = folder / f"{SERVING}-1" / "data" / "store"
+    progress(f"starting {name}")
+    started, nodes = time.monotonic(), list[ClusterNode]()
+    try:
+        for number, (role, port) in enumerate(zip(ROLES, ports, strict=True), 1):
+            text = broker_xml(port=port, settings=settings, more=_SHARED.format(role=role, store=store))
+            data = make_folders(folder / f"{SERVING}-{number}", text)
+            child = Child(artemis_command(runtime, jars, data, **{_LOGGER: "info"}), folder=data.parent, ports=(port,))
+            nodes.append(
+                ClusterNode(f"{SERVING} {number}", child, _Ready(child, port, sum(ports) - port), seconds=START_SECONDS, progress=progress)
+            )
+            cluster = StartedCluster(nodes, folder)
+            wait_ready(cluster, cluster.ready, name=name, seconds=START_SECONDS, progress=progress)
+    except BaseException:
+        StartedCluster(nodes, folder).abandon()
+        raise
+    progress(f"{name} ready in {time.monotonic() - started:.0f} s")
+    cluster.facts = BrokerFacts(
+        name="Artemis", version=version, mode="process", url="mqtt://" + ",".join(f"{HERE}:{port}" for port in ports),
+        settings=decisive_artemis_settings(settings) | {"ha-policy": "shared-store", "brokers": str(len(ROLES))},
+    )  # fmt: skip
+    return cluster
+
+
+class _Ready:
+    """Returns True if a broker serves clients, or waits for the end of the other one, which serves them."""
+
+    def __init__(self, child: Child, port: int, other: int) -> None:
+        self._child, self._serves, self._other_serves = child, partial(listens, HERE, port), partial(listens, HERE, other)
+        self._pid, self._from = child.pid, 0
+
+    def __call__(self) -> bool:
+        # The log continues after a restart; what the earlier process wrote does not count. A JVM needs longer to its first line than the
+        # start of the process to this call.
+        if self._child.pid != self._pid:
+            self._pid, self._from = self._child.pid, self._child.log.stat().st_size
+        with self._child.log.open("rb") as log:
+            log.seek(self._from)
+            text = log.read().decode(errors="replace")
+        return self._serves() or (any(code in text for code in _WAITING) and self._other_serves())
