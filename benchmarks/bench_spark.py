@@ -102,6 +102,7 @@ def _chunk(
     m = len(keep)
     flags = np.where(rng.random(m) < 1e-5, int(Flag.LATE), 0)
     received |= {"consumer": received["stream"] % 40, "subscription": np.zeros(m), "flags": flags, "received": (out + latency)[keep]}
+    received["lag"] = rng.lognormal(4, 1, m)  # µs
     return sent, received
 
 
