@@ -81,15 +81,15 @@ class Faulty:
         if (received := self.driver.take()) is not None:
             self.received.append(received)
 
-    def send(self, count: int, stream: int = 0) -> list[int]:
-        """Send more messages of a stream. :returns: the positions of the rejected ones."""
+    def send(self, count: int, stream: int = 0, intended: int | None = None) -> list[int]:
+        """Send more messages of a stream. :param intended: of all; None: some time in the past. :returns: positions of the rejected ones."""
         n = np.arange(self._next, self._next + count)
         self._next += count
         sent, idle = np.zeros((2, count), np.int64)
         refused = self.driver.send(
             Burst(
-                row=n + ROW, stream=np.full(count, stream, np.int32), seq=n.copy(), intended=n + 1, payload=np.zeros(count, np.uint16),
-                sent=sent, idle=idle,
+                row=n + ROW, stream=np.full(count, stream, np.int32), seq=n.copy(),
+                intended=n + 1 if intended is None else np.full(count, intended), payload=np.zeros(count, np.uint16), sent=sent, idle=idle,
             )
         )  # fmt: skip
         return [] if refused is None else refused.tolist()

@@ -136,7 +136,7 @@ class PulsarConnection:
         if kind == api.Command.SEND_RECEIPT:
             receipt = command.send_receipt
             # Fast path, as there is one receipt for every entry: values other than 0 are present, so only others need the check.
-            if not (receipt.producer_id and receipt.sequence_id):
+            if not (receipt.sequence_id and (receipt.producer_id or receipt.HasField("producer_id"))):
                 _check(command)
             events.append(Receipt(receipt.producer_id, receipt.sequence_id))
         elif kind == api.Command.MESSAGE:

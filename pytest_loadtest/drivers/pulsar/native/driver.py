@@ -21,7 +21,6 @@ from pytest_loadtest.drivers.pulsar.native.consumers import NativeConsumers
 from pytest_loadtest.drivers.pulsar.native.partition_producer import PartitionProducer
 from pytest_loadtest.drivers.pulsar.native.producers import NativeProducers
 from pytest_loadtest.errors import TargetError, UsageError
-from pytest_loadtest.values.quantities import MILLISECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -143,22 +142,20 @@ class NativePulsarDriver:
         end = clock() + timeout_ns
         while True:
             now = clock()
-            due = self._serve(now)
-            cluster.turn(max(min(end, due) - now, 0))
+            cluster.turn(max(self._serve(now, end) - now, 0))
             if self._producers is not None and self._producers.may_have_room:
                 return
             if clock() >= end:
                 return
 
-    def _serve(self, now: int) -> int:
-        """Do what is due. :returns: the time of the next due work."""
-        due = now + 1000 * MILLISECOND
+    def _serve(self, now: int, end: int) -> int:
+        """Do what is due. :returns: when to do so again, at most ``end``."""
+        due = end
         if self._producers is not None:
-            at = self._producers.flush_at
-            if at is not None and at <= now:
-                self._producers.flush(now)
-            self._producers.give_up_late(now)
-            due = min(due, self._producers.flush_at or due)
+            at = self._producers.serve(now)
+            # A batch that is due shortly before the end leaves with the messages that are sent then.
+            if at is not None and at < end - self._producers.slack:
+                due = at
         if self._consumers is not None:
             due = min(due, self._consumers.serve(now) or due)
         return due

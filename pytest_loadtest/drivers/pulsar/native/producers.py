@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # Time between two checks for entries beyond sendTimeout: a failure is at most so much too late.
 _CHECK: Final = 100 * MILLISECOND
+_MOST_SLACK: Final = MILLISECOND // 2
 
 
 class NativeProducers:
@@ -67,6 +68,9 @@ class NativeProducers:
         self._held: list[Held] = []
         self._held_count = self._held_bytes = 0
         self.flush_at: int | None = None
+        # A batch may leave this much before or after its publish delay is over, so that it leaves with the next tick: each wake costs.
+        self.slack = min(delay // 4, _MOST_SLACK)
+        self._called = 0  # time of the last send()
         self._answered: list[tuple[Unanswered, int, Status]] = []
         self._counted: list[Acks] = []
         self.refused = self._news = False
@@ -95,6 +99,7 @@ class NativeProducers:
                 taken = np.ones(len(burst), np.bool_)
                 taken[refused] = False
             self._hold(burst, taken, stream[taken], part[taken], size[taken], now)
+        self._called = now
         self.refused, self._news = len(refused) > 0 and self._blocks, False
         if self.refused:
             return refused
@@ -116,19 +121,25 @@ class NativeProducers:
             intended=burst.intended[taken], payload=payload,
         )  # fmt: skip
         key = None if burst.key is None else burst.key[taken].copy()
-        held = Held(burst.row[taken].copy(), part, size, payload, heads, np.full(len(part), now), key)
+        # The publish delay begins when an application that is never late would have sent the oldest message: the wait for the tick is
+        # part of it. A message that was due at the last call waited for room in a window, and had none since then.
+        since = min(max(int(burst.intended[0]), self._called), now)
+        held = Held(burst.row[taken].copy(), part, size, payload, heads, np.full(len(part), since), key)
         if burst.due is not None:
             held = self._send_delayed(held, burst.due[taken], now)
-            if not len(held.row):
-                return
+        if len(held.row):
+            self._keep(held, since, now)
+
+    def _keep(self, held: Held, since: int, now: int) -> None:
+        """Add messages to their batches, and send the batches that are full or due."""
         self._held.append(held)
         self._held_bytes += int(np.add.reduce(held.size))
         self._held_count += len(held.row)
-        # A full batch is sent at once; the others wait for their publish delay.
-        if not self._batched or 0 < self._limits.messages <= self._held_count or self._held_bytes >= self._limits.size:
+        if self.flush_at is None:
+            self.flush_at = since + self._limits.delay
+        # Without batching the delay is 0.
+        if self.flush_at <= now + self.slack or 0 < self._limits.messages <= self._held_count or self._held_bytes >= self._limits.size:
             self.flush(now)
-        elif self.flush_at is None:
-            self.flush_at = now + self._limits.delay
 
     # --- sending
 
@@ -148,7 +159,7 @@ class NativeProducers:
         if self._by_key and held.key is not None:
             # A batch goes to one consumer as a whole, so under Key_Shared it holds messages of one key.
             group = group << 32 | held.key
-        batches = form_batches(group, held.size, held.since, now, self._limits)
+        batches = form_batches(group, held.size, held.since, now + self.slack, self._limits)
         if batches.starts:
             messages = held if batches.order is None else held.choose(batches.order)
             self._send_entries(self._writer.write(messages, batches, now, batched=self._batched))
@@ -202,7 +213,14 @@ class NativeProducers:
         self._answered.append((entry, now, status))
         self._news = True
 
-    def give_up_late(self, now: int) -> None:
+    def serve(self, now: int) -> int | None:
+        """Do what is due. :returns: the time of the next batch, ns; None: no message waits."""
+        if self.flush_at is not None and self.flush_at <= now:
+            self.flush(now)
+        self._give_up_late(now)
+        return self.flush_at
+
+    def _give_up_late(self, now: int) -> None:
         """Fail the entries that were not answered within ``sendTimeout``."""
         if not self._timeout or now < self._check_at:
             return

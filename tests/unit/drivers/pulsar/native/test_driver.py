@@ -12,7 +12,7 @@ from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message.samples import Status
-from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+from pytest_loadtest.values.quantities import MICROSECOND, MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from fake_pulsar import FakeBroker
@@ -79,3 +79,21 @@ def test_messages_beyond_the_window_fail_where_nothing_blocks(broker: FakeBroker
         assert r.send(3) == []
         r.until(lambda: len(r.answers()) == 3, "answered")
         assert sorted(status for _, status, _ in r.answers()) == sorted([Status.ACKED, Status.ACKED, Status.FAILED])
+
+
+def test_a_batch_that_is_due_shortly_before_the_end_of_a_poll_leaves_with_the_next_messages(broker: FakeBroker) -> None:
+    """Both then need one wake. A slow machine may be too late for that, but not each time."""
+    with faulty(broker, streams=1, batching_enabled=True, batching_max_messages=0, batching_max_publish_delay_ms=1000) as r:
+        for _ in range(20):
+            r.turn()
+            r.clock.advance(10 * SECOND)
+            begun = r.clock()
+            r.send(1, intended=begun)
+            r.clock.advance(980 * MILLISECOND)
+            r.driver.poll(begun + SECOND + 200 * MICROSECOND - r.clock())
+            r.send(1, intended=r.clock())
+            before = len(r.answers())
+            r.until(lambda before=before: len(r.answers()) >= before + 2, "answered", step=SECOND)
+            if broker.of("SEND")[-1].num_messages == 2:
+                return
+        pytest.fail("each message had a batch of its own")

@@ -86,3 +86,40 @@ def test_batches_stay_below_the_brokers_limit(size: int) -> None:
             r.until(lambda: len(r.answers()) == 2000, "answered")
         assert max(len(seen.body) for seen in broker.seen if seen.kind == "SEND") <= 8192
         assert max(sent.num_messages for sent in broker.of("SEND")) > 2
+
+
+HOUR = 3600 * SECOND  # of publish delay, which no test takes
+BATCHED = {"batching_enabled": True, "batching_max_messages": 0, "batching_max_publish_delay_ms": HOUR // MILLISECOND}
+
+
+def batches(broker: FakeBroker) -> list[int]:
+    """Return the number of messages of each batch that the broker got."""
+    return [sent.num_messages for sent in broker.of("SEND")]
+
+
+def test_the_wait_for_a_tick_is_part_of_the_publish_delay(broker: FakeBroker) -> None:
+    with faulty(broker, streams=1, **BATCHED) as r:
+        r.send(1, intended=r.clock())
+        r.turn()
+        r.clock.advance(HOUR // 2)
+        r.send(2, intended=r.clock())
+        r.turn()
+        assert not batches(broker)
+        r.clock.advance(HOUR // 2)
+        r.until(lambda: batches(broker) == [3], "sent after the delay of its oldest message")
+        r.clock.advance(2 * HOUR)
+        r.send(1, intended=r.clock() - HOUR)
+        r.until(lambda: batches(broker) == [3, 1], "sent at once")
+
+
+def test_a_message_that_was_due_at_an_earlier_call_waits_for_its_batch(broker: FakeBroker) -> None:
+    """It had no room in its window until then. Otherwise each answer of a slow broker would make a batch of a few messages."""
+    with faulty(broker, streams=1, **BATCHED) as r:
+        r.send(1, intended=r.clock() - HOUR)
+        r.until(lambda: batches(broker) == [1], "sent at once")
+        r.clock.advance(SECOND)
+        r.send(1, intended=r.clock() - HOUR)
+        r.turn()
+        assert batches(broker) == [1]
+        r.clock.advance(HOUR)
+        r.until(lambda: batches(broker) == [1, 1], "sent")
