@@ -118,7 +118,10 @@ def _whole_verdict(
 ) -> tuple[slo.Verdict, tuple[str, ...]]:
     """Return the verdict on the run alone, without stages, search and baseline; and the notes of the report."""
     run = samples.run
-    notes = (*samples.notes, *_unchecked_host(profile, run.facts.broker), *_clock_notes(measurements, run, profile))
+    broker = run.facts.broker
+    notes = (
+        *samples.notes, *_unchecked_host(profile, broker), *profile.driver.outage_notes(broker), *_clock_notes(measurements, run, profile),
+    )  # fmt: skip
     verdict = _verdict(run, objectives, measurements, profile)
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")

@@ -122,6 +122,13 @@ class ClientSettings(Section):
         """Return a note that TLS connections to these addresses may have reached another host; None if names are checked."""
         return None
 
+    def outage_notes(self, broker: Mapping[str, Any]) -> Iterable[str]:
+        """Return sentences about what the target could not do because of the processes of it that a test had ended.
+
+        :param broker: ``broker`` of ``results.json``, with the outages in ``restarts``.
+        """
+        return ()
+
     # --- the broker that the run starts
 
     @property

@@ -7,7 +7,7 @@ from builders.report import BANDS, made_chart, made_charts, series
 
 from pytest_loadtest.values.quantities import format_count, format_duration, format_rate, format_size
 
-KINDS = ("stage", "change", "restart", "stall", "blocked", "lost")
+KINDS = ("stage", "change", "restart", "move", "stall", "blocked", "lost")
 PLOTTED = "return loadtest.charts[arguments[0]].plot.data"
 PAINTED = "return loadtest.charts[arguments[0]].painted"
 
@@ -77,7 +77,10 @@ def test_bands_are_shaded_over_all_charts_of_time_and_named_once_in_the_legend(p
     for name in ("rates", "latency", "reduced", "heat", "lost"):
         assert sorted(page.run(PAINTED, name)["bands"]) == sorted(KINDS)
         kinds = page.find(f"figure[data-chart={name}] .kinds").text.splitlines()
-        assert kinds[:6] == ["stage", "generator stalled", "change", "window full", "broker restart", "lost"]
+        assert kinds[:7] == ["stage", "generator stalled", "change", "window full", "outage", "lost", "topics moved"]
+        fills = """return [...document.querySelectorAll(`figure[data-chart=${arguments[0]}] .kinds path[class^=fill]`)]
+            .map((path) => getComputedStyle(path).fill)"""
+        assert len(page.run(fills, name)) == 3 and "rgb(0, 0, 0)" not in page.run(fills, name)
     assert page.run(PAINTED, "curve")["bands"] == []
 
 

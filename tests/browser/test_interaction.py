@@ -23,7 +23,7 @@ def test_hovering_tells_the_value_and_what_happened_there(page, charts):
     assert page.run("return loadtest.charts.latency.plot.cursor.idx") == 46
     told = page.told("latency")
     assert "46 s · quiet again" in told
-    assert "broker restart: broker restarted, 3.1 s" in told
+    assert "outage: broker restarted, 3.1 s" in told
     assert f"{charts['latency']['series'][0]['values'][46] / 1e6:.2f} ms" in told
     page.hover("heat", 10.5 / 60, 0.7)
     assert " copies" in page.told("heat")

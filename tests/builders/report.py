@@ -65,7 +65,7 @@ def band(kind: str, start: float, end: float, label: str) -> dict[str, Any]:
 
 BANDS = [
     band("stage", 0, 20, "quiet"), band("stage", 20, 40, "burst"), band("stage", 40, 60, "quiet again"),
-    band("change", 30, 30, "rate 12 000 msg/s"), band("restart", 44, 47, "broker restarted, 3.1 s"),
+    band("change", 30, 30, "rate 12 000 msg/s"), band("restart", 44, 47, "broker restarted, 3.1 s"), band("move", 46, 48, "4 to broker 2"),
     band("stall", 10, 11, "generator gw0 stalled 900 ms"), band("blocked", 33, 36, "messages waited for a full window"),
     band("lost", 44, 45, "12 messages lost"),
 ]  # fmt: skip

@@ -43,7 +43,7 @@ BOOKIE: Final = "bookie"
 NAME: Final = "loadtest"
 # For ZooKeeper and the setup of the metadata: they do too little, or run too shortly, for the second compiler.
 SMALL: Final = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-BOOKIE_MEMORY: Final = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=160m")
+BOOKIE_MEMORY: Final = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=320m")
 BROKER_MEMORY: Final = ("-Xms128m", "-Xmx384m", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=256m")
 # Most copies of an entry by default, and acknowledgements of them, as in production: 3/3/2.
 COPIES, ACKS = 3, 2

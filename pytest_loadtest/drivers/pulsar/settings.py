@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from pytest_loadtest.drivers.pulsar.bookie_outages import bookie_outage_notes
 from pytest_loadtest.profile.client import ANY_NAME, ClientSettings
 from pytest_loadtest.profile.fields import Count, Duration, PositiveDuration, Section, Size
 from pytest_loadtest.values.quantities import MILLISECOND, MINUTE, SECOND
@@ -180,6 +181,13 @@ class PulsarSettings(ChunkingSettings):
         if self.tls_enable_hostname_verification:
             return None
         return f"driver.tlsEnableHostnameVerification is false, as in a driver file of OMB that does not name it: {ANY_NAME}"
+
+    def outage_notes(self, broker: Mapping[str, Any]) -> Iterable[str]:
+        """Return when too few bookies ran to store messages."""
+        ensemble_size, ack_quorum = (
+            (None, None) if self.persistence is None else (self.persistence.ensemble_size, self.persistence.ack_quorum)
+        )
+        return bookie_outage_notes(broker, ensemble_size, ack_quorum)
 
     def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
         """Return why order is not judged, and the remedy; None on Exclusive and Failover, and with keys on Key_Shared."""

@@ -198,7 +198,7 @@ Band = dict[str, Any]
 MOST_BANDS: Final = 200
 """The largest number of bands of one kind, the longest ones: more of them cover the chart."""
 KINDS: Final = {
-    "stage": "stage", "change": "change", "restart": "broker restart", "move": "topics moved", "stall": "generator stalled",
+    "stage": "stage", "change": "change", "restart": "outage", "move": "topics moved", "stall": "generator stalled",
     "blocked": "blocked", "lost": "lost",
 }  # fmt: skip
 

@@ -202,7 +202,9 @@ def _over_time(name: str, document: RunDocument, bands: list[over_time.Band]) ->
         blocked = over_time.blocked_chart(measured, name)
         yield from [] if blocked is None else [ChartFigure(f"{name}-blocked", blocked)]
         yield from (ChartFigure(f"{name}-{kind}", chart) for kind, chart in over_time.interval_charts(measured, name))
-    yield over_time.events_table(bands) or Paragraph("Events during the load: no stage, change, restart, stall or blocked span is known.")
+    yield over_time.events_table(bands) or Paragraph(
+        "Events during the load: no stage, change, outage, move of topics, stall or full window."
+    )
 
 
 def _lost(name: str, measured: MeasurementsSection) -> Iterator[Block]:

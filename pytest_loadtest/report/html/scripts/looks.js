@@ -16,7 +16,7 @@ const BANDS = {
   lost: ["purple", "dots"],
 };
 
-const BAND_WORDS = {restart: "broker restart", move: "topics moved", stall: "generator stalled", blocked: "window full"};
+const BAND_WORDS = {restart: "outage", move: "topics moved", stall: "generator stalled", blocked: "window full"};
 const bandWords = ({kind, label}) => (kind === "stage" || kind === "change" ? label : `${BAND_WORDS[kind] ?? kind}: ${label}`);
 
 const look = (series, index) => ROLES[series.role] ?? OTHERS[index % OTHERS.length];

@@ -141,7 +141,7 @@ def test_events_are_listed_in_order_of_time() -> None:
     assert table is not None
     assert [row[:3] for row in table.rows] == [
         ("0.000 s", "4.00 s", "stage"), ("1.000 s", "1.00 s", "generator stalled"), ("4.000 s", "6.00 s", "stage"), ("5.000 s", "an instant", "change"),
-        ("6.000 s", "2.00 s", "broker restart"), ("6.000 s", "3.00 s", "blocked"), ("9.000 s", "1.00 s", "broker restart"),
+        ("6.000 s", "2.00 s", "outage"), ("6.000 s", "3.00 s", "blocked"), ("9.000 s", "1.00 s", "outage"),
     ]  # fmt: skip
 
 

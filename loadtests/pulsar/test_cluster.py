@@ -1,0 +1,111 @@
+"""A cluster of two brokers and three bookies: a bundle split moves load to the second broker; what was pending survives the owner's death.
+
+PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_cluster.py
+"""
+
+import json
+import urllib.request
+
+import pytest
+
+from pytest_loadtest.drivers.pulsar.metrics import MetricsReader
+
+CLUSTER = {
+    "broker.brokers": 2,
+    "broker.bookies": 3,
+    # The topics of a killed broker move when its session ends, by default after 30 s.
+    "broker.settings.metadataStoreSessionTimeoutMillis": 10000,
+    "broker.settings.zkTimeout": 10000,
+    # ZooKeeper, bookies and brokers share the machine with the generator.
+    "generator.sendDelayP99": "5min",
+    "generator.stalled": 0.99,
+}
+# An outage makes messages late, and clients send again what was not acknowledged.
+PATIENT = {"drainTimeout": "10min", "slo.duplicates": "5%", "slo.sent": "1%", "slo.throughput": "1%"}
+
+
+def ask(url):
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return answer.read().decode()
+
+
+def admin_urls(load):
+    hosts = load.target.admin_url.removeprefix("http://").split(",")
+    return [f"http://{host}" for host in hosts]
+
+
+def topic_of(load):
+    return f"public/loadtest-{load.run_name}/topic-0"
+
+
+def owner(load):
+    """Return the number of the broker that has the run's first topic, from 1."""
+    url = json.loads(ask(f"{admin_urls(load)[0]}/lookup/v2/topic/persistent/{topic_of(load)}"))["brokerUrl"]
+    return load.target.url.removeprefix("pulsar://").split(",").index(url.removeprefix("pulsar://")) + 1
+
+
+def shares(load, seconds="10s"):
+    """Return each broker's share of the run's messages in, by its own counters over some seconds."""
+    prefix = f"persistent://{topic_of(load).removesuffix('topic-0')}"
+
+    def counts():
+        readers = [MetricsReader(prefix, exact=False, of_topics=True).read(ask(f"{url}/metrics/")) for url in admin_urls(load)]
+        return [sum(reader.topics.get("pulsar_in_messages_total", {}).values()) for reader in readers]
+
+    before = counts()
+    load.wait(seconds)
+    grown = [after - count for count, after in zip(before, counts(), strict=True)]
+    return [round(one / sum(grown), 3) for one in grown]
+
+
+@pytest.mark.load(profile="pulsar/bundle-split", live=True, matrix={"client": "native"}, **CLUSTER)
+def test_a_split_moves_load_to_the_second_broker(load, record_property):
+    load.begin()
+    load.bundles.settle()
+    before = shares(load)
+    split = load.bundles.split_by_flow()
+    load.bundles.settle()
+    after = shares(load)
+    result = load.stop()
+    for name, value in {"before": before, "after": after, "gap": result.delivery_gap.max}.items():
+        record_property(f"cluster.{name}", str(value))
+        print(f"cluster  {name:<8} {value}")
+    assert split.made == split.wanted
+    assert max(before) == 1.0
+    assert result.lost == result.out_of_order == 0
+    assert 0.4 < max(after) < 0.7, "the second broker has taken the new bundle"
+
+
+def kill_the_owner(load, record_property):
+    """Kill the broker that has the topic, and finish."""
+    load.kill_broker(owner(load))
+    result = load.finish()
+    counts = result.measurements.counts
+    facts = {name: getattr(counts, name) for name in ("sent", "acked", "failed", "received", "lost", "duplicates", "corrupt")}
+    for name, value in (facts | {"gap": result.delivery_gap.max}).items():
+        record_property(f"cluster.{name}", str(value))
+        print(f"cluster  {name:<10} {value}")
+    return result
+
+
+@pytest.mark.load(
+    profile="pulsar/delayed", live=True, matrix={"mode": "lenient"}, deliverAfter={"min": "20s", "max": "25s"},
+    **{"driver.sendTimeout": "10min", "slo.lateness.p99": "10min"}, **PATIENT, **CLUSTER,
+)  # fmt: skip
+def test_delayed_messages_survive_their_owner(load, record_property):
+    """It dies with all of them pending, and the index of delayed messages with it."""
+    load.begin()
+    load.wait("7s")
+    result = kill_the_owner(load, record_property)
+    result.assert_slo()
+    assert result.lost == 0
+
+
+@pytest.mark.load(profile="pulsar/chunking", live=True, matrix={"use": "one-ordered"}, **PATIENT, **CLUSTER)
+def test_chunks_survive_their_owner(load, record_property):
+    """It dies while chunks are under way."""
+    load.begin()
+    load.wait("3s")
+    result = kill_the_owner(load, record_property)
+    result.assert_slo()
+    assert result.lost == result.corrupt == 0
