@@ -226,6 +226,8 @@ class DriverFacts:
         rejected attempts by their reasons, sessions that the broker had forgotten.
     :param stamps: the clock that stamps arrivals and answers: ``kernel`` or ``client``; ``client and kernel`` if workers differ.
     :param unstamped: number of reads without a usable stamp of the kernel, which have the client's time; None: the kernel stamps nothing.
+    :param late_stamps: number of copies that may have arrived more than a millisecond before their stamp, as the engine counts them; None
+        likewise.
     """
 
     client: str
@@ -237,6 +239,7 @@ class DriverFacts:
     incidents: Mapping[str, int] = field(default_factory=dict)
     stamps: str = "client"
     unstamped: int | None = None
+    late_stamps: int | None = None
 
 
 def add_worker_counts(facts: DriverFacts, workers: Iterable[DriverFacts | None]) -> DriverFacts:
@@ -246,12 +249,14 @@ def add_worker_counts(facts: DriverFacts, workers: Iterable[DriverFacts | None])
     losses = [report.losses for report in reports if report.losses is not None]
     forgotten = [report.forgotten for report in reports if report.forgotten is not None]
     unstamped = [report.unstamped for report in reports if report.unstamped is not None]
+    late = [report.late_stamps for report in reports if report.late_stamps is not None]
     incidents = sum((Counter(report.incidents) for report in reports), Counter[str]())
     # The hosts of a fleet may have different kernels.
     stamps = " and ".join(sorted({report.stamps for report in reports})) or facts.stamps
     return replace(
         facts, losses=sum(losses) if losses else None, forgotten=sum(forgotten) if forgotten else None, stamps=stamps,
         incidents=dict(incidents.most_common()), unstamped=sum(unstamped) if unstamped else None,
+        late_stamps=sum(late) if late else None,
     )  # fmt: skip
 
 

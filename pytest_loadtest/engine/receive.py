@@ -6,7 +6,7 @@ The driver stamps arrivals with their time, so the engine can look at many of th
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from pytest_loadtest.engine.order import DueOrder, OrderCheck
 from pytest_loadtest.engine.progress import TimelyCounts, take_p99
 from pytest_loadtest.message.envelope import CORRUPT, OURS, decode_heads
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.values.quantities import MICROSECOND, SECOND
+from pytest_loadtest.values.quantities import MICROSECOND, MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     Columns = dict[str, NDArray[Any]]
 
+EXACT = MILLISECOND
+"""ns: a copy whose stamp is later than its arrival by at most this much is not counted as one with a late stamp."""
+LONG_PAUSE = 25 * MILLISECOND
 _MOST_LAG = np.iinfo(np.int32).max  # of the column: 35 minutes
 
 # of the type of the column, so that no operation widens it
@@ -110,6 +113,9 @@ class Inbox:
         self._driver, self._nonce, self._ordered, self._bounds = driver, nonce, ordered, bounds
         self.timely = TimelyCounts((), 0)
         self._lags: list[NDArray[np.int64]] = []  # of the copies since the last report
+        self._pauses: list[tuple[int, int]] = []  # since the last collection
+        self.late_stamps = 0
+        """Number of copies, over all phases, that may have arrived more than :data:`EXACT` before their stamp."""
         self.taken = 0
         """Number of copies of any kind that the driver handed over, over all phases."""
         self._order, self._due_order = OrderCheck(), DueOrder()
@@ -142,6 +148,13 @@ class Inbox:
         """Number of the phase's received copies that may be second copies."""
         return self._order.repeats
 
+    def note_pause(self, begin: int, end: int) -> None:
+        """Note a time in which the worker may have looked at no connection, ns."""
+        # After a long pause the driver may still have been reading what had come in it when the next one began.
+        if self._pauses and begin <= self._pauses[-1][1] and self._pauses[-1][1] - self._pauses[-1][0] > LONG_PAUSE:
+            begin = self._pauses.pop()[0]
+        self._pauses.append((begin, end))
+
     def lag_p99(self) -> int | None:
         """Return the p99 of the receive lag of the copies taken since the last call; None if it is unknown for all of them."""
         self._lags[:] = [lag[lag >= 0] for lag in self._lags]
@@ -149,12 +162,16 @@ class Inbox:
 
     def collect(self) -> Columns | None:
         """Take arrivals from the driver. Returns the rows of the current phase, as they are recorded, or None."""
-        received = self._driver.take()
+        received, pauses, self._pauses = self._driver.take(), self._pauses, []
         if received is None or not len(received.size):
             return None
         self.taken += len(received.size)
         if received.lag is not None:
-            self._lags.append(received.lag)
+            lag = received.lag
+            if pauses:
+                lag, late = longest_lag(received, lag, pauses)
+                received, self.late_stamps = replace(received, lag=lag), self.late_stamps + late
+            self._lags.append(lag)
         if len(self._first):
             return self._rows(received)
         # a run without producers reads messages of others: they are counted, and none is recorded
@@ -233,6 +250,33 @@ def _lag(received: Received) -> NDArray[np.int32]:
     if received.lag is None:
         return np.full(len(received.time), -1, np.int32)
     return (received.lag // MICROSECOND).clip(max=_MOST_LAG).astype(np.int32)
+
+
+def longest_lag(received: Received, lag: NDArray[np.int64], pauses: Sequence[tuple[int, int]]) -> tuple[NDArray[np.int64], int]:
+    """Return the receive lag with the longest time for which copies that came in a pause may have waited, and how many stamps may be late.
+
+    The kernel merges packets that wait in a connection, and stamps all of them with the time of the last one. So copies that share a stamp
+    may have arrived at any time since the one before of their consumer, or since the pause began. A copy with its own stamp is exact.
+
+    :param pauses: begin and end of each, ns, in order.
+    """
+    time = received.time
+    begins, ends = np.array(pauses, np.int64).T
+    pause = np.searchsorted(begins, time, side="right") - 1
+    there = np.flatnonzero((pause >= 0) & (time <= ends[pause]) & (lag >= 0))
+    _, group, sharing = np.unique(time[there], return_inverse=True, return_counts=True)
+    there = there[sharing[group] > 1]
+    # Sorted by consumer and time, the stamp before is that of the row before the first one with the same stamp.
+    order = there[np.lexsort((time[there], received.consumer[there]))]
+    consumer, stamp = received.consumer[order], time[order]
+    same = np.diff(consumer, prepend=-1) == 0
+    first = np.maximum.accumulate(np.where(same & (np.diff(stamp, prepend=0) == 0), 0, np.arange(len(order))))
+    earliest = np.where(same[first], stamp[first - 1], 0)
+    waited = stamp - np.maximum(earliest, begins[pause[order]])
+    late = waited > EXACT
+    longest = lag.copy()
+    longest[order[late]] += waited[late]
+    return longest, int(np.count_nonzero(late))
 
 
 _AWAY = -1  # in place of a consumer's place while it is not connected

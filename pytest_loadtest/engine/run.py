@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 TICK = 1_000_000
 # ns between two collections of answers and arrivals. The driver stamps both when they come, so a rare collection costs no precision.
 COLLECT = 25_000_000
+PAUSE = 2_000_000  # ns; in a longer time without a look at connections the kernel may merge the packets that wait
 PROGRESS = 500_000_000  # ns between two reports to the controller
 
 
@@ -82,7 +83,7 @@ class Engine:
         for change in phase.changes:
             self._reschedule(change)
         self.consumers.pause(paused=phase.paused)
-        self._watching, self._end = False, start + phase.duration
+        self._watching, self._postponed, self._end = False, False, start + phase.duration
         self._send_at = self._collect_at = self._report_at = start
 
     def step(self, planned: int, now: int) -> int | None:
@@ -95,13 +96,16 @@ class Engine:
             self._finish()
             return None
         self._watch_generator(planned, now)
+        if self.note_pause(planned, now) and self._collect_at <= now and not self._postponed:
+            # The driver may not have read all that came in the pause, and copies with one stamp have to be collected together.
+            self._collect_at, self._postponed = now + TICK, True
         self._take_changes(now)  # before messages are sent, which a change would come too late for
         if now >= self._send_at:
             self.sender.tick(now)
             self._send_at = self.sender.next_at()
         if now >= self._collect_at:
             self._collect(now)
-            self._collect_at = now + COLLECT
+            self._collect_at, self._postponed = now + COLLECT, False
         if now >= self._report_at:
             self._control.report(self._progress(now - self._start))
             # All workers wait for the report that ends the phase or its drain: report at the end at once, and often in the drain.
@@ -137,6 +141,14 @@ class Engine:
         self.sender.change(change, pacer, table)
 
     # --- evidence, collecting, reporting
+
+    def note_pause(self, begin: int, end: int) -> bool:
+        """Note the time in which the worker did not look at connections, if it is long; return whether it is."""
+        if end - begin > PAUSE:
+            # The driver reads after the pause, and until then the kernel may still merge packets.
+            self.inbox.note_pause(begin, end + 2 * TICK)
+            return True
+        return False
 
     def _watch_generator(self, planned: int, now: int) -> None:
         """Gather evidence about the generator in the phase itself, without the wait for its start and without its drain."""
@@ -198,7 +210,9 @@ def drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver] = ()) 
                 driver.poll(0)
         if not active:
             return
-        now = clock()
+        begun, now = now, clock()
+        for engine in active:
+            engine.note_pause(begun, now)
         # At least a tick after this one, even if a message is due earlier: all that become due until then share the cost of one tick.
         planned = max(min(due for _, due in steps if due is not None), now + TICK)
         # Waiting is left to the drivers, which move bytes in this time; several drivers share the time, as each waits on its own sockets.

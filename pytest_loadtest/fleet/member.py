@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Clock, Driver, PacedConnections
+    from pytest_loadtest.drivers.base import Clock, Driver, DriverFacts, PacedConnections
 
     Meet = Callable[[str], int]
     Idle = Callable[[], None]
@@ -66,7 +67,7 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
         clock = time.monotonic_ns if line is None else HostClock(line)
         with _shares(link.assignments, clock) as shares:
             _drive(link, shares, clock, lead=lead)
-            link.meet("closed", tuple(share.driver.facts() for share in shares))
+            link.meet("closed", tuple(share.facts() for share in shares))
             if lead:
                 link.before_cleanup()
                 for share in shares:
@@ -162,6 +163,11 @@ class WorkloadShare:
             if isinstance(self._clock, HostClock):  # the test's body waits by the clock of its own host
                 link.measured_since = time.monotonic_ns() + self._clock.until(phase.start)
         self.engine.begin(phase.phase, phase.start, link.phase_control(assigned.workload, name), self._recorder, phase.wall)
+
+    def facts(self) -> DriverFacts:
+        """Return the driver's facts, with what only the engine knows of its arrivals."""
+        facts = self.driver.facts()
+        return facts if facts.unstamped is None else replace(facts, late_stamps=self.engine.inbox.late_stamps)
 
     def _sample_folder(self, phase: StartPhase, folder: Path) -> Path:
         """Return the folder to record in. :param folder: the phase's, on the controller's host."""

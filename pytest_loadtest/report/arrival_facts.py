@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 def stamp_facts(document: RunDocument) -> Iterator[Labelled]:
     """Yield the clock that stamped arrivals, if it is known."""
-    clock, without = document.driver.get("stamps"), document.driver.get("unstamped")
+    clock, without, late = (document.driver.get(name) for name in ("stamps", "unstamped", "late_stamps"))
     if clock:
         but = f", {exact(without)} reads by the client (no usable stamp)" if without else ""
+        but += f"; {exact(late)} copies may have arrived earlier than stamped" if late else ""
         yield "clock", f"arrivals and acknowledgements stamped by the {clock}{but}"
 
 

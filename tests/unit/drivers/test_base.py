@@ -34,10 +34,13 @@ def test_a_count_is_the_sum_of_the_workers_that_know_it(
 
 def test_workers_on_different_kernels_have_different_clocks() -> None:
     """Reads without a usable stamp are counted where the kernel stamps at all."""
-    client, kernel = DriverFacts(client="native", version="1"), DriverFacts(client="native", version="1", stamps="kernel", unstamped=2)
+    client, kernel = (
+        DriverFacts(client="native", version="1"),
+        DriverFacts(client="native", version="1", stamps="kernel", unstamped=2, late_stamps=3),
+    )
     totals = [add_worker_counts(FACTS, workers) for workers in ([client, kernel], [kernel, kernel], [client], [None])]
-    assert [(total.stamps, total.unstamped) for total in totals] == [
-        ("client and kernel", 2), ("kernel", 4), ("client", None), ("client", None)
+    assert [(total.stamps, total.unstamped, total.late_stamps) for total in totals] == [
+        ("client and kernel", 2, 3), ("kernel", 4, 6), ("client", None, None), ("client", None, None)
     ]  # fmt: skip
 
 

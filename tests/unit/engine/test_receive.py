@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from null_driver import NullDriver
 
 from pytest_loadtest.drivers.base import Joined, Received
-from pytest_loadtest.engine.receive import Arrivals, Consumers, Inbox
+from pytest_loadtest.engine.receive import EXACT, Arrivals, Consumers, Inbox, longest_lag
 from pytest_loadtest.message.envelope import encode_heads
 from pytest_loadtest.message.payloads import Bucket, build_pool
 from pytest_loadtest.message.samples import Flag
@@ -169,6 +169,62 @@ def test_the_receive_lag_is_that_of_all_copies_since_the_last_report() -> None:
     post.received = replace(taken([Copy(seq=4)], 10), lag=np.array([-1]))
     made.collect()
     assert made.lag_p99() is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3 * MILLISECOND), st.booleans()), min_size=1, max_size=30),
+    st.integers(0, 20 * MILLISECOND), st.integers(0, 20 * MILLISECOND),
+)  # fmt: skip
+def test_a_copy_that_waited_arrived_between_its_longest_lag_and_its_stamp(
+    packets: list[tuple[int, int, bool]], begin: int, length: int
+) -> None:
+    """However the kernel merged packets of a connection. Copies from outside the pause, and those with a stamp of their own, stay as they are.
+
+    Packets of three connections, by their distance from the one before; some are merged with the next one of their connection.
+    """
+    arrived = np.cumsum([1 + after for _, after, _ in packets])
+    end = begin + length
+    place, stamp = np.array([place for place, _, _ in packets]), arrived.copy()
+    inside = (arrived > begin) & (arrived <= end)
+    for i, (_, _, merged) in reversed(list(enumerate(packets))):
+        later = np.flatnonzero((place == place[i]) & (np.arange(len(place)) > i) & inside)
+        if merged and inside[i] and len(later):
+            stamp[i] = stamp[later[0]]
+    lag = np.maximum(end, stamp + 1) - stamp
+    copies = replace(taken([Copy(place=0)] * len(packets), 0), consumer=place.astype(np.int32), time=stamp, lag=lag)
+    longest, late = longest_lag(copies, lag, [(begin - 10 * SECOND, begin - 9 * SECOND), (begin, end)])
+    alone = [np.count_nonzero(stamp == one) == 1 for one in stamp]
+    assert ((stamp + lag - longest <= arrived) | (stamp - arrived <= EXACT)).all()
+    assert (stamp + lag - longest >= begin)[inside].all()
+    assert (longest == lag)[~inside | alone].all()
+    assert late == np.count_nonzero(longest > lag + EXACT)
+
+
+def test_an_unknown_lag_stays_unknown() -> None:
+    copies = replace(taken([Copy(), Copy()], 0), time=np.array([SECOND, SECOND]))
+    longest, late = longest_lag(copies, np.array([-1, -1]), [(0, 2 * SECOND)])
+    assert (longest.tolist(), late) == ([-1, -1], 0)
+
+
+def test_late_stamps_are_those_of_the_pauses_since_the_last_collection() -> None:
+    made, post = inbox(0)
+    copies = taken([Copy(seq=0), Copy(seq=1)], 0)
+    post.received = replace(copies, time=np.full(2, START + SECOND), lag=np.array([5, 5]))
+    made.note_pause(START, START + 2 * SECOND)
+    assert (made.collect() or {})["lag"].tolist() == [SECOND // 1000] * 2
+    assert (made.late_stamps, made.lag_p99()) == (2, SECOND + 5)
+    assert (made.collect() or {})["lag"].tolist() == [0, 0]
+    assert made.late_stamps == 2
+
+
+@pytest.mark.parametrize(("first", "begin"), [(26, 0), (24, 24)])
+def test_a_pause_that_follows_a_long_one_goes_on_with_it(first: int, begin: int) -> None:
+    made, post = inbox(0)
+    for start, end in ((0, first), (first, 60)):
+        made.note_pause(START + start * MILLISECOND, START + end * MILLISECOND)
+    copies = taken([Copy(seq=0), Copy(seq=1)], 0)
+    post.received = replace(copies, time=np.full(2, START + 50 * MILLISECOND), lag=np.zeros(2, np.int64))
+    assert (made.collect() or {})["lag"].tolist() == [(50 - begin) * 1000] * 2
 
 
 def test_messages_of_an_earlier_phase_are_not_measured() -> None:

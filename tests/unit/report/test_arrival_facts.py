@@ -19,10 +19,14 @@ from pytest_loadtest.report.terminal import summary_lines
             {"stamps": "kernel", "unstamped": 1204},
             ["  clock      arrivals and acknowledgements stamped by the kernel, 1 204 reads by the client (no usable stamp)"],
         ),
+        (
+            {"stamps": "kernel", "unstamped": 0, "late_stamps": 12},
+            ["  clock      arrivals and acknowledgements stamped by the kernel; 12 copies may have arrived earlier than stamped"],
+        ),
         ({"stamps": "client", "unstamped": None}, ["  clock      arrivals and acknowledgements stamped by the client"]),
         ({}, []),
     ],
-    ids=["kernel", "some without", "client", "older results"],
+    ids=["kernel", "some without", "some late", "client", "older results"],
 )
 def test_the_clock_of_arrivals_is_stated_if_it_is_known(facts: dict[str, Any], shown: list[str]) -> None:
     found = summary_lines(document(facts={"driver": {"client": "native", "version": "1", **facts}}))
