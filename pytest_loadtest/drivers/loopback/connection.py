@@ -98,6 +98,8 @@ class RelayConnection:
         readable, writable = self._select(0.0)
         if not readable and not writable and timeout > 0 and not self.failure:
             readable, writable = self._select(timeout)
+            # This process may have woken up long after the first packet came.
+            self._arrivals.look(self._clock())
         if writable:
             self._write()
         return self._read() if readable else []
