@@ -154,7 +154,11 @@ def on_mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 def test_every_message_survives_a_restart_of_mosquitto(on_mosquitto: Finished) -> None:
     """QoS 1, sessions that outlive connections, and a broker that keeps them: no acknowledged message is lost."""
     assert [child.tag for child in on_mosquitto.case("test_recovery") if child.tag != "properties"] == []
-    assert on_mosquitto.documents["test_recovery"]["driver"]["losses"] > 0
+    document = on_mosquitto.documents["test_recovery"]
+    driver, reconnect = document["driver"], document["measurements"]["latencies"]["reconnect"]
+    lost = sum(driver["incidents"].get(text, 0) for text in ("connection lost", "connection reset by the broker"))
+    assert driver["losses"] == lost == reconnect["samples"] == 2 * 2 + 2
+    assert any(line.startswith("  incidents  ") for line in on_mosquitto.out.splitlines())
     recovered(on_mosquitto)
 
 
@@ -170,3 +174,5 @@ def test_restarts_that_cannot_be(on_mosquitto: Finished) -> None:
     assert not restarts(run, "test_not_this_one")
     (killed,) = restarts(run, "test_after_it")
     assert killed["down"] < killed["ready"]
+    incidents = run.documents["test_after_it"]["driver"]["incidents"]
+    assert incidents["the broker had forgotten the session of a consumer, and what it held for it"] == 2

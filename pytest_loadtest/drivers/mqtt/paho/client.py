@@ -43,8 +43,6 @@ class PahoClient(paho.Client):
     """Seconds."""
     on_resend: Callable[[int], None] | None = None
     """Called with the packet id of each message that is sent again after a reconnect; not for a PUBREL, which carries no message."""
-    on_reason: Callable[[int], None] | None = None
-    """Called with the reason of each PUBREC that has one."""
     plain: Properties | None = None
     """Properties of a message without a topic alias. A client has one topic."""
     with_alias: Properties | None = None
@@ -78,10 +76,7 @@ class PahoClient(paho.Client):
     def _handle_pubrec(self) -> MQTTErrorCode:
         # paho answers every PUBREC with PUBREL, but one with a failure code ends the message (MQTT 5, 4.3.3).
         packet = self._in_packet["packet"]
-        reason = packet[2] if self._protocol == MQTTProtocolVersion.MQTTv5 and len(packet) > 2 else 0
-        if reason and self.on_reason is not None:
-            self.on_reason(reason)
-        if reason >= FAILURE:
+        if self._protocol == MQTTProtocolVersion.MQTTv5 and len(packet) > 2 and packet[2] >= FAILURE:
             mid = int.from_bytes(packet[:2], "big")
             if mid in self._out_messages:
                 # The callback needs any failure code; paho raises an exception at a code that it does not know.

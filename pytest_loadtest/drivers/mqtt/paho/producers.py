@@ -124,7 +124,6 @@ class PahoProducer:
         if self._qos:
             connection.client.on_publish = self._answered
             connection.client.on_resend = self._resent
-            connection.client.on_reason = connection.note_reason
         else:
             connection.on_written = self._written
 
