@@ -119,11 +119,15 @@ def run_role(role: str, driver: Driver, context: DriverContext, *, rate: float, 
     }), flush=True)  # fmt: skip
 
 
-def run_both(script: str, job: Sequence[Any], broker_cpu: Callable[[], float] = lambda: 0.0) -> dict[str, Any]:
-    """Run both roles of a case. :returns: the output of each by role, and under ``broker`` its cost from start to end.
+def run_both(
+    script: str, job: Sequence[Any], broker_cpu: Callable[[], float] = lambda: 0.0, look: Callable[[Path], Any] = lambda folder: None
+) -> dict[str, Any]:
+    """Run both roles of a case.
+
+    :returns: the output of each by role, under ``broker`` its cost from start to end, and under ``looked`` what ``look`` returned.
 
     :param script: run as ``script --job [role, *job, folder]``, in JSON; it calls :func:`run_role`.
-    :param broker_cpu: returns the CPU time of the broker so far, s.
+    :param broker_cpu: returns the CPU time of the broker so far, s. :param look: reads the samples, in a folder that is deleted then.
     """
     results: dict[str, Any] = {}
     processes = []
@@ -144,6 +148,7 @@ def run_both(script: str, job: Sequence[Any], broker_cpu: Callable[[], float] = 
                 assert process.stdout
                 results[role] |= json.loads(process.stdout.readline())
             results["broker"] = broker_cpu() - spent
+            results["looked"] = look(Path(folder))
         finally:
             for _, process in processes:
                 process.kill()
