@@ -43,13 +43,14 @@ class Recorder:
 
     :param folder: the run folder; a folder for each kind of sample is made in it.
     :param streams: the worker's streams.
-    :param needed: bytes that the plan needs for the samples of all workers; None without a plan.
+    :param needed: bytes that the plan needs for the samples of all workers; None without a plan. :param nonce: of the run.
     """
 
     def __init__(
-        self, folder: Path, worker: str, pool: PayloadPool, topology: Topology, streams: Streams, needed: int | None = None
+        self, folder: Path, worker: str, pool: PayloadPool, topology: Topology, streams: Streams, needed: int | None = None,
+        nonce: int | None = None,
     ) -> None:  # fmt: skip
-        self._needed = needed
+        self._needed, self._nonce = needed, nonce
         self._folder, self._worker, self._pool, self._topology, self._streams = folder, worker, pool, topology, streams
         self._columns: dict[str, list[Columns]] = {kind: [] for kind in KINDS}
         self._gathered = dict.fromkeys(KINDS, 0)
@@ -139,8 +140,10 @@ class Recorder:
         """
         for kind in KINDS:
             self._flush(kind)
-        self._check(wait=True)  # a manifest must not certify a file that was not written
-        self._writer.shutdown()
+        try:
+            self._check(wait=True)  # a manifest must not certify a file that was not written
+        finally:
+            self._writer.shutdown()
         manifest: dict[str, Any] = {"version": MANIFEST_VERSION, "worker": self._worker, "clean": True, **facts}
         for kind, files in self._files.items():
             manifest[kind] = {"rows": sum(file["rows"] for file in files), "files": files}
@@ -162,7 +165,7 @@ class Recorder:
         columns |= self._derived(kind, columns)
         if kind == "broadcast":
             columns = broadcast.pack_copies(columns)
-        entry["rows"] = write_samples(self._folder / kind / entry["name"], kind, columns)
+        entry["rows"] = write_samples(self._folder / kind / entry["name"], kind, columns, self._nonce)
 
     def _derived(self, kind: str, columns: Columns) -> Columns:
         """Return the columns that follow from the numbers of streams, consumers and payloads: derived here, not in the loop."""

@@ -39,16 +39,22 @@ def arrow_schema(kind: str) -> pa.Schema:
     return pa.schema([(column.name, _type(column)) for column in KINDS[kind]])
 
 
-def write_samples(path: Path, kind: str, columns: Columns) -> int:
+NONCE = b"loadtest.nonce"
+"""Key of the run's nonce in a file's metadata."""
+
+
+def write_samples(path: Path, kind: str, columns: Columns, nonce: int | None = None) -> int:
     """Write one file to a temporary name, rename it, and return its number of rows.
 
+    :param nonce: of the run; None: the file does not name its run.
     :param columns: the columns of the kind. A column of lists has the numbers of all rows end to end; the bits of ``got`` count each row's.
     :raises OSError: the file cannot be written.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_arrays([_array(column, columns) for column in KINDS[kind]], schema=arrow_schema(kind))
+    schema = arrow_schema(kind) if nonce is None else arrow_schema(kind).with_metadata({NONCE: str(nonce)})
+    table = pa.Table.from_arrays([_array(column, columns) for column in KINDS[kind]], schema=schema)
     temporary = _temporary(path)
     regular = [_path(column) for column in KINDS[kind] if column.name in _REGULAR]
     with removed_on_failure(temporary):

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.engine import sample_files
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited
 from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.messages import RunResult
@@ -100,7 +101,7 @@ def conclude_run(
     results = _limited(replace(results, peak=peak_before or results.peak, backlog=backlog_before or results.backlog), folder)
     results, findings = compare_with_baseline(results, profile.slo.gates, recorded_baseline(before) or baseline)
     verdict = with_findings(verdict, findings)
-    (folder / "results.json").write_text(dumps(results), encoding="utf-8")
+    write_results(folder, results)
     assert run.started is not None, "samples are of a load that has begun"
     hdr.write_log(folder / "latency.hlog", measurements, run.started)
     finished = partial(Load, profile_name=profile.name, scale=run.scale, tolerances=allowed)
@@ -229,18 +230,18 @@ def combine_workloads(name: str, results: Sequence[RunResult]) -> RunResult:
     return RunResult(load=whole, properties=(("load.outcome", whole.outcome.value), *properties))
 
 
-def write_broken_results(run: RunFile, folder: Path, error: BrokenRun) -> RunDocument:
-    """Write the results document of a run that was given up.
-
-    :param folder: the folder of the phase that was measured last; created if missing.
-    """
+def broken_results(run: RunFile, folder: Path, error: BrokenRun) -> RunDocument:
+    """Return the results document of a run that was given up. :param folder: the folder of the phase that was measured last."""
     outcome = slo.Outcome.GENERATOR_LIMITED if isinstance(error, GeneratorLimited) else slo.Outcome.NO_DATA
     verdict = slo.Verdict(outcome=outcome, findings=(), reasons=tuple(str(error).splitlines()))
     section = _bottleneck(observing.read_telemetry(folder), run, None, verdict)
-    results = build_document(_facts(run, folder), verdict, None, bottleneck=section, timeline=timeline_section(run, None))
+    return build_document(_facts(run, folder), verdict, None, bottleneck=section, timeline=timeline_section(run, None))
+
+
+def write_results(folder: Path, results: RunDocument) -> None:
+    """Write a results document; the folder is created if missing. :raises OSError: it cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(dumps(results), encoding="utf-8")
-    return results
+    sample_files.replace(folder / "results.json", dumps(results).encode())
 
 
 def read_results(folder: Path) -> RunDocument | None:

@@ -158,7 +158,9 @@ class WorkloadShare:
             self._clock.line = phase.clock
         if phase.folder is not None:
             folder = self._sample_folder(phase, phase.folder)
-            self._recorder = Recorder(folder, assigned.worker, self.pool, assigned.topology, assigned.assignment.streams, assigned.disk)
+            self._recorder = Recorder(
+                folder, assigned.worker, self.pool, assigned.topology, assigned.assignment.streams, assigned.disk, assigned.nonce
+            )
             link.measured_since = phase.start
             if isinstance(self._clock, HostClock):  # the test's body waits by the clock of its own host
                 link.measured_since = time.monotonic_ns() + self._clock.until(phase.start)

@@ -173,7 +173,9 @@ def _merge_hosts(folder: Path, telemetry: Telemetry, orders: Sequence[HostSampli
 def write_telemetry(folder: Path, telemetry: Telemetry) -> None:
     """Write the telemetry next to the samples, so that they can be judged again with it."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).write_text(json.dumps(telemetry.document(), allow_nan=False), encoding="utf-8")
+    from pytest_loadtest.engine.sample_files import replace
+
+    replace(folder / FILE, json.dumps(telemetry.document(), allow_nan=False).encode())
 
 
 def read_telemetry(folder: Path) -> Telemetry | None:

@@ -57,6 +57,10 @@ class Outputs:
             lines = [history.history_line(document) for document in documents]
             self._write("--load-history", file, lambda: history.append_history(file, lines))
 
+    def write_broken(self, folder: Path, write: Callable[[], object]) -> None:
+        """Write a part of the results of a run that is given up: a full disk must not hide the reason for that."""
+        self._write("the results in", folder, write)
+
     def _write(self, option: str, path: Path, write: Callable[[], object]) -> None:
         try:
             write()

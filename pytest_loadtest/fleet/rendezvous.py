@@ -9,6 +9,7 @@ continue gets the error: within a second of it, or after the timeouts below.
 from __future__ import annotations
 
 import threading
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,6 +48,8 @@ class Run:
     def release(self) -> None:
         """Free what only a current run needs: a session may have thousands of runs, and payloads of meetings have megabytes."""
         self.ended, self.meeting_since, self.state = True, None, None
+        # A copy has no traceback, whose frames hold samples and open files.
+        self.error = None if self.error is None else copy(self.error)
         for part in (self.meetings, self.progress, self.drains, self.last_message):
             part.clear()
 

@@ -271,9 +271,9 @@ class RunController:
         if run.state is None:
             return
         for workload in run.state.workloads:
-            run.state.observing.end(workload)
+            self.outputs.write_broken(workload.folder or workload.root, partial(run.state.observing.end, workload))
         if isinstance(error, BrokenRun):
-            documents = _write_broken(run.state.workloads, error)
+            documents = self._write_broken(run.state.workloads, error)
             self.documents += documents
             self.outputs.add_to_history(documents)
 
@@ -343,7 +343,7 @@ class RunController:
         self._announce(f"{state.request.nodeid}: aggregating samples")
         judged = [self._conclude(workload, script) for workload, script in zip(state.workloads, state.scripts, strict=True)]
         if isinstance(run.error, BrokenRun):  # given up while it was judged, e.g. by the test's timeout: overwrite what was just written
-            _write_broken(state.workloads, run.error)
+            self._write_broken(state.workloads, run.error)
             raise run.error
         documents = [document for _, document in judged]
         self.documents += documents
@@ -363,6 +363,17 @@ class RunController:
         assert workload.folder is not None
         return conclude_run(self.spark.measure(workload.folder), backlog=script.backlog, baseline=self.outputs.baseline)
 
+    def _write_broken(self, workloads: Sequence[WorkloadRun], error: BrokenRun) -> list[RunDocument]:
+        """Write the results of a run that was given up; return them."""
+        from pytest_loadtest.fleet.judge import broken_results, write_results
+
+        documents = []
+        for workload in workloads:
+            folder = workload.folder or workload.root / "measure"
+            documents.append(broken_results(workload.run_file(), folder, error))
+            self.outputs.write_broken(folder, partial(write_results, folder, documents[-1]))
+        return documents
+
     # --- once for each session
 
     def _get_targets(self) -> Targets:
@@ -379,9 +390,3 @@ class RunController:
         if targets is not None:
             targets.close()
         self.spark.stop()
-
-
-def _write_broken(workloads: Sequence[WorkloadRun], error: BrokenRun) -> list[RunDocument]:
-    from pytest_loadtest.fleet.judge import write_broken_results
-
-    return [write_broken_results(workload.run_file(), workload.folder or workload.root / "measure", error) for workload in workloads]

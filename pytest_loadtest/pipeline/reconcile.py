@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_loadtest.engine.sample_files import arrow_schema
+from pytest_loadtest.engine.sample_files import NONCE, arrow_schema
 from pytest_loadtest.engine.sample_store import SampleStore, is_uri
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import KINDS, MANIFEST_SUFFIX
@@ -19,13 +19,17 @@ READERS = 16
 
 
 class Listed(NamedTuple):
-    """A file as its worker's manifest lists it. :param size: in bytes; None in manifests of samples that were not stored elsewhere."""
+    """A file as its worker's manifest lists it.
+
+    :param size: in bytes; None in manifests of samples that were not stored elsewhere. :param nonce: of the run.
+    """
 
     kind: str
     name: str
     rows: int
     size: int | None
     worker: str
+    nonce: int
 
     @property
     def path(self) -> str:
@@ -73,8 +77,9 @@ def _listed(store: SampleStore, kind: str, worker: str, manifest: Any) -> list[L
     """Return the files of a kind in a manifest."""
     place = f"{store.location}/{worker}{MANIFEST_SUFFIX}"
     try:
+        nonce = int(manifest["nonce"])
         files = [
-            Listed(kind, str(file["name"]), int(file["rows"]), None if "size" not in file else int(file["size"]), worker)
+            Listed(kind, str(file["name"]), int(file["rows"]), None if "size" not in file else int(file["size"]), worker, nonce)
             for file in manifest[kind]["files"]
         ]
         total = int(manifest[kind]["rows"])
@@ -108,5 +113,10 @@ def _check_rows(store: SampleStore, file: Listed) -> None:
     expected = arrow_schema(file.kind)
     if not schema.equals(expected) and not ("lag" in expected.names and schema.equals(expected.remove(expected.get_field_index("lag")))):
         raise NoData(f"{place} does not have the columns of {file.kind} samples")
+    # A file of an earlier run of the same test has the same streams and sequences, so that only this tells them apart. Older releases did
+    # not write it.
+    nonce = (schema.metadata or {}).get(NONCE, b"").decode()
+    if nonce not in ("", str(file.nonce)):
+        raise NoData(f"{place} belongs to another run")
     if rows != file.rows:
         raise NoData(f"{place} has {rows} rows, its manifest says {file.rows}")

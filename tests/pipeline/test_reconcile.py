@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from runs import differences, generate, make_run, make_stages, write_run
+from runs import NONCE, differences, generate, make_run, make_stages, write_run
 from s3_server import Bucket, s3_bucket
 
+from pytest_loadtest.engine import sample_files
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.measured_run import measure_run
 from pytest_loadtest.message.samples import KINDS
@@ -30,6 +33,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 URI = "s3://loadtest/p/run"
+
+
+@pytest.mark.parametrize(
+    ("nonce", "why"), [(NONCE, None), (NONCE + 1, r"received/gw0-000001.parquet \(worker gw0\) belongs to another run")]
+)
+def test_a_sample_file_of_another_run_is_no_data(tmp_path: Path, nonce: int, why: str | None) -> None:
+    """It has the same streams, sequences and number of rows; its times would be taken for latencies."""
+    run = make_run()
+    folder = write_run(tmp_path / "run", run, *generate(run, 1))
+    file = folder / "received/gw0-000001.parquet"
+    pq.write_table(pq.read_table(file).replace_schema_metadata({sample_files.NONCE: str(nonce)}), file)
+    with pytest.raises(NoData, match=why) if why else nullcontext():
+        read.load_run(folder)
 
 
 def move(folder: Path, location: str, write: Callable[[str, bytes], object]) -> Path:

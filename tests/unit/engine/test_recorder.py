@@ -196,6 +196,7 @@ def test_a_full_disk_is_no_data(small_disk: Path) -> None:
     assert f"worker gw0 could not write samples below {small_disk}: the disk is full" in str(full.value)
     assert "the plan needs 3.00 MiB there for the samples of all workers" in str(full.value)
     assert [path for path in small_disk.rglob("*") if path.is_file()] == []
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("loadtest-recorder")]
 
 
 def test_samples_that_wait_for_a_slow_disk_end_the_run_before_they_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,14 @@ def test_a_file_has_every_column_with_its_type_and_values(tmp_path: Path, kind: 
         assert [len(after) for after in table["after"].to_pylist()] == list(range(1, 10))
 
 
+def test_a_file_names_its_run(tmp_path: Path) -> None:
+    """In its metadata, which readers of the columns do not see."""
+    write_samples(tmp_path / "a.parquet", "sent", columns("sent", 3), nonce=77)
+    schema = pq.read_schema(tmp_path / "a.parquet")
+    assert schema.metadata == {sample_files.NONCE: b"77"}
+    assert schema.equals(arrow_schema("sent"))
+
+
 def test_a_crash_leaves_only_a_dot_file(tmp_path: Path) -> None:
     """A worker that dies while it writes leaves no file that anybody would read."""
     script = """

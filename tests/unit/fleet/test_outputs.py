@@ -29,6 +29,13 @@ def test_each_run_adds_a_line_to_the_history_and_a_file(tmp_path: Path) -> None:
     outputs(tmp_path).write_results([document()])
 
 
+def test_results_of_a_broken_run_that_cannot_be_written_are_a_warning(tmp_path: Path) -> None:
+    """The reason why the run broke is still reported."""
+    made = outputs(tmp_path)
+    made.write_broken(tmp_path, lambda: tmp_path.write_text(""))
+    assert made.unwritten == [f"WARNING: the results in {tmp_path} cannot be written: Is a directory"]
+
+
 def test_a_file_that_cannot_be_written_is_one_warning(tmp_path: Path) -> None:
     """With option, path and reason; it changes no verdict."""
     (file := tmp_path / "file").write_text("")

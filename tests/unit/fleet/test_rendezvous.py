@@ -159,6 +159,19 @@ def test_a_member_that_dies_aborts_the_run(fleet: Fleet) -> None:
     assert {worker for worker, _ in fleet.got("release")} >= {"a", "c"}
 
 
+def test_the_error_of_an_ended_run_holds_no_traceback(fleet: Fleet) -> None:
+    """Its frames would keep samples and open files until the session ends."""
+    fleet.join("a")
+    run = fleet.start("a")
+    try:
+        raise NoData("broken")
+    except NoData as error:
+        fleet.rendezvous.abort(run, error)
+    fleet.say("a", "finished")
+    assert str(run.error) == "broken"
+    assert run.error is not None and run.error.__traceback__ is None
+
+
 def test_a_lead_that_dies_releases_the_others(fleet: Fleet) -> None:
     """No worker is left to report the end of the item."""
     fleet.join("a", "b")

@@ -1,4 +1,4 @@
-"""The Spark session of a pytest session: started once, restarted once for each run. ``tests/plugin/test_ends.py`` kills a real one."""
+"""The Spark session of a pytest session: started once, restarted once for each run. ``tests/faults`` kills a real one."""
 
 from __future__ import annotations
 
