@@ -17,7 +17,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 FOLDER = Path("instruments")
-THREAD_SECONDS = 5
+THREAD_SECONDS = 15
 """Time for a thread to notice the end of the session."""
 
 

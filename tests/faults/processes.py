@@ -82,7 +82,7 @@ PHASES = {"start": "while the target starts", "warm-up": "in the warm-up", "load
 SIGNALS = (
     (signal.SIGINT, "ctrl-c", "SIGINT to the group, as from a terminal", GROUP, ("load", "aggregation")),
     (signal.SIGTERM, "sigterm", "SIGTERM to the controller", CONTROLLER, ("start", "drain")),
-    (signal.SIGKILL, "sigkill", "SIGKILL to the controller", CONTROLLER, ("start", "load", "aggregation")),
+    (signal.SIGKILL, "sigkill", "SIGKILL to the controller", CONTROLLER, ("load", "aggregation")),
 )
 IN_PHASE = {
     "start": LONG, "warm-up": {"warmupDuration": "5min"}, "load": LONG, "aggregation": {},
@@ -123,7 +123,7 @@ CONTROLLERS = (
         happens="The session and its workers get SIGTERM at the same time.",
         made="SIGTERM to the group under load; two workers.",
         arguments=("-n2",), profile=LONG, act=interrupt(signal.SIGTERM, "load", GROUP), kept=SAMPLES,
-        verdict=NO_DATA, status=2, says=("because …interrupted",),
+        verdict=NO_DATA, status=2, says=("because …interrupted",), slow=True,
     ),
     Fault(
         name="ctrl-c-spark",
@@ -137,7 +137,7 @@ CONTROLLERS = (
         happens="A session of one process is terminated while Spark waits for samples.",
         made="SIGTERM under load; no workers, Spark.",
         profile=LONG, act=interrupt(signal.SIGTERM, "load", CONTROLLER), kept=SAMPLES, spark=True,
-        verdict=NO_DATA, status=2, says=("because …interrupted",),
+        verdict=NO_DATA, status=2, says=("because …interrupted",), slow=True,
     ),
     Fault(
         name="sigkill-spark",

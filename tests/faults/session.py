@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -58,6 +59,8 @@ class FaultySession:
     fault: Fault
     profile: dict[str, Any] = field(default_factory=dict)
     """The profile under test: what prepares the fault may change it."""
+    tools: dict[str, Any] = field(default_factory=dict)
+    """What prepares the fault leaves here for its action."""
     process: subprocess.Popen[str] = field(init=False)
 
     @property
@@ -113,7 +116,9 @@ class FaultySession:
         left = [path.name for folder in folders for path in folder.iterdir() if path.name not in KEPT]
         ends = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((self.folder / "instruments").glob("*.end"))]
         documents = finished.documents
-        verdicts = {test: document["verdict"]["outcome"] for test, document in documents.items()}
+        verdicts = {test: verdict.lower() for test, verdict in re.findall(r"::(\w+) · profile \w+ · ([A-Z-]+(?: [A-Z]+)?)", finished.out)}
+        for test, document in documents.items():
+            assert document["verdict"]["outcome"] == verdicts.get(test), f"{test}: the terminal and results.json disagree"
         after = "started" if any("test_after" in str(run) for run in self.project.runs()) else None
         kept = [str(path.relative_to(run)) for run in self.project.runs() if "test_fault" in str(run) for path in run.rglob("*")]
         measured = documents.get("test_fault", {}).get("measurements") or {}

@@ -80,6 +80,8 @@ class Project:
 
     path: Path
     environment: dict[str, str] = field(default_factory=dict)
+    prefix: list[str] = field(default_factory=list)
+    """A command that runs pytest, such as ``unshare --net``."""
 
     def profile(
         self,
@@ -104,7 +106,7 @@ class Project:
     def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
         """Start pytest in a process group of its own."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_", "GITHUB_"))} | self.environment
-        command = [sys.executable, "-m", "pytest", *args, "--junitxml", "junit.xml"]
+        command = [*self.prefix, sys.executable, "-m", "pytest", *args, "--junitxml", "junit.xml"]
         return subprocess.Popen(
             command, cwd=self.path, env=environment, text=True, start_new_session=True,
             **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options},

@@ -1,8 +1,8 @@
 """Whole runs in this process: a fleet of one, real targets, real samples, the real rules.
 
 The samples are measured by the numpy definitions (``stats.measure``) instead of Spark: ``tests/pipeline`` proves that both give the same
-to the bit, and a JVM would add nothing here but time. Folder checks are the pipeline's own. ``test_broken_runs.py`` goes through
-``pytest -n 2`` and Spark.
+to the bit, and a JVM would add nothing here but time. Folder checks are the pipeline's own. ``tests/faults`` goes through
+whole sessions.
 """
 
 from __future__ import annotations

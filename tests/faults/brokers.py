@@ -1,0 +1,320 @@
+"""Faults of brokers and of the way to them: mosquitto that dies, stands still or forgets, connections that are cut or fall silent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .fault import MET, MISSED, NO_DATA, Fault
+
+if TYPE_CHECKING:
+    from pytest_loadtest.brokers.base import Broker
+
+    from .session import FaultySession
+
+DURABLE = {"name": "mqtt", "qos": 1, "cleanStart": False, "sessionExpiry": "1h", "keepAlive": "2s"}
+BOUNDS = {"throughput": "1%", "sent": "1%", "loss": 0}
+
+
+def need_mosquitto() -> None:
+    """Skip the fault if there is no mosquitto."""
+    import pytest
+
+    from pytest_loadtest.drivers.mqtt import mosquitto
+
+    if mosquitto.find_mosquitto() is None:
+        pytest.skip("no mosquitto here: apt-get install mosquitto")
+
+
+@contextmanager
+def mosquitto_at(session: FaultySession, more: Mapping[str, str] | None = None, **request: Any) -> Iterator[Broker]:
+    """Run a mosquitto that is not the session's. :param more: lines of its configuration."""
+    from running import running
+
+    from pytest_loadtest.brokers import BrokerRequest
+
+    need_mosquitto()
+    settings = {"max_queued_messages": "0", **(more or {})}
+    with running(BrokerRequest(kind="mqtt", mode="process", folder=session.folder / "broker", settings=settings, **request)) as broker:
+        yield broker
+
+
+@contextmanager
+def behind_proxy(session: FaultySession) -> Iterator[None]:
+    """Put a proxy between the session and a mosquitto."""
+    from .proxy import Proxy
+
+    with mosquitto_at(session) as broker, Proxy(broker.facts.url) as proxy:
+        session.profile["target"] = {"url": proxy.url}
+        session.tools["proxy"] = proxy
+        yield
+
+
+@contextmanager
+def own_mosquitto(session: FaultySession) -> Iterator[None]:
+    """Let the session start its mosquitto."""
+    need_mosquitto()
+    yield
+
+
+def with_proxy(name: str) -> Callable[[FaultySession], None]:
+    """Return an action that calls a method of the proxy under load."""
+
+    def act(session: FaultySession) -> None:
+        session.until_phase("load", after=1)
+        getattr(session.tools["proxy"], name)()
+
+    return act
+
+
+def slow_down(session: FaultySession) -> None:
+    """Let each client read a quarter of what is sent to it, until the load is over."""
+    session.until_phase("load", after=0)
+    session.tools["proxy"].rate = 10_000
+    session.until_phase("drain", after=0)
+    session.tools["proxy"].rate = None
+
+
+def mosquitto_of(session: FaultySession) -> int:
+    """Return the id of the session's mosquitto; its watchdog has the same words in its command."""
+    (pid,) = [pid for pid, command in session.project.processes() if command.partition(" ")[0] == _mosquitto()]
+    return pid
+
+
+def to_mosquitto(number: int) -> Callable[[FaultySession], None]:
+    """Return an action that sends a signal to the session's mosquitto under load."""
+
+    def act(session: FaultySession) -> None:
+        session.until_phase("load", after=1)
+        os.kill(mosquitto_of(session), number)
+
+    return act
+
+
+def pause_mosquitto(session: FaultySession) -> None:
+    """Stop the session's mosquitto for two seconds."""
+    to_mosquitto(signal.SIGSTOP)(session)
+    time.sleep(2)  # the fault itself
+    os.kill(mosquitto_of(session), signal.SIGCONT)
+
+
+@contextmanager
+def to_be_replaced(session: FaultySession) -> Iterator[None]:
+    """Start a mosquitto, and at the end stop the one that took its place."""
+    with mosquitto_at(session) as broker:
+        session.profile["target"] = {"url": broker.facts.url}
+        session.tools["broker"] = broker
+        yield
+        if "second" in session.tools:
+            session.tools["second"].terminate()
+            session.tools["second"].wait(30)
+
+
+def replace_mosquitto(session: FaultySession) -> None:
+    """Kill mosquitto, and start one at its address that offers QoS 0 only."""
+    session.until_phase("load", after=1)
+    broker, folder = session.tools["broker"], session.folder / "broker"
+    text = (folder / "mosquitto.conf").read_text(encoding="utf-8")
+    (folder / "second.conf").write_text(text + "max_qos 0\n", encoding="utf-8")
+    os.kill(broker.facts.pid, signal.SIGKILL)
+    from waiting_for import gone
+
+    session.until(lambda: gone(broker.facts.pid), "the end of mosquitto")
+    with (folder / "second.log").open("wb") as log:
+        session.tools["second"] = subprocess.Popen([_mosquitto(), "-c", str(folder / "second.conf")], stderr=log)
+
+
+def _mosquitto() -> str:
+    from pytest_loadtest.drivers.mqtt import mosquitto
+
+    return mosquitto.find_mosquitto() or ""
+
+
+@contextmanager
+def with_password(session: FaultySession) -> Iterator[None]:
+    """Run a mosquitto that knows one user."""
+    need_mosquitto()
+    users = session.folder / "users"
+    subprocess.run(["mosquitto_passwd", "-b", "-c", str(users), "load", "first"], check=True, capture_output=True)
+    with mosquitto_at(session, {"allow_anonymous": "false", "password_file": str(users)}) as broker:
+        session.profile["target"] = {"url": broker.facts.url}
+        session.tools["broker"] = broker
+        yield
+
+
+def change_password(session: FaultySession) -> None:
+    """Give the user another password; mosquitto disconnects clients that have the old one."""
+    session.until_phase("load", after=1)
+    subprocess.run(["mosquitto_passwd", "-b", str(session.folder / "users"), "load", "second"], check=True, capture_output=True)
+    os.kill(session.tools["broker"].facts.pid, signal.SIGHUP)
+
+
+VALID_SECONDS = 12
+
+
+@contextmanager
+def short_certificate(session: FaultySession) -> Iterator[None]:
+    """Run a mosquitto behind a proxy whose certificate is valid for some seconds."""
+    from datetime import timedelta
+    from unittest.mock import patch
+
+    from pytest_loadtest.brokers import certificates
+    from pytest_loadtest.profile.sections import SecuritySection
+
+    from .proxy import Proxy
+
+    with patch.object(certificates, "LASTS", timedelta(seconds=VALID_SECONDS)):
+        started = time.monotonic()
+        with mosquitto_at(session, security=SecuritySection(tls=True)) as broker, Proxy(broker.facts.url) as proxy:
+            session.profile |= {"target": {"url": proxy.url}, "driver": {**DURABLE, "tls": {"caFile": broker.facts.client["tls"].ca_file}}}
+            session.tools |= {"proxy": proxy, "expires": started + VALID_SECONDS}
+            yield
+
+
+def cut_after_expiry(session: FaultySession) -> None:
+    """Wait until the certificate has expired, and cut all connections."""
+    session.until_phase("load", after=0)
+    session.until(lambda: time.monotonic() > session.tools["expires"] + 1, "the certificate's end")
+    session.tools["proxy"].cut()
+
+
+MOSQUITTO = (
+    Fault(
+        name="broker-killed",
+        happens="The broker dies under load.",
+        made="SIGKILL to the session's mosquitto.",
+        profile={"driver": DURABLE, "testDuration": "5min"}, prepare=own_mosquitto, act=to_mosquitto(signal.SIGKILL),
+        verdict=NO_DATA, status=1, says=("because the target mosquitto … went away: ended by SIGKILL",),
+    ),
+    Fault(
+        name="broker-paused",
+        happens="The broker stands still for two seconds under load.",
+        made="SIGSTOP and SIGCONT to the session's mosquitto; QoS 1; the bound on p90 is 500 ms.",
+        profile={"driver": DURABLE, "testDuration": "4s", "producerRate": 200, "drainTimeout": "30s", "slo": BOUNDS | {"endToEndLatency": {"p90": "500ms"}}},
+        prepare=own_mosquitto, act=pause_mosquitto,
+        verdict=MISSED, status=1, says=("✗ endToEndLatency.p90 … <= 500 ms",), counts={"offered": 800, "acked": 800, "received": 800, "lost": 0},
+    ),
+    Fault(
+        name="broker-stopped",
+        happens="The broker stands still for good.",
+        made="SIGSTOP to the session's mosquitto, and no SIGCONT; QoS 1.",
+        profile={"driver": DURABLE, "testDuration": "3s", "drainTimeout": "3s", "maxSendDelay": "3s"}, prepare=own_mosquitto, act=to_mosquitto(signal.SIGSTOP),
+        verdict=NO_DATA, status=1, says=("because the target mosquitto … went away and was not back when the drain ended: … (no answer to a ping within keepAlive)", "stopped by a signal"),
+    ),
+    Fault(
+        name="broker-replaced",
+        happens="Another broker takes the place of the first one at the same address.",
+        made="mosquitto is killed, and one that offers QoS 0 only starts at its port; QoS 1.",
+        profile={"driver": DURABLE, "testDuration": "4s", "drainTimeout": "3s", "maxSendDelay": "3s"}, prepare=to_be_replaced, act=replace_mosquitto,
+        verdict=NO_DATA, status=1, says=("because … was not back when the drain ended: … (the broker allows QoS 0 at most, the profile needs 1)",),
+    ),
+    Fault(
+        name="connections-cut",
+        happens="All connections are closed under load; clients connect again.",
+        made="A proxy closes them; mosquitto keeps the sessions; QoS 1.",
+        profile={"driver": DURABLE, "testDuration": "3s", "producerRate": 200, "drainTimeout": "30s", "slo": BOUNDS}, prepare=behind_proxy, act=with_proxy("cut"),
+        verdict=MET, status=0, counts={"offered": 600, "acked": 600, "received": 600, "lost": 0}, says=("incidents 6 × connection lost",),
+    ),
+    Fault(
+        name="half-open",
+        happens="All connections fall silent under load, without an end; clients find out by their keep-alive.",
+        made="A proxy passes nothing on any more on the open connections; `keepAlive: 2s`; mosquitto keeps the sessions; QoS 1.",
+        profile={"driver": DURABLE, "testDuration": "3s", "producerRate": 200, "drainTimeout": "60s", "slo": BOUNDS}, prepare=behind_proxy, act=with_proxy("fall_silent"),
+        verdict=MET, status=0, counts={"offered": 600, "acked": 600, "received": 600, "lost": 0}, says=("incidents 6 × connection lost: no answer to a ping within keepAlive",),
+    ),
+    Fault(
+        name="slow-reader",
+        happens="Consumers get less than is sent to them.",
+        made="A proxy passes 10 kB/s on to each client; the bound on p90 is 500 ms; QoS 1.",
+        profile={"driver": DURABLE, "testDuration": "3s", "producerRate": 2000, "drainTimeout": "60s", "slo": BOUNDS | {"endToEndLatency": {"p90": "500ms"}}}, prepare=behind_proxy, act=slow_down,
+        verdict=MISSED, status=1, counts={"offered": 6000, "lost": 0}, says=("✗ endToEndLatency.p90 … <= 500 ms",),
+    ),
+    Fault(
+        name="password-changed",
+        happens="The credentials become wrong under load.",
+        made="mosquitto reads another password for the user, and disconnects its clients; QoS 1.",
+        profile={"driver": {**DURABLE, "username": "load", "password": "first"}, "testDuration": "3s", "drainTimeout": "3s", "maxSendDelay": "3s"}, prepare=with_password, act=change_password,
+        verdict=NO_DATA, status=1, says=("because the target … went away and was not back when the drain ended: … (the broker rejected the connection: Not authorized)",),
+    ),
+    Fault(
+        name="certificate-expired",
+        happens="The broker's certificate expires under load, and connections are closed after that.",
+        made=f"A certificate that is valid for {VALID_SECONDS} s; a proxy closes all connections when it has expired; QoS 1.",
+        profile={"driver": DURABLE, "testDuration": "20s", "drainTimeout": "3s", "maxSendDelay": "3s", "producerRate": 100}, prepare=short_certificate, act=cut_after_expiry,
+        verdict=NO_DATA, status=1, says=("because … the broker's certificate is not valid now (certificate has expired): renew it",), slow=True,
+    ),
+)  # fmt: skip
+
+
+@contextmanager
+def own_pulsar(session: FaultySession) -> Iterator[None]:
+    """Let the session start its Pulsar, from jars that are here."""
+    import pytest
+
+    from pytest_loadtest.brokers import java
+    from pytest_loadtest.drivers.pulsar import broker
+
+    if java.find() is None or broker.PULSAR.version not in broker.PULSAR.cached_versions():
+        pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
+    session.project.environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
+    yield
+
+
+def kill_pulsar(session: FaultySession) -> None:
+    """Kill the session's Pulsar."""
+    session.until_phase("load", after=1)
+    for pid, command in session.project.processes():
+        if "PulsarStandaloneStarter" in command and command.partition(" ")[0].endswith("java"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def in_cluster(call: str) -> str:
+    """Return the body of a live test that ends processes of a cluster under load."""
+    return f"load.begin(); load.wait('3s'); {call}; load.wait('3s'); load.stop().assert_slo()"
+
+
+CLUSTER = {
+    "brokers": 2, "bookies": 3, "ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2,
+    "settings": {"metadataStoreSessionTimeoutMillis": "5000", "bookkeeper_delayEnsembleChange": "true"},
+}  # fmt: skip
+ON_CLUSTER = {
+    "driver": {"name": "pulsar", "operationTimeout": "60s", "sendTimeout": "10s"}, "broker": CLUSTER, "producerRate": 500, "testDuration": "5min",
+    "drainTimeout": "60s", "slo": BOUNDS,
+}  # fmt: skip
+PULSAR = (
+    Fault(
+        name="pulsar-killed",
+        happens="A Pulsar dies under load.",
+        made="SIGKILL to the session's Pulsar.",
+        arguments=("-n2", "--load-broker", "process"), profile={"driver": {"name": "pulsar"}, "testDuration": "5min", "producerRate": 200},
+        prepare=own_pulsar, act=kill_pulsar,
+        verdict=NO_DATA, status=1, says=("because the target Pulsar … (process, pulsar://127.0.0.1:…) went away: ended by SIGKILL",), slow=True,
+    ),
+    Fault(
+        name="pulsar-broker-killed",
+        happens="One of two brokers of a cluster dies; its topics move to the other one.",
+        made="A cluster of 2 brokers and 3 bookies; `load.kill_broker(1)`; the sessions at ZooKeeper last 5 s.",
+        arguments=("-n2", "--load-broker", "process"), profile=ON_CLUSTER, prepare=own_pulsar, mark="live=True", body=in_cluster("load.kill_broker(1)"),
+        verdict=MET, status=0, counts={"lost": 0, "failed": 0}, slow=True,
+    ),
+    Fault(
+        name="bookie-killed",
+        happens="One of three bookies dies; two acknowledgements of three copies are enough.",
+        made="A cluster of 2 brokers and 3 bookies with `bookkeeper_delayEnsembleChange`; `load.kill_bookie(1)`.",
+        arguments=("-n2", "--load-broker", "process"), profile=ON_CLUSTER, prepare=own_pulsar, mark="live=True", body=in_cluster("load.kill_bookie(1)"),
+        verdict=MET, status=0, counts={"lost": 0, "failed": 0}, slow=True,
+    ),
+    Fault(
+        name="two-bookies-killed",
+        happens="Two of three bookies die; nothing can be stored any more.",
+        made="As before, `load.kill_bookie(1); load.kill_bookie(2)`.",
+        arguments=("-n2", "--load-broker", "process"), profile=ON_CLUSTER, prepare=own_pulsar, mark="live=True",
+        body=in_cluster("load.kill_bookie(1); load.kill_bookie(2)"),
+        verdict=MISSED, status=1, counts={"lost": 0}, says=("✗ failed (implicit)",), slow=True,
+    ),
+)  # fmt: skip

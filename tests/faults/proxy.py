@@ -1,0 +1,78 @@
+"""A TCP proxy between clients and a broker that cuts connections, lets them fall silent, or slows them down."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import Self
+from urllib.parse import urlsplit
+
+CHUNK = 65_536
+
+
+class Proxy:
+    """Passes bytes on until it is closed; a context manager.
+
+    :param url: of the broker. :ivar url: its own address, with the same scheme.
+    :ivar rate: bytes a second from the broker to each client; None: no limit. :ivar port: port of the broker.
+    """
+
+    def __init__(self, url: str) -> None:
+        broker = urlsplit(url)
+        self.port, self._host = broker.port, broker.hostname
+        self.rate: float | None = None
+        self._lock, self._pairs, self._silent = threading.Lock(), list[tuple[socket.socket, socket.socket]](), set[socket.socket]()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"{broker.scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Close every connection on both sides."""
+        for end in self._ends():
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def fall_silent(self) -> None:
+        """Pass nothing on any more on the connections that exist, as if a machine on the way had lost its state: no end is sent."""
+        self._silent.update(self._ends())
+
+    def _ends(self) -> list[socket.socket]:
+        with self._lock:
+            return [end for pair in self._pairs for end in pair]
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                try:
+                    broker = socket.create_connection((self._host, self.port))
+                except OSError:
+                    client.close()
+                    continue
+                with self._lock:
+                    self._pairs.append((client, broker))
+                for here, there, slowed in ((client, broker, False), (broker, client, True)):
+                    here.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    threading.Thread(target=self._pass_on, args=(here, there, slowed), daemon=True).start()
+
+    def _pass_on(self, here: socket.socket, there: socket.socket, slowed: bool) -> None:
+        with suppress(OSError):
+            while data := here.recv(CHUNK if self.rate is None or not slowed else max(int(self.rate / 20), 1)):
+                if here not in self._silent:
+                    there.sendall(data)
+                if slowed and self.rate is not None:
+                    time.sleep(len(data) / self.rate)
+        if here not in self._silent:
+            with suppress(OSError):
+                there.shutdown(socket.SHUT_RDWR)
