@@ -89,7 +89,7 @@ def test_topics_of_a_killed_broker_move_without_loss(cluster: brokers.Broker) ->
     """The library's clients find the next owner by redirected lookups.
 
     They ask the service URLs in turn for all topics together, so one topic's attempts may all be at the killed broker, until a lookup ends
-    after ``operationTimeout`` (apache/pulsar#20508 describes it). With the default of 30 s for both, its messages have failed by then.
+    after ``operationTimeout`` (apache/pulsar#20508 describes it). With the default of 30 s for both its messages would have failed by then.
     """
     check_a_kill_without_loss(cluster, PulsarDriver, "broker", 1)
 
@@ -138,7 +138,7 @@ def test_one_bookie_of_three_stores_nothing(cluster: brokers.Broker) -> None:
 
 def check_a_kill_without_loss(cluster: brokers.Broker, driver: Any, kind: str, number: int) -> None:
     """Kill a process between two halves of the messages, and account for all of them."""
-    settings = {"persistence": three_copies(), "send_timeout": 120 * SECOND}
+    settings = {"persistence": three_copies(), "send_timeout": 120 * SECOND, "operation_timeout": 10 * SECOND}
     with rig(subject(cluster, driver, **settings), streams=STREAMS, topics=STREAMS) as r:
         r.send(EACH)
         cluster.node(kind, number).kill()

@@ -52,9 +52,12 @@ def under_test(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @contextmanager
-def secured(folder: Path, *, tls: bool = False, auth: Literal["token", "basic", "tls"]) -> Iterator[Broker]:
+def secured(
+    folder: Path, *, tls: bool = False, auth: Literal["token", "basic", "tls"], nodes: dict[str, int] | None = None
+) -> Iterator[Broker]:
     security = SecuritySection(tls=tls, auth=auth)
-    with running(brokers.BrokerRequest(kind="pulsar", mode="auto", folder=folder, security=security)) as broker:
+    mode: Any = "process" if nodes else "auto"
+    with running(brokers.BrokerRequest(kind="pulsar", mode=mode, folder=folder, security=security, nodes=nodes or {})) as broker:
         yield broker
 
 
@@ -72,7 +75,8 @@ def by_password(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def by_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with secured(tmp_path_factory.mktemp("certificate") / "broker", tls=True, auth="tls") as broker:
+    """A cluster, of which both brokers use the same keys."""
+    with secured(tmp_path_factory.mktemp("certificate") / "broker", tls=True, auth="tls", nodes={"broker": 2, "bookie": 1}) as broker:
         yield broker
 
 
@@ -98,7 +102,7 @@ def refusals(broker: Broker, settings: PulsarSettings, host: str = "127.0.0.1") 
         with pytest.raises(TargetError) as raised, rig(Subject(driver=DRIVERS[-1], target=target, settings=settings)):
             pass
         said.append(str(raised.value))
-    assert admin in said[0], "the address that refused"
+    assert admin.partition(",")[0] in said[0], "the address that refused"
     assert url in said[1], "the address that refused"
     return said[0], said[1]
 

@@ -138,9 +138,7 @@ def standalone_conf(
 
     :raises UsageError: the profile sets a key that is chosen per run, or ``maxMessageSize`` is not a number of bytes.
     """
-    ports = dict(zip(PORTS, (str(port), str(web_port)), strict=True))
-    if secured.tls:
-        ports = {f"{key}Tls": number for key, number in ports.items()} | dict.fromkeys(PORTS, "")
+    ports = port_lines(port, web_port, tls=secured.tls)
     own = {
         **secured.lines,
         **ports,
@@ -150,6 +148,12 @@ def standalone_conf(
         "listeningInterface": "lo",
     }
     return configuration(BASE | dict(settings), own, settings, managed=frozenset({*ports, *secured.lines}))
+
+
+def port_lines(port: int, web_port: int, *, tls: bool) -> dict[str, str]:
+    """Return the lines of a broker's configuration for its two ports."""
+    ports = dict(zip(PORTS, (str(port), str(web_port)), strict=True))
+    return {f"{key}Tls": number for key, number in ports.items()} | dict.fromkeys(PORTS, "") if tls else ports
 
 
 def configuration(

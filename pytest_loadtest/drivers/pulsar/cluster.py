@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers import java
-from pytest_loadtest.brokers.base import SERVING, BrokerFacts, BrokerRequest
+from pytest_loadtest.brokers.base import SERVING, BrokerFacts, BrokerRequest, described
 from pytest_loadtest.brokers.cluster import ClusterNode, StartedCluster
 from pytest_loadtest.brokers.process import Child, data_folder
 from pytest_loadtest.brokers.starting import ATTEMPTS, POLL, PortTakenError, Progress, free_ports, listens, wait_ready
@@ -22,16 +22,19 @@ from pytest_loadtest.drivers.pulsar.broker import (
     ADMIN_TIMEOUT,
     BASE,
     HERE,
+    OPEN,
     PULSAR,
     START_SECONDS,
     bookie_facts,
     configuration,
     java_command,
+    port_lines,
     properties,
     start_pulsar,
 )  # fmt: skip
+from pytest_loadtest.drivers.pulsar.secured import secure
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
-from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.errors import TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -78,10 +81,6 @@ def start_cluster(request: BrokerRequest, progress: Progress) -> StartedCluster:
     :raises UnavailableError: no Java 17, or the jars are neither cached nor available from Maven.
     :raises TargetError: a process did not start; its name and the last lines of its log are in the error.
     """
-    if request.security is not None:
-        raise UsageError(
-            "target.security is for a single broker, not for a cluster: leave out target.security, or broker.brokers and bookies"
-        )
     runtime, version = java.require("Pulsar"), request.version or PULSAR.version
     jars = PULSAR.resolve(version, progress)
     count = 1 + request.nodes[BOOKIE] + 2 * request.nodes[SERVING]
@@ -108,6 +107,7 @@ class _Launch:
         counts = [f"{number} {role}{'' if number == 1 else 's'}" for role, number in request.nodes.items()]
         self._name = f"Pulsar {version} with {' and '.join(counts)}"
         self._nodes: list[ClusterNode] = []
+        self._secured = OPEN
 
     def run(self) -> StartedCluster:
         self._progress(f"starting {self._name} on this machine")
@@ -159,13 +159,16 @@ class _Launch:
         text = properties(ZOOKEEPER | {"clientPort": str(self._zookeeper), "dataDir": str(data / "zookeeper")})
         command = self._java(SMALL, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "CONF")
         child = self._child("zookeeper", text, command, [self._zookeeper])
+        # ZooKeeper is stopped last, and its data deleted then.
+        self._secured = secure(data / "security", self._request.security)
         self._node("ZooKeeper", child, partial(listens, HERE, self._zookeeper))
 
     def _set_up(self) -> None:
         """Write the cluster's metadata, which bookies and brokers need."""
-        urls = [
-            "--web-service-url", f"http://{_hosts(self._webs)}", "--broker-service-url", f"pulsar://{_hosts(self._brokers)}",
-        ]  # fmt: skip
+        webs, brokers = _hosts(self._webs), _hosts(self._brokers)
+        urls = ["--web-service-url", f"http://{webs}", "--broker-service-url", f"pulsar://{brokers}"]
+        if self._secured.tls:
+            urls += ["--web-service-url-tls", f"https://{webs}", "--broker-service-url-tls", f"pulsar+ssl://{brokers}"]
         stores = ["--metadata-store", self._store, "--configuration-metadata-store", self._store]
         command = self._java(SMALL, "org.apache.pulsar.PulsarClusterMetadataSetup", "--cluster", NAME, *stores, *urls)
         child = self._child("setup", "", command, ())
@@ -193,15 +196,15 @@ class _Launch:
     def _start_broker(self, index: int) -> None:
         port, web = self._brokers[index], self._webs[index]
         own = {
-            "brokerServicePort": str(port), "webServicePort": str(web), "bindAddress": HERE, "advertisedAddress": HERE,
+            **self._secured.lines, **port_lines(port, web, tls=self._secured.tls), "bindAddress": HERE, "advertisedAddress": HERE,
             "clusterName": NAME, "metadataStoreUrl": self._store, "configurationMetadataStoreUrl": self._store,
         }  # fmt: skip
         command = self._java(BROKER_MEMORY, "org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", "CONF")
         child = self._child(f"broker {index + 1}", self._conf(own), command, [port, web])
-        self._node(f"{SERVING} {index + 1}", child, _admin(web).ready)
+        self._node(f"{SERVING} {index + 1}", child, self._admin(web).ready)
 
     def _conf(self, own: Mapping[str, str]) -> str:
-        return configuration(self._settings, own, self._request.settings, managed=_CHOSEN)
+        return configuration(self._settings, own, self._request.settings, managed=_CHOSEN | self._secured.lines.keys())
 
     @property
     def _settings(self) -> dict[str, str]:
@@ -211,19 +214,22 @@ class _Launch:
         return BASE | CLUSTER | sizes | quorum | dict(self._request.settings)
 
     def _facts(self) -> BrokerFacts:
-        admin = _admin(*self._webs)
+        admin, scheme = self._admin(*self._webs), "pulsar+ssl" if self._secured.tls else "pulsar"
+        security = {"security": described(self._request.security)} if self._request.security else {}
         counts = {f"{role}s": str(number) for role, number in self._request.nodes.items()}
         memory = {"memory": f"brokers {' '.join(BROKER_MEMORY)}, bookies {' '.join(BOOKIE_MEMORY)}"}
-        settings = admin.decisive_settings() | bookie_facts(self._settings) | memory | dict(self._request.settings) | counts
+        settings = admin.decisive_settings() | bookie_facts(self._settings) | memory | dict(self._request.settings) | counts | security
         return BrokerFacts(
-            name="Pulsar", version=admin.version(), mode="process", url=f"pulsar://{_hosts(self._brokers)}",
-            admin_url=f"http://{_hosts(self._webs)}", settings=settings,
+            name="Pulsar", version=admin.version(), mode="process", url=f"{scheme}://{_hosts(self._brokers)}",
+            admin_url=self._admin_url(*self._webs), settings=settings, client=self._secured.client,
         )  # fmt: skip
+
+    def _admin(self, *ports: int) -> Admin:
+        return Admin(self._admin_url(*ports), PulsarSettings(**{"operation_timeout": ADMIN_TIMEOUT, **self._secured.client}))
+
+    def _admin_url(self, *ports: int) -> str:
+        return f"{'https' if self._secured.tls else 'http'}://{_hosts(ports)}"
 
 
 def _hosts(ports: Sequence[int]) -> str:
     return ",".join(f"{HERE}:{port}" for port in ports)
-
-
-def _admin(*ports: int) -> Admin:
-    return Admin(f"http://{_hosts(ports)}", PulsarSettings(operation_timeout=ADMIN_TIMEOUT))

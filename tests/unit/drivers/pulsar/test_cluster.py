@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from pytest_loadtest.brokers.base import BrokerRequest
 from pytest_loadtest.drivers.pulsar.broker import BASE, configuration
-from pytest_loadtest.drivers.pulsar.cluster import _CHOSEN, CLUSTER, start_cluster
+from pytest_loadtest.drivers.pulsar.cluster import _CHOSEN, CLUSTER
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.profile.sections import SecuritySection
-
-NODES = {"broker": 2, "bookie": 3}
 
 
 @pytest.mark.parametrize("key", ["clusterName", "bookiePort", "metadataStoreUrl", "journalDirectories"])
@@ -25,9 +19,3 @@ def test_the_profile_has_the_last_word_on_everything_else() -> None:
     given = {"loadBalancerSheddingEnabled": "true", "maxMessageSize": "1000"}
     lines = configuration(BASE | CLUSTER | given, {"bookiePort": "1"}, given, managed=_CHOSEN).splitlines()
     assert {"loadBalancerSheddingEnabled=true", "bookiePort=1", "maxMessageSize=1000", "nettyMaxFrameSizeBytes=11240"} <= set(lines)
-
-
-def test_a_cluster_has_no_keys(tmp_path: Path) -> None:
-    request = BrokerRequest(kind="pulsar", mode="process", folder=tmp_path, nodes=NODES, security=SecuritySection(tls=True))
-    with pytest.raises(UsageError, match="^target.security is for a single broker, not for a cluster"):
-        start_cluster(request, print)
