@@ -232,7 +232,8 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._brief = self._brief + 1 if reason in SILENT and self._down_since - self._up_since < BRIEF else 0
         if self._brief >= MOST_BRIEF:
             again = f"the broker ended {MOST_BRIEF} connections in a row within {BRIEF // SECOND} s each, without a reason"
-            self._loop.fatal = f"{self.name}: {again}: is its client id {self.client_id!r} in use by another client?"
+            cause = f"is its client id {self.client_id!r} in use by another client, or does the broker reject what it sends?"
+            self._loop.fatal = f"{self.name}: {again}: {cause}"
 
     def note_incident(self, text: str) -> None:
         """Count an incident; see :class:`~pytest_loadtest.drivers.base.DriverFacts`."""
