@@ -85,7 +85,8 @@ class Series:
 
     ``missing`` is acked × subscriptions less all copies, of the messages intended in that second. Above zero, deliveries are lost; below
     zero, messages came twice, or came without being acknowledged. None without subscriptions, or if others send. ``blocked`` is the time
-    before the target's full window, summed over the messages sent in that second; None if the run sends nothing.
+    before the target's full window, summed over the messages sent in that second; None if the run sends nothing. ``receive_lag_max`` is
+    None if it is unknown in every second.
     """
 
     offered: NDArray[np.int64]
@@ -97,6 +98,7 @@ class Series:
     end_to_end_max: NDArray[np.float64]
     missing: NDArray[np.int64] | None = None
     blocked: NDArray[np.int64] | None = None
+    receive_lag_max: NDArray[np.float64] | None = None
 
     @classmethod
     def padded(
@@ -111,18 +113,20 @@ class Series:
 
         :param planned: number of seconds. :param counted: columns by second from 0: offered, sent, acked, received; ns blocked; acked and
             copies by the second of their intended time.
-        :param seconds: ``(k,)``, seconds with latencies. :param latency: ``(k, 3)``, their p50, p99 and maximum in ns.
+        :param seconds: ``(k,)``, seconds with latencies. :param latency: ``(k, 4)``, their p50, p99 and maximum, and the largest
+            receive lag, ns; NaN: unknown.
         """
         # Columns can be longer than the plan: messages arrive during the drain.
         length = max(planned, int(seconds.max(initial=-1)) + 1, *map(len, counted))
         offered, sent, acked, received, blocked, kept, came = (np.pad(column, (0, length - len(column))) for column in counted)
         # A second without latencies is NaN and not 0, which would be the best value.
-        times = np.full((length, 3), np.nan)
+        times = np.full((length, 4), np.nan)
         times[seconds] = latency
         return cls(
             offered=offered, sent=sent, acked=acked, received=received,
             end_to_end_p50=times[:, 0], end_to_end_p99=times[:, 1], end_to_end_max=times[:, 2],
             missing=kept * subscriptions - came if subscriptions else None, blocked=blocked,
+            receive_lag_max=None if np.isnan(times[:, 3]).all() else times[:, 3],
         )  # fmt: skip
 
 

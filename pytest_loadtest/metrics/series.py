@@ -2,9 +2,9 @@
 
 Seconds are whole seconds since the start; earlier times count in second 0. A message is offered in the second of its intended time; sent,
 acknowledged and received (every copy) in the seconds in which that happened. The end-to-end latency of a first copy belongs to the second
-of its *intended* time, so that a stall is visible where it began. Missing deliveries are counted by intended time too: acknowledged
-messages times subscriptions, less all copies. The two percentiles of a second come from HDR buckets of seven bits (at most 0.4 % off), as
-nearest ranks within that second's exact minimum and maximum.
+of its *intended* time, so that a stall is visible where it began. So does its receive lag, of which a second has the largest. Missing
+deliveries are counted by intended time too: acknowledged messages times subscriptions, less all copies. The two percentiles of a second
+come from HDR buckets of seven bits (at most 0.4 % off), as nearest ranks within that second's exact minimum and maximum.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from pytest_loadtest.metrics.histogram import hdr_index, midpoint
 from pytest_loadtest.metrics.measurements import Series
 from pytest_loadtest.metrics.time_slices import over_time
-from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.quantities import MICROSECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from pytest_loadtest.metrics.expected import Expected
     from pytest_loadtest.metrics.time_slices import OverTime
@@ -39,7 +39,8 @@ def by_second(sent: Columns, out: Columns, acked: Columns, received: tuple[Colum
     """Return the series of a run. All columns are int64, times in ns.
 
     :param sent: messages due (``intended``). :param out: messages sent (``sent``, ``blocked``). :param acked: messages acknowledged
-        (``intended``, ``acked``). :param received: all copies, and the first one of each delivery (both ``intended``, ``received``).
+        (``intended``, ``acked``). :param received: all copies, and the first one of each delivery (both ``intended``, ``received``, the
+        latter also ``lag``).
     """
     copies, first = received
     second = run.seconds(first["intended"])
@@ -51,8 +52,15 @@ def by_second(sent: Columns, out: Columns, acked: Columns, received: tuple[Colum
     counted += [blocked, np.bincount(run.seconds(acked["intended"])), np.bincount(run.seconds(copies["intended"]))]
     latency = first["received"] - first["intended"]
     seconds = np.unique(second)
-    rows = [_one_second(latency[second == s]) for s in seconds]
-    return Series.padded(-(-run.duration // SECOND), counted, seconds, np.array(rows, np.float64).reshape(-1, 3), run.subscriptions)
+    rows = [[*_one_second(latency[second == s]), largest_lag(first["lag"][second == s].max())] for s in seconds]
+    return Series.padded(-(-run.duration // SECOND), counted, seconds, np.array(rows, np.float64).reshape(-1, 4), run.subscriptions)
+
+
+def largest_lag(lag: ArrayLike) -> NDArray[np.float64]:
+    """Return the largest receive lag of each second, ns; NaN where all are unknown. :param lag: the largest recorded ones."""
+    # Recorded in whole microseconds, -1 where it is unknown.
+    recorded = np.asarray(lag, np.float64)
+    return np.where(recorded < 0, np.nan, recorded * MICROSECOND)
 
 
 def by_second_and_bucket(first: Columns, run: Expected) -> OverTime | None:

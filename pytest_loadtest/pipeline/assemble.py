@@ -15,7 +15,7 @@ from pytest_loadtest.metrics.expected import with_latencies
 from pytest_loadtest.metrics.gaps import delivery_gaps
 from pytest_loadtest.metrics.histogram import Histogram, join_total, midpoint
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
-from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES
+from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES, largest_lag
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
 from pytest_loadtest.metrics.sliced_counts import intervals, sliced_stats
@@ -266,7 +266,7 @@ def _series(run: Expected, tables: Mapping[str, t.Table]) -> Series:
         np.clip(midpoint(_nearest_rank(due, extremes["second"], p), SERIES_BITS), extremes["minimum"], extremes["maximum"])
         for p in SERIES_PERCENTILES
     ]
-    times = np.stack([*percentiles, extremes["maximum"]], axis=1).astype(np.float64)
+    times = np.stack([*percentiles, extremes["maximum"], largest_lag(extremes["lag"])], axis=1).astype(np.float64)
     return Series.padded(-(-run.duration // SECOND), counted, extremes["second"], times, run.subscriptions)
 
 

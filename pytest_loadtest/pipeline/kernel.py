@@ -125,7 +125,7 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
         yield from _by_second(WITHIN, second[run.within_host(copies)])
     due = Groups({"second": second})
     # Percentiles of a second come from buckets of seven bits, which are limited by its exact extremes.
-    yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency)}
+    yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency), "lag": due.maximum(copies["lag"])}
     cells = Groups({"second": second, "index": _coarser(index)})
     yield "due", cells.keys | {"n": cells.n}
     times = gap_times(copies, run)

@@ -44,7 +44,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "spans": {"what": "key", "piece": "key", "index": "key", "n": "sum"},
     "seconds": {"what": "key", "second": "key", "n": "sum"},
     "due": {"second": "key", "index": "key", "n": "sum"},
-    "extremes": {"second": "key", "minimum": "minimum", "maximum": "maximum"},
+    "extremes": {"second": "key", "minimum": "minimum", "maximum": "maximum", "lag": "maximum"},
     "gaps": {"subscription": "key", "topic": "key", "cell": "key", "first": "minimum", "last": "maximum"},
     "deliveries": {
         "subscription": "key", "stream": "key",
@@ -59,7 +59,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 ``histograms``: extremes and sums of histograms, in two halves. ``counts``: their values per HDR bucket.
 ``spans``: values per HDR bucket of pieces of the measured phase (:mod:`pytest_loadtest.metrics.time_slices`); their ``by`` is ``SPAN``.
 ``seconds``: messages by second. ``due``: latencies of first copies by the second of their intended time and HDR bucket of seven bits.
-``extremes``: the same seconds' least and greatest latency.
+``extremes``: the same seconds' least and greatest latency, and greatest receive lag as it is recorded.
 ``gaps``: first copies by subscription, topic and cell of time (:mod:`pytest_loadtest.metrics.gaps`): the earliest and latest receipt.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
 ``reached``: the subscriptions that received a message of the topic, by topic and ``group`` of 64 subscriptions (broadcasts only).

@@ -208,6 +208,7 @@ def _series(series: Series) -> SeriesSection:
         end_to_end_max=tuple(map(finite, series.end_to_end_max.tolist())),
         missing=None if series.missing is None else tuple(series.missing.tolist()),
         blocked=None if series.blocked is None else tuple(series.blocked.tolist()),
+        receive_lag_max=None if series.receive_lag_max is None else tuple(map(finite, series.receive_lag_max.tolist())),
     )
 
 

@@ -172,6 +172,8 @@ class SeriesSection:
     of messages that were never acknowledged; null where it is unknown"""
     blocked: tuple[Count, ...] | None = None
     """ns of waiting for the target's full window, summed over the messages handed over in that second"""
+    receive_lag_max: tuple[Number | None, ...] | None = None
+    """ns, of the messages intended in that second; null where it is unknown"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,16 @@ def blocked_chart(measured: MeasurementsSection, run: str) -> Chart | None:
     return make_chart("bars", title, run, summary, TIME, Axis("blocked", "ns"), _seconds(series), [line])
 
 
+def lag_chart(measured: MeasurementsSection, run: str) -> Chart | None:
+    """Draw the largest receive lag of the messages due in each second; None if it is unknown."""
+    series = measured.series
+    lines = [Line("max", "max", series.receive_lag_max or ())]
+    if not lines[0].known:
+        return None
+    title, summary = "Largest receive lag of each second", _sentence(_duration_ranges(lines))
+    return make_chart("lines", title, run, summary, TIME, Axis("receive lag", "ns", "log"), _seconds(series), lines)
+
+
 def _seconds(series: SeriesSection) -> range:
     return range(len(series.offered))
 

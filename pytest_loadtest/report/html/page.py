@@ -199,8 +199,8 @@ def _over_time(name: str, document: RunDocument, bands: list[over_time.Band]) ->
         yield _figure(name, "percentiles", over_time.percentile_chart(blocks, measured, findings, name), "percentiles of latency over time")
         yield _figure(name, "heat", over_time.heat_map(blocks, measured, name), "heat map of latency over time")
         yield from _lost(name, measured)
-        blocked = over_time.blocked_chart(measured, name)
-        yield from [] if blocked is None else [ChartFigure(f"{name}-blocked", blocked)]
+        for kind, chart in (("blocked", over_time.blocked_chart(measured, name)), ("lag", over_time.lag_chart(measured, name))):
+            yield from [] if chart is None else [ChartFigure(f"{name}-{kind}", chart)]
         yield from (ChartFigure(f"{name}-{kind}", chart) for kind, chart in over_time.interval_charts(measured, name))
     yield over_time.events_table(bands) or Paragraph(
         "Events during the load: no stage, change, outage, move of topics, stall or full window."

@@ -83,7 +83,7 @@ def test_a_histogram_without_negative_values_counts_none() -> None:
 def test_series_are_as_long_as_anything_happened(planned: int, lengths: tuple[int, ...], seconds: set[int]) -> None:
     """They have at least the planned length; a second without messages counts 0, one without latencies has NaN."""
     counts = [np.arange(1, length + 1) * 10**i for i, length in enumerate(lengths)]
-    latency = np.arange(3.0 * len(seconds)).reshape(-1, 3)
+    latency = np.arange(4.0 * len(seconds)).reshape(-1, 4)
     made = Series.padded(planned, counts, np.array(sorted(seconds), np.int64), latency, 2)
     length = max(planned, *lengths, *(second + 1 for second in seconds))
     padded = [np.pad(column, (0, length - len(column))).tolist() for column in counts]
@@ -92,7 +92,10 @@ def test_series_are_as_long_as_anything_happened(planned: int, lengths: tuple[in
     assert [column.tolist() for column in (made.offered, made.sent, made.acked, made.received, made.blocked)] == padded[:5]
     assert made.missing.tolist() == [2 * kept - came for kept, came in zip(*padded[5:], strict=True)]
     assert Series.padded(planned, counts, np.array(sorted(seconds), np.int64), latency, 0).missing is None
-    columns = (made.end_to_end_p50, made.end_to_end_p99, made.end_to_end_max)
+    unknown = Series.padded(planned, counts, np.array(sorted(seconds), np.int64), np.where(np.arange(4) < 3, latency, np.nan), 2)
+    assert unknown.receive_lag_max is None
+    lag = np.full(length, np.nan) if made.receive_lag_max is None else made.receive_lag_max
+    columns = (made.end_to_end_p50, made.end_to_end_p99, made.end_to_end_max, lag)
     for second in range(length):
         found = [float(column[second]) for column in columns]
         if second in seconds:

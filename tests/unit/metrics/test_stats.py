@@ -388,3 +388,12 @@ def test_a_worker_has_the_own_send_delay_of_what_it_sent_and_the_receive_lag_of_
         {"own_send_delay": (1, 9 * MILLISECOND), "receive_lag": (1, 7_000)},
         {"receive_lag": (1, 90_000)},
     ]
+
+
+def test_a_second_has_the_largest_receive_lag_that_is_known() -> None:
+    """In the second in which the message was due, whenever it was taken."""
+    rows = received(0, 1, 12, 25, lag=np.array([40, 900, -1, 7]))
+    series = measured(sent(30), rows, run(30, duration=3 * SECOND)).series
+    assert series.receive_lag_max is not None
+    assert np.array_equal(series.receive_lag_max, [900_000, np.nan, 7_000], equal_nan=True)
+    assert measured(sent(2), received(0, 1, lag=-1), run(2)).series.receive_lag_max is None

@@ -22,6 +22,7 @@ from pytest_loadtest.report.html.over_time import (
     events_table,
     find_bands,
     heat_map,
+    lag_chart,
     percentile_chart,
     time_blocks,
 )
@@ -186,3 +187,12 @@ def test_moves_of_topics_are_bands_between_the_samples_that_differ() -> None:
     assert [(one["from"], one["to"], one["label"]) for one in found if one["kind"] == "move"] == [
         (2, 4, "3 to broker 1"), (0, 1, "2 to broker 2"), (3, 4, "1 closed and opened again"), (2, 3, "bundles 8 → 9"),
     ]  # fmt: skip
+
+
+def test_the_receive_lag_of_each_second_is_drawn_where_it_is_known() -> None:
+    assert lag_chart(MEASURED, "run-1") is None
+    known = replace(MEASURED, series=replace(MEASURED.series, receive_lag_max=(40_000, None, 7 * MS)))
+    chart = lag_chart(known, "run-1")
+    assert chart is not None
+    assert chart["summary"] == "max 40.0 µs to 7.00 ms."
+    assert lag_chart(replace(MEASURED, series=replace(MEASURED.series, receive_lag_max=(None, None))), "run-1") is None
