@@ -2,7 +2,7 @@
 
 It runs the engine, the driver and the recorder of one worker, as in a run, with all samples written; producers are in one process and
 consumers in another, so that both have separate figures. The figure is the CPU time of the process while load ran, with the drain, divided
-by its messages. It also prints losses, the send delay, and the delay of a bare loop of sleeps next to it.
+by its messages. It also prints losses, the send delay, and the longest stalls of both processes.
 
 ``--url`` and ``--admin`` name a running broker; without them one is started. ``--case`` selects cases by number, ``--client`` the clients.
 """
@@ -120,7 +120,7 @@ def row(case: Case, client: str, found: dict[str, Any]) -> str:
         f"sent {out['messages']} of {out['expected']}, dropped {out['dropped']}, failed {out['failed']}, lost {lost}; "
         f"core {out['core']:.2f} + {got['core']:.2f}; RSS {out['rss']:.0f} + {got['rss']:.0f} MiB; "
         f"connected in {out['connected']:.1f} + {got['connected']:.1f} s; ended {out['late']:.1f}/{got['late']:.1f} s late; "
-        f"stall {out['stall']:.0f}/{got['stall']:.0f} ms; "
+        f"stall {out['stall']:.0f}/{got['stall']:.0f} ms; send delay p99 {out['delay_p99'] / 1e6:.1f} ms; "
         f"{out['applied'].get('batches', 'unknown')}"
     )
 

@@ -162,8 +162,6 @@ class Partitioner:
 
     def choose(self, stream: NDArray[np.int32], seq: Column, intended: Column, key: NDArray[np.int32] | None) -> Column:
         """Return the partition of each message."""
-        if self._partitions == 1:
-            return np.zeros(len(seq), np.int64)
         if key is not None:
             most = int(key.max()) + 1
             if most > len(self._of_key):
