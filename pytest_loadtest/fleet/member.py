@@ -32,6 +32,7 @@ from pytest_loadtest.fleet.host_sampler import HostSampler
 from pytest_loadtest.fleet.link import Link, Released
 from pytest_loadtest.fleet.messages import PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
 from pytest_loadtest.fleet.observing import worker_location
+from pytest_loadtest.fleet.scratch import ScratchFolder
 from pytest_loadtest.message.samples import EVIDENCE
 from pytest_loadtest.message.streams import stream_column, stream_list
 from pytest_loadtest.metrics.histogram import document, histogram
@@ -100,6 +101,7 @@ class WorkloadShare:
         self._counted = (0, 0, 0)  # foreign, corrupt and straggling messages up to the last phase's end
         # the folder of samples that move when the phase is over, and their target: a folder on the controller's host, or a location
         self._samples: tuple[Path, Path | str] | None = None
+        self._scratch: ScratchFolder | None = None
         self._connected: dict[str, tuple[int, int, int, int | None]] = {}
 
     def open_consumers(self, meet: Meet, idle: Idle) -> None:
@@ -174,13 +176,26 @@ class WorkloadShare:
     def _sample_folder(self, phase: StartPhase, folder: Path) -> Path:
         """Return the folder to record in. :param folder: the phase's, on the controller's host."""
         if phase.clock is not None:  # the controller's folders are not on this host: samples travel when the phase is over
-            here = Path(tempfile.mkdtemp(prefix="loadtest-samples-"))
+            here = self._temporary_folder(stored=phase.samples is not None)
         elif phase.samples is not None:
             here = folder / f"samples-{self.assigned.worker}"
         else:
             return folder
         self._samples = (here, phase.samples or folder)
         return here
+
+    def _temporary_folder(self, *, stored: bool) -> Path:
+        # Samples that a killed worker would have stored elsewhere are kept for the user; others cannot be used any more.
+        if stored:
+            return Path(tempfile.mkdtemp(prefix="loadtest-samples-"))
+        self._scratch = ScratchFolder("loadtest-unsent-")
+        return self._scratch.path
+
+    def _remove_samples(self, here: Path) -> None:
+        shutil.rmtree(here, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = None
 
     def end(self, link: Link, idle: Idle) -> PhaseFinished:
         """Close the samples of the phase that is over. :param idle: polls the worker's drivers while samples are stored."""
@@ -212,7 +227,7 @@ class WorkloadShare:
         else:
             self._samples = None  # what cannot be stored is kept: the error names its folder
             _store_samples(link, f"worker {self.assigned.worker}", here, there, idle)
-        shutil.rmtree(here, ignore_errors=True)
+        self._remove_samples(here)
         self._samples = None
 
     def abandon(self) -> None:
@@ -220,7 +235,7 @@ class WorkloadShare:
         if self._recorder is not None:
             self._recorder.abandon()
         if self._samples is not None and isinstance(self._clock, HostClock):  # on the controller's host they stay in the run's folder
-            shutil.rmtree(self._samples[0], ignore_errors=True)
+            self._remove_samples(self._samples[0])
 
 
 @contextlib.contextmanager

@@ -12,9 +12,7 @@ import json
 import queue
 import re
 import secrets
-import shutil
 import ssl
-import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.fleet.scratch import ScratchFolder
 from pytest_loadtest.pipeline.slot_task import CHUNK, first_to_end, pump
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class SlotService:
         self._changed = threading.Condition()
         self._tokens: list[str | None] = []
         self._joined: dict[int, JoinedSlot] = {}
-        self._folder = Path(tempfile.mkdtemp(prefix="loadtest-fleet-"))
+        self._folder = ScratchFolder("loadtest-fleet-")
         self._loop: asyncio.AbstractEventLoop
         self._released: asyncio.Event
         self._closed: asyncio.Event
@@ -107,7 +106,7 @@ class SlotService:
         """Close everything. Safe to call twice."""
         self._call(self._closed.set)
         self._thread.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
     def _release_all(self) -> None:
         released, self._released = self._released, asyncio.Event()  # for those that join later
@@ -154,7 +153,7 @@ class SlotService:
 
     async def _hold(self, number: int, hello: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         joining: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = self._loop.create_future()
-        path = self._folder / secrets.token_hex(4)
+        path = self._folder.path / secrets.token_hex(4)
 
         async def join(local: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
             if joining.done():

@@ -9,14 +9,14 @@ from .brokers import MOSQUITTO, PULSAR
 from .hostile import HOSTILE
 from .machine import MACHINE, SAMPLES
 from .messages import MESSAGES
-from .processes import CONTROLLERS, SPARK, WORKERS
+from .processes import CONTROLLERS, HOST_WORKERS, SPARK, WORKERS
 
 if TYPE_CHECKING:
     from .fault import Fault
 
 CATALOGUE: Mapping[str, Sequence[Fault]] = {
     "Messages": MESSAGES,
-    "Workers": WORKERS,
+    "Workers": (*WORKERS, *HOST_WORKERS),
     "The controller": CONTROLLERS,
     "Spark": SPARK,
     "Brokers and connections": MOSQUITTO,

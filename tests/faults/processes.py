@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from .fault import LIMITED, MET, NO_DATA, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from plugin.projects import Finished
 
     from .session import FaultySession
@@ -37,6 +38,13 @@ def pause_worker(session: FaultySession) -> None:
     in_load(signal.SIGSTOP, "gw1")(session)
     time.sleep(2)  # the fault itself
     os.kill(session.pid("gw1"), signal.SIGCONT)
+
+
+def kill_command(session: FaultySession) -> None:
+    """Kill the command that reaches another host."""
+    session.until_phase("load")
+    for pid in session.find("unshare --time"):
+        os.kill(pid, signal.SIGKILL)
 
 
 WORKERS = (
@@ -78,6 +86,40 @@ WORKERS = (
 )  # fmt: skip
 
 SAMPLES = ("sent/*.parquet", "received/*.parquet")
+# A host is a process with its own monotonic clock.
+HOSTS = "- {{name: h1, command: unshare --time --monotonic 1000 --boottime 1000 --fork --kill-child --, python: {python}, directory: {folder}}}\n"
+
+
+@contextmanager
+def another_host(session: FaultySession) -> Iterator[None]:
+    """Add a worker on another host."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--time", "true"], capture_output=True, check=False).returncode:
+        import pytest
+
+        pytest.skip("hosts with clocks of their own need root and time namespaces")
+    session.project.write("hosts.yaml", HOSTS.format(python=sys.executable, folder=session.folder))
+    yield
+
+
+HOST_WORKERS = (
+    Fault(
+        name="host-worker-killed",
+        happens="The kernel kills the worker of another host.",
+        made="SIGKILL to a worker in a time namespace.",
+        arguments=("-n1", "--load-hosts", "hosts.yaml"), profile=LONG, prepare=another_host, act=in_load(signal.SIGKILL, "h1-1"),
+        left={"loadtest-unsent-*": "the samples that it had not sent, in the temporary folder of its host; a later session there removes them"},
+        verdict=NO_DATA, status=1, says=("because load worker h1-1 went down: its process on host h1 or the connection to it ended",), slow=True,
+    ),
+    Fault(
+        name="host-lost",
+        happens="The command that reaches another host ends.",
+        made="SIGKILL to the command (`unshare --kill-child`), which kills the worker.",
+        arguments=("-n1", "--load-hosts", "hosts.yaml"), profile=LONG, prepare=another_host, act=kill_command,
+        left={"loadtest-unsent-*": "as above"},
+        verdict=NO_DATA, status=1, says=("because load worker h1-1 went down: its process on host h1 or the connection to it ended",), slow=True,
+    ),
+)  # fmt: skip
+
 PHASES = {"start": "while the target starts", "warm-up": "in the warm-up", "load": "under load", "drain": "in the drain", "aggregation": "while samples are aggregated"}  # fmt: skip
 SIGNALS = (
     (signal.SIGINT, "ctrl-c", "SIGINT to the group, as from a terminal", GROUP, ("load", "aggregation")),
