@@ -136,10 +136,8 @@ def _cluster(profile: Profile) -> Iterator[Problem]:
     elif others := [key for key in keys if key not in {f"{role}s" for role in start.nodes}]:
         message = f"broker.{others[0]}: a cluster of {start.label or kind.label} has none"
         yield Problem(("broker", others[0]), message, f"remove {others[0]}", at_key=True)
-    elif target is not None and (given := [name for name in (*_ADDRESSES, "security") if getattr(target, name) is not None]):
-        message = (
-            f"broker.{keys[0]}: a cluster consists of processes that the run starts, without keys, but there is target.{spelling(given[0])}"
-        )
+    elif target is not None and (given := [name for name in _ADDRESSES if getattr(target, name) is not None]):
+        message = f"broker.{keys[0]}: a cluster consists of processes that the run starts, but there is target.{spelling(given[0])}"
         yield Problem(path, message, f"remove it, or target.{spelling(given[0])}", at_key=True)
 
 

@@ -335,7 +335,7 @@ CONFLICTS = [
     ),
     (
         "broker: {bookies: 3}\ntarget: {url: 'pulsar://h', adminUrl: 'http://h'}",
-        "5:10: broker.bookies: a cluster consists of processes that the run starts, without keys, but there is target.url (remove it, or target.url)",
+        "5:10: broker.bookies: a cluster consists of processes that the run starts, but there is target.url (remove it, or target.url)",
     ),
     ("target: {security: {tls: false}}", "5:10: target.security: requires nothing of clients (write tls: true, or auth: token)"),
     (
