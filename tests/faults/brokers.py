@@ -204,7 +204,7 @@ MOSQUITTO = (
         happens="The broker stands still for good.",
         made="SIGSTOP to the session's mosquitto, and no SIGCONT; QoS 1.",
         profile={"driver": DURABLE, "testDuration": "3s", "drainTimeout": "3s", "maxSendDelay": "3s"}, prepare=own_mosquitto, act=to_mosquitto(signal.SIGSTOP),
-        verdict=NO_DATA, status=1, says=("because the target mosquitto … went away and was not back when the drain ended: … (no answer to a ping within keepAlive)", "stopped by a signal"),
+        verdict=NO_DATA, status=1, says=("because the target mosquitto … went away and was not back when the drain ended: … (no answer to a ping within keepAlive)", "stopped by a signal"), slow=True,
     ),
     Fault(
         name="broker-replaced",
@@ -239,7 +239,7 @@ MOSQUITTO = (
         happens="The credentials become wrong under load.",
         made="mosquitto reads another password for the user, and disconnects its clients; QoS 1.",
         profile={"driver": {**DURABLE, "username": "load", "password": "first"}, "testDuration": "3s", "drainTimeout": "3s", "maxSendDelay": "3s"}, prepare=with_password, act=change_password,
-        verdict=NO_DATA, status=1, says=("because the target … went away and was not back when the drain ended: … (the broker rejected the connection: Not authorized)",),
+        verdict=NO_DATA, status=1, says=("because the target … went away and was not back when the drain ended: … (the broker rejected the connection: Not authorized)",), slow=True,
     ),
     Fault(
         name="certificate-expired",

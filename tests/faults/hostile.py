@@ -136,7 +136,7 @@ HOSTILE = (
         happens="The broker acknowledges messages that are not in flight; such an answer may be late, and is ignored.",
         made="A fake MQTT broker sends PUBACK for another packet identifier in addition to each acknowledgement.",
         profile=MQTT, prepare=mqtt("PUBLISH", unasked_puback), verdict=MET, status=0,
-        counts={"offered": 200, "acked": 200, "received": 200, "lost": 0},
+        counts={"offered": 200, "acked": 200, "received": 200, "lost": 0}, slow=True,
     ),
     Fault(
         name="mqtt-unasked-answer",

@@ -344,7 +344,7 @@ MACHINE = (
         happens="The wall clock is set forward while delayed messages are under way.",
         made="A shim of `time.time_ns` and of the kernel's stamps; messages are delayed by 200 ms.",
         conftest=clock_step(3600), profile={"deliverAfter": "200ms"},
-        verdict=NO_DATA, status=1, says=("because the wall clock was set forward by 60.0 min while delayed messages were under way",),
+        verdict=NO_DATA, status=1, says=("because the wall clock was set forward by 60.0 min while delayed messages were under way",), slow=True,
     ),
     Fault(
         name="two-sessions",
@@ -358,7 +358,7 @@ MACHINE = (
         happens="The broker's name is no longer known under load, and connections are closed after that. Clients keep the address.",
         made="A mount namespace with its own `/etc/hosts`; a proxy closes all connections; QoS 1.",
         profile={"driver": DURABLE, "testDuration": "3s", "drainTimeout": "30s", "producerRate": 200, "slo": BOUNDS}, prepare=named_host, act=forget_name,
-        verdict=MET, status=0, counts={"offered": 600, "acked": 600, "received": 600, "lost": 0}, says=("incidents 6 × connection lost",),
+        verdict=MET, status=0, counts={"offered": 600, "acked": 600, "received": 600, "lost": 0}, says=("incidents 6 × connection lost",), slow=True,
     ),
     Fault(
         name="beyond-the-machine",
@@ -372,6 +372,6 @@ MACHINE = (
         happens="The profile has no objectives.",
         made="An empty `slo` section. Only the implicit ones are judged, and `assert_slo()` is an error.",
         profile={"slo": {}},
-        verdict=MET, status=1, says=("profile fault has no objectives",),
+        verdict=MET, status=1, says=("profile fault has no objectives",), slow=True,
     ),
 )  # fmt: skip

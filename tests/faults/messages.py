@@ -28,7 +28,7 @@ MESSAGES = (
         happens="Every message is acknowledged, and none is delivered.",
         made="The relay loses every message.",
         profile=relay({"loss": "100%"}, loseEvery=1),
-        verdict=NO_DATA, status=1, says=("nothing was received: 1 000 messages were sent, 1 000 acknowledged",),
+        verdict=NO_DATA, status=1, says=("nothing was received: 1 000 messages were sent, 1 000 acknowledged",), slow=True,
     ),
     Fault(
         name="duplicates",

@@ -24,6 +24,7 @@ class Proxy:
         self.port, self._host = broker.port, broker.hostname
         self.rate: float | None = None
         self._lock, self._pairs, self._silent = threading.Lock(), list[tuple[socket.socket, socket.socket]](), set[socket.socket]()
+        self._threads = list[threading.Thread]()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"{broker.scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -36,6 +37,8 @@ class Proxy:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()
+        for thread in self._threads:
+            thread.join(10)
 
     def cut(self) -> None:
         """Close every connection on both sides."""
@@ -62,9 +65,21 @@ class Proxy:
                     continue
                 with self._lock:
                     self._pairs.append((client, broker))
-                for here, there, slowed in ((client, broker, False), (broker, client, True)):
-                    here.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    threading.Thread(target=self._pass_on, args=(here, there, slowed), daemon=True).start()
+                thread = threading.Thread(target=self._serve, args=(client, broker), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, client: socket.socket, broker: socket.socket) -> None:
+        """Pass bytes on in both directions until both have ended."""
+        with client, broker:
+            for end in (client, broker):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            back = threading.Thread(target=self._pass_on, args=(broker, client, True), daemon=True)
+            back.start()
+            self._pass_on(client, broker, False)
+            back.join()
+            with self._lock:
+                self._pairs.remove((client, broker))
 
     def _pass_on(self, here: socket.socket, there: socket.socket, slowed: bool) -> None:
         with suppress(OSError):
