@@ -18,9 +18,10 @@ from running import running
 from waiting_for import wait_until
 
 from pytest_loadtest import brokers
-from pytest_loadtest.drivers.base import TargetAddress
+from pytest_loadtest.drivers.base import TargetAddress, TelemetryContext
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
+from pytest_loadtest.drivers.mqtt.observer import SysTopics
 from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
@@ -189,3 +190,26 @@ def test_a_storm_of_reconnects_is_timed_to_its_last_client(tmp_path: Path, drive
         assert 0 < np.min(took) <= np.max(took) <= time.monotonic_ns() - killed
         assert facts.losses == sum(count for text, count in facts.incidents.items() if not text.startswith("reconnect failed")) == 300
         one.close()
+
+
+# --- the broker's own counters
+
+
+def test_the_counters_of_mosquitto_are_read_again_after_a_restart(tmp_path: Path) -> None:
+    """By a second connection. A broker that does not come back is a failure at the end, so that the samples do not look complete."""
+    with started(tmp_path) as broker:
+        ports = set[int]()
+        target = TargetAddress(url=broker.facts.url)
+        counters = SysTopics(TelemetryContext(
+            target=target, broker={}, settings=MqttSettings(), run="r", topology=Topology(
+                topics=1, partitions=1, producers=1, subscriptions=1, consumers=1
+            ), fresh=True, kept={}, ports=ports,
+        ))  # fmt: skip
+        wait_until(lambda: "sys.clients" in counters.read(0), "the counters", 30)
+        broker.restart(kill=True)
+        wait_until(lambda: len(ports) == 2, "the second connection", 30)
+        wait_until(lambda: "sys.clients" in counters.read(0), "the counters of the new process", 30)
+        broker.stop()
+        wait_until(lambda: not counters.read(0), "the end of the connection", 30)
+        with pytest.raises(TargetError):
+            counters.close()

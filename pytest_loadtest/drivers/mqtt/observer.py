@@ -148,6 +148,8 @@ TOPICS: Final = {
 }
 _TURN: Final = 0.2  # s; interval at which the thread checks whether to end
 _PATIENCE: Final = 1.0  # s
+_AGAIN: Final = 0.5  # s between two attempts to connect again
+_AWAY: Final = 30.0  # s after which a broker without a connection has gone: a test may restart it
 
 
 def sys_settings(url: str, settings: MqttSettings) -> MqttSettings:
@@ -158,7 +160,8 @@ def sys_settings(url: str, settings: MqttSettings) -> MqttSettings:
 class SysTopics:
     """The broker's counters, as last published; the broker publishes them every ``sys_interval``.
 
-    A QoS 0 subscription with its own client id and to these topics only, so it does not count as load.
+    A QoS 0 subscription with its own client id and to these topics only, so it does not count as load. After a lost connection it connects
+    again; until then nothing is known.
     """
 
     over_phases = False
@@ -170,6 +173,8 @@ class SysTopics:
         limit = int(context.broker.get("memory_limit", 0))
         self._limit = {"sys.heapLimit": float(limit)} if limit else {}
         self._failure: Exception | None = None
+        self._answered = False
+        self._since = 0.0  # instant of the failure
         self.used = 0.0
         self._ending = threading.Event()
         # A thread, because an overloaded broker may be slow to answer.
@@ -177,15 +182,24 @@ class SysTopics:
         self._thread.start()
 
     def _listen(self) -> None:
-        try:
-            observer = MqttObserver(self._url, list(TOPICS), self._settings, take=self._take)
-            self._ports.add(observer.port)
-            while not self._ending.is_set():
-                observer.read(_TURN)
-                self.used = time.thread_time()
-            observer.close()
-        except Exception as error:  # read() raises it, so that old values are not taken for current ones
-            self._failure = error
+        while not self._ending.is_set():
+            try:
+                self._observe()
+            except Exception as error:  # read() raises it later, so that old values are not taken for current ones
+                self._values, self._since = {}, self._since if self._failure else time.monotonic()
+                self._failure = error
+                if not (self._answered and isinstance(error, TargetError)):
+                    return
+                self._ending.wait(_AGAIN)
+
+    def _observe(self) -> None:
+        observer = MqttObserver(self._url, list(TOPICS), self._settings, take=self._take)
+        self._ports.add(observer.port)
+        self._failure, self._answered = None, True
+        while not self._ending.is_set():
+            observer.read(_TURN)
+            self.used = time.thread_time()
+        observer.close()
 
     def _take(self, message: paho.MQTTMessage) -> None:
         column, text = TOPICS.get(message.topic), message.payload.split(b" ")[0]  # the uptime is "12 seconds"
@@ -200,15 +214,18 @@ class SysTopics:
     def read(self, now: int) -> dict[str, float]:
         """Return the last published values.
 
-        :raises LoadtestError: the broker was not reached, rejected the client, or the connection was lost. Any other exception that ended
-            the thread is raised as well.
+        :raises LoadtestError: the broker was not reached, rejected the client, or a lost connection did not come back in time. Any other
+            exception that ended the thread is raised as well.
         """
-        if self._failure is not None:
-            raise self._failure
+        failure = self._failure
+        if failure is not None and (not self._thread.is_alive() or time.monotonic() - self._since > _AWAY):
+            raise failure
         return self._values | self._limit if self._values else {}
 
     def close(self) -> dict[str, float]:
-        """End the connection, and the session with it."""
+        """End the connection, and the session with it. :raises LoadtestError: there is none: the last samples are missing."""
         self._ending.set()
         self._thread.join(_PATIENCE)
+        if self._failure is not None:
+            raise self._failure
         return {}

@@ -52,7 +52,7 @@ def latency_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         *arrival_facts.stamp_facts(document),
         *arrival_facts.broker_time_facts(measured),
     )
-    yield from (Paragraph(f"{label}: {text}") if label == "at target" else Paragraph(text) for label, text in facts)
+    yield from (Paragraph(f"{label}: {text}") if label in ("at target", "incidents") else Paragraph(text) for label, text in facts)
 
 
 def _table(measured: MeasurementsSection) -> Table:
