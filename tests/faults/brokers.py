@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .fault import MET, MISSED, NO_DATA, Fault
@@ -207,6 +208,19 @@ MOSQUITTO = (
         verdict=NO_DATA, status=1, says=("because the target mosquitto … went away and was not back when the drain ended: … (no answer to a ping within keepAlive)", "stopped by a signal"), slow=True,
     ),
     Fault(
+        name="broker-restarted",
+        happens="The broker is restarted under load; it keeps sessions and messages.",
+        made="`load.restart_broker()` of a mosquitto with `persistence: true`; QoS 1.",
+        arguments=("-n2", "--load-broker", "process"), mark="live=True",
+        body="load.begin(); load.wait('1s'); load.restart_broker(); load.wait('1s'); load.stop().assert_slo()",
+        profile={
+            "driver": DURABLE, "broker": {"settings": {"persistence": True, "max_queued_messages": 0}}, "testDuration": "5min",
+            "producerRate": 400, "drainTimeout": "60s", "slo": BOUNDS,
+        },
+        prepare=own_mosquitto,
+        verdict=MET, status=0, counts={"lost": 0, "failed": 0}, says=("broker restarted",), slow=True,
+    ),
+    Fault(
         name="broker-replaced",
         happens="Another broker takes the place of the first one at the same address.",
         made="mosquitto is killed, and one that offers QoS 0 only starts at its port; QoS 1.",
@@ -265,6 +279,32 @@ def own_pulsar(session: FaultySession) -> Iterator[None]:
     yield
 
 
+TOKEN_SECONDS = 20
+
+
+@contextmanager
+def short_token(session: FaultySession) -> Iterator[None]:
+    """Run a Pulsar that checks tokens every two seconds, and give clients one that is valid for some seconds."""
+    from running import running
+
+    from pytest_loadtest.brokers import BrokerRequest
+    from pytest_loadtest.brokers.base import ROLE
+    from pytest_loadtest.drivers.pulsar.secured import TOKEN_KEY, signed_token
+    from pytest_loadtest.profile.sections import SecuritySection
+
+    with own_pulsar(session):
+        folder, checks = session.folder / "broker", {"authenticationRefreshCheckSeconds": "2"}
+        with running(
+            BrokerRequest(kind="pulsar", mode="process", folder=folder, security=SecuritySection(auth="token"), settings=checks)
+        ) as broker:
+            key = Path(broker.facts.client["authentication"].token_file).with_name(TOKEN_KEY).read_bytes()
+            (session.folder / "token").write_text(
+                signed_token(key, {"sub": ROLE, "exp": int(time.time()) + TOKEN_SECONDS}), encoding="utf-8"
+            )
+            session.profile["target"] = {"url": broker.facts.url}
+            yield
+
+
 def kill_pulsar(session: FaultySession) -> None:
     """Kill the session's Pulsar."""
     session.until_phase("load", after=1)
@@ -279,11 +319,15 @@ def in_cluster(call: str) -> str:
 
 
 CLUSTER = {
-    "brokers": 2, "bookies": 3, "ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2,
+    "brokers": 2, "bookies": 3,
     "settings": {"metadataStoreSessionTimeoutMillis": "5000", "bookkeeper_delayEnsembleChange": "true"},
 }  # fmt: skip
 ON_CLUSTER = {
-    "driver": {"name": "pulsar", "operationTimeout": "60s", "sendTimeout": "10s"}, "broker": CLUSTER, "producerRate": 500, "testDuration": "5min",
+    "driver": {
+        "name": "pulsar", "operationTimeout": "60s", "sendTimeout": "10s", "namespaceBundles": 8,
+        "persistence": {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2},
+    },
+    "broker": CLUSTER, "producerRate": 500, "testDuration": "5min",
     "drainTimeout": "60s", "slo": BOUNDS,
 }  # fmt: skip
 PULSAR = (
@@ -294,6 +338,17 @@ PULSAR = (
         arguments=("-n2", "--load-broker", "process"), profile={"driver": {"name": "pulsar"}, "testDuration": "5min", "producerRate": 200},
         prepare=own_pulsar, act=kill_pulsar,
         verdict=NO_DATA, status=1, says=("because the target Pulsar … (process, pulsar://127.0.0.1:…) went away: ended by SIGKILL",), slow=True,
+    ),
+    Fault(
+        name="token-expired",
+        happens="The clients' token expires under load.",
+        made=f"A token that is valid for {TOKEN_SECONDS} s, at a Pulsar that checks tokens every 2 s.",
+        profile={
+            "driver": {"name": "pulsar", "sendTimeout": 0, "authentication": {"plugin": "token", "tokenFile": "token"}},
+            "testDuration": "40s", "drainTimeout": "5s", "maxSendDelay": "5s", "producerRate": 100,
+        },
+        prepare=short_token,
+        verdict=NO_DATA, status=1, says=("because … the token of driver.authentication expired at",), slow=True,
     ),
     Fault(
         name="pulsar-broker-killed",

@@ -53,7 +53,7 @@ class Cluster:
     :param most: most producers and consumers that are being established at a time.
     :param sources: source addresses that connections come from in turn; empty: the system chooses.
     :ivar on_receipt: called for each entry that a broker has stored. :ivar on_entry: called for each received entry.
-    :ivar on_error: called for each entry that a broker rejected.
+    :ivar on_error: called for each entry that a broker rejected. :ivar credentials_remedy: what to check if a broker rejects the client's.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Cluster:
         # Version of the last broker that accepted a connection; empty while none has.
         self.server = ""
         self.failures: list[str] = []
+        self.credentials_remedy: Callable[[], str] = lambda: "are the credentials of driver.authentication right?"
         self._violations = 0
         self._queue: deque[LinkUser] = deque()
         self._opening = self._arrived = 0
@@ -188,7 +189,8 @@ class Cluster:
             self.max_message, self.server = link.connection.max_message, event.server_version
             link.accepted()
         elif kind == "Error" and not link.ready:
-            link.fail(f"the broker rejects the client: {event.message}")
+            remedy = f": {self.credentials_remedy()}" if event.error == api.AuthenticationError else ""
+            link.fail(f"the broker rejects the client: {event.message}{remedy}")
             link.refused = event.error
         elif kind == "TopicMigrated":
             link.fail("its topics have moved to another cluster")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.pulsar.auth import credentials, tls_context
-from pytest_loadtest.drivers.pulsar.connect_errors import explain_connect_error
+from pytest_loadtest.drivers.pulsar.connect_errors import credentials_remedy, explain_connect_error
 from pytest_loadtest.drivers.pulsar.names import RunNames
 from pytest_loadtest.drivers.pulsar.native import client
 from pytest_loadtest.drivers.pulsar.native.cluster import ON_THEIR_WAY, Cluster
@@ -209,11 +210,13 @@ class NativePulsarDriver:
     def _new_cluster(self) -> Cluster:
         settings, url = self._settings, self._context.target.url
         method, data = credentials(settings.authentication, settings)
-        return Cluster(
+        cluster = Cluster(
             url, client=client.NAME, method=method, credentials=data, tls=tls_context(settings) if url.startswith("pulsar+ssl") else None,
             connections=settings.connections_per_broker, timeout=settings.operation_timeout, arrivals=self._arrivals,
             most=settings.max_concurrent_lookup_requests or ON_THEIR_WAY, sources=self._context.sources,
         )  # fmt: skip
+        cluster.credentials_remedy = partial(credentials_remedy, settings)
+        return cluster
 
     def _own_consumers(self) -> NativeConsumers:
         if self._consumers is None:

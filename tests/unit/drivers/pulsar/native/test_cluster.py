@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from fake_pulsar import FakeBroker, Seen, answer, nothing
+from fake_pulsar import FakeBroker, Seen, answer, nothing, refuse
 from native_rig import MovedClock, faulty
 
 from pytest_loadtest.drivers.arrival_clock import ArrivalClock
@@ -105,6 +105,15 @@ def test_it_fails_at_once_if_all_hosts_refuse(name: str | None) -> None:
         refused = pytest.raises(TargetError, match="Connection refused")
         with refused, faulty(f"pulsar://{first},{second}", streams=1, name=name):
             pass
+
+
+def test_credentials_that_are_rejected_under_load_have_their_remedy(broker: FakeBroker) -> None:
+    """For example a token that has expired when a lost connection is opened again."""
+    with faulty(broker, streams=1) as r:
+        broker.rules["CONNECT"] = refuse(api.AuthenticationError, "Failed to authenticate")
+        broker.peers[-1].drop()
+        with pytest.raises(TargetError, match="Failed to authenticate: the broker requires authentication: write driver.authentication"):
+            r.until(lambda: False, "never", step=MILLISECOND)
 
 
 def test_several_lost_connections_to_a_host_count_once(broker: FakeBroker) -> None:
