@@ -40,7 +40,6 @@ _MOST_EVENTS: Final = 1023
 _LONG: Final = 0.003  # s; a wait for whole milliseconds is at least this long
 _ANY: Final = 1 << 30  # more than a socket has
 _LOOK_ONLY: Final = int(socket.MSG_PEEK | socket.MSG_TRUNC)  # with MSG_TRUNC nothing is copied
-_SMALLEST: Final = 4  # bytes; less is no message and no acknowledgement
 
 
 class _Epoch(NamedTuple):
@@ -159,22 +158,26 @@ class SocketReader:
     A read has one stamp, that of its last packet. So packets that arrived over a longer time than :data:`RESOLUTION`, because this
     process did not look at the socket, are read in pieces.
 
-    :param units: the socket mostly has one message at a time: the smallest read so far is tried before packets are looked at one by one.
+    :param units: bytes of the smallest message; above 0 the socket mostly has one message at a time: the smallest read so far that can be a
+        message is tried before packets are looked at one by one.
     :ivar arrived: when the bytes of the last read arrived. :ivar lag: time from then until they were read; -1: unknown.
     :ivar taken: when they were read. :ivar filled: more bytes may follow. :ivar more: more bytes follow.
     :ivar held: there are bytes of which epoll does not know.
     """
 
     # A worker may have many thousands of sockets.
-    __slots__ = ("_clock", "_first", "_piece", "_reordered", "_socket", "_unit", "arrived", "filled", "held", "lag", "more", "taken")
+    __slots__ = (
+        "_clock", "_first", "_piece", "_reordered", "_socket", "_unit", "_units", "arrived", "filled", "held", "lag", "more",
+        "taken",
+    )  # fmt: skip
 
-    def __init__(self, opened: socket.socket, clock: ArrivalClock, *, units: bool = False) -> None:
+    def __init__(self, opened: socket.socket, clock: ArrivalClock, *, units: int = 0) -> None:
         self._socket, self._clock = opened, clock
         self.arrived = self.taken = 0
         self.lag, self.filled, self.more, self.held = -1, False, False, False
         self._piece, self._reordered = 0, _UNKNOWN
         # The first two reads of a connection are answers to its first requests, which may be smaller than its messages.
-        self._unit, self._first = (_ANY, 2) if units else (0, 0)
+        self._units, self._unit, self._first = units, _ANY if units else 0, 2
         if clock.kernel:
             opened.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
@@ -237,7 +240,7 @@ class SocketReader:
     def _shrink_unit(self, count: int) -> None:
         if self._first:
             self._first -= 1
-        elif count >= _SMALLEST:
+        elif count >= self._units:
             self._unit = count
 
     def _choose_size(self, space: memoryview) -> int:

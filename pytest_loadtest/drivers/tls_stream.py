@@ -31,7 +31,7 @@ class TlsStream(SocketReader):
 
     __slots__ = ("_decrypt", "_incoming", "_outgoing", "_plain", "_raw", "_sealed", "session")
 
-    def __init__(self, connected: socket.socket, clock: ArrivalClock, context: ssl.SSLContext, host: str, *, units: bool = False) -> None:
+    def __init__(self, connected: socket.socket, clock: ArrivalClock, context: ssl.SSLContext, host: str, *, units: int = 0) -> None:
         super().__init__(connected, clock, units=units)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)

@@ -43,7 +43,7 @@ def test_it(load, number):
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_descriptors_and_threads_do_not_grow_with_the_number_of_load_tests(project: Project, workers: str) -> None:
     """In the controller and in each worker."""
-    project.profile("short", rate=200, duration="100ms")
+    project.profile("short", rate=200, duration="300ms")
     project.write("conftest.py", CONFTEST)
     project.write("test_it.py", TEST)
     run = project.run(workers)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _SOURCES: Final = 256  # source addresses of each worker
 READ: Final = 65_536  # most bytes of a read
+# Bytes of the smallest packets (MQTT 5, 3.4 and 3.3): PUBACK, and PUBLISH with a topic of one byte.
+ACKNOWLEDGEMENT: Final = 4
+MESSAGE: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,7 @@ class BrokerSocket:
     """A connection to ``endpoint`` that is started but not established: see :meth:`advance`.
 
     :param arrivals: the clock of arrivals. :param source: source address; None: the system chooses.
+    :param smallest: bytes of the smallest packet whose time of arrival counts.
     :raises OSError: the connection is rejected at once.
     :ivar stream: has the time of the last read.
     :ivar ending: the reason of the end, as far as it is known. :ivar written: number of bytes that the kernel took so far.
@@ -72,15 +76,17 @@ class BrokerSocket:
 
     # A worker may have many thousands of sockets.
     __slots__ = (
-        "_arrivals", "_connected", "_ended", "_endpoint", "_heard", "_out", "_send", "_socket", "_space", "closed", "ending", "stream",
-        "written",
+        "_arrivals", "_connected", "_ended", "_endpoint", "_heard", "_out", "_send", "_smallest", "_socket", "_space", "closed",
+        "ending", "stream", "written",
     )  # fmt: skip
 
-    def __init__(self, endpoint: BrokerEndpoint, arrivals: ArrivalClock, source: str | None = None) -> None:
-        self._endpoint, self._arrivals, self._space = endpoint, arrivals, _read_space()
+    def __init__(
+        self, endpoint: BrokerEndpoint, arrivals: ArrivalClock, source: str | None = None, *, smallest: int = ACKNOWLEDGEMENT
+    ) -> None:  # fmt: skip
+        self._endpoint, self._arrivals, self._space, self._smallest = endpoint, arrivals, _read_space(), smallest
         self._socket: socket.socket = socket.socket(endpoint.family, socket.SOCK_STREAM)
         self._send: Callable[[bytes | bytearray], int] = self._socket.send
-        self.stream = SocketReader(self._socket, arrivals, units=True)
+        self.stream = SocketReader(self._socket, arrivals, units=self._smallest)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connected = self._ended = self._heard = self.closed = False
@@ -110,7 +116,7 @@ class BrokerSocket:
             self._connected = True
             if self._endpoint.tls is not None:
                 self.stream = encrypted = TlsStream(
-                    self._socket, self._arrivals, self._endpoint.tls.context, self._endpoint.host, units=True
+                    self._socket, self._arrivals, self._endpoint.tls.context, self._endpoint.host, units=self._smallest
                 )
                 self._send = encrypted.send
         return 0 if self._endpoint.tls is None else self._shake_hands(self._endpoint.tls)

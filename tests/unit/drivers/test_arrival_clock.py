@@ -280,6 +280,27 @@ def test_what_came_just_now_is_read_in_one_piece(ends: tuple[socket.socket, sock
         pytest.fail("it was looked at several times each time")
 
 
+@needs_stamps
+@pytest.mark.parametrize(("units", "sizes"), [(5, [100]), (4, [4, 96])])
+def test_packets_smaller_than_a_message_do_not_split_messages(
+    ends: tuple[socket.socket, socket.socket], units: int, sizes: list[int]
+) -> None:
+    """Such as those that follow each message at QoS 2 of MQTT."""
+    sender, receiver = ends
+    clock = ArrivalClock(time.monotonic_ns)
+    reader = SocketReader(receiver, clock, units=units)
+    for size in (4, 4, 100, 4):  # the first two are answers to the first requests
+        sender.send(b"m" * size)
+        read_all(reader, size)
+    sender.send(b"m" * 100)
+    late = time.monotonic_ns() + 2 * RESOLUTION
+    while time.monotonic_ns() < late:
+        pass
+    clock.look(reader.taken + 1)
+    clock.look(time.monotonic_ns())
+    assert [size for size, _, _ in read_all(reader, 100)] == sizes
+
+
 def test_without_stamps_arrivals_have_the_time_of_the_read(ends: tuple[socket.socket, socket.socket]) -> None:
     """And the lag is unknown, not 0."""
     sender, receiver = ends

@@ -6,7 +6,7 @@ import select
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
-from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
+from pytest_loadtest.drivers.mqtt.broker_socket import ACKNOWLEDGEMENT, MESSAGE, BrokerEndpoint, BrokerSocket
 from pytest_loadtest.drivers.mqtt.loop import MOST_VIOLATIONS, VIOLATED
 from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, NO_RETAINED, ClientOptions, missing_feature
 from pytest_loadtest.values.quantities import SECOND
@@ -58,7 +58,9 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
     def _open(self) -> BrokerSocket:
         self.rest, self.needed = bytearray(), 0
         self._welcomed, self._requested = False, 0
-        return BrokerSocket(self.endpoint, self._loop.arrivals, self._source)
+        # A consumer at QoS 2 also gets a PUBREL for each message, whose time is not needed.
+        smallest = MESSAGE if self.receives else ACKNOWLEDGEMENT
+        return BrokerSocket(self.endpoint, self._loop.arrivals, self._source, smallest=smallest)
 
     def turn(self, sock: BrokerSocket, mask: int) -> None:
         # The event may be of a socket that was closed in an earlier turn of this round.
