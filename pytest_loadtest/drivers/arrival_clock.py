@@ -68,6 +68,7 @@ class ArrivalClock:
         self.kernel = stamps_work() if kernel is None else kernel
         self.looked = self.latest = self._looking = 0
         self.unusable: int | None = 0 if self.kernel else None
+        self._lively = False  # the last wait ended with an event
         self._earlier: list[_Epoch] = []
         self._begin = 0
         self._checked, self._offset = self._measure() if self.kernel else (0, 0)
@@ -98,13 +99,15 @@ class ArrivalClock:
         # epoll in Python waits for whole milliseconds, select() for microseconds, but it costs more and cannot watch high descriptors.
         if epoll.fileno() >= _FD_SETSIZE:
             return epoll.poll(seconds, _MOST_EVENTS)
-        if seconds >= _LONG:
+        # A wait that times out would need a second one, for the rest of a millisecond.
+        if seconds >= _LONG and self._lively:
             milliseconds = int(seconds * 1000)
             events = epoll.poll((milliseconds - 0.5) / 1000, _MOST_EVENTS)  # Python rounds up
             if not events:
                 self._looking += milliseconds * MILLISECOND
             return events
-        if not select.select((epoll,), (), (), seconds)[0]:
+        self._lively = bool(select.select((epoll,), (), (), seconds)[0])
+        if not self._lively:
             # The last look of select() came after this instant, and all sockets were empty.
             self._looking += int(seconds * SECOND)
             return []
