@@ -260,7 +260,7 @@ MOSQUITTO = (
         happens="The broker's certificate expires under load, and connections are closed after that.",
         made=f"A certificate that is valid for {VALID_SECONDS} s; a proxy closes all connections when it has expired; QoS 1.",
         profile={"driver": DURABLE, "testDuration": "20s", "drainTimeout": "3s", "maxSendDelay": "3s", "producerRate": 100}, prepare=short_certificate, act=cut_after_expiry,
-        verdict=NO_DATA, status=1, says=("because … the broker's certificate is not valid now (certificate has expired): renew it",), slow=True,
+        verdict=NO_DATA, status=1, says=("because …the broker's certificate is not valid now (certificate has expired): renew it",), slow=True,
     ),
 )  # fmt: skip
 
