@@ -37,7 +37,6 @@ _ROUNDING: Final = 1_000  # ns
 _EPOCHS: Final = 4
 _FD_SETSIZE: Final = 1024
 _MOST_EVENTS: Final = 1023
-_LONG: Final = 0.003  # s; a wait for whole milliseconds is at least this long
 _ANY: Final = 1 << 30  # more than a socket has
 _LOOK_ONLY: Final = int(socket.MSG_PEEK | socket.MSG_TRUNC)  # with MSG_TRUNC nothing is copied
 
@@ -68,7 +67,6 @@ class ArrivalClock:
         self.kernel = stamps_work() if kernel is None else kernel
         self.looked = self.latest = self._looking = 0
         self.unusable: int | None = 0 if self.kernel else None
-        self._lively = False  # the last wait ended with an event
         self._earlier: list[_Epoch] = []
         self._begin = 0
         self._checked, self._offset = self._measure() if self.kernel else (0, 0)
@@ -96,18 +94,13 @@ class ArrivalClock:
             self._looking = self.looked
         if events or seconds <= 0:
             return events
-        # epoll in Python waits for whole milliseconds, select() for microseconds, but it costs more and cannot watch high descriptors.
+        # select() waits for microseconds, epoll in Python only for whole milliseconds. select() cannot watch high descriptors.
         if epoll.fileno() >= _FD_SETSIZE:
-            return epoll.poll(seconds, _MOST_EVENTS)
-        # A wait that times out would need a second one, for the rest of a millisecond.
-        if seconds >= _LONG and self._lively:
-            milliseconds = int(seconds * 1000)
-            events = epoll.poll((milliseconds - 0.5) / 1000, _MOST_EVENTS)  # Python rounds up
-            if not events:
-                self._looking += milliseconds * MILLISECOND
+            events = epoll.poll(seconds, _MOST_EVENTS)
+            # This process may have woken up long after the first packet came.
+            self.latest = self.now()
             return events
-        self._lively = bool(select.select((epoll,), (), (), seconds)[0])
-        if not self._lively:
+        if not select.select((epoll,), (), (), seconds)[0]:
             # The last look of select() came after this instant, and all sockets were empty.
             self._looking += int(seconds * SECOND)
             return []

@@ -280,6 +280,49 @@ def test_what_came_just_now_is_read_in_one_piece(ends: tuple[socket.socket, sock
         pytest.fail("it was looked at several times each time")
 
 
+class LateEpoll:
+    """An epoll whose wait returns 100 ms after its first event, as after SIGSTOP; ``sent`` has when each packet was sent."""
+
+    def __init__(self, sender: socket.socket, receiver: socket.socket) -> None:
+        self._sender, self._epoll = sender, select.epoll()
+        self._epoll.register(receiver, select.EPOLLIN)
+        self.sent: list[int] = []
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def poll(self, seconds: float, most: int) -> list[tuple[int, int]]:
+        while seconds and len(self.sent) < 100:
+            self.sent.append(time.monotonic_ns())
+            self._sender.send(b"m" * 100)
+            while time.monotonic_ns() < self.sent[-1] + RESOLUTION:
+                pass
+        return self._epoll.poll(seconds, most)
+
+
+@needs_stamps
+@pytest.mark.parametrize("high", [True, False], ids=["high descriptor", "low descriptor"])
+def test_packets_that_came_while_a_wait_returned_late_have_their_own_times(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, high: bool
+) -> None:
+    """Whatever the way of waiting; as far as the kernel has not merged them."""
+    sender, receiver = ends
+    clock, epoll = ArrivalClock(time.monotonic_ns), LateEpoll(sender, receiver)
+    reader = SocketReader(receiver, clock)
+    watched: Any = epoll
+    sender.send(b"first")
+    read_all(reader, 5)
+    assert clock.wait(watched, 0) == []
+    monkeypatch.setattr(arrival_clock, "_FD_SETSIZE", 0 if high else 1024)
+    monkeypatch.setattr(select, "select", lambda given, _out, _other, seconds: ([given[0]] if given[0].poll(seconds, 1) else [], [], []))
+    assert clock.wait(watched, 0.02)
+    reads = read_all(reader, 10_000)
+    assert all(
+        arrived >= epoll.sent[sum(size for size, _, _ in reads[: i + 1]) // 100 - 1] - ROUNDING for i, (_, arrived, _) in enumerate(reads)
+    )
+    assert reads[-1][1] - reads[0][1] >= 20 * RESOLUTION
+
+
 @needs_stamps
 @pytest.mark.parametrize(("units", "sizes"), [(5, [100]), (4, [4, 96])])
 def test_packets_smaller_than_a_message_do_not_split_messages(
