@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cached_jars import skip_without_jars
 from listening import listening
 from running import running
 from waiting_for import gone
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import artemis
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.artemis,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions(),
-        reason="no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix",
-    ),
+    skip_without_jars(artemis.JARS),
 ]
 
 QUEUED, PACKET = 1000, 5000

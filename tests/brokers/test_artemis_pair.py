@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cached_jars import skip_without_jars
 from waiting_for import gone
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import artemis
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.artemis,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions(),
-        reason="no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix",
-    ),
+    skip_without_jars(artemis.JARS),
 ]
 STREAMS, EACH = 4, 100
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from cached_jars import require_jars
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
@@ -26,7 +27,6 @@ from running import running
 from waiting_for import wait_until
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddress
 from pytest_loadtest.drivers.mqtt import artemis, mosquitto
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
@@ -98,8 +98,8 @@ ARTEMIS = pytest.param("artemis", marks=[pytest.mark.artemis, pytest.mark.slow])
 
 @pytest.fixture(scope="module", params=["mosquitto", ARTEMIS])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
-    if request.param == "artemis" and (java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions()):
-        pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
+    if request.param == "artemis":
+        require_jars(artemis.JARS)
     with started(tmp_path_factory.mktemp("broker"), "mqtt" if request.param == "mosquitto" else request.param) as running:
         yield running
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+from cached_jars import require_jars
 from listening import listening
 from waiting_for import gone, wait_until
 
 from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
-from pytest_loadtest.brokers import Broker, BrokerRequest, java
+from pytest_loadtest.brokers import Broker, BrokerRequest
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
@@ -276,8 +277,7 @@ def test_pulsar_lite_is_never_evidence(tmp_path: Path) -> None:
 @pytest.fixture
 def real_pulsar(request: pytest.FixtureRequest) -> Broker:
     """A Pulsar for the whole module, with checks at its start and its end."""
-    if java.find() is None or pulsar_jars.PULSAR.version not in pulsar_jars.PULSAR.cached_versions():
-        pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
+    require_jars(pulsar_jars.PULSAR)
     broker: Broker = request.getfixturevalue("pulsar_process")
     return broker
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pulsar
 import pytest
+from cached_jars import require_jars
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
@@ -25,7 +26,7 @@ from running import running
 from waiting_for import gone, wait_until
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers import Broker, BrokerFacts, BrokerRequest, java
+from pytest_loadtest.brokers import Broker, BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import StartedBroker, free_ports, listens
 from pytest_loadtest.drivers.mqtt import artemis, mosquitto
@@ -345,8 +346,7 @@ def waiting_for_one_away(broker: Broker, count: int, kept: int, *, kill: bool) -
 @pytest.mark.parametrize(("settings", "kept"), [({"persistence-enabled": "true"}, 500), ({}, 0)], ids=["persistent", "not persistent"])
 def test_artemis_keeps_acknowledged_messages_of_an_absent_client(tmp_path: Path, settings: dict[str, str], kept: int) -> None:
     """Its journal keeps them after SIGKILL too."""
-    if java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions():
-        pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
+    require_jars(artemis.JARS)
     with started(tmp_path, "artemis", **settings) as broker:
         before = broker.facts
         assert {*map(int, waiting_for_one_away(broker, 500, kept, kill=bool(kept)))} == {*range(kept)}
@@ -419,8 +419,7 @@ def test_pulsar_lite_keeps_everything(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_pulsar_keeps_messages_and_positions(tmp_path: Path) -> None:
     """It keeps topics and subscriptions too; ``tests/plugin`` restarts one with SIGTERM."""
-    if java.find() is None or pulsar_jars.PULSAR.version not in pulsar_jars.PULSAR.cached_versions():
-        pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
+    require_jars(pulsar_jars.PULSAR)
     name = "public/default/restart"
     with started(tmp_path, "pulsar") as broker:
 

@@ -268,13 +268,12 @@ MOSQUITTO = (
 @contextmanager
 def own_pulsar(session: FaultySession) -> Iterator[None]:
     """Let the session start its Pulsar, from jars that are here."""
-    import pytest
 
-    from pytest_loadtest.brokers import java
+    from cached_jars import require_jars
+
     from pytest_loadtest.drivers.pulsar import broker
 
-    if java.find() is None or broker.PULSAR.version not in broker.PULSAR.cached_versions():
-        pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
+    require_jars(broker.PULSAR)
     session.project.environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
     yield
 

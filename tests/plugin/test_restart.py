@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cached_jars import require_jars
 
-from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.mqtt import artemis, mosquitto
 from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 
@@ -81,8 +81,7 @@ def restarts(run: Finished, test: str) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_every_message_survives_a_restart_of_pulsar(project: Project) -> None:
     """Topics, subscriptions and messages are kept, and clients reconnect."""
-    if java.find() is None or pulsar_jars.PULSAR.version not in pulsar_jars.PULSAR.cached_versions():
-        pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
+    require_jars(pulsar_jars.PULSAR)
     recovered(recovery(project, PULSAR))
 
 
@@ -90,8 +89,7 @@ def test_every_message_survives_a_restart_of_pulsar(project: Project) -> None:
 @pytest.mark.slow
 def test_every_message_survives_a_restart_of_artemis(project: Project) -> None:
     """At QoS 1; the report names the broker and what it kept. Without a restart each message of QoS 2 arrives once."""
-    if java.find() is None or artemis.JARS.version not in artemis.JARS.cached_versions():
-        pytest.skip("no Java, or Artemis's jars are not cached: python -m pytest_loadtest doctor --fix")
+    require_jars(artemis.JARS)
     project.write("profiles/exactly.yaml", DURABLE.format(more=ARTEMIS).replace("5min", "2s", 1).replace("qos: 1", "qos: 2"))
     run = recovery(project, ARTEMIS, TWICE, passed=2)
     recovered(run)

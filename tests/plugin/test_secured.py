@@ -6,8 +6,8 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
+from cached_jars import require_jars
 
-from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.starting import free_ports
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
@@ -49,8 +49,7 @@ def test_with_a_token_of_my_own(load):
 @pytest.mark.slow
 def test_workers_authenticate_at_a_secured_pulsar(project: Project) -> None:
     """Two workers; a token in the profile takes precedence. No token is in results, output, or left behind."""
-    if java.find() is None or pulsar_jars.PULSAR.version not in pulsar_jars.PULSAR.cached_versions():
-        pytest.skip("no Java, or Pulsar's jars are not cached: python -m pytest_loadtest doctor --fix")
+    require_jars(pulsar_jars.PULSAR)
     project.write("profiles/secured.yaml", SECURED)
     project.write("test_it.py", TESTS)
     run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
