@@ -179,7 +179,8 @@ class Measurements:
     :param duration: of the measured phase as planned, ns. :param rate: offered msg/s. :param subscriptions: per topic.
     :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``, ``end_to_end``, ``send_delay`` …;
         :mod:`pytest_loadtest.metrics.stats` defines each. A kind without values, or that does not apply to the run, is missing.
-    :param blocked: ns, summed over messages. :param intervals: the latencies of each ten seconds, where there is more than one.
+    :param blocked: ns, summed over messages. :param own_late: messages sent after the phase because of the generator's own send delay
+        alone. :param intervals: the latencies of each ten seconds, where there is more than one.
     :param over_time: end-to-end latencies by second; None if nothing was received.
     :param windows: the windows for objectives; None without such objectives, or if the phase is shorter than one. :param tenths: the first
         and the last tenth; None without objectives on drift, or if the phase is shorter than ten seconds.
@@ -203,6 +204,7 @@ class Measurements:
     bytes_sent: int
     blocked: int
     series: Series
+    own_late: int = 0
     latencies: Mapping[str, Histogram | Lateness] = field(default_factory=dict)
     intervals: tuple[Mapping[str, Histogram], ...] = ()
     over_time: OverTime | None = None

@@ -35,6 +35,8 @@ arrived before the end of its window, shifted by the median of the whole run (de
 samples, its own start, duration, rate, ``[first, end)`` of each stream, and its seconds of the workers' evidence. Foreign messages and
 damaged heads are not recorded by time, so a stage's foreign messages are None, and its corrupt ones have a good head.
 
+A message is *late by the generator* if it was sent after the phase, but would have been sent within it without its own send delay.
+
 Series by second are defined in :mod:`pytest_loadtest.metrics.series`, silent subscriptions and streams in
 :mod:`pytest_loadtest.metrics.silent`.
 """
@@ -43,7 +45,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -124,6 +126,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         bytes_sent=int(sent["size"][sent["status"] != Status.DROPPED].sum()),
         latencies={**_histograms(kinds), **_gaps(first, run), **recorded.latencies},
         blocked=int(sent["blocked"].sum()),
+        own_late=int(sent_late_by_us(out, run).sum()),
         series=series,
         intervals=intervals(run, sliced),
         over_time=by_second_and_bucket(first, run),
@@ -262,6 +265,15 @@ def _deliveries_by_piece(sent: Columns, copies: Columns, deliveries: Deliveries,
     pieces = np.tile(piece_of, run.subscriptions)
     copies = {"received": deliveries.copies, **deliveries.before_end}
     return {name: np.bincount(pieces[count > 0], minlength=len(run.slice_cut.starts)) for name, count in copies.items()}
+
+
+def sent_late_by_us(out: Mapping[str, NDArray[Any]], run: Expected) -> NDArray[np.bool_]:
+    """Return a mask of the messages that only the generator's own send delay kept from being sent within the phase.
+
+    :param out: rows of sent messages.
+    """
+    late: NDArray[np.bool_] = (out["sent"] >= run.start + run.duration) & (out["intended"] + out["blocked"] < run.start + run.duration)
+    return late
 
 
 def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict[str, Rows]:

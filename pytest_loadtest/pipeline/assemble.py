@@ -61,6 +61,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         bytes_sent=_sum(sent["bytes"][sent["status"] != Status.DROPPED]),
         latencies={**latencies_by_kind(answers.tables), **_gaps(run, answers.tables["gaps"]), **recorded.latencies},
         blocked=_sum(sent["blocked"]),
+        own_late=_sum(sent["own_late"]),
         series=series,
         intervals=intervals(run, sliced),
         over_time=over_time(*(answers.tables["due"][name] for name in ("second", "index", "n"))),

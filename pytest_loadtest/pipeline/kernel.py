@@ -17,6 +17,7 @@ from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.gaps import gap_cells, gap_times
 from pytest_loadtest.metrics.histogram import HALF, hdr_index, midpoint
 from pytest_loadtest.metrics.series import SERIES_BITS
+from pytest_loadtest.metrics.stats import sent_late_by_us
 from pytest_loadtest.pipeline.tables import (
     ACKED,
     AGAIN,
@@ -68,7 +69,8 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     out, acks = rows["sent"] > 0, rows["status"] == int(Status.ACKED)
     groups = Groups({name: rows[name] for name in ("topic", "bucket", "status")})
     in_time = out & (rows["sent"] < run.start + run.duration)
-    sums = {"bytes": rows["size"], "in_time": in_time, "blocked": rows["blocked"]}
+    own_late = out & sent_late_by_us(rows, run)
+    sums = {"bytes": rows["size"], "in_time": in_time, "own_late": own_late, "blocked": rows["blocked"]}
     yield "sent", groups.keys | {"n": groups.n} | {name: groups.sum(column) for name, column in sums.items()}
     yield from _by_second(OFFERED, rows["second"])
     went, acked = take(rows, out), take(rows, acks)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_loadtest.values.quantities import format_duration
-from pytest_loadtest.values.wording import exact, format_value, pair
+from pytest_loadtest.values.quantities import SECOND, format_duration
+from pytest_loadtest.values.wording import ROUNDING, exact, format_value, pair
 from pytest_loadtest.verdict import windows
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict, no_data, show
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
@@ -217,6 +217,20 @@ def _blocked(measurements: Measurements) -> str:
     return f"{format_value(blocked_share(measurements), 'ratio')} of the send delay was spent before the target's full window"
 
 
+def _sent_late(objective: Objective, value: float, measurements: Measurements) -> str | None:
+    """Return why a lower bound on what was sent, or delivered, in time would hold without the generator's own send delay, or None."""
+    counts, late = measurements.counts, float(measurements.own_late)
+    if objective.metric not in ("sent", "throughput") or objective.bucket or objective.minimum is None:
+        return None
+    if objective.metric == "throughput":  # what never came would not have come in time either
+        late = min(late, (counts.received - counts.received_in_time) / measurements.subscriptions)
+    more = late / (counts.offered if objective.unit == "ratio" else measurements.duration / SECOND)
+    if not late or not value < objective.minimum <= (value + more) * (1 + ROUNDING):
+        return None
+    sent = f"{exact(measurements.own_late)} messages that the generator sent after the phase, though the target had room before"
+    return f"{objective.name} would hold with the {sent}"
+
+
 def _judge(objective: Objective, measurements: Measurements, absent: str | None) -> Finding:
     if absent is None and objective.section == "drift":
         return windows.judge_drift(objective, measurements)
@@ -232,6 +246,6 @@ def _judge(objective: Objective, measurements: Measurements, absent: str | None)
         basis += f"; {_blocked(measurements)}"
     text = f"{objective.name} {shown.comparison} ({basis})"
     over = objective.metric in KINDS and objective.maximum is not None and value > objective.maximum
-    own = generator_caused(objective, measurements) if over else None
+    own = generator_caused(objective, measurements) if over else _sent_late(objective, value, measurements) if shown.missed_by else None
     outcome = Outcome.MET if not shown.missed_by else Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
     return Finding(objective=objective, outcome=outcome, observed=value, samples=samples, text=text, own=own)

@@ -223,6 +223,14 @@ def test_own_send_delay_is_less_the_time_blocked_and_never_negative() -> None:
     assert found.blocked == MILLISECOND * 9 // 4
 
 
+def test_a_message_is_late_by_the_generator_if_the_target_had_room_before_the_end() -> None:
+    """The time before a full window is the target's, also where it ended after the phase."""
+    end = START + 2 * SECOND
+    intended, sent_at = end - np.array([500, 500, 500, 500, 0]), np.array([end - 1, end, end, end, 0])
+    rows = {"intended": intended, "blocked": [0, 499, 500, 900, 0], "status": [0, 0, 0, 0, Status.DROPPED]}
+    assert measured(sent(5, sent=sent_at, **rows), received(), run(5)).own_late == 1
+
+
 def test_a_message_that_was_never_sent_has_no_send_delay() -> None:
     """Zero means never."""
     found = measured(sent(1, status=Status.DROPPED, sent=0, acked=0), received(), run(1))

@@ -198,6 +198,25 @@ def test_messages_dropped_without_a_full_window_are_caused_by_the_generator() ->
     assert verdict({}, run).outcome is Outcome.GENERATOR_LIMITED
 
 
+@pytest.mark.parametrize("section", [{}, {"throughput": "95%"}, {"throughput": "9500/s"}])
+def test_what_the_generator_itself_sent_after_the_phase_is_not_the_targets_miss(section: dict[str, Any]) -> None:
+    """Even if the profile's limits on the generator are wider than its delay."""
+    counts, limits = {"sent_in_time": 90_000, "received_in_time": 90_000}, Limits(send_delay_p99=10**12)
+
+    def judged(own_late: int, **more: int) -> Verdict:
+        return evaluate(parse_slo(section), made(counts=counts | more, own_late=own_late), limits)
+
+    result = judged(10_000)
+    assert result.outcome is Outcome.GENERATOR_LIMITED
+    assert "would hold with the 10 000 messages that the generator" in result.reasons[0]
+    assert result.reasons[-1] == REMEDY
+    assert judged(4_999).outcome is Outcome.MISSED, "the target would have missed both bounds all the same"
+    assert judged(0).outcome is Outcome.MISSED
+    # What was never delivered would not have been in time either.
+    lost = judged(10_000, lost=9_000, received=91_000)
+    assert {one.objective.metric for one in lost.having(Outcome.MISSED)} == {"throughput", "loss"}
+
+
 @given(data=st.booleans(), generator=st.booleans(), objective=st.booleans())
 def test_the_worst_outcome_wins(data: bool, generator: bool, objective: bool) -> None:
     """In the order of the design: no data, generator-limited, missed, met."""
