@@ -89,7 +89,7 @@ def conclude_run(
     not_begun = stages_not_begun(run, profile)
     shown = [] if backlog is not None or backlog_before is not None else stages  # the windows of a backlog are no stages of the profile
     results = build_document(
-        _facts(run, folder, notes),
+        _facts(run, folder, telemetry, notes),
         verdict,
         measurements,
         stages=[*((name, verdict, measured) for name, measured, verdict in shown), *((*stage, None) for stage in not_begun)],
@@ -234,8 +234,9 @@ def broken_results(run: RunFile, folder: Path, error: BrokenRun) -> RunDocument:
     """Return the results document of a run that was given up. :param folder: the folder of the phase that was measured last."""
     outcome = slo.Outcome.GENERATOR_LIMITED if isinstance(error, GeneratorLimited) else slo.Outcome.NO_DATA
     verdict = slo.Verdict(outcome=outcome, findings=(), reasons=tuple(str(error).splitlines()))
-    section = _bottleneck(observing.read_telemetry(folder), run, None, verdict)
-    return build_document(_facts(run, folder), verdict, None, bottleneck=section, timeline=timeline_section(run, None))
+    telemetry = observing.read_telemetry(folder)
+    section = _bottleneck(telemetry, run, None, verdict)
+    return build_document(_facts(run, folder, telemetry), verdict, None, bottleneck=section, timeline=timeline_section(run, None))
 
 
 def write_results(folder: Path, results: RunDocument) -> None:
@@ -280,15 +281,34 @@ def _clock_notes(measurements: Measurements, run: RunFile, profile: Profile) -> 
     return (f"{between}; {share} are within one host", *([reason] if reason else []))
 
 
-def _facts(run: RunFile, folder: Path, notes: tuple[str, ...] = ()) -> RunFacts:
+def _facts(run: RunFile, folder: Path, telemetry: Telemetry | None, notes: tuple[str, ...] = ()) -> RunFacts:
     facts = run.facts
+    broker, changed = seen_versions(facts.broker, telemetry)
     return RunFacts(
         test=run.test, workload=run.workload or "", profile_name=run.profile["name"], profile=run.profile, seed=run.seed,
         started=datetime.fromtimestamp(run.started, UTC).isoformat(timespec="milliseconds") if run.started else None, results=str(folder),
         scale=run.scale,
-        scaling=facts.scaling, plan=facts.plan, broker=facts.broker, driver=facts.driver, versions=facts.versions,
-        machine=facts.machine, notes=notes,
+        scaling=facts.scaling, plan=facts.plan, broker=broker, driver=facts.driver, versions=facts.versions,
+        machine=facts.machine, notes=(*changed, *notes),
     )  # fmt: skip
+
+
+def seen_versions(broker: Mapping[str, Any], telemetry: Telemetry | None) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return the target's facts with the versions that it reported while load ran, and a note if it was not one version all the time.
+
+    Without such reports the version is that from the start of the target, which the facts have.
+    """
+    seen = {} if telemetry is None else {version.removeprefix(f"{broker['name']} "): at for version, at in telemetry.versions.items()}
+    if not seen:
+        return broker, ()
+    before, first, text = broker["version"], next(iter(seen)), ", then ".join(seen)
+    notes = []
+    if len(seen) > 1:
+        changes = ", ".join(f"{version} from {format_duration(at)} into the phase" for version, at in list(seen.items())[1:])
+        notes.append(f"the target's version changed while load ran: {first} first, {changes}: the results are those of no single version")
+    if before not in ("unknown", first):
+        notes.append(f"the target's version was {before} before this phase, and its settings are those from then")
+    return {**broker, "version": text}, tuple(notes)
 
 
 def settle_backlog(watch: BacklogWatch, windows: Mapping[str, Measurements], whole: Measurements) -> Backlog | None:

@@ -33,7 +33,8 @@ MARGIN: Final = 1.0
 class TelemetrySource(Protocol):
     """A source of samples.
 
-    ``missing``: sentences about what it could not sample. ``used``: CPU seconds of its own threads so far.
+    ``missing``: sentences about what it could not sample. ``used``: CPU seconds of its own threads so far. A source may also have
+    ``version``: the target's version as it last reported it, several of a cluster joined by "and"; "" while it is unknown.
     """
 
     @property
@@ -71,6 +72,7 @@ class Sampler:
         self._time = array("q")
         self._columns: dict[str, array[float]] = {}
         self._lost: dict[str, str] = {}
+        self._versions: dict[str, int] = {}
         self._at, self._closed = "it", set[str]()
         self._used = 0.0
         self._stopping = threading.Event()
@@ -108,6 +110,7 @@ class Sampler:
             self._at = paced.name
             try:
                 last |= paced.source.close()
+                self._keep_version(paced, self._clock())
             except Exception as error:
                 self._lose(paced, error)
             self._closed.add(paced.name)
@@ -120,9 +123,15 @@ class Sampler:
             self._at = paced.name
             try:
                 row |= paced.read(now)
+                self._keep_version(paced, now)
             except Exception as error:
                 self._lose(paced, error)
         self._keep(now, row)
+
+    def _keep_version(self, paced: PacedSource, now: int) -> None:
+        version = getattr(paced.source, "version", "")
+        if version:
+            self._versions.setdefault(version, max(now - self._start, 0))
 
     def _lose(self, paced: PacedSource, error: Exception) -> None:
         """End a failed source; it counts as lost if it had returned values, else only as missing."""
@@ -160,8 +169,9 @@ class Sampler:
         used = self._used + sum(paced.source.used for paced in sources)
         columns = {name: _filled(column, len(at)) for name, column in list(self._columns.items())}
         return Telemetry(
-            time=at, columns=columns, missing=tuple(missing), lost=lost, cost=used / took if took > 0 else 0.0, broker=self._broker
-        )
+            time=at, columns=columns, missing=tuple(missing), lost=lost, cost=used / took if took > 0 else 0.0, broker=self._broker,
+            versions=dict(self._versions),
+        )  # fmt: skip
 
 
 def _filled(column: array[float], length: int) -> Column:
@@ -230,6 +240,11 @@ class BackgroundSource:
     def used(self) -> float:
         """CPU seconds of the source so far."""
         return self._paced.used if self._paced else 0.0
+
+    @property
+    def version(self) -> str:
+        """The target's version, by the source; "" if it is unknown."""
+        return getattr(self._paced.source, "version", "") if self._paced else ""
 
     def read(self, now: int) -> Mapping[str, float]:
         """Return the answers that have arrived; starts a request if none is open. Raises the source's exceptions."""

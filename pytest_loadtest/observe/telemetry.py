@@ -65,6 +65,7 @@ class Telemetry:
     :param missing: sentences about what could not be sampled, and why. :param cost: cores that sampling used on the controller's host.
     :param broker: the target's name. :param hosts: the other hosts. :param lost: sources that failed during the phase, by name, with their
         sentence in ``missing``: conclusions from them are unknown. A source that never returned a value is not in it.
+    :param versions: each version that the target reported → ns after the phase's start at which it was first seen.
     """
 
     time: NDArray[np.int64]
@@ -74,6 +75,7 @@ class Telemetry:
     broker: str = "the broker"
     lost: Mapping[str, str] = field(default_factory=dict)
     hosts: tuple[SampledHost, ...] = ()
+    versions: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.time)
@@ -106,6 +108,7 @@ class Telemetry:
             "time": self.time.tolist(), "columns": columns, "missing": list(self.missing), "cost": round(self.cost, 5),
             "broker": self.broker, "lost": dict(self.lost),
             **({"hosts": [host.document() for host in self.hosts]} if self.hosts else {}),
+            "versions": dict(self.versions),
         }  # fmt: skip
 
     @classmethod
@@ -116,6 +119,7 @@ class Telemetry:
             time=np.array(document["time"], np.int64), columns=columns, missing=tuple(document["missing"]), cost=document["cost"],
             broker=document["broker"], lost=document.get("lost", {}),  # earlier versions did not write it
             hosts=tuple(SampledHost(**{**host, "workers": tuple(host["workers"])}) for host in document.get("hosts", ())),
+            versions=document.get("versions", {}),
         )  # fmt: skip
 
 

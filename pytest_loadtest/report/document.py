@@ -274,8 +274,9 @@ class RunDocument:
     plan: Mapping[str, Any]
     """summary of the plan"""
     broker: Annotated[Mapping[str, Any], AfterValidator(_check_restarts)]
-    """the target: name, version, how it was provided, settings; restarts by the test's body: when it was stopped (down) and when clients
-    could work again (ready, null: never), ns after the start of the measured phase, and both on the wall clock (downAt, readyAt)"""
+    """the target: name, version (``4.0.0, then 4.2.4`` if it changed during the load), how it was provided, settings; restarts by the
+    test's body: when it was stopped (down) and when clients could work again (ready, null: never), ns after the start of the measured
+    phase, and both on the wall clock (downAt, readyAt)"""
     driver: Mapping[str, Any]
     """client, version, settings applied and not applied, connections lost during the run (null: unknown, for example where the run broke),
     how many producers connected again to a broker that had lost their session, and incidents: what happened to connections and sessions

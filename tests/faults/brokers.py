@@ -137,6 +137,24 @@ def _mosquitto() -> str:
 
 
 @contextmanager
+def mosquitto_to_upgrade(session: FaultySession) -> Iterator[None]:
+    """Let the session start mosquitto from a link, and make the file ``later``: the same program with another version number."""
+    from pytest_loadtest.drivers.mqtt.mosquitto import installed_version
+
+    need_mosquitto()
+    binary, links = Path(_mosquitto()), session.folder / "bin"
+    links.mkdir()
+    (links / "mosquitto").symlink_to(binary)
+    version = installed_version(str(binary)).encode()
+    other = version[:-1] + (b"1" if version[-1:] != b"1" else b"2")
+    later = session.folder / "later"
+    later.write_bytes(binary.read_bytes().replace(b"\0%b\0" % version, b"\0%b\0" % other))
+    later.chmod(0o755)
+    session.project.environment["PATH"] = f"{links}:{os.environ['PATH']}"
+    yield
+
+
+@contextmanager
 def with_password(session: FaultySession) -> Iterator[None]:
     """Run a mosquitto that knows one user."""
     need_mosquitto()
@@ -228,6 +246,19 @@ MOSQUITTO = (
         verdict=NO_DATA, status=1, says=("because … was not back when the drain ended: … (the broker allows QoS 0 at most, the profile needs 1)",),
     ),
     Fault(
+        name="broker-upgraded",
+        happens="The broker is stopped under load, and another version starts at its address with its sessions and messages.",
+        made="`load.restart_broker()` of a mosquitto whose program has been replaced by one that reports another version; `persistence: true`, QoS 1.",
+        arguments=("-n0", "--load-broker", "process"), mark="live=True",
+        body="import os; load.begin(); load.wait('2s'); os.replace('later', 'bin/mosquitto'); load.restart_broker(); load.wait('2s'); load.stop().assert_slo()",
+        profile={
+            "driver": DURABLE, "broker": {"settings": {"persistence": True, "max_queued_messages": 0}}, "testDuration": "5min",
+            "producerRate": 100, "drainTimeout": "60s", "slo": BOUNDS,
+        },
+        prepare=mosquitto_to_upgrade,
+        verdict=MET, status=0, counts={"lost": 0, "failed": 0}, says=("target mosquitto …, then … (process", "note the target's version changed while load ran: … from … into the phase"),
+    ),
+    Fault(
         name="connections-cut",
         happens="All connections are closed under load; clients connect again.",
         made="A proxy closes them; mosquitto keeps the sessions; QoS 1.",
@@ -261,114 +292,5 @@ MOSQUITTO = (
         made=f"A certificate that is valid for {VALID_SECONDS} s; a proxy closes all connections when it has expired; QoS 1.",
         profile={"driver": DURABLE, "testDuration": "20s", "drainTimeout": "3s", "maxSendDelay": "3s", "producerRate": 100}, prepare=short_certificate, act=cut_after_expiry,
         verdict=NO_DATA, status=1, says=("because …the broker's certificate is not valid now (certificate has expired): renew it",), slow=True,
-    ),
-)  # fmt: skip
-
-
-@contextmanager
-def own_pulsar(session: FaultySession) -> Iterator[None]:
-    """Let the session start its Pulsar, from jars that are here."""
-
-    from cached_jars import require_jars
-
-    from pytest_loadtest.drivers.pulsar import broker
-
-    require_jars(broker.PULSAR)
-    session.project.environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
-    yield
-
-
-TOKEN_SECONDS = 20
-
-
-@contextmanager
-def short_token(session: FaultySession) -> Iterator[None]:
-    """Run a Pulsar that checks tokens every two seconds, and give clients one that is valid for some seconds."""
-    from running import running
-
-    from pytest_loadtest.brokers import BrokerRequest
-    from pytest_loadtest.brokers.base import ROLE
-    from pytest_loadtest.drivers.pulsar.secured import TOKEN_KEY, signed_token
-    from pytest_loadtest.profile.sections import SecuritySection
-
-    with own_pulsar(session):
-        folder, checks = session.folder / "broker", {"authenticationRefreshCheckSeconds": "2"}
-        with running(
-            BrokerRequest(kind="pulsar", mode="process", folder=folder, security=SecuritySection(auth="token"), settings=checks)
-        ) as broker:
-            key = Path(broker.facts.client["authentication"].token_file).with_name(TOKEN_KEY).read_bytes()
-            (session.folder / "token").write_text(
-                signed_token(key, {"sub": ROLE, "exp": int(time.time()) + TOKEN_SECONDS}), encoding="utf-8"
-            )
-            session.profile["target"] = {"url": broker.facts.url}
-            yield
-
-
-def kill_pulsar(session: FaultySession) -> None:
-    """Kill the session's Pulsar."""
-    session.until_phase("load", after=1)
-    for pid, command in session.project.processes():
-        if "PulsarStandaloneStarter" in command and command.partition(" ")[0].endswith("java"):
-            os.kill(pid, signal.SIGKILL)
-
-
-def in_cluster(call: str) -> str:
-    """Return the body of a live test that ends processes of a cluster under load."""
-    return f"load.begin(); load.wait('3s'); {call}; load.wait('3s'); load.stop().assert_slo()"
-
-
-CLUSTER = {
-    "brokers": 2, "bookies": 3,
-    "settings": {"metadataStoreSessionTimeoutMillis": "5000", "bookkeeper_delayEnsembleChange": "true"},
-}  # fmt: skip
-ON_CLUSTER = {
-    "driver": {
-        "name": "pulsar", "operationTimeout": "60s", "sendTimeout": "10s", "namespaceBundles": 8,
-        "persistence": {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2},
-    },
-    "broker": CLUSTER, "producerRate": 500, "testDuration": "5min",
-    "drainTimeout": "60s", "slo": BOUNDS,
-}  # fmt: skip
-PULSAR = (
-    Fault(
-        name="pulsar-killed",
-        happens="A Pulsar dies under load.",
-        made="SIGKILL to the session's Pulsar.",
-        arguments=("-n2", "--load-broker", "process"), profile={"driver": {"name": "pulsar"}, "testDuration": "5min", "producerRate": 200},
-        prepare=own_pulsar, act=kill_pulsar,
-        verdict=NO_DATA, status=1, says=("because the target Pulsar … (process, pulsar://127.0.0.1:…) went away: ended by SIGKILL",), slow=True,
-    ),
-    Fault(
-        name="token-expired",
-        happens="The clients' token expires under load.",
-        made=f"A token that is valid for {TOKEN_SECONDS} s, at a Pulsar that checks tokens every 2 s.",
-        profile={
-            "driver": {"name": "pulsar", "sendTimeout": 0, "authentication": {"plugin": "token", "tokenFile": "token"}},
-            "testDuration": "40s", "drainTimeout": "5s", "maxSendDelay": "5s", "producerRate": 100,
-        },
-        prepare=short_token,
-        verdict=NO_DATA, status=1, says=("because … the token of driver.authentication expired at",), slow=True,
-    ),
-    Fault(
-        name="pulsar-broker-killed",
-        happens="One of two brokers of a cluster dies; its topics move to the other one.",
-        made="A cluster of 2 brokers and 3 bookies; `load.kill_broker(1)`; the sessions at ZooKeeper last 5 s.",
-        arguments=("-n2", "--load-broker", "process"), profile=ON_CLUSTER, prepare=own_pulsar, mark="live=True", body=in_cluster("load.kill_broker(1)"),
-        verdict=MET, status=0, counts={"lost": 0, "failed": 0}, slow=True,
-    ),
-    Fault(
-        name="bookie-killed",
-        happens="One of three bookies dies; two acknowledgements of three copies are enough.",
-        made="A cluster of 2 brokers and 3 bookies with `bookkeeper_delayEnsembleChange`; `load.kill_bookie(1)`.",
-        arguments=("-n2", "--load-broker", "process"), profile=ON_CLUSTER, prepare=own_pulsar, mark="live=True", body=in_cluster("load.kill_bookie(1)"),
-        verdict=MET, status=0, counts={"lost": 0, "failed": 0}, slow=True,
-    ),
-    Fault(
-        name="two-bookies-killed",
-        happens="Two of three bookies die; nothing can be stored any more.",
-        made="As before, `load.kill_bookie(1); load.kill_bookie(2)`.",
-        arguments=("-n2", "--load-broker", "process"), profile=ON_CLUSTER, prepare=own_pulsar, mark="live=True",
-        body=in_cluster("load.kill_bookie(1); load.kill_bookie(2)"),
-        verdict=MISSED, status=1, counts={"lost": 0}, says=("✗ failed (implicit)",), slow=True,
     ),
 )  # fmt: skip

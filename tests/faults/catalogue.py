@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .brokers import MOSQUITTO, PULSAR
+from .brokers import MOSQUITTO
 from .hostile import HOSTILE
 from .machine import MACHINE, SAMPLES
 from .messages import MESSAGES
 from .processes import CONTROLLERS, HOST_WORKERS, SPARK, WORKERS
+from .pulsar import PULSAR
 
 if TYPE_CHECKING:
     from .fault import Fault

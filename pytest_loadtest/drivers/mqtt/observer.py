@@ -137,7 +137,7 @@ def observe_mqtt(url: str, topics: Sequence[str], settings: MqttSettings, admin_
     return MqttObserver(url, topics, settings)
 
 
-# Counters that a broker publishes below ``$SYS/broker``: topics of mosquitto, which other brokers have taken over.
+# Counters that a broker publishes below ``$SYS/broker``, and its version: topics of mosquitto, which other brokers have taken over.
 
 TOPICS: Final = {
     "$SYS/broker/publish/messages/dropped": "sys.dropped",
@@ -146,6 +146,7 @@ TOPICS: Final = {
     "$SYS/broker/clients/connected": "sys.clients",
     "$SYS/broker/uptime": "sys.uptime",
 }
+_VERSION: Final = "$SYS/broker/version"
 _TURN: Final = 0.2  # s; interval at which the thread checks whether to end
 _PATIENCE: Final = 1.0  # s
 _AGAIN: Final = 0.5  # s between two attempts to connect again
@@ -155,6 +156,11 @@ _AWAY: Final = 30.0  # s after which a broker without a connection has gone: a t
 def sys_settings(url: str, settings: MqttSettings) -> MqttSettings:
     """Return the settings of an observer at a run's main address, which is plain with TLS for subscribers only."""
     return settings if url.startswith("mqtts:") else settings.model_copy(update={"tls": None})
+
+
+def reported_version(payload: bytes) -> str:
+    """Return ``mosquitto 2.0.11`` for ``mosquitto version 2.0.11``; other brokers' texts as they are, on one line."""
+    return " ".join(payload[:100].decode(errors="replace").replace(" version ", " ").split())
 
 
 class SysTopics:
@@ -174,6 +180,7 @@ class SysTopics:
         self._limit = {"sys.heapLimit": float(limit)} if limit else {}
         self._failure: Exception | None = None
         self._answered = False
+        self.version = ""
         self._since = 0.0  # instant of the failure
         self.used = 0.0
         self._ending = threading.Event()
@@ -193,7 +200,7 @@ class SysTopics:
                 self._ending.wait(_AGAIN)
 
     def _observe(self) -> None:
-        observer = MqttObserver(self._url, list(TOPICS), self._settings, take=self._take)
+        observer = MqttObserver(self._url, [*TOPICS, _VERSION], self._settings, take=self._take)
         self._ports.add(observer.port)
         self._failure, self._answered = None, True
         while not self._ending.is_set():
@@ -202,6 +209,9 @@ class SysTopics:
         observer.close()
 
     def _take(self, message: paho.MQTTMessage) -> None:
+        if message.topic == _VERSION:
+            self.version = reported_version(bytes(message.payload))
+            return
         column, text = TOPICS.get(message.topic), message.payload.split(b" ")[0]  # the uptime is "12 seconds"
         if column is not None and text.isdigit():
             self._values[column] = float(text)

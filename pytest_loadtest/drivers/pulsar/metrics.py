@@ -61,6 +61,7 @@ _OF_BROKER_NOW: Final = {
 }
 _OF_BROKER_RATES: Final = {"sys.cpu": "process_cpu_seconds_total", "sys.gc": "jvm_gc_collection_seconds_sum"}
 STARTED: Final = "process_start_time_seconds"
+_VERSION: Final = "pulsar_version_info"
 TOTALS: Final = {"sys.totalIn": "pulsar_in_messages_total", "sys.totalOut": "pulsar_out_messages_total"}
 
 # Pulsar 4.0 also reports these for each subscription under the same name (PIP-399 changed that): their sum would count twice.
@@ -77,10 +78,12 @@ class Scraped:
     """The values of one answer.
 
     :param broker: metric → sum over its series. :param topics: metric → topic → sum over the topic's subscriptions.
+    :param version: the broker's; "" if it reports none.
     """
 
     broker: Mapping[str, float]
     topics: Series
+    version: str = ""
 
     @property
     def loaded(self) -> frozenset[str]:
@@ -98,7 +101,7 @@ class MetricsReader:
     def __init__(self, prefix: str, *, exact: bool, of_topics: bool) -> None:
         topics_of_run = re.escape(f'topic="{prefix}') + (r'(?:-partition-\d+)?"' if exact else "(?!__)")
         # One expression selects the few lines that are needed; only their labels go through the parser of Prometheus' client.
-        names = [rf"(?:{'|'.join(OF_BROKER)})(?=[{{ ])"]
+        names = [rf"(?:{'|'.join((*OF_BROKER, _VERSION))})(?=[{{ ])"]
         names += [rf"(?:{'|'.join(OF_TOPICS)})(?=\{{[^\n]*{topics_of_run})"] if of_topics else []
         self._lines = re.compile(rf"^({'|'.join(names)})(\{{[^\n]*\}})? +(\S+)", re.MULTILINE)
         self._known: dict[str, Mapping[str, str]] = {"": {}}
@@ -106,10 +109,14 @@ class MetricsReader:
     def read(self, text: str) -> Scraped:
         """:raises ValueError: a line is not in Prometheus' text format."""
         broker, topics = defaultdict[str, float](float), defaultdict[str, dict[str, float]](dict)
+        version = ""
         for metric, text_of_labels, number in self._lines.findall(text):
             labels, value = self._labels(text_of_labels), float(number)
             # jvm_memory_bytes_… has series for several areas, of which only the heap is reported.
             if math.isnan(value) or labels.get("area", "heap") != "heap":
+                continue
+            if metric == _VERSION:
+                version = labels.get("version", "")
                 continue
             topic = labels.get("topic")
             # With exposeConsumerLevelMetricsInPrometheus each consumer has series too, which are included in those of the subscription.
@@ -120,7 +127,7 @@ class MetricsReader:
                 of_metric[topic] = of_metric.get(topic, 0.0) + value
             else:
                 broker[metric] += value
-        return Scraped(dict(broker), dict(topics))
+        return Scraped(dict(broker), dict(topics), version)
 
     def _labels(self, text: str) -> Mapping[str, str]:
         if text not in self._known:

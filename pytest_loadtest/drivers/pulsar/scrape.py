@@ -69,6 +69,7 @@ class Scrape:
         self._moves = TopicMoves(several=len(self._brokers) > 1)
         self._first, self._at, self._loaded_at = watched.kept.pop("counted", (None, 0, ()))
         self._last: Scraped | None = self._first
+        self._versions: dict[str, str] = {}  # of each broker, as it last answered
         # True if the last answer had the load time of every topic; and the same for the answer at which the counts began.
         self._times_known = self._times_known_first = _all_known(self._loaded_at)
         # A broker may drop messages of a non-persistent topic, so that its counts cannot be compared with ours.
@@ -97,6 +98,11 @@ class Scrape:
         if self._unanswered:
             reasons.append(f"broker's own counters: {self._unanswered} of {self._asked} requests had no answer: {self._reason}")
         return reasons
+
+    @property
+    def version(self) -> str:
+        """The version that the brokers report: ``4.0.0``, or ``4.0.0 and 4.2.4`` if they differ; "" if it is unknown."""
+        return " and ".join(sorted(set(self._versions.values())))
 
     def read(self, now: int) -> dict[str, float]:
         """Return the current columns; empty if the last request was too short ago, or without an answer."""
@@ -157,6 +163,7 @@ class Scrape:
                 failed.append(error)
         if not answers:
             raise failed[0]
+        self._versions |= {name: answer.version for name, answer in answers.items() if answer.version}
         self._of_brokers = self._moves.read(answers) if self._few else {}
         if len(self._brokers) > 1 and self._few:
             now, at = time.monotonic_ns(), self._each_at

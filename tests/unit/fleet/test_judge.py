@@ -322,3 +322,27 @@ def test_duplicates_at_qos_2_are_judged_by_the_reported_session_losses(forgotten
     made = samples(profile, tmp_path, counts={"duplicates": 4, "resent": 4, "duplicates_of_resent": 4})
     made.run.facts.driver["forgotten"] = forgotten
     assert conclude_run(made)[0].load.outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("before", "seen", "version", "notes"),
+    [
+        ("4.0.0", {"4.0.0": 0}, "4.0.0", []),
+        ("unknown", {"4.0.0": 0}, "4.0.0", []),
+        ("4.0.0", {}, "4.0.0", []),
+        ("4.0.0", {"4.0.0": 0, "4.2.4": 5 * SECOND}, "4.0.0, then 4.2.4", ["changed while load ran: 4.0.0 first, 4.2.4 from 5.00 s into the phase"]),
+        ("4.0.0", {"4.2.4": 0}, "4.2.4", ["was 4.0.0 before this phase"]),
+    ],
+)  # fmt: skip
+def test_a_run_has_the_versions_that_its_target_reported(
+    before: str, seen: dict[str, int], version: str, notes: list[str], tmp_path: Path
+) -> None:
+    """Results of two versions are not shown as those of the first one."""
+    made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
+    made.run.facts.broker.update(name="mosquitto", version=before)
+    versions = {f"mosquitto {number}": at for number, at in seen.items()}
+    observing.write_telemetry(tmp_path, Telemetry.of_rows([SECOND], [{}], versions=versions))
+    _, document = conclude_run(made)
+    assert document.broker["version"] == version
+    assert len(document.notes) == len(notes)
+    assert all(part in note for part, note in zip(notes, document.notes, strict=True))

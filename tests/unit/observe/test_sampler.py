@@ -237,3 +237,19 @@ def test_an_exception_of_a_slow_source_is_raised() -> None:
     with pytest.raises(TargetError, match="refused"):
         until(source, SECOND, lambda _: False)
     assert source.close() == {}
+
+
+def test_versions_are_kept_with_the_time_at_which_they_were_first_seen() -> None:
+    """Also a version that comes with the last values, and none of a source that reports none."""
+
+    class Versioned(Counting):
+        @property
+        def version(self) -> str:
+            return "3" if self.closed else ["", "1", "2", "1"][min(self.asked, 3)]
+
+    source, other = Versioned(4), Counting(1)
+    sampling = Sampler({"versioned": lambda: BackgroundSource(lambda: source), "other": lambda: other}, time.monotonic_ns(), broker="b")
+    assert source.enough.wait(30)
+    versions = sampling.stop().versions
+    assert list(versions) == ["1", "2", "3"]
+    assert list(versions.values()) == sorted(versions.values())

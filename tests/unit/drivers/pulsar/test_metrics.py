@@ -180,3 +180,11 @@ def test_topics_of_a_broker_that_does_not_answer_have_not_moved() -> None:
     moves.read({"one": one_broker(a=5), "two": one_broker(c=1)})
     assert moves.read({"two": one_broker(c=2)}) == {"sys.reopened": 0, "two.gained": 0}
     assert moves.read({"two": one_broker(c=2, a=1)}) == {"sys.reopened": 0, "two.gained": 1}
+
+
+def test_the_version_of_the_broker_is_read() -> None:
+    """It is a label, and no topic's; a broker without the series reports none."""
+    version = 'pulsar_version_info{version="4.0.0",commit="c",cluster="standalone"} 1.0'
+    found = reader().read(answer(1, more=(version,)))
+    assert (found.version, found.broker) == ("4.0.0", {})
+    assert reader().read(answer(1)).version == ""

@@ -30,6 +30,7 @@ class Broker(ThreadingHTTPServer):
         self.loaded: int | None = 5
         self.refuses: dict[str, int] = {}
         self.tokens: set[str | None] = set()
+        self.version = "4.0.0"
 
     @property
     def url(self) -> str:
@@ -37,7 +38,7 @@ class Broker(ThreadingHTTPServer):
 
     def answer(self, path: str) -> str:
         if path == "/metrics/":
-            lines = [f"process_start_time_seconds {self.started}"]
+            lines = [f"process_start_time_seconds {self.started}", f'pulsar_version_info{{version="{self.version}"}} 1']
             for topic, count in self.counted.items():
                 lines += [f'pulsar_{way}_messages_total{{namespace="n",topic="{topic}"}} {count}' for way in ("in", "out")]
             return "\n".join([*lines, ""])
@@ -282,4 +283,19 @@ def test_several_brokers_are_summed_and_each_has_columns_of_its_own(broker: Brok
     found = source.read(turn(3))
     assert found["broker 1.topics"] == 0 and "broker 2.topics" not in found and "sys.messagesIn" not in found
     assert source.missing == ["broker's counters of topics: 1 of 3 answers lacked some of all 2"]
+    source.close()
+
+
+def test_the_version_is_that_of_the_last_answer(broker: Broker) -> None:
+    """A broker that does not answer keeps its version: a rolling upgrade goes from one version over both to the other."""
+    source = scrape(broker)
+    assert source.version == ""
+    source.read(turn(1))
+    assert source.version == "4.0.0"
+    broker.version = "4.2.4"
+    source.read(turn(2))
+    assert source.version == "4.2.4"
+    broker.refuses = {"metrics": 500}
+    source.read(turn(3))
+    assert source.version == "4.2.4"
     source.close()
