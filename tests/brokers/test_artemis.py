@@ -16,9 +16,10 @@ from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import artemis
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
-from pytest_loadtest.drivers.mqtt.settings import MqttSettings
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings, Tls
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
+from pytest_loadtest.profile.sections import SecuritySection
 from pytest_loadtest.testing import Subject
 from pytest_loadtest.testing.rig import mixed_pool, rig
 
@@ -83,6 +84,27 @@ def test_an_unknown_element_ends_the_start_with_the_error_of_artemis(tmp_path: P
     ):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker.log", "broker.xml"]
+
+
+def test_clients_show_certificates_at_the_port_with_tls(tmp_path: Path) -> None:
+    """Artemis requires them there, and uses the profile's cipher. The folder's name needs care in an address."""
+    cipher = Tls(version="TLSv1.3", ciphers="TLS_AES_128_GCM_SHA256")
+    security = SecuritySection(tls=True, auth="tls")
+    request = brokers.BrokerRequest(kind="artemis", mode="auto", folder=tmp_path / "brok\u00e9r & co", security=security, tls=cipher)
+    with running(request) as broker:
+        for driver in (PahoMqttDriver, NativeMqttDriver):
+            target, keys = TargetAddress(url=broker.facts.url), cipher.with_files(broker.facts.client["tls"])
+            with rig(Subject(driver=driver, target=target, settings=MqttSettings(tls=keys))) as r:
+                r.send(50)
+                r.until(lambda r=r: r.acked >= 50 and r.copies >= 50, "acked and received")
+                assert r.driver.facts().applied["tlsNegotiated"] == "TLSv1.3 TLS_AES_128_GCM_SHA256"
+            nameless = MqttSettings(tls=Tls(ca_file=keys.ca_file))
+            with (
+                pytest.raises(TargetError, match="the broker requires a client certificate"),
+                rig(Subject(driver=driver, target=target, settings=nameless)),
+            ):
+                pass
+    assert not (tmp_path / "brok\u00e9r & co").exists()
 
 
 @both

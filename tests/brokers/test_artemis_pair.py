@@ -16,6 +16,7 @@ from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.samples import Status
+from pytest_loadtest.profile.sections import SecuritySection
 from pytest_loadtest.testing import Subject, rig
 from pytest_loadtest.values.quantities import SECOND
 
@@ -32,8 +33,11 @@ STREAMS, EACH = 4, 100
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
+    """A pair with two ports at each broker: plain ones for producers, ones with TLS for consumers."""
     folder = tmp_path_factory.mktemp("artemis") / "broker"
-    broker = brokers.start(brokers.BrokerRequest(kind="artemis", mode="auto", folder=folder, nodes={"broker": 2}), print)
+    security = SecuritySection(tls="subscribers")
+    request = brokers.BrokerRequest(kind="artemis", mode="auto", folder=folder, nodes={"broker": 2}, security=security)
+    broker = brokers.start(request, print)
     pids = broker.facts.pids
     yield broker
     broker.stop()
@@ -45,8 +49,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
 @pytest.mark.parametrize(("driver", "active"), [(NativeMqttDriver, 1), (PahoMqttDriver, 2)], ids=["native", "library"])
 def test_no_message_is_lost_when_the_active_broker_is_killed(pair: brokers.Broker, driver: Any, active: int) -> None:
     """At QoS 1 with sessions that outlive connections. What was in flight may come twice."""
-    settings = MqttSettings.model_validate({"cleanStart": False, "sessionExpiry": "1h", "clientIdPrefix": f"pair{active}"})
-    subject = Subject(driver=driver, target=TargetAddress(url=pair.facts.url), settings=settings, deadline=120 * SECOND)
+    durable = {"cleanStart": False, "sessionExpiry": "1h", "clientIdPrefix": f"pair{active}", "tls": pair.facts.client["tls"]}
+    target = TargetAddress(url=pair.facts.url, subscriber_url=pair.facts.subscriber_url)
+    subject = Subject(driver=driver, target=target, settings=MqttSettings.model_validate(durable), deadline=120 * SECOND)
     with rig(subject, streams=STREAMS, topics=STREAMS) as r:
         r.send(EACH)
         pair.node("broker", active).kill()
@@ -57,6 +62,7 @@ def test_no_message_is_lost_when_the_active_broker_is_killed(pair: brokers.Broke
         assert received(r) == due
         assert len(r.driver.opening_times()["reconnect"]) == 2 * STREAMS
         assert r.driver.facts().incidents["reconnect failed: Connection refused"] > 0
+        assert r.driver.facts().applied["tlsNegotiated"].startswith("TLSv1.3 ")
     pair.node("broker", active).start()
     assert pair.failure() is None
 
@@ -68,7 +74,8 @@ def received(r: Any) -> set[tuple[int, int]]:
 
 def test_the_report_names_both_addresses_and_the_store(pair: brokers.Broker) -> None:
     facts = pair.facts
-    assert facts.url.startswith("mqtt://127.0.0.1:") and facts.url.count(",127.0.0.1:") == 1
+    for scheme, url in (("mqtt", facts.url), ("mqtts", facts.subscriber_url or "")):
+        assert url.startswith(f"{scheme}://127.0.0.1:") and url.count(",127.0.0.1:") == 1
     assert {"persistence-enabled": "true", "ha-policy": "shared-store", "brokers": "2"}.items() <= facts.settings.items()
     assert list(facts.nodes) == ["broker 1", "broker 2"]
     with pytest.raises(UsageError, match="there is no bookie 1: the cluster has broker 1, broker 2"):

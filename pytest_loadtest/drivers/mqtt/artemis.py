@@ -1,6 +1,6 @@
 """ActiveMQ Artemis as a process, from Maven's jars: a multi-threaded MQTT broker, unlike mosquitto (docs/decisions/017).
 
-``embedded.Main`` runs it with one ``broker.xml``, without security, web console and management. Artemis checks that file against its
+``embedded.Main`` runs it with one ``broker.xml``, without web console and management. Artemis checks that file against its
 schema: at an unknown element or a wrong value it does not start, and its error is reported.
 
 With ``persistence-enabled: true`` in the profile's ``broker.settings``, Artemis writes subscriptions and messages of QoS 1 and 2 to its
@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
@@ -21,15 +22,17 @@ from pytest_loadtest.brokers.java import Jars
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
 from pytest_loadtest.brokers.watchdog import remove_folder
+from pytest_loadtest.drivers.mqtt.secured import artemis_listener, ports_of, with_listener
 from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_loadtest.brokers.java import Java
 
 
 START_SECONDS = 60.0
+CONFIGURATION: Final = "broker.xml"
 MEMORY = ("-Xms256m", "-Xmx1g")
 MANAGED = frozenset(
     {
@@ -93,7 +96,7 @@ _BROKER: Final = """\
     <!-- MQTT's own syntax: nothing to convert, and a dot in a topic stays one -->
     <wildcard-addresses><delimiter>/</delimiter><any-words>#</any-words><single-word>+</single-word></wildcard-addresses>
     <acceptors>
-      <acceptor name="mqtt">tcp://127.0.0.1:{port}?{options}</acceptor>
+{acceptors}
     </acceptors>
     <address-settings>
       <address-setting match="#">
@@ -112,19 +115,21 @@ def start_artemis(request: BrokerRequest, progress: Progress) -> StartedBroker:
     :raises UsageError: a setting that is chosen per run, or is not a setting of Artemis.
     :raises TargetError: it did not start; the error contains the last lines of its log.
     """
-    if request.security is not None:
-        raise UsageError("target.security: Artemis is started without TLS and authentication: leave it out, or driver.broker: artemis")
     version = request.version or JARS.version
     runtime = java.require("Artemis")
     jars = JARS.resolve(version, progress)
-    return on_free_ports(1, lambda ports: _launch(runtime, jars, ports[0], version, request, progress))
+    return on_free_ports(ports_of(request.security), lambda ports: _launch(runtime, jars, ports, version, request, progress))
 
 
-def broker_xml(*, port: int, settings: Mapping[str, str], more: str = "") -> str:
+def broker_xml(
+    *, ports: Sequence[int], settings: Mapping[str, str], tls: Mapping[str, str] = MappingProxyType({}), more: str = ""
+) -> str:  # fmt: skip
     """Return the text of ``broker.xml``: our settings and the profile's, which replace ours with the same key.
 
+    :param ports: one for each acceptor.
     :param settings: elements of ``core`` by their names; elements of the address setting, which applies to all addresses, by
-        ``address-setting.NAME``; parameters of the MQTT acceptor by ``acceptor.NAME``. :param more: further elements of ``core``.
+        ``address-setting.NAME``; parameters of the MQTT acceptors by ``acceptor.NAME``.
+    :param tls: parameters of the last acceptor. :param more: further elements of ``core``.
     :raises UsageError: a setting that is chosen per run, or is not an element or parameter.
     """
     refuse_managed("Artemis", settings, MANAGED)
@@ -139,8 +144,13 @@ def broker_xml(*, port: int, settings: Mapping[str, str], more: str = "") -> str
             address[key.removeprefix(ADDRESS)] = value
         else:
             core[key] = value
+    acceptors = "\n".join(_acceptor(port, {**parameters, **(tls if port == ports[-1] else {})}) for port in ports)
+    return _BROKER.format(core=_elements(core, 4), more=more, acceptors=acceptors, address=_elements(address, 8))
+
+
+def _acceptor(port: int, parameters: Mapping[str, str]) -> str:
     options = ";".join(f"{key}={value}" for key, value in {"protocols": "MQTT", **parameters}.items())
-    return _BROKER.format(core=_elements(core, 4), more=more, port=port, options=options, address=_elements(address, 8))
+    return f'      <acceptor name="mqtt-{port}">tcp://127.0.0.1:{port}?{options}</acceptor>'
 
 
 def _parameter(key: str, value: str) -> str:
@@ -178,28 +188,37 @@ def artemis_command(runtime: Java, jars: Path, data: Path, **logs: str) -> list[
     return [runtime.path, "-cp", f"{jars}/*", *jvm, "org.apache.activemq.artemis.core.server.embedded.Main", str(data)]
 
 
-def _launch(runtime: Java, jars: Path, port: int, version: str, request: BrokerRequest, progress: Progress) -> StartedBroker:
+def _launch(
+    runtime: Java, jars: Path, ports: tuple[int, ...], version: str, request: BrokerRequest, progress: Progress
+) -> StartedBroker:  # fmt: skip
     folder, name = request.folder.resolve(), f"Artemis {version}"
-    data = make_folders(folder, broker_xml(port=port, settings=request.settings))
+    data = make_folders(folder)
+    secured = artemis_listener(data / "security", request, folder)
+    text = broker_xml(ports=ports, settings=request.settings, tls=secured.lines if secured else {})
+    (folder / CONFIGURATION).write_text(text, encoding="utf-8")
     progress(f"starting {name}")
-    child = Child(artemis_command(runtime, jars, data), folder=folder, ports=(port,))
-    wait = partial(wait_ready, child, lambda: listens("127.0.0.1", port), name=name, seconds=START_SECONDS, progress=progress)
+    child = Child(artemis_command(runtime, jars, data), folder=folder, ports=ports)
+    wait = partial(wait_ready, child, partial(serves, ports), name=name, seconds=START_SECONDS, progress=progress)
     progress(f"{name} ready in {wait():.0f} s")
     settings = decisive_artemis_settings(request.settings)
-    facts = BrokerFacts(name="Artemis", version=version, mode="process", url=f"mqtt://127.0.0.1:{port}", settings=settings)
-    return StartedBroker(facts, child, wait)
+    facts = BrokerFacts(name="Artemis", version=version, mode="process", url=f"mqtt://127.0.0.1:{ports[0]}", settings=settings)
+    return StartedBroker(with_listener(facts, request, secured, ports[-1:]), child, wait)
 
 
-def make_folders(folder: Path, text: str) -> Path:
-    """Make a broker's folders and write its ``broker.xml``; return the folder of its data."""
+def make_folders(folder: Path) -> Path:
+    """Make a broker's folders; return the folder of its data."""
     data = folder / "data"
     # The data of a broker that was killed together with its watchdog would still be there.
     remove_folder(str(data))
     (data / "tmp").mkdir(parents=True)
     # The folder with configuration and log is kept after the run; the data folder is deleted.
     (data / "etc").symlink_to(folder, target_is_directory=True)
-    (folder / "broker.xml").write_text(text, encoding="utf-8")
     return data
+
+
+def serves(ports: Sequence[int]) -> bool:
+    """Return True if a broker on this machine accepts connections at all of these ports."""
+    return all(listens("127.0.0.1", port) for port in ports)
 
 
 JARS: Final = Jars("Artemis", "2.42.0", "44 jars, 16 MB", Path(__file__).with_name("artemis-pom.xml"))

@@ -14,19 +14,22 @@ from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import SERVING, BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers.cluster import ClusterNode, StartedCluster
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, listens, on_free_ports, wait_ready
+from pytest_loadtest.brokers.starting import Progress, on_free_ports, wait_ready
 from pytest_loadtest.drivers.mqtt.artemis import (
+    CONFIGURATION,
     JARS,
     START_SECONDS,
     artemis_command,
     broker_xml,
     decisive_artemis_settings,
     make_folders,
+    serves,
     start_artemis,
 )  # fmt: skip
-from pytest_loadtest.errors import UsageError
+from pytest_loadtest.drivers.mqtt.secured import TlsListener, artemis_listener, ports_of, with_listener
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_loadtest.brokers.base import Broker
@@ -57,12 +60,10 @@ def start_pair(request: BrokerRequest, progress: Progress) -> StartedCluster:
 
     :raises UnavailableError, UsageError, TargetError: as :func:`~pytest_loadtest.drivers.mqtt.artemis.start_artemis`.
     """
-    if request.security is not None:
-        raise UsageError("target.security: Artemis is started without TLS and authentication: leave it out")
     version = request.version or JARS.version
     runtime = java.require("Artemis")
     jars = JARS.resolve(version, progress)
-    return on_free_ports(len(ROLES), lambda ports: _launch(runtime, jars, ports, version, request, progress))
+    return on_free_ports(len(ROLES) * ports_of(request.security), lambda ports: _launch(runtime, jars, ports, version, request, progress))
 
 
 def _launch(
@@ -70,36 +71,44 @@ def _launch(
 ) -> StartedCluster:  # fmt: skip
     folder, name = request.folder.resolve(), f"Artemis {version} with a backup"
     settings = {**request.settings, PERSISTENCE: "true"}
-    # The store is below the data of the first process, which ends last.
-    store = folder / f"{SERVING}-1" / "data" / "store"
+    # The store and the keys are below the data of the first process, which ends last. Both processes work in folders next to each other.
+    first = folder / f"{SERVING}-1" / "data"
+    each = ports_of(request.security)
+    own = tuple(ports[start : start + each] for start in range(0, len(ports), each))
+    secured: TlsListener | None = None
     progress(f"starting {name}")
     started, nodes = time.monotonic(), list[ClusterNode]()
     try:
-        for number, (role, port) in enumerate(zip(ROLES, ports, strict=True), 1):
-            text = broker_xml(port=port, settings=settings, more=_SHARED.format(role=role, store=store))
-            data = make_folders(folder / f"{SERVING}-{number}", text)
-            child = Child(artemis_command(runtime, jars, data, **{_LOGGER: "info"}), folder=data.parent, ports=(port,))
-            nodes.append(
-                ClusterNode(f"{SERVING} {number}", child, _Ready(child, port, sum(ports) - port), seconds=START_SECONDS, progress=progress)
-            )
+        for number, role in enumerate(ROLES, 1):
+            data = make_folders(folder / f"{SERVING}-{number}")
+            secured = secured or artemis_listener(first / "security", request, folder / "any")
+            text = broker_xml(
+                ports=own[number - 1], settings=settings, tls=secured.lines if secured else {},
+                more=_SHARED.format(role=role, store=first / "store"),
+            )  # fmt: skip
+            (data.parent / CONFIGURATION).write_text(text, encoding="utf-8")
+            child = Child(artemis_command(runtime, jars, data, **{_LOGGER: "info"}), folder=data.parent, ports=own[number - 1])
+            ready = _Ready(child, own[number - 1], own[-number])
+            nodes.append(ClusterNode(f"{SERVING} {number}", child, ready, seconds=START_SECONDS, progress=progress))
             cluster = StartedCluster(nodes, folder)
             wait_ready(cluster, cluster.ready, name=name, seconds=START_SECONDS, progress=progress)
     except BaseException:
         StartedCluster(nodes, folder).abandon()
         raise
     progress(f"{name} ready in {time.monotonic() - started:.0f} s")
-    cluster.facts = BrokerFacts(
-        name="Artemis", version=version, mode="process", url="mqtt://" + ",".join(f"{HERE}:{port}" for port in ports),
+    facts = BrokerFacts(
+        name="Artemis", version=version, mode="process", url="mqtt://" + ",".join(f"{HERE}:{one[0]}" for one in own),
         settings=decisive_artemis_settings(settings) | {"ha-policy": "shared-store", "brokers": str(len(ROLES))},
     )  # fmt: skip
+    cluster.facts = with_listener(facts, request, secured, [one[-1] for one in own])
     return cluster
 
 
 class _Ready:
     """Returns True if a broker serves clients, or waits for the end of the other one, which serves them."""
 
-    def __init__(self, child: Child, port: int, other: int) -> None:
-        self._child, self._serves, self._other_serves = child, partial(listens, HERE, port), partial(listens, HERE, other)
+    def __init__(self, child: Child, ports: Sequence[int], others: Sequence[int]) -> None:
+        self._child, self._serves, self._other_serves = child, partial(serves, ports), partial(serves, others)
         self._pid, self._from = child.pid, 0
 
     def __call__(self) -> bool:

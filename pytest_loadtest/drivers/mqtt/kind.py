@@ -56,6 +56,7 @@ KIND: Final = DriverKind(
             ways={"process": "pytest_loadtest.drivers.mqtt.artemis_pair:start_one_or_pair"},
             costs={f"mqtt{client}-qos{qos}": cost for client in ("", "-native") for qos, cost in ARTEMIS.items()},
             label="Artemis",
+            secured=True,
             nodes=("broker",),
         ),
     },

@@ -13,28 +13,28 @@ import pwd
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.brokers.base import ROLE, BrokerFacts, BrokerRequest, UnavailableError, described, refuse_managed
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, refuse_managed
 from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
-from pytest_loadtest.drivers.mqtt.settings import Tls
+from pytest_loadtest.drivers.mqtt.secured import TlsListener, mosquitto_listener, ports_of, with_listener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from pytest_loadtest.brokers.docker_engine import RunningContainer
-    from pytest_loadtest.profile.sections import SecuritySection
 
 
 START_SECONDS = 20.0
 REMEDY = "apt-get install mosquitto, or python -m pytest_loadtest doctor --fix"
 MANAGED = frozenset({"listener", "port", "bind_address", "user", "pid_file"})
+TLS_MANAGED: Final = frozenset(
+    {"cafile", "capath", "certfile", "keyfile", "require_certificate", "tls_version", "ciphers", "ciphers_tls1.3"},
+)
 # Settings that affect results, with mosquitto's defaults.
 DECISIVE = {
     "max_queued_messages": "1000",
@@ -56,8 +56,7 @@ def start_mosquitto(request: BrokerRequest, progress: Progress) -> StartedBroker
         raise UnavailableError("no mosquitto on the PATH or in /usr/sbin", REMEDY)
     version = installed_version(binary)
     check_version(version, request.version)
-    count = 2 if request.security is not None and request.security.tls == "subscribers" else 1
-    return on_free_ports(count, lambda ports: _launch(binary, version, ports, request, progress))
+    return on_free_ports(ports_of(request.security), lambda ports: _launch(binary, version, ports, request, progress))
 
 
 def find_mosquitto() -> str | None:
@@ -144,7 +143,7 @@ def _launch(binary: str, version: str, ports: tuple[int, ...], request: BrokerRe
     folder, name = request.folder.resolve(), f"mosquitto {version}"
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
-    secured = tls_listener(data / "security", request.security, request.tls) if request.security else None
+    secured = mosquitto_listener(data / "security", request)
     text = mosquitto_conf(
         port=ports[0], settings=request.settings, user=_user(), data=str(data), tls=secured.lines if secured else {},
         tls_port=ports[1] if len(ports) > 1 else None,
@@ -163,19 +162,14 @@ def _listens(ports: tuple[int, ...]) -> bool:
 
 
 def _facts(version: str, ports: tuple[int, ...], request: BrokerRequest, secured: TlsListener | None) -> BrokerFacts:
-    only_tls = secured is not None and len(ports) == 1
     facts = BrokerFacts(
         name="mosquitto",
         version=version,
         mode="process",
-        url=f"{'mqtts' if only_tls else listener_scheme(request.settings)}://127.0.0.1:{ports[0]}",
+        url=f"{listener_scheme(request.settings)}://127.0.0.1:{ports[0]}",
         settings=decisive_mosquitto_settings(request.settings),
     )
-    if secured is None or request.security is None:
-        return facts
-    settings = {**facts.settings, "security": described(request.security), **secured.decisive}
-    subscriber_url = None if only_tls else f"mqtts://127.0.0.1:{ports[1]}"
-    return replace(facts, subscriber_url=subscriber_url, settings=settings, client={"tls": secured.client})
+    return with_listener(facts, request, secured, ports[-1:])
 
 
 # mosquitto as a container: Eclipse's image or the user's, with the same configuration as the process.
@@ -217,49 +211,3 @@ def describe_mosquitto(plan: ContainerPlan, running: RunningContainer, settings:
 RECIPE: Final = ContainerRecipe(
     default_image=mosquitto_image, ports=1, plan=mosquitto_plan, ready=mosquitto_ready, describe=describe_mosquitto
 )
-
-
-# TLS for all clients or for subscribers only, with keys made for one run. The keys are in a folder below the broker's data, which a restart
-# keeps and the end of the run deletes. Settings of a listener: mosquitto.conf(5), "Certificate based SSL/TLS Support".
-
-TLS_MANAGED: Final = frozenset(
-    {"cafile", "capath", "certfile", "keyfile", "require_certificate", "tls_version", "ciphers", "ciphers_tls1.3"},
-)
-# tls_version is a minimum: mosquitto accepts newer versions too.
-_LEAST: Final = {"TLSv1.2": "tlsv1.2", "TLSv1.3": "tlsv1.3"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsListener:
-    """The settings of a TLS listener and of its clients.
-
-    :param lines: configuration of the listener. :param client: ``driver.tls`` of the clients.
-    :param decisive: those of the lines that affect results.
-    """
-
-    lines: Mapping[str, str] = field(default_factory=dict)
-    client: Tls
-    decisive: Mapping[str, str] = field(default_factory=dict)
-
-
-def tls_listener(folder: Path, security: SecuritySection, limits: Tls | None) -> TlsListener:
-    """Make the keys of a TLS listener and of its clients.
-
-    :param folder: a folder that does not exist yet. :param limits: TLS version and ciphers; None: mosquitto's defaults.
-    """
-    from pytest_loadtest.brokers.certificates import keys_of_run
-
-    folder.mkdir(mode=0o700)
-    keys = keys_of_run(folder, client=ROLE if security.auth else None)
-    decisive = _limit_lines(limits or Tls())
-    lines = {"certfile": str(keys.server.certificate), "keyfile": str(keys.server.key), **decisive}
-    client = Tls(ca_file=str(keys.authority))
-    if keys.client is not None:
-        lines |= {"cafile": str(keys.authority), "require_certificate": "true"}
-        client = Tls(ca_file=client.ca_file, cert_file=str(keys.client.certificate), key_file=str(keys.client.key))
-    return TlsListener(lines=lines, client=client, decisive=decisive)
-
-
-def _limit_lines(limits: Tls) -> dict[str, str]:
-    ciphers = {"ciphers": ":".join(limits.of_tls12), "ciphers_tls1.3": ":".join(limits.of_tls13)}
-    return {"tls_version": _LEAST[limits.versions[0]]} | {key: names for key, names in ciphers.items() if names}

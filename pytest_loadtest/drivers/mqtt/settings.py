@@ -254,6 +254,9 @@ def _tls(profile: Profile) -> Iterator[Problem]:
         message = f"driver.tls.ciphers: {strangers[0]} is not a cipher of {tls.version}"
         example = {"TLSv1.2": "ECDHE-RSA-AES256-GCM-SHA384", "TLSv1.3": "TLS_AES_256_GCM_SHA384"}[str(tls.version)]
         yield Problem(("driver", "tls", "ciphers"), message, f"write e.g. {example}, or another version")
+    if _settings(profile).broker == "artemis" and profile.target is not None and profile.target.security is not None and tls.of_tls12:
+        message = f"driver.tls.ciphers: {tls.of_tls12[0]} is not Java's name of a cipher, and Artemis runs in Java"
+        yield Problem(("driver", "tls", "ciphers"), message, "name ciphers of TLS 1.3 only")
 
 
 CHECKS: Final = (
@@ -263,7 +266,7 @@ CHECKS: Final = (
     (_pair, ("broker.*", "driver.broker")),
     (_subscription, ("driver.sharedSubscription", "consumerPerSubscription")),
     (_version, ("driver.protocolVersion",)),
-    (_tls, ("driver.tls.*",)),
+    (_tls, ("driver.tls.*", "driver.broker", "target.*")),
 )
 
 

@@ -367,6 +367,10 @@ CONFLICTS = [
         "5:55: driver.tls.ciphers: ECDHE-RSA-AES256-GCM-SHA384 is not a cipher of TLSv1.3 (write e.g. TLS_AES_256_GCM_SHA384, or another version)",
     ),
     (
+        "target: {security: {tls: true}}\ndriver: {name: mqtt, broker: artemis, tls: {ciphers: ECDHE-RSA-AES256-GCM-SHA384}}",
+        "6:54: driver.tls.ciphers: ECDHE-RSA-AES256-GCM-SHA384 is not Java's name of a cipher, and Artemis runs in Java (name ciphers of TLS 1.3 only)",
+    ),
+    (
         "driver: {name: mqtt, tls: {keyFile: key.pem}}",
         "5:37: driver.tls.keyFile: a key without its certificate (write certFile too)",
     ),

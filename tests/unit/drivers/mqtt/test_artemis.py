@@ -12,13 +12,12 @@ from pytest_loadtest.brokers import BrokerRequest
 from pytest_loadtest.brokers.java import Java
 from pytest_loadtest.drivers.mqtt import artemis
 from pytest_loadtest.errors import TargetError, UsageError
-from pytest_loadtest.profile.sections import SecuritySection
 
 CORE = "{urn:activemq:core}core"
 
 
 def core(**settings: str) -> ElementTree.Element:
-    text = artemis.broker_xml(port=1234, settings={key.replace("__", ".").replace("_", "-"): value for key, value in settings.items()})
+    text = artemis.broker_xml(ports=[1234], settings={key.replace("__", ".").replace("_", "-"): value for key, value in settings.items()})
     found = ElementTree.fromstring(text).find(CORE)
     assert found is not None
     return found
@@ -63,7 +62,7 @@ def test_settings_become_elements_and_parameters() -> None:
 def test_an_invalid_setting_is_rejected(key: str, value: str, words: str) -> None:
     """Settings that are chosen per run, names that cannot be elements, and values that Artemis would silently ignore."""
     with pytest.raises(UsageError, match=r"broker\.settings") as raised:
-        artemis.broker_xml(port=1, settings={key: value})
+        artemis.broker_xml(ports=[1], settings={key: value})
     assert words in str(raised.value)
 
 
@@ -83,11 +82,10 @@ def test_the_jvm_writes_only_to_the_data_folder(tmp_path: Path) -> None:
     assert f"-Dbroker.properties={tmp_path}/tmp/" in line
 
 
-def test_security_is_rejected(tmp_path: Path) -> None:
-    """Artemis is not started without the requested security."""
-    request = BrokerRequest(kind="artemis", mode="process", folder=tmp_path, security=SecuritySection(tls=True))
-    with pytest.raises(UsageError, match=r"target\.security: Artemis is started without TLS"):
-        brokers.start(request, print)
+def test_only_the_last_acceptor_has_tls() -> None:
+    text = artemis.broker_xml(ports=[1, 2], settings={"acceptor.backlog": "7"}, tls={"keyStorePath": "data/x.pem"})
+    found = [element.text for element in ElementTree.fromstring(text).iterfind("{*}core/{*}acceptors/{*}acceptor")]
+    assert found == ["tcp://127.0.0.1:1?protocols=MQTT;backlog=7", "tcp://127.0.0.1:2?protocols=MQTT;backlog=7;keyStorePath=data/x.pem"]
 
 
 def test_an_artemis_container_is_rejected(tmp_path: Path) -> None:

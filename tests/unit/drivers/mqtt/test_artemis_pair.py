@@ -7,27 +7,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from pytest_loadtest import brokers
-from pytest_loadtest.brokers import BrokerRequest
 from pytest_loadtest.brokers.starting import free_ports
 from pytest_loadtest.drivers.mqtt.artemis_pair import _Ready
-from pytest_loadtest.errors import UsageError
-from pytest_loadtest.profile.sections import SecuritySection
-
-
-def test_a_pair_has_no_keys(tmp_path: Path) -> None:
-    request = BrokerRequest(kind="artemis", mode="process", folder=tmp_path, nodes={"broker": 2}, security=SecuritySection(tls=True))
-    with pytest.raises(UsageError, match=r"^target\.security: Artemis is started without TLS"):
-        brokers.start(request, print)
 
 
 def test_a_broker_is_ready_when_it_serves_or_waits_for_the_one_that_does(tmp_path: Path) -> None:
     """Waiting is in its log; what an earlier process wrote there does not count."""
     log, child, (own,) = tmp_path / "broker.log", SimpleNamespace(pid=1, log=tmp_path / "broker.log"), free_ports(1)
     with socket.create_server(("127.0.0.1", 0)) as other:
-        ready = _Ready(child, own, other.getsockname()[1])  # type: ignore[arg-type]
+        ready = _Ready(child, [own], [other.getsockname()[1]])  # type: ignore[arg-type]
         said: list[Any] = []
         for text in ("AMQ221000: starting\n", "AMQ221034: Waiting indefinitely to obtain primary lock\n"):
             with log.open("a") as lines:

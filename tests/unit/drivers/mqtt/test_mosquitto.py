@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.drivers.mqtt.mosquitto import tls_listener
-from pytest_loadtest.drivers.mqtt.settings import Tls
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.profile.sections import SecuritySection
 
 
 def lines(**settings: str) -> list[str]:
@@ -94,21 +89,3 @@ def test_certificates_of_the_profile_are_rejected_with_keys_of_the_run() -> None
     """They would replace the certificate that the clients trust."""
     with pytest.raises(UsageError, match="cafile, certfile of mosquitto is chosen per run"):
         mosquitto.mosquitto_conf(port=1, settings={"certfile": "x", "cafile": "y"}, user=None, data="/here", tls={"certfile": "c"})
-
-
-@pytest.mark.parametrize(
-    ("limits", "lines"),
-    [
-        (None, {"tls_version": "tlsv1.2"}),
-        (Tls(version="TLSv1.3"), {"tls_version": "tlsv1.3"}),
-        (Tls(ciphers="TLS_A:TLS_B"), {"tls_version": "tlsv1.3", "ciphers_tls1.3": "TLS_A:TLS_B"}),
-        (Tls(ciphers="TLS_A:OLD"), {"tls_version": "tlsv1.2", "ciphers": "OLD", "ciphers_tls1.3": "TLS_A"}),
-    ],
-)
-def test_a_tls_listener_has_the_profiles_versions_and_ciphers(limits: Tls | None, lines: dict[str, str], tmp_path: Path) -> None:
-    """Ciphers of TLS 1.3 have their own line; the report has these lines, and none that names a file."""
-    listener = tls_listener(tmp_path / "security", SecuritySection(tls=True), limits)
-    assert listener.decisive == lines
-    assert lines.items() <= listener.lines.items()
-    assert listener.client == Tls(ca_file=str(tmp_path / "security" / "ca.pem"))
-    assert "require_certificate" not in listener.lines
