@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _FIRST: Final = 100 * MILLISECOND
 # Pulsar's own clients wait up to 60 s: too long for a test that waits for a restarted broker.
 _LONGEST: Final = 10 * SECOND
+# The same for one that is established again and again, and lost each time before a message came through (docs/decisions/041).
+_LONGEST_FRUITLESS: Final = 2 * SECOND
 # Errors for which a retry does not help: the run fails with the first one.
 _FINAL: Final = frozenset(
     {
@@ -39,11 +41,12 @@ class Attachment(ABC):
     """:param topic: full name, with the partition. :param number: unique among producers, or among consumers.
     :param name: for error messages, "producer of stream 3".
     :ivar link: the connection on which it is established; None while it is not.
+    :ivar progress: a message came through since it was last established; also True after the first time.
     """
 
     __slots__ = (
-        "_assigned", "_cluster", "_delay", "_give_up", "_proxied", "_state", "_trying", "established", "link", "name", "number", "reason",
-        "topic",
+        "_assigned", "_cluster", "_delay", "_give_up", "_proxied", "_state", "_trying", "established", "link", "name", "number", "progress",
+        "reason", "topic",
     )  # fmt: skip
     kind: ClassVar[str]
 
@@ -53,7 +56,7 @@ class Attachment(ABC):
         self._trying: BrokerLink | None = None
         self._assigned: Address | None = None
         self._state, self._delay, self._give_up = _State.WAITING, 0, 0
-        self.established = self._proxied = False
+        self.established = self.progress = self._proxied = False
         self.reason = ""
 
     @abstractmethod
@@ -114,7 +117,8 @@ class Attachment(ABC):
         if link is not None:
             # Registered again: a CLOSE for its predecessor with this number may have removed it.
             link.users[self.kind, self.number] = self
-        self._state, self.link, self.established, self._delay = _State.OPEN, link, True, 0
+        self.progress = not self.established
+        self._state, self.link, self.established = _State.OPEN, link, True
         return self.attached(answer)
 
     def _again(self, refused: Refused) -> None:
@@ -154,9 +158,11 @@ class Attachment(ABC):
         if self._proxied:
             address = None
             # Behind a proxy the brokers' own addresses may be unreachable: only a lookup names the proxy.
-        # If the broker named the topic's next broker, no lookup and no delay is needed.
-        self._delay, self._assigned = _FIRST, address
-        self._cluster.after(0 if address else _FIRST, self._retry)
+        # Without progress the delay of the last time doubles: each time all unanswered entries are sent again, which a cluster that cannot
+        # store them does not need. If the broker named the topic's next broker, no lookup and at first no delay is needed.
+        at_once, self._assigned = address is not None and self.progress, address
+        self._delay = _FIRST if self.progress else min(max(2 * self._delay, _FIRST), _LONGEST_FRUITLESS)
+        self._cluster.after(0 if at_once else self._delay, self._retry)
 
     def leave(self) -> BrokerLink | None:
         """Stop for ever. :returns: the connection on which it is, or is being, established: the caller closes it there."""

@@ -147,6 +147,7 @@ class PartitionConsumer(Attachment):
     def took(self, messages: int) -> None:
         """Count taken messages; permit as many again once half of the queue is empty."""
         self._taken += messages
+        self.progress = True
         if 2 * self._taken >= self._queue:
             taken, self._taken = self._taken, 0
             self._allow(taken)

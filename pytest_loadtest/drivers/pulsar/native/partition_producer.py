@@ -105,6 +105,7 @@ class PartitionProducer(Attachment):
         if sequence > unanswered[0].sequence:
             raise ValueError(f"entry {sequence} was answered before entry {unanswered[0].sequence}")
         unanswered[0].left -= 1
+        self.progress = True
         return None if unanswered[0].left else unanswered.popleft()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -216,3 +217,64 @@ def test_a_busy_subscription_is_retried_until_the_timeout(broker: FakeBroker) ->
             r.until(lambda: r.driver.attached() is not None, "attached", step=20 * MILLISECOND)
     assert np.all(np.array([after - before for before, after in pairwise(times)]) >= 100 * MILLISECOND)
     assert times[-1] - times[0] >= 3 * SECOND
+
+
+def test_a_producer_that_gets_nothing_stored_sends_its_entries_again_less_often(broker: FakeBroker) -> None:
+    """From 100 ms up to 2 s; after an acknowledgement from 100 ms again."""
+    clock, times = MovedClock(), []
+
+    def rejected(seen: Seen) -> None:
+        times.append(clock())
+        seen.peer.tell("SEND_ERROR", producer_id=0, sequence_id=seen.said.sequence_id, error=api.PersistenceError, message="no bookies")
+
+    with faulty(broker, streams=1, clock=clock) as r:
+        for number in range(1, 3):
+            times.clear()
+            broker.once["SEND"] += [rejected] * 8
+            r.send(1)
+            r.until(lambda: len(r.answers()) == number, "stored", step=20 * MILLISECOND)  # noqa: B023
+            gaps = [after - before for before, after in pairwise(times)]
+            assert all(gap >= min(100 * MILLISECOND * 2**turn, 2 * SECOND) for turn, gap in enumerate(gaps))
+            assert gaps[0] < 2 * SECOND
+
+
+def test_an_arrival_ends_the_growing_delays_of_a_consumer(broker: FakeBroker) -> None:
+    clock, times = MovedClock(), []
+
+    def noted(seen: Seen) -> None:
+        times.append(clock())
+        answer(seen)
+
+    with faulty(broker, consumers=1, clock=clock) as r:
+        broker.rules["SUBSCRIBE"] = noted
+        for turn in range(9):
+            lost_at = clock()
+            broker.peers[-1].drop()
+            r.until(lambda: len(times) == turn + 1 and not r.driver.disconnected(), "there again", step=20 * MILLISECOND)  # noqa: B023
+            if turn == 7:
+                assert times[-1] - lost_at >= 2 * SECOND
+                broker.peers[-1].deliver(0, b"damaged, but an arrival")
+                r.until(lambda: r.received, "received")
+        assert times[-1] - lost_at < 2 * SECOND
+
+
+def test_two_brokers_that_name_each_other_are_not_asked_in_a_circle(broker: FakeBroker) -> None:
+    """Each move without a message stored since the one before waits longer."""
+    with FakeBroker() as other:
+        clock, times = MovedClock(), []
+
+        def handed_to(url: str) -> Callable[[Seen], None]:
+            def move(seen: Seen) -> None:
+                times.append(clock())
+                answer(seen)
+                seen.peer.tell("CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=url)
+
+            return move
+
+        with faulty(broker, streams=1, clock=clock) as r:
+            broker.once["PRODUCER"] += [handed_to(other.url)] * 4
+            other.once["PRODUCER"] += [handed_to(broker.url)] * 4
+            broker.peers[0].tell("CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=other.url)
+            r.until(lambda: len(times) == 8, "moved", step=20 * MILLISECOND)
+            gaps = [after - before for before, after in pairwise(times)]
+            assert all(gap >= min(200 * MILLISECOND * 2**turn, 2 * SECOND) for turn, gap in enumerate(gaps))
