@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections.abc import Iterable
 from itertools import repeat
 
 import pytest
 from pulsar_rest import rest
 
+from pytest_loadtest.drivers.pulsar import admin as admin_module
 from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.settings import Authentication, Persistence, PulsarSettings
 from pytest_loadtest.errors import TargetError
@@ -125,9 +127,26 @@ HOSTILE = {
 }
 
 
+ENDLESS = {
+    "a long answer": ("_MOST_BYTES", 1 << 20, "the answer has more than 1 MiB, the limit: is this the web service"),
+    "an answer without end": ("_MOST_SECONDS", 0.0, "the answer was not complete after 0 s: is this the web service"),
+}
+
+
+@pytest.mark.parametrize("case", ENDLESS)
+def test_an_answer_has_limits_in_size_and_time(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit, value, reason = ENDLESS[case]
+    monkeypatch.setattr(admin_module, limit, value)
+    check_error([OK, b"\r\n", *repeat(b" " * 100_000, 1000)], reason)
+
+
 @pytest.mark.parametrize("case", HOSTILE)
 def test_an_answer_that_violates_http_is_an_error_with_a_remedy(case: str) -> None:
-    pieces, remedy = HOSTILE[case]
+    check_error(*HOSTILE[case])
+
+
+def check_error(pieces: Iterable[bytes], remedy: str) -> None:
+    """Check the error of a request whose answer is these bytes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
