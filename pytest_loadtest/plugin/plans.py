@@ -27,13 +27,15 @@ def remember_workers(config: pytest.Config) -> None:
 def print_plans(session: pytest.Session) -> None:
     """Print the plan of every collected load test, or the reason why it has none.
 
-    :raises pytest.UsageError: a test has no plan.
+    :raises pytest.UsageError: a test has no plan, or there is no terminal.
     """
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.planning import plan_lines
 
     config = session.config
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is None:
+        raise pytest.UsageError("--load-plan prints plans: leave out -p no:terminal")
     workers, options, unplanned = config.stash.get(_WORKERS, 1), Options.of(config), []
     for item in session.items:
         if item.get_closest_marker("load"):

@@ -30,7 +30,7 @@ class LiveLine:
 
     def announce(self, text: str, *, quiet: bool = False) -> None:
         """Write a separate line, for steps that take a while. :param quiet: write it with ``-q``, too, which suppresses all others."""
-        if self._config.option.verbose >= (-1 if quiet else 0):
+        if self._verbosity >= (-1 if quiet else 0):
             self._hand_over(f"load: {text}", stays=True)
 
     def show(self, profile: str, phase: Phase, progress: Sequence[Progress], drain: str | None = None) -> None:
@@ -38,7 +38,7 @@ class LiveLine:
 
         :param drain: what the drain waits for; None if it is complete or has not begun.
         """
-        if self._config.option.verbose < 0:
+        if self._verbosity < 0:
             return
         now, interval = time.monotonic(), _TERMINAL_EVERY if self._terminal else _PLAIN_EVERY
         totals = (phase, now, sum(p.offered for p in progress), sum(p.sent for p in progress), sum(p.received for p in progress))
@@ -50,6 +50,11 @@ class LiveLine:
             return
         self._last[profile] = totals
         self._hand_over(describe(profile, progress, last, totals, drain), stays=not self._terminal)
+
+    @property
+    def _verbosity(self) -> int:
+        verbosity: int = self._config.getoption("verbose", 0)  # an option of the terminal, which -p no:terminal leaves out
+        return verbosity
 
     @property
     def _terminal(self) -> bool:

@@ -42,3 +42,10 @@ def test_a_test_without_a_plan_is_a_usage_error(project: Project) -> None:
     assert "ERROR: no plan for test_it.py::test_wrong: see above" in run.out
     assert "500 msg/s of 64 B mean" in run.out
     assert "Traceback" not in run.out
+
+
+def test_a_plan_needs_a_terminal(project: Project) -> None:
+    project.profile("small")
+    project.write("test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): ...\n')
+    run = project.run("-p", "no:terminal", "--load-plan", "-p", "no:cacheprovider")
+    assert (run.ret, run.out) == (pytest.ExitCode.USAGE_ERROR, "ERROR: --load-plan prints plans: leave out -p no:terminal\n\n")

@@ -91,6 +91,9 @@ class Config:
     def getplugin(self, name: str) -> Any:
         return self.reporter if name == "terminalreporter" else None
 
+    def getoption(self, name: str, default: int) -> int:
+        return int(getattr(self.option, name, default))
+
 
 @pytest.mark.parametrize(("terminal", "times", "shown"), [(False, [0, 5, 9.9, 10, 19, 20], 2), (True, [0, 0.2, 0.5, 0.9, 1.0], 2)])
 def test_a_line_is_written_every_ten_seconds(
