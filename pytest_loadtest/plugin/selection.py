@@ -56,10 +56,15 @@ def deselect_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def load_mark(item: pytest.Item) -> LoadMark:
-    """Return the mark of a load test. :raises UsageError: it is missing, or has a wrong argument."""
-    mark = item.get_closest_marker("load")
-    if mark is None:
+    """Return the mark of a load test. :raises UsageError: it is missing, has a wrong argument, or is one of several."""
+    marks = list(item.iter_markers_with_node("load"))
+    if not marks:
         raise UsageError(f"{item.nodeid} uses the fixture `load` but has no mark: add @pytest.mark.load(profile=…)")
+    node, mark = marks[0]
+    # A mark of the test goes before that of its class. Two at one place (decorators, pytest.param, a base class) have no such order.
+    if any(at is node and other != mark for at, other in marks):
+        place = "" if node is item else f" from {node.name} and its base classes"
+        raise UsageError(f"{item.nodeid} has several marks load{place}, and only one would apply: keep one")
     arguments: dict[str, Any] = {name: value for name, value in mark.kwargs.items() if name in _KEYS}
     changes = {name: value for name, value in mark.kwargs.items() if name not in _KEYS}
     if len(mark.args) == 1 and "profile" not in arguments:
@@ -102,8 +107,9 @@ def load_profile(config: pytest.Config, item: pytest.Item, changes: Mapping[str,
     overrides = {**(combination or {}), **mark.changes, **(changes or {})}
     if mark.search is not None:
         overrides |= {"producerRate": 0} | ({} if mark.search is True else {"search": mark.search})
-    if mark.matrix and combination is None:
-        profile.matrix_of(path, mark.matrix)  # raises: otherwise the test would have been parametrized
+    if combination is None and (mark.matrix or callspec is not None) and profile.matrix_of(path, mark.matrix):
+        # A mark in pytest.param(…, marks=…) is not there yet when tests are parametrized.
+        raise UsageError(f"{item.nodeid}: the matrix of {path} needs the mark load at the function: move it there from pytest.param(…)")
     options = load_set(config.option.load_set)
     if "producerRate" in options and overrides.get("producerRate") == 0:
         raise UsageError(

@@ -13,6 +13,9 @@ from pytest_loadtest.plugin.selection import LoadMark, check_load_tests, deselec
 PROFILE = "name: small\nmessageSize: 64\nproducerRate: 10\ntestDuration: 1s\ndriver: {name: loopback}\nslo: {throughput: 99%}\n"
 
 
+PARAMETER = "@pytest.mark.parametrize('m', [pytest.param(1, marks=pytest.mark.load('varied'))])\n"
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _imported() -> None:
     """Load a profile, and with it numpy and the drivers' settings: pytester removes modules imported while it runs."""
@@ -57,6 +60,8 @@ def test_a_mark_has_its_profile_by_position_or_name(rooted: pytest.Pytester, arg
         ("@pytest.mark.load('small', broker='docker')\ndef test_it(load): ...", "broker"),
         ("@pytest.mark.load(3)\ndef test_it(load): ...", "profile"),
         ("@pytest.mark.load('small', live='yes')\ndef test_it(load): ...", "live"),
+        ("@pytest.mark.load('small')\n@pytest.mark.load('other')\ndef test_it(load): ...", "has several marks load, and"),
+        ("@pytest.mark.load('small')\n" + PARAMETER + "def test_it(load, m): ...", "has several marks load, and"),
     ],
 )
 def test_a_wrong_mark_is_an_error_that_names_the_test_and_the_remedy(rooted: pytest.Pytester, source: str, text: str) -> None:
@@ -64,6 +69,56 @@ def test_a_wrong_mark_is_an_error_that_names_the_test_and_the_remedy(rooted: pyt
     with pytest.raises(UsageError, match="py::test_it") as error:
         load_mark(item)
     assert text in str(error.value)
+
+
+CLASSES = """\
+class TestBase:
+    pytestmark = pytest.mark.load("of base")
+    def test_it(self, load): ...
+    @pytest.mark.load("of test")
+    def test_own(self, load): ...
+class TestDerived(TestBase):
+    pytestmark = pytest.mark.load("of derived")
+class TestSame(TestBase):
+    pytestmark = pytest.mark.load("of base")
+"""
+
+
+def test_the_mark_of_a_derived_class_does_not_replace_that_of_its_base(rooted: pytest.Pytester) -> None:
+    """pytest would use that of the base class. A mark of the test itself goes before both."""
+    profiles = {}
+    for item in items(rooted, CLASSES):
+        try:
+            profiles[item.nodeid.partition("::")[2]] = load_mark(item).profile
+        except UsageError as error:
+            profiles[item.nodeid.partition("::")[2]] = str(error).partition(" has ")[2]
+    assert profiles == {
+        "TestBase::test_it": "of base", "TestBase::test_own": "of test", "TestDerived::test_own": "of test",
+        "TestDerived::test_it": "several marks load from TestDerived and its base classes, and only one would apply: keep one",
+        "TestSame::test_it": "of base", "TestSame::test_own": "of test",
+    }  # fmt: skip
+
+
+MATRIX = "@pytest.mark.load('varied')\n@pytest.mark.parametrize('load_matrix', [{'messageSize': 99}], indirect=True)\n"
+
+
+@pytest.mark.parametrize(
+    ("marks", "argument", "sizes"),
+    [
+        (MATRIX, "load_matrix", [99]),
+        ("@pytest.mark.load('varied')\n@pytest.mark.parametrize('m', [1])\n", "m", [64, 128]),
+        (PARAMETER, "m", None),
+    ],
+)
+def test_a_matrix_is_never_left_out(rooted: pytest.Pytester, marks: str, argument: str, sizes: list[int] | None) -> None:
+    """A mark of pytest.param comes too late for it, which is an error."""
+    (rooted.path / "profiles" / "varied.yaml").write_text(PROFILE + "matrix: {messageSize: [64, 128]}\n")
+    found = items(rooted, f"{marks}def test_it(load, {argument}): ...")
+    if sizes is None:
+        with pytest.raises(UsageError, match=r"py::test_it\[1\]: the matrix of .*varied.yaml needs the mark load at the function"):
+            load_profile(found[0].config, found[0])
+    else:
+        assert [load_profile(item.config, item)[0].message_size for item in found] == sizes
 
 
 def test_profiles_are_found_from_the_root(rooted: pytest.Pytester) -> None:
