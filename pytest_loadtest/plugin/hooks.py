@@ -237,7 +237,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge what the body did not, as part of the call, so that xfail, ``--pdb`` and reports treat a miss like any failure."""
     __tracebackhide__ = True
     result = yield
-    if item.get_closest_marker("load"):
+    # A method of unittest.TestCase returns, and its exceptions are kept here (private) for the report.
+    if item.get_closest_marker("load") and not getattr(item, "_excinfo", None):
         from pytest_loadtest.plugin.session import ensure_judged
 
         ensure_judged(item)

@@ -293,6 +293,21 @@ def ensure_judged(item: pytest.Item) -> None:
         load.ensure_asserted()
 
 
+def _hidden_by_skip(item: pytest.Item) -> BaseException | None:
+    """Return the error of a load test that was skipped after its load had begun; None if it was met, or if no load had begun.
+
+    A skip means that there is nothing to judge. With a load, it counts as much as a body that returns.
+    """
+    load = item.stash.get(_LOADS, None)
+    if load is None or not getattr(load, "began", True):
+        return None
+    try:
+        load.ensure_asserted()
+    except (BrokenRun, UsageError, AssertionError) as error:
+        return error
+    return None
+
+
 def forget(item: pytest.Item) -> None:
     """Release the result of a load test: pytest keeps its items until the session ends."""
     keys: tuple[pytest.StashKey[Any], ...] = (_LOADS, _BROKEN)
@@ -306,6 +321,12 @@ def report_error(report: pytest.TestReport, error: BaseException, item: pytest.I
 
     xfail expects a missed objective; a broken run, which proves nothing about the target, only if ``xfail(raises=…)`` names its class.
     """
+    if report.skipped and not hasattr(report, "wasxfail"):
+        hidden = _hidden_by_skip(item)
+        if hidden is None:
+            return
+        # A miss is a failure of the call, even if a fixture called pytest.skip() after the load.
+        error, report.outcome, report.when = hidden, "failed", "call"
     if hasattr(report, "wasxfail"):  # the body may have raised another error after the run broke
         error = item.stash.get(_BROKEN, None) or getattr(item.stash.get(_LOADS, None), "unreported_error", None) or error
     if isinstance(error, (BrokenRun, UsageError)):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .projects import Project
 
 TESTS = """\
-import os, signal, threading, time
+import os, signal, threading, time, unittest
 from pathlib import Path
 import pytest
 from pytest_loadtest import NoData, SloMissed, s
@@ -101,6 +101,45 @@ def test_live_expects_the_break(load):
     with pytest.raises(NoData, match="loopback://"):
         load.finish()
 
+@pytest.mark.load("missed")
+def test_skips_after_the_miss(load):
+    pytest.skip("not today")
+
+@pytest.fixture
+def doubtful(load):
+    pytest.skip("not today")
+
+@pytest.mark.load("missed")
+def test_is_skipped_by_a_fixture_after_the_miss(doubtful): ...
+
+@pytest.mark.load("good")
+def test_skips_after_its_objectives_were_met(load):
+    pytest.skip("not today")
+
+@pytest.mark.load("missed", judge=False)
+def test_not_to_be_judged_and_skips(load):
+    pytest.skip("not today")
+
+@pytest.mark.load("missed", live=True)
+def test_live_skips_after_the_miss(load):
+    load.start()
+    pytest.skip("not today")
+
+@pytest.mark.load("good", live=True, testDuration="5min")
+def test_live_skips_while_load_runs(load):
+    load.begin()
+    pytest.skip("not today")
+
+@pytest.mark.load("good", live=True)
+def test_live_skips_before_any_load(load):
+    pytest.skip("not today")
+
+class TestUnittest(unittest.TestCase):
+    @pytest.mark.load("missed")
+    @pytest.mark.usefixtures("load")
+    def test_of_unittest_skips_after_the_miss(self):
+        self.skipTest("not today")
+
 def over():
     '''Until the load has come to its end behind the body.'''
     while any(thread.name == "loadtest-live" for thread in threading.enumerate()):
@@ -135,10 +174,21 @@ EXPECTED = {
     "test_live_gives_up_on_the_target_unheard": ("error", "loopback://"),
     "test_live_fails_by_itself": ("failure", "of the body"),
     "test_live_expects_the_break": ("", ""),
+    "test_skips_after_the_miss": ("failure", "missed  throughput "),
+    "test_is_skipped_by_a_fixture_after_the_miss": ("failure", "missed  throughput "),
+    "test_skips_after_its_objectives_were_met": ("skipped", "not today"),
+    "test_not_to_be_judged_and_skips": ("skipped", "not today"),
+    "test_live_skips_after_the_miss": ("failure", "missed  throughput "),
+    "test_live_skips_while_load_runs": ("error", "the test ended before its load"),
+    "test_live_skips_before_any_load": ("skipped", "not today"),
+    "test_of_unittest_skips_after_the_miss": ("failure", "missed  throughput "),
 }
 
 
-CHOSEN = ("test_asks_for_latency_alone", "test_strictly_expected_to_fail", "test_live_never_started", "test_live_broken_behind_the_body")
+CHOSEN = (
+    "test_asks_for_latency_alone", "test_strictly_expected_to_fail", "test_live_never_started", "test_live_broken_behind_the_body",
+    "test_is_skipped_by_a_fixture_after_the_miss",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("workers", "chosen"), [("-n0", ()), ("-n2", CHOSEN)])
@@ -158,8 +208,8 @@ def test_what_the_body_does_not_ask(project: Project, workers: str, chosen: tupl
     assert tags == {name: [tag] if tag else [] for name, (tag, _) in EXPECTED.items() if not chosen or name in chosen}
     texts = {case.get("name"): "".join(f"{child.get('message')}\n{child.text}" for child in case) for case in run.junit}
     assert {name: (said, texts[name]) for name, (_, said) in EXPECTED.items() if name in tags and said not in texts[name]} == {}
-    counts = {key: run.outcomes.get(key, 0) for key in ("failed", "error", "passed", "xfailed")}
-    assert list(counts.values()) == ([1, 2, 0, 1] if chosen else [7, 4, 5, 2])
+    counts = {key: run.outcomes.get(key, 0) for key in ("failed", "error", "passed", "xfailed", "skipped")}
+    assert list(counts.values()) == ([2, 2, 0, 1, 0] if chosen else [11, 5, 5, 2, 3])
     assert run.properties("test_asks_for_latency_alone")["load.set"] == "consumerPerSubscription=1"
     if not chosen:
         assert run.documents["test_finds_no_rate"]["verdict"]["outcome"] == "missed"
