@@ -156,6 +156,29 @@ def test_trouble_in_a_fixture_ends_only_its_own_load_test(huge: Project) -> None
         assert run.case(name).find("error") is not None
 
 
+BODIES = """\
+import os, unittest
+def note(kind): open(f"{kind}-{os.environ['PYTEST_XDIST_WORKER']}", "x").close()
+
+@pytest.mark.load("huge", live=True)
+def test_function(load): note("function")
+
+class TestOfUnittest(unittest.TestCase):
+    def tearDown(self): note("method")
+
+    @pytest.mark.load("huge", live=True)
+    @pytest.mark.usefixtures("load")
+    def test_method(self): ...
+"""
+
+
+def test_only_the_lead_runs_the_body(huge: Project) -> None:
+    """Also of a unittest.TestCase, which pytest does not call as a function."""
+    huge.write("test_one.py", HEAD + BODIES)
+    assert huge.run("-n2").outcomes == {"error": 2}  # no load was started
+    assert sorted(path.name for path in huge.path.glob("*-gw?")) == ["function-gw0", "method-gw0"]
+
+
 def test_a_worker_that_crashed_in_an_ordinary_test_is_replaced(huge: Project) -> None:
     """Load tests run on as many workers as before."""
     huge.write("test_one.py", HEAD + GATE.format(name="gate") + ORDINARY + "def test_dies(): os._exit(1)\n")
