@@ -128,8 +128,9 @@ class LoadSession:
         interrupt_on_sigterm()
         self._run_controller.spark.start()
 
+    @pytest.hookimpl(trylast=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """Kill Spark on Ctrl-C or SIGTERM, instead of waiting for it."""
+        """Kill Spark on Ctrl-C or SIGTERM, instead of waiting for it; after the runs were given up, so that this is their reason."""
         if self._run_controller is not None:
             self._run_controller.spark.interrupt()
 
