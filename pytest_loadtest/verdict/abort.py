@@ -101,6 +101,8 @@ def _nested(section: Mapping[str, object], written: dict[Path, Path], problems: 
             problems.append(Problem((key,), LOSS, remedy, at_key=True))
         elif metric not in (LATENCY, *COUNTS) or (statistic and metric != LATENCY):
             problems.append(Problem((key,), f"{key!r} does not end a run", nearest(key, _KEYS), at_key=True))
+        elif metric in nested and not (isinstance(nested[metric], dict) and (statistic or isinstance(value, Mapping))):
+            problems.append(Problem((key,), f"{metric} is bounded twice", "remove one"))
         elif statistic or isinstance(value, Mapping):
             at: dict[object, object] = nested.setdefault(metric, {})  # type: ignore[assignment]
             sides: Mapping[object, object] = {statistic: value} if statistic or not isinstance(value, Mapping) else value

@@ -27,7 +27,7 @@ FINEST = Decimal("1e-6")
 """Percent: no run has enough messages for a percentile nearer to 100."""
 
 PERCENT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-_RATE = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*(?:(?:msg)?/s)?")
+_RATE = re.compile(r"(\d+(?:_\d+)*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*(?:(?:msg)?/s)?")
 _PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
 
 

@@ -58,6 +58,7 @@ def test_the_default_of_for_is_30_seconds() -> None:
     ({"endToEndLatency.p99": "5"}, "endToEndLatency.p99", "'5' has no unit"),
     ({"endToEndLatency": {"p99": "5s"}, "endToEndLatency.p99": "6s"}, "endToEndLatency.p99", "endToEndLatency.p99 is bounded twice"),
     ({"endToEndLatency.p99": "5s", "endToEndLatency": {"p99": "6s"}}, "endToEndLatency", "endToEndLatency.p99 is bounded twice"),
+    ({"endToEndLatency.p99": "5s", "endToEndLatency": "6s"}, "endToEndLatency", "endToEndLatency is bounded twice"),
     ({"endToEndLatency.p99": "2h"}, "endToEndLatency.p99", "workers keep counts of 60.0 min only"),
     ({"endToEndLatency.p99": "5s", "for": "1500ms"}, "for", "1500ms is not a whole number of seconds"),
     ({"endToEndLatency.p99": "5s", "for": "soon"}, "for", "'soon' is not a duration"),
@@ -67,6 +68,11 @@ def test_the_default_of_for_is_30_seconds() -> None:
 def test_a_condition_that_cannot_end_a_run_is_a_problem_of_its_key(section: dict[str, Any], path: str, message: str) -> None:
     found = problems(section)
     assert [(at, text[: len(message)]) for at, text in found] == [(path, message)]
+
+
+def test_a_latency_without_statistic_before_a_percentile_is_a_problem_and_no_internal_error() -> None:
+    found = problems({"endToEndLatency": "5s", "endToEndLatency.p99": "6s"})
+    assert ("endToEndLatency.p99", "endToEndLatency is bounded twice") in found
 
 
 @given(
