@@ -92,7 +92,7 @@ def _name(name: object) -> str:
 
 def _value(name: str, value: object) -> CustomValue:
     """Return the value as a plain one; numpy's and Spark's numbers are accepted too."""
-    if value is None or isinstance(value, Rate):
+    if value is None or (isinstance(value, Rate) and math.isfinite(value)):
         return value
     if isinstance(value, Duration) and math.isfinite(value.ns):
         return Duration(float(value.ns), label=name)

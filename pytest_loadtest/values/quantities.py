@@ -114,7 +114,7 @@ def format_count(count: int | float) -> str:
     for unit, scale in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if abs(count) >= scale * (10 if unit == "k" else 1):
             return f"{_significant(count / scale)} {unit}"
-    return f"{count:,.0f}".replace(",", " ") if count == int(count) else f"{count:.1f}"
+    return f"{count:,.0f}".replace(",", " ") if float(count).is_integer() else f"{count:.1f}"
 
 
 def format_bits(bits_per_second: int | float) -> str:

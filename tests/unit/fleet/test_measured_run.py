@@ -39,7 +39,7 @@ def test_durations_rates_numbers_and_none_are_accepted(tmp_path: Path) -> None:
     assert type(metrics["b"]) is Rate and type(metrics["c"]) is float
 
 
-@pytest.mark.parametrize("value", [True, "12ms", float("nan"), float("inf"), [1], ms(float("nan"))])
+@pytest.mark.parametrize("value", [True, "12ms", float("nan"), float("inf"), [1], ms(float("nan")), Rate(float("nan")), Rate(float("inf"))])
 def test_any_other_value_is_the_users_error(tmp_path: Path, value: object) -> None:
     """The error has the name and says what to return."""
     metrics, failure = measured(tmp_path, {"gold.p99": value})
