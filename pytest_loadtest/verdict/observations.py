@@ -267,7 +267,7 @@ def latencies_of(
 ) -> Latencies:  # fmt: skip
     """Return the latencies of a kind. :param kind: key in measurements. :param part: the bucket; None: the whole run."""
     histogram = (measurements if part is None else part).latencies.get(kind)
-    absent = kind == "publish" and histogram is None  # nothing says that acknowledgement is applicable
+    absent = kind == "publish" and kind not in measurements.latencies  # nothing says that acknowledgement is applicable
     never = 0 if absent else measurements.never_came(kind, part)
     return Latencies(histogram, never, never > 0 and tolerated(tolerances, kind, measurements, part))
 

@@ -58,6 +58,14 @@ def test_a_bucket_of_which_nothing_came_is_missed() -> None:
     assert finding(section, made(buckets=(few,))).outcome is Outcome.NO_DATA
 
 
+def test_a_bucket_of_which_nothing_was_acknowledged_is_missed() -> None:
+    """Other messages of the run were, so acknowledgement is applicable."""
+    bucket = made_bucket("0-256", acked=0, publish=None)
+    run = made(counts={"acked": 50_000, "unknown": 50_000}, buckets=(bucket,))
+    found = finding({"buckets": {"0-256": {"publishLatency": {"p99": "1s"}}}}, run)
+    assert (found.outcome, found.observed) == (Outcome.MISSED, math.inf)
+
+
 def test_the_fixture_ranks_in_the_same_way() -> None:
     """``load.end_to_end.p999`` is later than any bound too, and says why."""
     run = made(counts=ABSENT, end_to_end=spread(1, 3, 99_110))
