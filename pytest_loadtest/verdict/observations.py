@@ -338,7 +338,7 @@ def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
 
 # Clocks of several hosts.
 
-ONE_CLOCK: Final = ("connectLatency", "subscribeLatency", "reconnectLatency")
+ONE_CLOCK: Final = ("receiveLag", "connectLatency", "subscribeLatency", "reconnectLatency")
 """Latencies whose two ends are stamped by the same clock."""
 
 
@@ -352,14 +352,19 @@ def uneven_clocks(objective: Objective, measurements: Measurements) -> str:
     return f"the clock of host {', '.join(uneven)} was set or ran unevenly while load ran, so latencies between hosts are unknown"
 
 
+def clock_error(objective: Objective, measurements: Measurements) -> int:
+    """Return the bound on the error of a latency by the clocks of several hosts, ns; 0 if one clock stamps both of its ends."""
+    return 0 if objective.metric in ONE_CLOCK else measurements.clock_error
+
+
 def clock_doubt(objective: Objective, value: float, measurements: Measurements) -> str:
     """Explain why the clocks of several hosts leave open whether a latency meets its bound; empty if they do not.
 
     :param value: the observed latency, ns.
     """
-    if objective.metric not in KINDS or objective.metric in ONE_CLOCK:
+    if objective.metric not in KINDS:
         return ""
-    error = measurements.clock_error
+    error = clock_error(objective, measurements)
     bounds = [bound for bound in (objective.minimum, objective.maximum) if bound is not None]
     if any(abs(value - bound) < error for bound in bounds):
         observed, limit = format_duration(round(value)), format_duration(error)

@@ -21,6 +21,7 @@ from pytest_loadtest.verdict.observations import (
     Latencies,
     bucket_of,
     clock_doubt,
+    clock_error,
     latencies,
     uneven_clocks,
     unfit,
@@ -266,6 +267,8 @@ def judge_drift(objective: Objective, measurements: Measurements) -> Finding:
         what = "is 0" if not before else "has too many that never came"
         return no_data(objective, f"the first tenth, {_span(tenths, FIRST)}, {what}: a change cannot be a share of it", samples)
     change = after / before - 1
+    if doubt := _drift_doubt(objective, before, after, 0 if unit == "ratio" else clock_error(objective, measurements)):
+        return no_data(objective, doubt, samples)
     counts = " and ".join(exact(one.samples) for one in seen)
     where = f"{_span(tenths, FIRST)} and {_span(tenths, LAST)}; {counts} samples"
     values = f"{format_value(before, unit)}, then {format_value(after, unit)}"
@@ -280,6 +283,15 @@ def judge_drift(objective: Objective, measurements: Measurements) -> Finding:
         objective=objective, outcome=outcome, observed=change, samples=samples, text=text, own=own, shown=shown,
         tenths=(before, after),
     )  # fmt: skip
+
+
+def _drift_doubt(objective: Objective, before: float, after: float, error: int) -> str:
+    """Explain why the error of the clocks leaves open whether a drift is within its bounds; empty if it does not. :param error: ns."""
+    least, most = (after - error) / (before + error) - 1, (after + error) / (before - error) - 1 if before > error else math.inf
+    if len({_over(objective, change) for change in (least, after / before - 1, most)}) == 1:
+        return ""
+    values, limit = f"{format_value(before, 'ns')}, then {format_value(after, 'ns')}", format_duration(error)
+    return f"{values}: the error of the clocks between hosts, {limit}, leaves open whether the change is within {_bounds(objective)}"
 
 
 def _over(objective: Objective, change: float) -> bool:

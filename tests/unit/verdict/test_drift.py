@@ -9,6 +9,7 @@ import pytest
 from builders.measurements import MS, Limits, histogram, made
 from builders.objectives import parse_slo
 
+from pytest_loadtest.metrics.clocks import HostTime
 from pytest_loadtest.metrics.time_slices import SlicedStats, of_parts
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.finding import Finding, Outcome
@@ -82,6 +83,31 @@ def test_a_first_tenth_of_0_is_no_data() -> None:
     finding = judged({"throughput": "5%"}, tenths(constant(1), constant(1), in_time=(0, 1000)))
     assert finding.outcome is Outcome.NO_DATA
     assert "is 0: a change cannot be a share of it" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("last", "error_us", "outcome"),
+    [
+        (11_000, 300, Outcome.MET),
+        (11_000, 500, Outcome.NO_DATA),
+        (13_000, 300, Outcome.MISSED),
+        (13_000, 500, Outcome.NO_DATA),
+        (13_000, 20_000, Outcome.NO_DATA),
+    ],
+)
+def test_a_drift_that_the_error_of_the_clocks_leaves_open_is_no_data(last: int, error_us: int, outcome: Outcome) -> None:
+    """From 10 ms, and 20 % are allowed. Each tenth may be wrong by the error, in either direction."""
+    clocks = (HostTime(host="h1", error=error_us * 1000, round_trip=MS, holds=True),)
+    run = made(tenths=tenths(constant(10_000), constant(last)), clocks=clocks)
+    finding = evaluate(parse_slo({"drift": {"endToEndLatency.p50": "20%"}}, implicit=()), run, Limits()).findings[0]
+    assert finding.outcome is outcome
+    assert ("the error of the clocks between hosts" in finding.text) is (outcome is Outcome.NO_DATA)
+
+
+def test_a_drift_of_throughput_needs_no_relation_of_clocks() -> None:
+    clocks = (HostTime(host="h1", error=SECOND, round_trip=MS, holds=True),)
+    run = made(tenths=tenths(constant(1), constant(1), in_time=(1000, 950)), clocks=clocks)
+    assert evaluate(parse_slo({"drift": {"throughput": "10%"}}, implicit=()), run, Limits()).findings[0].outcome is Outcome.MET
 
 
 def test_a_drift_caused_by_the_generator_is_generator_limited() -> None:

@@ -460,6 +460,13 @@ def test_values_below_zero_within_the_error_of_the_clocks_have_percentiles() -> 
     assert finding({"endToEndLatency": {"p99": "30ms"}}, run).outcome is Outcome.NO_DATA
 
 
+@pytest.mark.parametrize("holds", [True, False])
+def test_receive_lag_is_read_on_one_clock(holds: bool) -> None:
+    """So it has no error of the clocks between hosts: from the arrival until the same host took it."""
+    run = made(receive_lag=spread(1, 20), clocks=(HostTime(host="h1", error=50 * MS, round_trip=MS, holds=holds),))
+    assert finding({"receiveLag": {"max": "21ms"}}, run).outcome is Outcome.MET
+
+
 WITHIN = WithinHosts(deliveries=100_000, complete=True)
 
 
