@@ -127,6 +127,8 @@ def _latencies(measured: MeasurementsSection, percentiles: Sequence[str]) -> Ite
 
 
 def _statistic(latency: LatencySection, statistic: str) -> float | None:
+    if latency.clocks_disagree:
+        return None
     if not statistic.startswith("p"):
         return {"maximum": latency.maximum, "minimum": latency.minimum, "mean": latency.mean}[statistic]
     return latency.percentiles[statistic] if statistic in latency.percentiles else _percentile(latency, float(statistic[1:]))

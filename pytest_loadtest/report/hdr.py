@@ -132,7 +132,7 @@ class Distribution:
 
 def latency_distribution(latency: LatencySection | None) -> Distribution | None:
     """Return the distribution of a latency of the results; None if it has no histogram, or its clocks disagree."""
-    if latency is None or latency.histogram is None or latency.negative:
+    if latency is None or latency.histogram is None or latency.clocks_disagree:
         return None
     counts = decode_counts(latency.histogram)
     return Distribution(

@@ -81,7 +81,7 @@ def _numbers(measured: MeasurementsSection) -> list[tuple[str, str]]:
         properties.append(("load.throughput.msg_per_s", f"{measured.throughput:.1f}"))
     for name, metric in LATENCIES.items():
         latency = measured.latencies.get(metric.key) if metric.exported else None
-        if latency is not None:
+        if latency is not None and not latency.clocks_disagree:
             values = {**latency.percentiles, "max": latency.maximum, "mean": latency.mean}
             properties += [(f"load.{name}.{statistic}.ms", f"{ns / 1e6:.3f}") for statistic, ns in values.items() if ns is not None]
     for name, custom in measured.custom.items():

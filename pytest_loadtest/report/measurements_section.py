@@ -54,6 +54,12 @@ class PartLatency:
     percentiles: Mapping[str, int | None]
     """ns, nearest rank, at most 0.05 % off; null where fewer than ten samples lie beyond it"""
 
+    @property
+    def clocks_disagree(self) -> bool:
+        """True if values are below zero by more than the known error of the clocks, so that no statistic is known."""
+        half_came = 2 * self.samples >= self.samples + self.never_came
+        return self.negative > 0 and self.percentiles["p50"] is None and half_came
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySection(PartLatency):

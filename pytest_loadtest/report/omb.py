@@ -124,8 +124,8 @@ def _latencies(measured: MeasurementsSection) -> dict[str, Any]:
         if not name:
             continue
         latency = measured.latencies[metric.key]
-        if latency is not None and latency.negative:
-            latency = None  # the clocks of sender and receiver disagree
+        if latency is not None and latency.clocks_disagree:
+            latency = None
         whole = _statistics(latency, unit)
         aggregated = f"aggregated{name[0].upper()}{name[1:]}"
         fields |= {f"{name}{statistic}": values for statistic, values in _lists(whole, metric.key, unit, measured).items()}

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Labelled = tuple[str, str]
 """A fact of the summary: its label and its text; the label is empty where the text continues the fact before."""
+UNKNOWN = "unknown"
+"""The text of a statistic of a latency whose clocks disagree."""
 MARKS = {
     Outcome.MET: ("✓", "ok"), Outcome.MISSED: ("✗", "XX"), Outcome.NO_DATA: ("?", "??"), Outcome.GENERATOR_LIMITED: ("!", "!!"),
 }  # fmt: skip
@@ -304,12 +306,22 @@ def limit(section: PeakSection) -> str:
 
 def percentiles(latency: PartLatency | None, *names: str, absent: str = "-") -> tuple[str, ...]:
     """Format these percentiles, and the largest value. :param absent: the text of each if nothing was measured."""
-    if latency is None:
-        return (absent,) * (len(names) + 1)
+    if latency is None or latency.clocks_disagree:
+        return (absent if latency is None else UNKNOWN,) * (len(names) + 1)
     due = latency.samples + latency.never_came
     values = ((latency.percentiles[name], due < samples_needed(float(name[1:]))) for name in names)
     shown = (format_duration(value) if value is not None else "too few" if too_few else "never" for value, too_few in values)
     return (*shown, format_duration(latency.maximum))
+
+
+def mean_text(latency: PartLatency) -> str:
+    """Format the mean."""
+    return UNKNOWN if latency.clocks_disagree else format_duration(latency.mean)
+
+
+def samples_text(latency: PartLatency) -> str:
+    """Return the number of samples; with the reason if no statistic of them is known."""
+    return exact(latency.samples) + (", clocks disagree" if latency.clocks_disagree else "")
 
 
 def _lost(lost: int | None, measured: MeasurementsSection) -> str:

@@ -183,8 +183,8 @@ def _latencies(latencies: Mapping[str, LatencySection | None], always: Sequence[
             rows.append((ROWS[key], *("-",) * 6, "not measured"))
             continue
         shown = sections.percentiles(latency, *COLUMNS)
-        samples = exact(latency.samples) + never_came(latency.never_came)
-        rows.append((ROWS[key], *shown, format_duration(latency.mean), samples))
+        samples = sections.samples_text(latency) + never_came(latency.never_came)
+        rows.append((ROWS[key], *shown, sections.mean_text(latency), samples))
     return (f"  {row}" for row in aligned(rows, "<>>>>>>>"))
 
 

@@ -67,8 +67,8 @@ def _row(title: str, latency: LatencySection | None) -> tuple[str, ...]:
     if latency is None:
         return (title, *(NOT_MEASURED,) * (len(COLUMNS) + 5))
     return (
-        title, format_duration(latency.minimum), *percentiles(latency, *COLUMNS), format_duration(latency.mean), exact(latency.samples),
-        exact(latency.never_came),
+        title, sections.UNKNOWN if latency.clocks_disagree else format_duration(latency.minimum), *percentiles(latency, *COLUMNS),
+        sections.mean_text(latency), sections.samples_text(latency), exact(latency.never_came),
     )  # fmt: skip
 
 

@@ -9,8 +9,14 @@ import pytest
 from builders.documents import BACKLOG, PEAK, document, stage
 from builders.measurements import MS, made_bucket, spread
 
+from pytest_loadtest.metrics.clocks import HostTime
 from pytest_loadtest.metrics.expected import Opening
 from pytest_loadtest.metrics.silent import Silent
+from pytest_loadtest.report import omb
+from pytest_loadtest.report.figures import figures
+from pytest_loadtest.report.hdr import latency_distribution
+from pytest_loadtest.report.junit import junit_properties
+from pytest_loadtest.report.sections import percentiles
 from pytest_loadtest.report.terminal import summary_lines
 from pytest_loadtest.values.units import Rate, ms
 
@@ -195,3 +201,25 @@ def test_paced_connections_have_a_line_among_those_of_messages() -> None:
     assert "  connected  1 000, 100 connections/s requested, 100 connections/s in 9.99 s (gw1 0.25 cores), none lost" in text
     assert "rate       offered 10.0 k msg/s" in text
     assert "connected" not in "\n".join(summary_lines(document()))
+
+
+def test_latencies_of_clocks_that_disagree_are_unknown_in_every_report() -> None:
+    """They came, so they are not "never"; and no statistic of them is a number."""
+    run = document(end_to_end=replace(spread(1, 20), negative=5))
+    lines = summary_lines(run)
+    assert starting(lines, "end-to-end").split() == ["end-to-end", *["unknown"] * 6, "100", "000,", "clocks", "disagree"]
+    assert not any(line.startswith("  at target") for line in lines)
+    assert percentiles(run.measurements.latencies["endToEnd"], "p99") == ("unknown", "unknown")
+    assert not any(name.startswith("load.end_to_end") for name, _ in junit_properties(run))
+    assert figures(run)["endToEndLatency.max"].value is None
+    assert omb.test_result(run)["aggregatedEndToEndLatencyMax"] is None
+
+
+def test_latencies_below_zero_within_the_error_of_the_clocks_are_known_in_every_report() -> None:
+    """The verdict accepts them, so every report has them."""
+    clock = HostTime(host="h1", error=100, round_trip=MS, holds=True)
+    run = document(end_to_end=replace(spread(1, 20), negative=5, minimum=-10), clocks=(clock,))
+    assert starting(summary_lines(run), "end-to-end").split()[1] == "10.5"
+    assert dict(junit_properties(run))["load.end_to_end.p50.ms"] == "10.498"
+    assert omb.test_result(run)["aggregatedEndToEndLatency50pct"] == pytest.approx(10.5, rel=0.001)
+    assert latency_distribution(run.measurements.latencies["endToEnd"]) is not None
