@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report import bottleneck
@@ -14,6 +15,10 @@ from pytest_loadtest.verdict.slo import Outcome
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.measurements_section import MeasurementsSection
+
+
+_NO_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot contain. pytest replaces them in the values of properties, not in their names."""
 
 
 def junit_properties(document: RunDocument) -> list[tuple[str, str]]:
@@ -45,7 +50,8 @@ def junit_properties(document: RunDocument) -> list[tuple[str, str]]:
     properties += _parts(document)
     if measured is not None:
         properties += _numbers(measured)
-    return [*properties, ("load.results", document.results)]
+    named = ((_NO_XML.sub(lambda character: f"#x{ord(character[0]):02X}", name), value) for name, value in properties)
+    return [*named, ("load.results", document.results)]
 
 
 def _parts(document: RunDocument) -> list[tuple[str, str]]:

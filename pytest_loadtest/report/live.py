@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate
+from pytest_loadtest.values.wording import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ class LiveLine:
     def announce(self, text: str, *, quiet: bool = False) -> None:
         """Write a separate line, for steps that take a while. :param quiet: write it with ``-q``, too, which suppresses all others."""
         if self._verbosity >= (-1 if quiet else 0):
-            self._hand_over(f"load: {text}", stays=True)
+            self._hand_over(visible(f"load: {text}"), stays=True)
 
     def show(self, profile: str, phase: Phase, progress: Sequence[Progress], drain: str | None = None) -> None:
         """Show the latest progress of every worker in a phase of a profile's load; nothing with ``-q``.
@@ -49,7 +50,7 @@ class LiveLine:
         if now - last[1] < interval:
             return
         self._last[profile] = totals
-        self._hand_over(describe(profile, progress, last, totals, drain), stays=not self._terminal)
+        self._hand_over(visible(describe(profile, progress, last, totals, drain)), stays=not self._terminal)
 
     @property
     def _verbosity(self) -> int:

@@ -10,7 +10,7 @@ from pytest_loadtest.report import arrival_facts, bottleneck, hosts, nodes, sect
 from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.sections import aligned, mark
 from pytest_loadtest.values.quantities import format_bits, format_count, format_duration, format_rate, format_size
-from pytest_loadtest.values.wording import exact, with_version
+from pytest_loadtest.values.wording import exact, visible, with_version
 from pytest_loadtest.verdict.observations import never_came
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -62,7 +62,7 @@ def summary_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
     lines += sections.labelled(bottleneck.broker_facts(document.bottleneck))
     lines += bottleneck.bottleneck_lines(document.bottleneck)
     lines.append(f"  results    {document.results}")
-    return lines if unicode else [line.translate(_TO_ASCII) for line in lines]
+    return [visible(line if unicode else line.translate(_TO_ASCII)) for line in lines]
 
 
 _TO_ASCII = str.maketrans({"×": "x", "µ": "u", "—": "-", "–": "-", "·": "|", "→": ">", "…": "."})

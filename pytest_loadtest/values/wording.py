@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 
 from pytest_loadtest.values.quantities import format_duration, format_rate
 
@@ -18,6 +19,16 @@ def scale_word(factor: float) -> str:
 def with_version(name: str, version: str) -> str:
     """``Pulsar 4.2.4``; ``MQTT broker (version not reported)`` where the version is ``unknown``."""
     return f"{name} (version not reported)" if version == "unknown" else f"{name} {version}"
+
+
+def visible(text: str) -> str:
+    """Return the text with escapes for all control characters but line breaks: names come from files and brokers."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character.encode("unicode_escape").decode() if unicodedata.category(character)[0] == "C" and character != "\n" else character
+        for character in text
+    )
 
 
 def exact(count: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import numpy as np
 from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
@@ -148,3 +149,13 @@ def test_delayed_messages_have_properties() -> None:
     assert found["load.earliness.max.ms"] == "200.000"
     assert found["load.outOfDueOrder"] == "7"
     assert not [name for name, _ in junit.junit_properties(document()) if "lateness" in name or "due" in name.lower()]
+
+
+def test_no_name_makes_the_file_invalid() -> None:
+    """pytest escapes the values of properties, not their names. One character that XML does not have spoils the file of the session."""
+    run = document(parts={"stages": (stage("bell \x07 \x1b[31m \ud800 \x00 end", {"loss": 0}),)}, custom={"\x01": 3})
+    names = [name for name, _ in junit_properties(run)]
+    assert "load.stage.bell #x07 #x1B[31m #xD800 #x00 end" in names
+    for name in names:
+        element = ElementTree.Element("property", name=name)
+        assert ElementTree.fromstring(ElementTree.tostring(element)).get("name") == name

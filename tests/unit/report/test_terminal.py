@@ -291,3 +291,10 @@ def test_the_summary_has_rows_for_lateness() -> None:
     assert "7 copies after one that is due more than a tick later" in text
     assert "index      2.5 B a message, 2.44 KiB for 1 000 delayed" in text
     assert "due more than a tick" not in "\n".join(terminal.summary_lines(document()))
+
+
+def test_no_name_acts_on_the_terminal() -> None:
+    """Names come from profiles and brokers; an escape sequence could hide a miss."""
+    found = summary_lines(document(facts={"profile_name": "a\x1b[2Jb\rc\u202e", "broker": {"name": "x", "version": "1\x07"}}))
+    assert "profile a\\x1b[2Jb\\rc\\u202e ·" in found[0]
+    assert "  target     x 1\\x07 ()" in found
