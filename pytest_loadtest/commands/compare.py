@@ -13,6 +13,7 @@ from pytest_loadtest.report import baseline, history, sections
 from pytest_loadtest.report.comparison import compare_runs
 from pytest_loadtest.report.document import json_members
 from pytest_loadtest.report.sections import mark, titled
+from pytest_loadtest.values.wording import counted
 from pytest_loadtest.verdict.objectives import Slo
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def read_trend(path: Path, test: str = "") -> list[dict[str, Any]]:
     """
     lines, wrong = history.read_history(path)
     if wrong:
-        print(f"{path}: skipped {wrong} lines that are not from a history file, or from a later version", file=sys.stderr)
+        print(f"{path}: skipped {counted(wrong, 'line')}: not from a history file, or from a later version", file=sys.stderr)
     matching = [line for line in lines if test in line["test"] or test in line["profile"]]
     if not matching:
         raise UsageError(f"{path} has no run{f' of {test!r}' if test else ''}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.values.quantities import format_duration
-from pytest_loadtest.values.wording import exact
+from pytest_loadtest.values.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +19,8 @@ def stamp_facts(document: RunDocument) -> Iterator[Labelled]:
     """Yield the clock that stamped arrivals, if it is known."""
     clock, without, late = (document.driver.get(name) for name in ("stamps", "unstamped", "late_stamps"))
     if clock:
-        but = f", {exact(without)} reads by the client (no usable stamp)" if without else ""
-        but += f"; {exact(late)} copies may have arrived earlier than stamped" if late else ""
+        but = f"; {counted(without, 'read')} stamped by the client (no usable stamp)" if without else ""
+        but += f"; {counted(late, 'copy', 'copies')} may have arrived earlier than stamped" if late else ""
         yield "clock", f"arrivals and acknowledgements stamped by the {clock}{but}"
 
 

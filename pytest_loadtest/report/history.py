@@ -18,7 +18,7 @@ from pytest_loadtest.report.comparable import comparable_key, profile_key
 from pytest_loadtest.report.figures import broker_cores, figures, generator_cores, measure_noise
 from pytest_loadtest.report.sections import aligned, format_figure, mark, titled
 from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS
-from pytest_loadtest.values.wording import with_version
+from pytest_loadtest.values.wording import counted, with_version
 from pytest_loadtest.verdict.grammar import LATENCY, REGRESSION
 
 if TYPE_CHECKING:
@@ -182,8 +182,7 @@ def trend_table(series: Sequence[dict[str, Any]], *, unicode: bool = True) -> It
 
 
 def _test_table(test: dict[str, Any], unicode: bool) -> Iterable[str]:
-    many, first = len(test["started"]), max(len(test["started"]) - MOST, 0)
-    runs = f"{many} runs" if many > 1 else "1 run"
+    runs, first = counted(len(test["started"]), "run"), max(len(test["started"]) - MOST, 0)
     left_out = f", the newest {MOST} shown" if first else ""
     title = titled(test["test"], test["profile"], test["workload"])
     yield f"{title} · {runs}, {_day(test['started'][0])} to {_day(test['started'][-1])}{left_out}"

@@ -10,7 +10,7 @@ from pytest_loadtest.plan.connecting import connect_duration
 from pytest_loadtest.plan.hosts import HostNeeds, clocks_needed, hosts_needed
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.values.quantities import MILLISECOND, format_bits, format_count, format_duration, format_rate, format_size
-from pytest_loadtest.values.wording import format_value, scale_word
+from pytest_loadtest.values.wording import counted, exact, format_value, scale_word
 from pytest_loadtest.verdict.finding import write_bounds
 from pytest_loadtest.verdict.grammar import SILENT
 from pytest_loadtest.verdict.objectives import explicit
@@ -150,12 +150,12 @@ def _parties(plan: Plan) -> list[tuple[str, str]]:
     topology, consumers = plan.topology, plan.topology.all_consumers
     spread = ", ".join(f"{len(a.streams)}p+{len(a.consumers)}c" for a in plan.assignments[:_SHOWN_WORKERS])
     more = len(plan.assignments) - _SHOWN_WORKERS
-    parts = f"{_integer(topology.streams * topology.partitions)} partition producers"
+    parts = f"{exact(topology.streams * topology.partitions)} partition producers"
     each = "" if plan.profile.connects_only or not topology.streams else f", {plan.rate / topology.streams:,.1f} msg/s each"
     return [
         ("topics", f"{topology.topics} × {topology.partitions} partitions, {topology.subscriptions} subscriptions each"),
         ("producers", f"{topology.streams} ({parts}){each}" if topology.streams else "none"),
-        ("consumers", f"{consumers} ({_integer(consumers * topology.partitions)} partition consumers)"),
+        ("consumers", f"{consumers} ({exact(consumers * topology.partitions)} partition consumers)"),
         ("workers", f"{len(plan.assignments)}: {spread}" + (f" and {more} more" if more > 0 else "")),
     ]  # fmt: skip
 
@@ -164,7 +164,7 @@ def _needs(plan: Plan, machine: Machine) -> list[tuple[str, str]]:
     needs = plan.needs
     broker = ", the broker on this machine included" if needs.broker_here else ""
     return [
-        ("connections", _integer(needs.connections.total) + _room(plan, machine)),
+        ("connections", exact(needs.connections.total) + _room(plan, machine)),
         *_pace(plan),
         ("memory", f"{format_size(needs.memory)} with every window and queue full; this machine has {format_size(machine.memory)}"),
         *_chunks(needs),
@@ -176,7 +176,7 @@ def _needs(plan: Plan, machine: Machine) -> list[tuple[str, str]]:
 
 def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]:
     """Return the needs of each host, next to its resources."""
-    rows = [("connections", _integer(plan.needs.connections.total)), *_pace(plan)]
+    rows = [("connections", exact(plan.needs.connections.total)), *_pace(plan)]
     shares = plan.host_shares
     for at, host in enumerate(hosts):
         share = shares.get(host.name, host.share)
@@ -186,7 +186,7 @@ def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]
             f"{host.name}: {host.workers} of {host.of} workers", *([f"{format_value(share, 'ratio')} of the load"] if shares else []),
             f"{need.cores:,.1f} of {machine.cores:g} cores",
             f"{format_size(need.memory)} of {format_size(machine.memory)}", f"{format_bits(need.bits_per_second)}{bandwidth}",
-            f"{_integer(need.connections)} of {_integer(machine.ports)} ports",
+            f"{exact(need.connections)} of {exact(machine.ports)} ports",
         )  # fmt: skip
         rows.append(("hosts" if not at else "", ", ".join(parts)))
     rows += _placement(plan)
@@ -194,7 +194,7 @@ def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]
     smallest = min(hosts, key=lambda host: (host.machine.cores, host.machine.bandwidth or math.inf))
     as_written = "as written it needs" if plan.unscaled else "it needs"
     needed = hosts_needed([written], smallest)
-    rows.append(("", f"{as_written} {_integer(needed)} host{'s' if needed > 1 else ''} like {smallest.name}, by calibrated cost"))
+    rows.append(("", f"{as_written} {counted(needed, 'host')} like {smallest.name}, by calibrated cost"))
     return [*rows, ("samples", f"{format_size(plan.needs.disk)} on disk, on the controller's host")]
 
 
@@ -234,21 +234,17 @@ def _room(plan: Plan, machine: Machine) -> str:
     needs = plan.needs.connections
     if needs.total < _MANY:
         return ""
-    files = f"{_integer(needs.files)} open files of a worker, {_integer(needs.broker_files)} of the broker"
-    return f" from {_addresses(needs.addresses)}; {files}; a process here may have {_integer(machine.files)}"
-
-
-def _addresses(count: int) -> str:
-    return f"{_integer(count)} address{'' if count == 1 else 'es'}"
+    files = f"{exact(needs.files)} open files of a worker, {exact(needs.broker_files)} of the broker"
+    return f" from {counted(needs.addresses, 'address', 'addresses')}; {files}; a process here may have {exact(machine.files)}"
 
 
 def _unscaled(needs: Needs) -> str:
     """Return the needs of the run without scaling, in one line."""
     connections = needs.connections
     return ", ".join((
-        f"as written: {_integer(connections.total)} connections from {_addresses(connections.addresses)}",
-        f"{_integer(connections.broker_files)} open files of the broker", format_size(needs.memory), f"{needs.cores:,.1f} cores",
-        f"{_decimal(needs.delivered * 8)}bit/s out of the broker", f"{_integer(needs.workers)} workers",
+        f"as written: {exact(connections.total)} connections from {counted(connections.addresses, 'address', 'addresses')}",
+        f"{exact(connections.broker_files)} open files of the broker", format_size(needs.memory), f"{needs.cores:,.1f} cores",
+        f"{_decimal(needs.delivered * 8)}bit/s out of the broker", counted(needs.workers, "worker"),
     ))  # fmt: skip
 
 
@@ -257,10 +253,6 @@ def _batch(messages: float | None) -> str:
         return ""
     count = format_count(round(messages, 1))
     return f" at about {count} message{'' if count == '1' else 's'} a batch"
-
-
-def _integer(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
 
 
 def _decimal(size: float) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.report.document import OUTCOMES
 from pytest_loadtest.values.quantities import SECOND, format_duration, format_rate, format_size
-from pytest_loadtest.values.wording import exact, format_value, scale_word
+from pytest_loadtest.values.wording import counted, exact, format_value, scale_word
 from pytest_loadtest.verdict.changes import percent
 from pytest_loadtest.verdict.observations import name_silent, samples_needed
 from pytest_loadtest.verdict.slo import Outcome
@@ -148,7 +148,7 @@ def delay_facts(measured: MeasurementsSection) -> Iterator[Labelled]:
     """Yield the number of delayed messages that came out of order, and the size of the broker's index of them."""
     swapped, index = measured.counts.get("outOfDueOrder"), measured.delayed_index
     if swapped is not None:
-        yield "delayed", f"{exact(swapped)} copies after one that is due more than a tick later"
+        yield "delayed", f"{counted(swapped, 'copy', 'copies')} after one that is due more than a tick later"
     if index is not None:
         each = format_value(index.bytes_per_message, "B")
         yield "index", f"{each} a message, {format_size(index.bytes)} for {exact(index.messages)} delayed"

@@ -10,7 +10,7 @@ from pytest_loadtest.report import arrival_facts, bottleneck, hosts, nodes, sect
 from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.sections import aligned, mark
 from pytest_loadtest.values.quantities import format_bits, format_count, format_duration, format_rate, format_size
-from pytest_loadtest.values.wording import exact, visible, with_version
+from pytest_loadtest.values.wording import counted, exact, visible, with_version
 from pytest_loadtest.verdict.observations import never_came
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -206,7 +206,7 @@ def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:
         last = "" if lost.last == lost.first else f"–{lost.last}"
         yield f"  {label:<10} {lost.first}{last} of stream {lost.stream} (topic {lost.topic}, subscription {lost.subscription})"
     if len(ranges) > MOST_RANGES:
-        yield f"             … and {exact(len(ranges) - MOST_RANGES)} more ranges in results.json"
+        yield f"             … and {counted(len(ranges) - MOST_RANGES, 'more range')} in results.json"
 
 
 def _silent(measured: MeasurementsSection) -> Iterable[str]:

@@ -36,6 +36,11 @@ def exact(count: float) -> str:
     return f"{int(count):,}".replace(",", " ")
 
 
+def counted(count: float, one: str, many: str = "") -> str:
+    """Return ``1 read``, ``12 reads``. :param many: the plural if it is not the singular with an s."""
+    return f"{exact(count)} {one if count == 1 else many or f'{one}s'}"
+
+
 def format_value(value: float, unit: str, digits: int = 3) -> str:
     """Return a value in the unit of an objective; ``digits`` above 3 selects a form with more digits."""
     if unit == "messages":

@@ -11,7 +11,7 @@ from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Chapter, Char
 from pytest_loadtest.report.html.charts import Axis, Line, chart_mark, make_chart
 from pytest_loadtest.report.html.overview import format_started
 from pytest_loadtest.report.sections import format_figure, titled
-from pytest_loadtest.values.wording import format_value
+from pytest_loadtest.values.wording import counted, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,7 +103,7 @@ def _newest(test: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trend_blocks(name: str, test: dict[str, Any]) -> Iterator[Block]:
-    many = f"{len(test['started'])} {'run' if len(test['started']) == 1 else 'runs'}"
+    many = counted(len(test["started"]), "run")
     first, last = (format_started(test["started"][end]) for end in (0, -1))
     yield Paragraph(f"{titled(test['test'], test['profile'], test['workload'])}: {many}, {first} to {last}.")
     if test["changed"]:

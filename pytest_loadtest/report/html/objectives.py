@@ -9,7 +9,7 @@ from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold, Table
 from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart_mark, make_chart, objective_levels
 from pytest_loadtest.report.sections import all_findings, cause, has_number, objective_name
 from pytest_loadtest.values.quantities import SECOND, format_duration
-from pytest_loadtest.values.wording import exact, format_value
+from pytest_loadtest.values.wording import counted, exact, format_value
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _windows_text(windows: WindowsSection) -> str:
     outcomes = ", ".join(f"{exact(count)} {outcome}" for outcome, count in counts.items() if count) or "all met"
     allowed = f"; {format_value(windows.violations, 'ratio')} of them may miss" if windows.violations else ""
     part = "" if len(windows.listed) == windows.number else "; only those that were not met are shown"
-    return f"{exact(windows.number)} windows of {format_duration(windows.width)}: {outcomes}{allowed}{part}."
+    return f"{counted(windows.number, 'window')} of {format_duration(windows.width)}: {outcomes}{allowed}{part}."
 
 
 def _table(finding: FindingEntry, windows: WindowsSection) -> Iterator[Block]:
@@ -95,4 +95,4 @@ def _table(finding: FindingEntry, windows: WindowsSection) -> Iterator[Block]:
     if rows:
         table = Table(caption=f"{finding.name}: windows that were not met", head=("from", "until", "observed", "outcome"), rows=rows,
                       numbers=frozenset((1, 2)))  # fmt: skip
-        yield Fold(f"{exact(len(rows))} windows of {finding.name} that were not met", [table])
+        yield Fold(f"{counted(len(rows), 'window')} of {finding.name} that {'was' if len(rows) == 1 else 'were'} not met", [table])

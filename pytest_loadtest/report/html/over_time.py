@@ -13,7 +13,7 @@ from pytest_loadtest.report.html.blocks import Table
 from pytest_loadtest.report.html.charts import LATENCY, TIME, Axis, Line, even_spans, latency_levels, make_chart
 from pytest_loadtest.report.sections import restart_text
 from pytest_loadtest.values.quantities import SECOND, format_duration, format_rate
-from pytest_loadtest.values.wording import exact
+from pytest_loadtest.values.wording import counted, exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +56,7 @@ def loss_chart(measured: MeasurementsSection, run: str) -> Chart | None:
         Line("too many", "duplicates", [max(-count, 0) for count in missing]),
     ]
     shown = [line for line in lines if any(line.known)]
-    sums = [f"{line.label} {exact(sum(line.known))} in {sum(map(bool, line.known))} seconds" for line in shown]
+    sums = [f"{line.label} {exact(sum(line.known))} in {counted(sum(map(bool, line.known)), 'second')}" for line in shown]
     summary = f"{_sentence(sums)} Deliveries of the messages due in each second; lost and duplicate ones of one second cancel out."
     count = Axis("deliveries", "count")
     return make_chart("bars", "Lost and duplicates", run, summary, TIME, count, _seconds(series), shown)
@@ -70,7 +70,7 @@ def blocked_chart(measured: MeasurementsSection, run: str) -> Chart | None:
         return None
     title = "Blocked before the target's full window, summed over messages"
     total, most = format_duration(sum(line.known)), format_duration(max(line.known))
-    summary = f"{total} in {sum(map(bool, line.known))} seconds; up to {most} in one."
+    summary = f"{total} in {counted(sum(map(bool, line.known)), 'second')}; up to {most} in one."
     return make_chart("bars", title, run, summary, TIME, Axis("blocked", "ns"), _seconds(series), [line])
 
 
@@ -260,7 +260,7 @@ def _loss_bands(missing: Sequence[int]) -> Iterator[Band]:
         if count > 0:
             start, total = (start if total else second), total + count
         elif total:
-            yield _band("lost", start * SECOND, second * SECOND, f"{exact(total)} deliveries of those due here are missing")
+            yield _band("lost", start * SECOND, second * SECOND, f"{counted(total, 'delivery', 'deliveries')} missing of those due here")
             total = 0
 
 

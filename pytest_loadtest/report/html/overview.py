@@ -30,6 +30,7 @@ from pytest_loadtest.report.sections import (
     short_scale,
 )
 from pytest_loadtest.values.quantities import format_duration, format_rate
+from pytest_loadtest.values.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +57,7 @@ def overview_chapters(results: ResultSet, names: Sequence[str]) -> list[Chapter]
 def _first(results: ResultSet) -> Iterator[Block]:
     counts = [(outcome, sum(run.outcome == outcome for run in results.runs)) for outcome in OUTCOMES]
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts if count)
-    yield Paragraph(f"{len(results.runs)} {'run' if len(results.runs) == 1 else 'runs'}: {outcomes or 'none that can be read'}.")
+    yield Paragraph(f"{counted(len(results.runs), 'run')}: {outcomes or 'none that can be read'}.")
     if any(run.document.scale is not None for run in results.runs):
         yield Paragraph("Scaled and shortened runs keep the shape of the load and say nothing about the full load.", "warning")
     if results.unreadable:

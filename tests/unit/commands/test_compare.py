@@ -62,7 +62,7 @@ def test_a_trend_skips_lines_of_other_versions(tmp_path: Path, capsys: pytest.Ca
     assert cli.main(["trend", str(file), "--test", "smoke"]) == cli.OK
     printed = capsys.readouterr()
     assert "2 runs" in printed.out
-    assert "skipped 1 lines" in printed.err
+    assert "skipped 1 line:" in printed.err
     assert cli.main(["trend", str(file), "--json"]) == cli.OK
     assert len(json.loads(capsys.readouterr().out)) == 1
     assert cli.main(["trend", str(file), "--test", "orders"]) == cli.USAGE

@@ -17,7 +17,11 @@ from pytest_loadtest.report.terminal import summary_lines
         ({"stamps": "kernel", "unstamped": 0}, ["  clock      arrivals and acknowledgements stamped by the kernel"]),
         (
             {"stamps": "kernel", "unstamped": 1204},
-            ["  clock      arrivals and acknowledgements stamped by the kernel, 1 204 reads by the client (no usable stamp)"],
+            ["  clock      arrivals and acknowledgements stamped by the kernel; 1 204 reads stamped by the client (no usable stamp)"],
+        ),
+        (
+            {"stamps": "kernel", "unstamped": 1},
+            ["  clock      arrivals and acknowledgements stamped by the kernel; 1 read stamped by the client (no usable stamp)"],
         ),
         (
             {"stamps": "kernel", "unstamped": 0, "late_stamps": 12},
@@ -26,7 +30,7 @@ from pytest_loadtest.report.terminal import summary_lines
         ({"stamps": "client", "unstamped": None}, ["  clock      arrivals and acknowledgements stamped by the client"]),
         ({}, []),
     ],
-    ids=["kernel", "some without", "some late", "client", "older results"],
+    ids=["kernel", "some without", "one without", "some late", "client", "older results"],
 )
 def test_the_clock_of_arrivals_is_stated_if_it_is_known(facts: dict[str, Any], shown: list[str]) -> None:
     found = summary_lines(document(facts={"driver": {"client": "native", "version": "1", **facts}}))

@@ -51,6 +51,6 @@ def test_lost_and_duplicate_messages_are_shown_by_their_second() -> None:
     assert {line["role"]: line["values"] for line in found.charts["lost"]["series"]} == {
         "lost": [0, 12, 8, 0, 0, 0, 0, 0, 0, 0], "duplicates": [0, 0, 0, 0, 3, 0, 0, 0, 0, 0],
     }  # fmt: skip
-    assert "missing 20 in 2 seconds; too many 3 in 1 seconds." in found.reads
+    assert "missing 20 in 2 seconds; too many 3 in 1 second." in found.reads
     assert ["3", "0", "0", "100", "119"] in found.rows
     assert [band["kind"] for band in found.data["bands"]["run-1"]] == ["lost"]

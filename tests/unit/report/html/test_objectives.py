@@ -41,7 +41,7 @@ def test_windows_that_were_not_met_are_listed_with_their_time() -> None:
     chart, fold = windows_chapter("run-1", windowed("met", "missed", "met"))
     assert isinstance(chart, ChartFigure)
     assert isinstance(fold, Fold)
-    assert fold.title.startswith("1 windows of")
+    assert fold.title.startswith("1 window of")
     assert [mark["x"] for mark in chart.chart["marks"]] == [1]
 
 

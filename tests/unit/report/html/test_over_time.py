@@ -132,8 +132,8 @@ def test_every_kind_of_event_is_a_band() -> None:
     assert found == [
         ("stage", 0, 4, "ramp"), ("stage", 4, 10, "hold"), ("change", 5, 5, "rate 12 000 msg/s"),
         ("restart", 6, 8, "ready 2.00 s later"), ("restart", 9, 10, "not ready again"), ("stall", 1, 2, "worker gw1"),
-        ("blocked", 6, 9, "the target's window was full"), ("lost", 1, 3, "5 deliveries of those due here are missing"),
-        ("lost", 6, 7, "1 deliveries of those due here are missing"),
+        ("blocked", 6, 9, "the target's window was full"), ("lost", 1, 3, "5 deliveries missing of those due here"),
+        ("lost", 6, 7, "1 delivery missing of those due here"),
     ]  # fmt: skip
 
 
