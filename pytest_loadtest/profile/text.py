@@ -16,6 +16,7 @@ from pytest_loadtest.profile.secrets import names_secret, secret, shown_key, sho
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+_HALF = re.compile("[\ud800-\udfff]")  # an escape can write one, and no file can hold it
 _TEXT_TAGS = ("str", "timestamp", "value", "merge")  # a date is only text in a profile
 
 
@@ -137,6 +138,9 @@ def _mapping(node: yaml.MappingNode, path: Path, document: Document, seen: set[i
             document.problems.append(Problem((), f"a key must be text, not {_kind(key)}", "", True, line, column))
         elif key.tag == _TAG + "merge":
             document.problems.append(Problem((), "merge keys (<<) are not read", "write the keys out", True, line, column))
+        elif _HALF.search(key.value):
+            message, remedy = "half of a surrogate pair is no character", "write the whole character"
+            document.problems.append(Problem((), message, remedy, True, line, column))
         elif key.value in value:
             first = document.keys[*path, key.value]
             message = f"duplicate key {_key_name(path, key)!r}, first in line {first.line}"
@@ -150,6 +154,8 @@ def _mapping(node: yaml.MappingNode, path: Path, document: Document, seen: set[i
 def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
     tag, text = node.tag.removeprefix(_TAG), node.value
     if tag in _TEXT_TAGS:
+        if _HALF.search(text):
+            document.refuse(path, "half of a surrogate pair is no character", 'write the whole character, "\\U0001F600"')
         return text
     if tag == "null":
         if not document.empty:

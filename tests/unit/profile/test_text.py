@@ -40,6 +40,11 @@ YAML_TRAPS = [
     ("broker: {<<: {version: a}}", "p.yaml:1:10: merge keys (<<) are not read (write the keys out)"),
     ("? [a, b]\n: 1", "p.yaml:1:3: a key must be text, not a list"),
     ("topics: 1\nname: a\ntopics: 2", "p.yaml:3:1: duplicate key 'topics', first in line 1 (remove one)"),
+    (
+        'name: a\ndescription: "\\ud83d"',
+        'p.yaml:2:14: description: half of a surrogate pair is no character (write the whole character, "\\U0001F600")',
+    ),
+    ('stages: {"\\udc00": 1}', "p.yaml:1:10: half of a surrogate pair is no character (write the whole character)"),
     ("slo: {loss: 0, loss: 1}", "p.yaml:1:16: duplicate key 'loss', first in line 1 (remove one)"),
 ]
 
