@@ -110,7 +110,7 @@ def main() -> None:
     options = parser.parse_args()
     if not any(options.folder.glob(f".loadtest/**/{RESULTS}")):
         drive(options.folder, options.pairs, options.delay, options.duration)
-    documents = {document.test.partition("[")[2][:-1]: document for document in read_documents(options.folder / ".loadtest")}
+    documents = {document.test.partition("[")[2][:-1]: document for document in read_documents(options.folder / ".loadtest").documents}
     for seconds in (1, 2, 5):
         resampled.length = lambda duration, length=seconds * SECOND: length  # type: ignore[misc]  # an experiment with another length
         resampled.FEWEST = 4  # type: ignore[misc]

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report import baseline, history, sections
-from pytest_loadtest.report.comparison import compare_runs
+from pytest_loadtest.report import baseline, history
+from pytest_loadtest.report.comparison import compare_runs, comparison_lines
 from pytest_loadtest.report.document import json_members
-from pytest_loadtest.report.sections import mark, titled
-from pytest_loadtest.values.wording import counted
+from pytest_loadtest.report.sections import mark, scale_of, titled
+from pytest_loadtest.values.wording import counted, visible
 from pytest_loadtest.verdict.objectives import Slo
+from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
     import argparse
@@ -22,62 +23,72 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.verdict_section import ComparisonSection
-    from pytest_loadtest.verdict.finding import Outcome
-    from pytest_loadtest.verdict.objectives import Objective
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
     """One test's two runs.
 
-    :param section: None if only one side has the test. :param outcomes: of the regression objectives in its profile.
-    :param lines: the outcomes as text, or which side has the test.
+    :param title: of the test; the name is part of it, and a scaled run says so. :param section: None if only one side has the test.
+    :param outcomes: of the regression objectives in its profile. :param lines: the outcomes as text, or which side has the test.
     """
 
     name: str
+    title: str
     section: ComparisonSection | None
     outcomes: tuple[Outcome, ...]
     lines: tuple[str, ...]
 
 
-def compare_results(before: Path, after: Path, *, force: bool = False) -> list[Compared]:
+def compare_results(before: Path, after: Path, *, force: bool = False) -> tuple[list[Compared], list[str]]:
     """Compare the runs of the same tests in two files or folders; a test that only one has is listed too.
 
-    :raises UsageError: there are no results in one of them.
+    :returns: also a sentence for each results document that cannot be read. :raises UsageError: there are no results in one of them.
     """
-    return [_pair(was, now, force=force) for was, now in baseline.paired_runs(before, after)]
+    first, second = (baseline.read_documents(path) for path in (before, after))
+    pairs = baseline.paired_runs(first, second, files=before.is_file() and after.is_file())
+    return [_pair(was, now, force=force) for was, now in pairs], [*first.unreadable, *second.unreadable]
 
 
 def _pair(was: RunDocument | None, now: RunDocument | None, *, force: bool) -> Compared:
+    document = now or was
+    assert document is not None
+    name = titled(document.test, document.profile.name, document.workload)
+    title = _title(document)
     if was is None or now is None:
-        side, document = ("the baseline", was) if now is None else ("the later results", now)
-        assert document is not None
-        return Compared(_name(document), None, (), (f"only in {side}: {document.results}",))
-    section, findings = compare_runs(was, now, _gates(now), force=force)
+        side = "the baseline" if now is None else "the later results"
+        outcomes = (Outcome.NO_DATA,) if _section(document) else ()
+        unjudged = "; its bounds on regression cannot be judged" if outcomes else ""
+        return Compared(name, title, None, outcomes, (f"only in {side}: {document.results}{unjudged}",))
+    if baseline.identity(was) != baseline.identity(now):
+        title += f", compared with {_title(was)}"
+    slo = Slo.read(_section(now))
+    if slo.problems:
+        unknown = "no data: the bounds on regression are in the grammar of another version"
+        return Compared(name, title, compare_runs(was, now).section, (Outcome.NO_DATA,), (unknown,))
+    section, findings = compare_runs(was, now, slo.gates, force=force)
     lines = tuple(f"{finding.outcome.value}: {finding.text}" for finding in findings)
-    return Compared(_name(now), section, tuple(finding.outcome for finding in findings), lines)
+    return Compared(name, title, section, tuple(finding.outcome for finding in findings), lines)
 
 
-def _gates(document: RunDocument) -> tuple[Objective, ...]:
-    """Return the regression objectives of the run's profile; none if another version wrote them in a different grammar."""
-    section = document.profile.document.get("slo") or {}
-    slo = Slo.read({"regression": section["regression"]} if "regression" in section else {})
-    return () if slo.problems else slo.gates
+def _title(document: RunDocument) -> str:
+    scale = scale_of(document).upper()
+    return titled(document.test, document.profile.name, document.workload) + (f" · {scale}" if scale else "")
 
 
-def _name(document: RunDocument) -> str:
-    return titled(document.test, document.profile.name, document.workload)
+def _section(document: RunDocument) -> dict[str, Any]:
+    """Return the part of ``slo`` with the bounds on regression; empty if there are none."""
+    regression = (document.profile.document.get("slo") or {}).get("regression")
+    return {"regression": regression} if regression else {}
 
 
 def comparison_text(compared: Sequence[Compared], *, unicode: bool) -> Iterable[str]:
     """Yield the comparisons as lines, in the form of a run's summary."""
     for test in compared:
-        yield test.name
-        yield from sections.comparison_lines(test.section, unicode=unicode)
-        for outcome, line in zip(test.outcomes, test.lines, strict=False):
-            yield f"  {mark(outcome, unicode)} {line}"
-        if test.section is None:
-            yield from (f"  {line}" for line in test.lines)
+        yield test.title
+        yield from comparison_lines(test.section, unicode=unicode)
+        marks = [f"{mark(outcome, unicode)} " for outcome in test.outcomes] or [""] * len(test.lines)
+        yield from (f"  {sign}{line}" for sign, line in zip(marks, test.lines, strict=True))
 
 
 def comparison_json(compared: Sequence[Compared]) -> str:
@@ -100,11 +111,17 @@ def add_trend(parser: argparse.ArgumentParser) -> None:
 
 
 def run_compare(options: argparse.Namespace) -> list[str]:
-    """Print the comparison. :returns: the outcomes of the regression objectives; *no data* if no test is in both results."""
-    compared = compare_results(options.baseline, options.now, force=options.force)
-    print(comparison_json(compared) if options.json else "\n".join(comparison_text(compared, unicode=prints_unicode())), flush=True)
-    paired = any(test.section is not None for test in compared)
-    return [outcome for test in compared for outcome in test.outcomes] if paired else ["no data"]
+    """Print the comparison. :returns: the outcomes of the regression objectives; *no data* also if a document cannot be read,
+    or no test is in both results."""
+    compared, unreadable = compare_results(options.baseline, options.now, force=options.force)
+    lines = [comparison_json(compared)] if options.json else map(visible, comparison_text(compared, unicode=prints_unicode()))
+    print("\n".join(lines), flush=True)
+    problems = list(unreadable)
+    if not any(test.section is not None for test in compared):
+        problems.append("no test, profile and workload is in both; to compare runs of different ones, name their results.json files")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return [*(outcome for test in compared for outcome in test.outcomes), *(["no data"] if problems else [])]
 
 
 def run_trend(options: argparse.Namespace) -> int:

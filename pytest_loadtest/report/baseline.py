@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.comparable import comparable_key, differences
@@ -40,22 +40,30 @@ def identity(document: RunDocument) -> Identity:
     return document.test, document.profile.name, document.workload or ""
 
 
-def read_documents(path: Path) -> list[RunDocument]:
+class StoredRuns(NamedTuple):
+    """Documents that were read. :param unreadable: a sentence for each file that is none: truncated, or of another version."""
+
+    documents: list[RunDocument]
+    unreadable: list[str]
+
+
+def read_documents(path: Path) -> StoredRuns:
     """Read the document in a file, or all below a folder.
 
     :raises UsageError: there is none.
     """
-    if path.is_dir():
-        documents = [document for below in results_below(path) if (document := _document(below)) is not None]
-        if not documents:
-            raise UsageError(f"{path}: no {RESULTS} below it; write a results folder, or the folder of a session or a run")
-        return documents
-    if not path.is_file():
+    if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
-    try:
-        return [read_document(path)]
-    except ValueError as error:
-        raise UsageError(f"{path} {error}; write the {RESULTS} of a run, or a folder") from error
+    stored = StoredRuns([], [])
+    for file in results_below(path) if path.is_dir() else [path]:
+        try:
+            stored.documents.append(read_document(file))
+        except ValueError as error:
+            stored.unreadable.append(f"{file} {error}")
+    if not stored.documents:
+        what = stored.unreadable[0] if stored.unreadable else f"{path}: no {RESULTS} below it"
+        raise UsageError(f"{what}; write the {RESULTS} of a run, or the folder of a session or a run")
+    return stored
 
 
 def newest_runs(documents: Iterable[RunDocument]) -> dict[Identity, RunDocument]:
@@ -71,8 +79,9 @@ def baseline_at(path: Path, *, force: bool = False) -> Baseline:
 
     :raises UsageError: nothing is there.
     """
-    runs = newest_runs(read_documents(path))
-    missing = f"no run of this test, profile and workload in the baseline {path}"
+    stored = read_documents(path)
+    runs = newest_runs(stored.documents)
+    missing = "; ".join([f"no run of this test, profile and workload in the baseline {path}", *stored.unreadable[:1]])
     return Baseline(lambda document: runs.get(identity(document), missing), force)
 
 
@@ -140,16 +149,14 @@ def _document(path: Path) -> RunDocument | None:
         return None
 
 
-def paired_runs(first: Path, second: Path) -> Iterator[tuple[RunDocument | None, RunDocument | None]]:
-    """Pair the runs of two files or folders by test, profile and workload; a run that is in only one of them has None as partner.
+def paired_runs(first: StoredRuns, second: StoredRuns, *, files: bool) -> Iterator[tuple[RunDocument | None, RunDocument | None]]:
+    """Pair runs by test, profile and workload; a run that is on one side alone has None as partner.
 
-    Two files are always a pair, whatever their runs are.
-
-    :raises UsageError: nothing is there.
+    :param files: both sides are single files, which are always a pair, whatever their runs are.
     """
-    before, after = (newest_runs(read_documents(path)) for path in (first, second))
-    if first.is_file() and second.is_file():
-        yield next(iter(before.values())), next(iter(after.values()))
+    if files:
+        yield first.documents[0], second.documents[0]
         return
+    before, after = newest_runs(first.documents), newest_runs(second.documents)
     for name in dict.fromkeys((*after, *before)):
         yield before.get(name), after.get(name)

@@ -1,4 +1,4 @@
-"""Compare a run with a baseline: the section ``comparison`` of its document, and the findings of its objectives on regression."""
+"""Compare a run with a baseline: the section ``comparison`` of its document, its lines, and the findings of objectives on regression."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_loadtest.report.comparable import differences
 from pytest_loadtest.report.figures import Figure, figures, latency_percentiles, measure_noise, own_delay
+from pytest_loadtest.report.sections import aligned, format_figure, mark
 from pytest_loadtest.report.verdict_section import BaselineSection, BlocksSection, ComparisonSection, FigureEntry
-from pytest_loadtest.values.quantities import format_duration
-from pytest_loadtest.verdict.changes import Changed, judge_change
+from pytest_loadtest.values.quantities import SECOND, format_duration
+from pytest_loadtest.verdict.changes import Changed, judge_change, percent
 from pytest_loadtest.verdict.grammar import LATENCY, REGRESSION, THROUGHPUT
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -169,3 +170,70 @@ def _row(name: str, figure: Figure, changed: Changed, findings: Iterable[Finding
         high=None if interval is None else interval.high,
         outcome=next((finding.outcome for finding in findings if finding.objective.statistic == name), None),
     )
+
+
+# The section ``comparison`` of a run's document as lines of the terminal.
+
+MOST_DIFFERENCES = 8
+
+
+def comparison_lines(section: ComparisonSection | None, *, unicode: bool = True) -> Iterable[str]:
+    """Yield the baseline, the differences, then a row for each figure; nothing if there was no comparison."""
+    if section is None:
+        return
+    yield from _baseline_lines(section)
+    yield from _difference_lines(section)
+    yield from (f"             {note}" for note in section.notes if section.baseline is not None)
+    if section.rows:
+        yield from _figure_rows(section.rows, unicode)
+
+
+def _baseline_lines(section: ComparisonSection) -> Iterable[str]:
+    baseline, blocks = section.baseline, section.blocks
+    if baseline is None:
+        yield f"  baseline   none: {'; '.join(section.notes)}"
+        return
+    yield f"  baseline   {baseline.results} ({baseline.started or 'never began'}, {baseline.outcome})"
+    if blocks is None:
+        yield "             no interval: noise is known from 20 s of measured phase on, in both runs, and not in older results"
+    else:
+        many = f"{blocks.baseline} and {blocks.now} blocks of {blocks.length // SECOND} s"
+        yield f"             intervals of {blocks.level * 100:.0f} % from {many}: noise within the runs, not from run to run"
+
+
+def _difference_lines(section: ComparisonSection) -> Iterable[str]:
+    deciding = [difference for difference in section.differences if difference.decides]
+    others = [difference for difference in section.differences if not difference.decides]
+    if deciding:
+        forced = "; judged anyway (--load-baseline-force)" if section.forced else ""
+        yield f"  NOT COMPARABLE  deciding facts differ{forced}:"
+    for many, kind in ((deciding, "decides"), (others, "other")):
+        shown = many[:MOST_DIFFERENCES]
+        yield from (f"             {kind:<8} {one.name}: {one.baseline} → {one.now}" for one in shown)
+        if len(many) > len(shown):
+            yield f"             {kind:<8} … and {len(many) - len(shown)} more in results.json"
+
+
+def _figure_rows(rows: Sequence[FigureEntry], unicode: bool) -> Iterable[str]:
+    cells = [("compared", "baseline", "now", "change", "interval", "")]
+    cells += [(row.name, format_figure(row.baseline, row.unit), format_figure(row.now, row.unit), *_change_cells(row)) for row in rows]
+    marks = [" ", *(mark(row.outcome, unicode) if row.outcome else " " for row in rows)]
+    width = max(map(len, marks))
+    yield from (f"  {sign:<{width}} {line}" for sign, line in zip(marks, aligned(cells, "<>>>><"), strict=True))
+
+
+def _change_cells(row: FigureEntry) -> tuple[str, str, str]:
+    if row.change is None:
+        return "-", "-", ""
+    if row.low is None or row.high is None:
+        return percent(row.change), "-", ""
+    return percent(row.change), f"{percent(row.low)} to {percent(row.high)}", change_word(row)
+
+
+def change_word(row: FigureEntry) -> str:
+    """Return ``worse`` or ``better`` if the whole interval agrees, ``within noise`` if it contains no change; empty without an interval."""
+    if row.low is None or row.high is None:
+        return ""
+    if row.low <= 0 <= row.high:
+        return "within noise"
+    return "better" if (row.low > 0) == (row.better == "more") else "worse"

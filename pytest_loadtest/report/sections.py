@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.report.document import OUTCOMES
-from pytest_loadtest.values.quantities import SECOND, format_duration, format_rate, format_size
+from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import counted, exact, format_value, scale_word
-from pytest_loadtest.verdict.changes import percent
 from pytest_loadtest.verdict.observations import name_silent, samples_needed
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import BacklogSection, RunDocument, StageEntry, TimelineRestart
     from pytest_loadtest.report.measurements_section import MeasurementsSection, PartLatency
-    from pytest_loadtest.report.verdict_section import ComparisonSection, FigureEntry, FindingEntry, PeakSection, StepEntry
+    from pytest_loadtest.report.verdict_section import FindingEntry, PeakSection, StepEntry
 
 
 Labelled = tuple[str, str]
@@ -326,73 +325,6 @@ def samples_text(latency: PartLatency) -> str:
 
 def _lost(lost: int | None, measured: MeasurementsSection) -> str:
     return exact(lost) if measured.subscriptions and lost is not None else "-"
-
-
-# The section ``comparison`` of a run's document as lines of the terminal.
-
-MOST_DIFFERENCES = 8
-
-
-def comparison_lines(section: ComparisonSection | None, *, unicode: bool = True) -> Iterable[str]:
-    """Yield the baseline, the differences, then a row for each figure; nothing if there was no comparison."""
-    if section is None:
-        return
-    yield from _baseline_lines(section)
-    yield from _difference_lines(section)
-    yield from (f"             {note}" for note in section.notes if section.baseline is not None)
-    if section.rows:
-        yield from _figure_rows(section.rows, unicode)
-
-
-def _baseline_lines(section: ComparisonSection) -> Iterable[str]:
-    baseline, blocks = section.baseline, section.blocks
-    if baseline is None:
-        yield f"  baseline   none: {'; '.join(section.notes)}"
-        return
-    yield f"  baseline   {baseline.results} ({baseline.started}, {baseline.outcome})"
-    if blocks is None:
-        yield "             no interval: noise is known from 20 s of measured phase on, in both runs, and not in older results"
-    else:
-        many = f"{blocks.baseline} and {blocks.now} blocks of {blocks.length // SECOND} s"
-        yield f"             intervals of {blocks.level * 100:.0f} % from {many}: noise within the runs, not from run to run"
-
-
-def _difference_lines(section: ComparisonSection) -> Iterable[str]:
-    deciding = [difference for difference in section.differences if difference.decides]
-    others = [difference for difference in section.differences if not difference.decides]
-    if deciding:
-        forced = "; judged anyway (--load-baseline-force)" if section.forced else ""
-        yield f"  NOT COMPARABLE  deciding facts differ{forced}:"
-    for many, kind in ((deciding, "decides"), (others, "other")):
-        shown = many[:MOST_DIFFERENCES]
-        yield from (f"             {kind:<8} {one.name}: {one.baseline} → {one.now}" for one in shown)
-        if len(many) > len(shown):
-            yield f"             {kind:<8} … and {len(many) - len(shown)} more in results.json"
-
-
-def _figure_rows(rows: Sequence[FigureEntry], unicode: bool) -> Iterable[str]:
-    cells = [("compared", "baseline", "now", "change", "interval", "")]
-    cells += [(row.name, format_figure(row.baseline, row.unit), format_figure(row.now, row.unit), *_change_cells(row)) for row in rows]
-    marks = [" ", *(mark(row.outcome, unicode) if row.outcome else " " for row in rows)]
-    width = max(map(len, marks))
-    yield from (f"  {sign:<{width}} {line}" for sign, line in zip(marks, aligned(cells, "<>>>><"), strict=True))
-
-
-def _change_cells(row: FigureEntry) -> tuple[str, str, str]:
-    if row.change is None:
-        return "-", "-", ""
-    if row.low is None or row.high is None:
-        return percent(row.change), "-", ""
-    return percent(row.change), f"{percent(row.low)} to {percent(row.high)}", change_word(row)
-
-
-def change_word(row: FigureEntry) -> str:
-    """Return ``worse`` or ``better`` if the whole interval agrees, ``within noise`` if it contains no change; empty without an interval."""
-    if row.low is None or row.high is None:
-        return ""
-    if row.low <= 0 <= row.high:
-        return "within noise"
-    return "better" if (row.low > 0) == (row.better == "more") else "worse"
 
 
 def format_figure(value: float | None, unit: str, absent: str = "-") -> str:

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
-from pytest_loadtest.report import arrival_facts, bottleneck, hosts, nodes, sections
+from pytest_loadtest.report import arrival_facts, bottleneck, comparison, hosts, nodes, sections
 from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.sections import aligned, mark
 from pytest_loadtest.values.quantities import format_bits, format_count, format_duration, format_rate, format_size
@@ -56,7 +56,7 @@ def summary_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
             *_generator(measured),
             *_plots(measured, unicode),
         ]
-    lines += sections.comparison_lines(document.comparison, unicode=unicode)
+    lines += comparison.comparison_lines(document.comparison, unicode=unicode)
     lines += sections.labelled(hosts.host_use_facts(document))
     lines += sections.labelled(nodes.node_facts(document))
     lines += sections.labelled(bottleneck.broker_facts(document.bottleneck))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
 from builders.documents import document
 from builders.measurements import spread
 from builders.results import put
@@ -14,8 +15,6 @@ from pytest_loadtest.report.history import append_history, history_line
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from pytest_loadtest.report.document import RunDocument
 
@@ -46,11 +45,47 @@ def test_a_test_in_one_folder_only_is_listed_and_has_no_verdict(tmp_path: Path, 
     assert [test["comparison"] for test in json.loads(capsys.readouterr().out)] == [None, None]
 
 
-def test_regression_objectives_of_an_unknown_grammar_are_not_judged(tmp_path: Path) -> None:
-    """A later version may have written them."""
-    profile = {"name": "smoke", "producerRate": 1, "driver": {"name": "pulsar"}, "slo": {"regression": {"vibes": "10%"}}}
-    later = document(facts={"profile": profile})
-    assert cli.main(["compare", stored(tmp_path / "a", document()), stored(tmp_path / "b", later)]) == cli.OK
+def gated(**bounds: str) -> RunDocument:
+    profile = {"name": "smoke", "producerRate": 1, "driver": {"name": "pulsar"}, "slo": {"regression": bounds}}
+    return document(facts={"profile": profile})
+
+
+def test_bounds_on_regression_that_cannot_be_judged_are_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A later version may have written them, or one side does not have the test."""
+    plain, other = stored(tmp_path / "a", document()), document(facts={"test": "loadtests/test_other.py::test_other"})
+    assert cli.main(["compare", plain, stored(tmp_path / "b", gated(vibes="10%"))]) == cli.NO_DATA
+    assert "? no data: the bounds on regression are in the grammar of another version" in capsys.readouterr().out
+    both = stored(tmp_path / "c", gated(throughput="10%"))
+    put(tmp_path / "c", other, "test_other")
+    alone = stored(tmp_path / "d", other)
+    for folders in ((both, alone), (alone, both)):
+        assert cli.main(["compare", *folders]) == cli.NO_DATA
+        assert "its bounds on regression cannot be judged" in capsys.readouterr().out
+    assert cli.main(["compare", plain, plain]) == cli.OK
+
+
+@pytest.mark.parametrize("text", ['{"version": 4, "test": "cut o', '{"version": 2}', ""])
+def test_results_that_cannot_be_read_are_named_and_no_data(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bounds of that run may have been missed."""
+    folders = [stored(tmp_path / "a", document()), stored(tmp_path / "b", document())]
+    file = put(tmp_path / "b", document(), "test_other") / "results.json"
+    file.write_text(text, encoding="utf-8")
+    assert cli.main(["compare", *folders]) == cli.NO_DATA
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"{file} ")
+    assert "compared" in printed.out
+    assert cli.main(["compare", str(tmp_path / "a"), str(file.parent)]) == cli.USAGE
+    assert f"error: {file} " in capsys.readouterr().err
+
+
+def test_two_files_are_compared_whatever_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The title has both, with their scale."""
+    other = document(facts={"test": "test_other.py::test_other", "scale": 0.1, "scaling": {"rate": "less"}})
+    files = [f"{put(tmp_path / name, run)}/results.json" for name, run in (("a", other), ("b", document()))]
+    assert cli.main(["compare", *files]) == cli.OK
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title.endswith("profile smoke, compared with test_other.py::test_other · profile smoke · SCALED ×0.1")
+    assert any("NOT COMPARABLE" in line for line in lines)
 
 
 def test_a_trend_skips_lines_of_other_versions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

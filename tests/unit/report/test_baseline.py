@@ -96,6 +96,7 @@ def test_runs_of_two_folders_are_paired_by_test_profile_and_workload(tmp_path: P
     first = kept(tmp_path / "a", "1", "2026-01-01")
     second = kept(tmp_path / "b", "1", "2026-01-02")
     other = kept(tmp_path / "b", "2", "2026-01-02", test="another")
-    assert list(baseline.paired_runs(tmp_path / "a", tmp_path / "b")) == [(first, second), (None, other)]
-    files = [Path(one.results, "results.json") for one in (first, other)]
-    assert list(baseline.paired_runs(files[0], files[1])) == [(first, other)]
+    folders = [baseline.read_documents(tmp_path / name) for name in ("a", "b")]
+    assert list(baseline.paired_runs(*folders, files=False)) == [(first, second), (None, other)]
+    files = [baseline.read_documents(Path(one.results, "results.json")) for one in (first, other)]
+    assert list(baseline.paired_runs(*files, files=True)) == [(first, other)]

@@ -11,9 +11,8 @@ from builders.documents import as_json, changed, document
 from builders.runs import run_of, wandering
 
 from pytest_loadtest.report.build import with_comparison
-from pytest_loadtest.report.comparison import compare_runs, missing_comparison
+from pytest_loadtest.report.comparison import change_word, compare_runs, comparison_lines, missing_comparison
 from pytest_loadtest.report.document import results_schema
-from pytest_loadtest.report.sections import change_word, comparison_lines
 from pytest_loadtest.report.verdict_section import BlocksSection, TenthsSection, WindowsSection
 from pytest_loadtest.verdict.objectives import Slo
 from pytest_loadtest.verdict.slo import Outcome
