@@ -219,11 +219,11 @@ CATALOGUE: Final = (
         meaning="subscriptions that got nothing of a topic, and streams of which nothing arrived, though messages were due; 0 unless given",
     ),
     Metric(
-        name="backlogDrain", form="duration", label="backlog drain", needs=(Need.CONSUMERS, Need.BACKLOG),
+        name="backlogDrain", form="duration", label="backlog drain", needs=(Need.CONSUMERS, Need.BACKLOG), per_stage=False,
         meaning="how long a backlog takes to drain; backlogDrainTimeout unless given",
     ),
     Metric(
-        name="delayedIndexBytesPerMessage", form="bytes", label="delayed index", needs=(Need.CONSUMERS, Need.DELAYS),
+        name="delayedIndexBytesPerMessage", form="bytes", label="delayed index", needs=(Need.CONSUMERS, Need.DELAYS), per_stage=False,
         meaning="bytes of the broker's index for each delayed message and subscription, when most were delayed",
     ),
 )  # fmt: skip

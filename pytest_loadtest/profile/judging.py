@@ -9,7 +9,7 @@ from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.metrics.catalogue import OBJECTIVES, Need, needing
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.verdict.abort import LATENCY
-from pytest_loadtest.verdict.grammar import CONNECT_RATE, REGRESSION, SILENT, nearest
+from pytest_loadtest.verdict.grammar import CONNECT_RATE, INDEX, REGRESSION, SILENT, nearest
 from pytest_loadtest.verdict.windowed import DRIFTING, KEYS, MOST_WINDOWS
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def _of_stages(profile: Profile) -> Iterator[Problem]:
     whole_run = {
         "custom": "custom metrics are of the whole run, not of a stage",
         "foreign": "foreign messages have no known time, so they cannot be counted per stage",
+        INDEX: "the broker's index is measured when it was largest in the whole run",
         REGRESSION: "whole runs are compared, not stages",
     } | ({} if profile.checksum else {"corrupt": "without checksum a damaged message cannot be assigned to a stage"})
     for path, slo in sections(profile):
@@ -125,7 +126,7 @@ def _openings(profile: Profile) -> Iterator[Problem]:
             elif metric == CONNECT_RATE and profile.connect_rate is None:
                 yield _wrong_key(path, "driver.connectRate is missing", "write driver: {connectRate: 100}, or remove it")
             elif path[0] == "stages":
-                yield _wrong_key(path, "connections are opened before the first stage", f"write it under slo: {metric}")
+                yield _wrong_key(path, "times of connections are of the whole run, not of a stage", f"write it under slo: {metric}")
 
 
 def _one_sided(profile: Profile) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ import yaml
 from pytest_loadtest import profile
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import ProfileError
+from pytest_loadtest.metrics import catalogue
 
 PROFILE = "name: windows\nmessageSize: 100\nproducerRate: 1000\ntestDuration: 60s\ndriver: {name: loopback}\n"
 
@@ -141,6 +142,19 @@ OBJECTIVES = [
 @pytest.mark.parametrize(("driver", "slo", "line"), OBJECTIVES, ids=[f"{slo} with {driver}" for driver, slo, _ in OBJECTIVES])
 def test_an_objective_that_cannot_be_judged_is_an_error_at_its_place(driver: str, slo: str, line: str) -> None:
     assert problems(f"{LEAST}{driver}\nslo: {{{slo}}}\n").splitlines() == [f"p.yaml:{line}"]
+
+
+RUNS = ("driver: {name: mqtt, connectRate: 10}", "deliverAfter: 1s\ndriver: {name: pulsar, subscriptionType: Shared}")
+
+
+@pytest.mark.parametrize("metric", catalogue.named(per_stage=False))
+def test_an_objective_on_a_metric_that_no_stage_has_is_an_error_in_a_stage(metric: str) -> None:
+    """Else it would be no data after the load."""
+    bound = "{p50: 1s}" if metric in catalogue.named(form="latency") else "95%" if metric in catalogue.named(form="share") else "1s"
+    bound = {"foreign": "0", "delayedIndexBytesPerMessage": "2.5"}.get(metric, bound)
+    head = "name: a\nproducerRate: 1\nmessageSize: 100\nstages: [{duration: 1s, slo: {" + f"{metric}: {bound}" + "}}]\n"
+    for run in RUNS:
+        assert f"p.yaml:4:31: stages.0.slo.{metric}: " in problems(head + run)
 
 
 def test_p100_and_more_are_not_percentiles() -> None:
