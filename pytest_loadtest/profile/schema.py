@@ -30,7 +30,7 @@ _MEANINGS = {
     **{name: metric.meaning for name, metric in OBJECTIVES.items()},
     "custom": 'values that pytest_loadtest_aggregate returns, by name: {"gold.p99": 50ms, "rate": {min: 500/s}}; upper bounds without min',
     "regression": "how much worse than a baseline (--load-baseline) a figure may be: {endToEndLatency.p99: 10%, throughput: 5%}",
-    "window": "the latencies and the throughput of this section must hold in each window of this length: 10s; counts are of the whole run",
+    "window": "the latencies of messages and the throughput of this section must hold in each window of this length: 10s",
     "violations": "share of the windows that may miss; 0 by default",
     "whole": "bounds on the whole run, in addition to those in windows",
     "drift": "how much worse the last tenth of the run may be than the first: {endToEndLatency.p99: 20%, throughput: 5%}",

@@ -45,7 +45,7 @@ def read_windows(section: Mapping[str, object], problems: list[Problem]) -> Wind
         problems += (Problem((key,), f"{key!r} has no effect without window", remedy, at_key=True) for key in orphans)
         return WindowTerms(None, 0.0)
     if not any(metric in WINDOWED for metric in section):
-        message = "no bound of this section is judged in windows: counts are judged over the whole run"
+        message = "no bound of this section is judged in windows: all are judged over the whole run"
         problems.append(Problem(("window",), message, "write, for example, endToEndLatency: {p99: 100ms} next to it"))
     if "buckets" in section:
         message = "size buckets are judged over the whole run, not by window"
