@@ -141,11 +141,12 @@ def _started(line: Line) -> str:
 def _series(runs: Sequence[Line]) -> dict[str, Any]:
     measured = [(at, run) for at, run in enumerate(runs) if run["comparableKey"] is not None]
     bounds = {objective["name"]: objective for run in runs for objective in run["objectives"]}
-    objectives = [{objective["name"]: objective["observed"] for objective in run["objectives"]} for run in runs]
-    figures = [run["figures"] for run in runs]
+    units = {name: unit for run in runs for name, unit in run["units"].items()}
+    # A row has the unit of its newest value; values in another unit are missing.
+    objectives = [{one["name"]: one["observed"] for one in run["objectives"] if one["unit"] == bounds[one["name"]]["unit"]} for run in runs]
+    figures = [{name: value for name, value in run["figures"].items() if run["units"].get(name) == units.get(name)} for run in runs]
     costs = [{_CPU[who]: cost for who, cost in (run["cpuPerMessage"] or {}).items()} for run in runs]
     rows = {name: (bound["unit"], objectives) for name, bound in bounds.items() if name != "throughput"}
-    units = {name: unit for run in runs for name, unit in run["units"].items()}
     for kind in (figures, costs):
         rows |= {name: (units.get(name, "ns"), kind) for values in kind for name in values if name not in rows}
     return {

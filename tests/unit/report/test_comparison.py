@@ -109,6 +109,15 @@ def test_results_without_blocks_have_no_interval_of_latency() -> None:
     assert [finding.outcome.value for finding in findings] == ["no data", "met"]
 
 
+def test_values_in_different_units_are_not_compared() -> None:
+    """The profile bounded a number of messages once, and a share of them now: neither is a change of the other."""
+    before, now = (run_of(wandering(1), {"duplicates": bound}, counts={"duplicates": 5}) for bound in (10, "1%"))
+    section, _ = compare_runs(before, now)
+    row = rows(section)["duplicates"]
+    assert section.comparable
+    assert (row.unit, row.baseline, row.now, row.change) == ("ratio", None, 5e-5, None)
+
+
 def test_a_change_of_the_generators_own_delay_is_not_judged() -> None:
     """It differs by more than the bound."""
     late = changed(SLOWER, "measurements/latencies/ownSendDelay", as_json(SLOWER)["measurements"]["latencies"]["endToEnd"])

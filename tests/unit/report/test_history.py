@@ -36,6 +36,17 @@ def test_a_broken_run_has_a_line_without_figures() -> None:
     assert (line["figures"], line["cpuPerMessage"], line["comparableKey"]) == ({}, None, None)
 
 
+def test_a_row_of_a_trend_has_one_unit() -> None:
+    """That of the newest run: a bound was a number of messages, then a share; the peak was in messages, then in bytes."""
+    runs = [history.history_line(run_of(wandering(1), {"duplicates": bound}, counts={"duplicates": 5})) for bound in (10, "1%")]
+    for day, (run, unit) in enumerate(zip(runs, ("msg/s", "B/s"), strict=True), 1):
+        run |= {"started": f"2026-12-0{day}", "figures": {"peak": 1000.0}, "units": {"peak": unit}}
+    (found,) = build_trend(runs)
+    rows = {row["name"]: (row["unit"], row["values"]) for row in found["rows"]}
+    assert rows["duplicates"] == ("ratio", [None, 5e-5])
+    assert rows["peak"] == ("B/s", [None, 1000.0])
+
+
 def test_concurrent_sessions_append_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     with ThreadPoolExecutor(8) as pool:
