@@ -53,7 +53,7 @@ from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.expected import with_latencies
 from pytest_loadtest.metrics.gaps import delivery_gaps, gap_times
-from pytest_loadtest.metrics.histogram import histogram
+from pytest_loadtest.metrics.histogram import exact_total, histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import with_lateness
@@ -125,7 +125,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         ),
         bytes_sent=int(sent["size"][sent["status"] != Status.DROPPED].sum()),
         latencies={**_histograms(kinds), **_gaps(first, run), **recorded.latencies},
-        blocked=int(sent["blocked"].sum()),
+        blocked=exact_total(sent["blocked"]),
         own_late=int(sent_late_by_us(out, run).sum()),
         series=series,
         intervals=intervals(run, sliced),

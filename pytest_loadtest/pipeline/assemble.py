@@ -60,7 +60,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         counts=_counts(run, recorded, answers),
         bytes_sent=_sum(sent["bytes"][sent["status"] != Status.DROPPED]),
         latencies={**latencies_by_kind(answers.tables), **_gaps(run, answers.tables["gaps"]), **recorded.latencies},
-        blocked=_sum(sent["blocked"]),
+        blocked=join_total(_sum(sent["blocked_high"]), _sum(sent["blocked_low"])),
         own_late=_sum(sent["own_late"]),
         series=series,
         intervals=intervals(run, sliced),

@@ -70,8 +70,10 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     groups = Groups({name: rows[name] for name in ("topic", "bucket", "status")})
     in_time = out & (rows["sent"] < run.start + run.duration)
     own_late = out & sent_late_by_us(rows, run)
-    sums = {"bytes": rows["size"], "in_time": in_time, "own_late": own_late, "blocked": rows["blocked"]}
-    yield "sent", groups.keys | {"n": groups.n} | {name: groups.sum(column) for name, column in sums.items()}
+    sums = {"bytes": rows["size"], "in_time": in_time, "own_late": own_late}
+    high, low = _halves(groups, rows["blocked"])
+    counted = {"n": groups.n, **{name: groups.sum(column) for name, column in sums.items()}}
+    yield "sent", groups.keys | counted | {"blocked_high": high, "blocked_low": low}
     yield from _by_second(OFFERED, rows["second"])
     went, acked = take(rows, out), take(rows, acks)
     yield from _by_second(SENT, run.seconds(went["sent"]))

@@ -33,7 +33,7 @@ OFFERED, SENT, ACKED, RECEIVED, BLOCKED, KEPT, UNDUE, AGAIN, WITHIN = range(9)
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "sent": {
         "topic": "key", "bucket": "key", "status": "key",
-        "n": "sum", "bytes": "sum", "in_time": "sum", "own_late": "sum", "blocked": "sum",
+        "n": "sum", "bytes": "sum", "in_time": "sum", "own_late": "sum", "blocked_high": "sum", "blocked_low": "sum",
     },
     "received": {"fate": "key", "n": "sum"},
     "histograms": {

@@ -301,6 +301,16 @@ def test_duplicates_of_resent_messages_are_counted_separately(spark: SparkSessio
     assert (counts.resent, counts.duplicates, counts.duplicates_of_resent) == (10, 2 * 99 + 2 * 13, 99 + 3)
 
 
+def test_the_time_before_full_windows_is_exact_beyond_63_bits(spark: SparkSession, tmp_path: Path) -> None:
+    """A day of 2 million messages a second that waited 60 ms each has more nanoseconds. Here a few messages waited for years."""
+    run = make_run(streams=2, messages=40, duration=40 * SECOND)
+    sent, received = faultless(run)
+    sent |= {"intended": START + sent["seq"] * SECOND, "sent": START + sent["seq"] * SECOND + 1}
+    sent["blocked"] = np.full(len(sent["seq"]), 1 << 61)
+    assert_spark_agrees(spark, tmp_path / "run", run, sent, received)
+    assert aggregate(spark, tmp_path / "run").blocked == len(sent["seq"]) << 61
+
+
 def test_a_message_received_but_never_acked_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
     """Its answer went missing, it did not."""
     run = make_run(streams=1, topics=1, messages=70)

@@ -47,8 +47,9 @@ def merged(rows: dict[str, Any], kind: str, runs: list[Any], block: int) -> dict
             for name, table in how({column: values[low : low + block] for column, values in rows.items()}, run):
                 found[name].append(executor.unpack(executor.pack(table)))
     whole = {name: {column: values.tolist() for column, values in tables.merge_rows(name, parts).items()} for name, parts in found.items()}
-    halves = [whole["histograms"].pop(half) for half in ("high", "low")]  # two of many ways to write the same sum
-    whole["histograms"]["total"] = [join_total(high, low) for high, low in zip(*halves, strict=True)]
+    for name, prefix in (("histograms", ""), ("sent", "blocked_")):
+        halves = [whole.get(name, {}).pop(f"{prefix}{half}", []) for half in ("high", "low")]  # two of many ways to write the same sum
+        whole.setdefault(name, {})["total"] = [join_total(high, low) for high, low in zip(*halves, strict=True)]
     return whole
 
 
