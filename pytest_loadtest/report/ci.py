@@ -20,15 +20,17 @@ from pytest_loadtest.report.sections import (
     all_findings,
     answer,
     cause,
+    causes_and_remedy,
     mark,
     objective_name,
+    only_connects,
     percentiles,
     run_name,
     scale_changes,
     scale_of,
     worst_first,
 )
-from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, ROWS
+from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, ROWS, latency_rows
 from pytest_loadtest.values.quantities import format_rate
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict.slo import Outcome
@@ -104,7 +106,8 @@ def _details(document: RunDocument) -> Iterator[str]:
     yield f"### {mark(verdict.outcome, unicode=True)} {_text(run_name(document))}: {verdict.outcome}\n"
     if scale := scale_of(document):
         yield _text(f"{scale.upper()}: says nothing about the full load ({scale_changes(document)})") + "\n"
-    yield from (f"- {_text(reason)}" for reason in [*verdict.reasons, *document.notes])
+    causes, remedy = causes_and_remedy(document)
+    yield from (f"- {_text(text)}" for text in [*causes, *([f"remedy: {remedy}"] if remedy else []), *document.notes])
     if document.peak is not None:
         yield f"- peak: {_text(answer(document.peak))}"
     if document.bottleneck is not None:
@@ -131,7 +134,7 @@ def _objectives(document: RunDocument) -> Iterator[str]:
 
 def _latencies(measured: MeasurementsSection) -> Iterator[str]:
     yield f"\n| latency | {' | '.join(COLUMNS)} | max |\n|---|{'--:|' * (len(COLUMNS) + 1)}"
-    for key in ALWAYS:
+    for key in latency_rows(measured.latencies, () if only_connects(measured) else ALWAYS):
         yield f"| {ROWS[key].strip()} | {' | '.join(percentiles(measured.latencies.get(key), *COLUMNS))} |"
 
 
@@ -220,7 +223,9 @@ def _add(gauges: dict[str, Gauge], document: RunDocument) -> None:
         gauges["peak_per_second"].labels(*who, "bytes" if peak.unit == "B/s" else "messages").set(_rounded(peak.rate))
     if measured is None:
         return
-    gauges["rate_per_second"].labels(*who).set(_rounded(measured.rate))
+    connects = only_connects(measured)  # such a run has no messages: their rate and counts are not 0 but not applicable
+    if not connects:
+        gauges["rate_per_second"].labels(*who).set(_rounded(measured.rate))
     if measured.throughput is not None:
         gauges["throughput_per_second"].labels(*who).set(_rounded(measured.throughput))
     for metric in LATENCIES.values():
@@ -230,7 +235,7 @@ def _add(gauges: dict[str, Gauge], document: RunDocument) -> None:
             if (value := values.get(quantile)) is not None:
                 gauges["latency_seconds"].labels(*who, metric.label, quantile).set(_rounded(value / 1e9))
     for row in COUNTS:
-        if row.exported and (count := measured.counts.get(row.key)) is not None:
+        if row.exported and not connects and (count := measured.counts.get(row.key)) is not None:
             gauges["messages"].labels(*who, row.key).set(count)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.report.document import OUTCOMES
 from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
-from pytest_loadtest.values.wording import counted, exact, format_value, scale_word
+from pytest_loadtest.values.wording import counted, exact, format_value, scale_word, with_version
 from pytest_loadtest.verdict.observations import name_silent, samples_needed
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_loadtest.report.document import BacklogSection, RunDocument, StageEntry, TimelineRestart
     from pytest_loadtest.report.measurements_section import MeasurementsSection, PartLatency
@@ -31,6 +31,14 @@ MARKS = {
 def worst_first(documents: Iterable[RunDocument]) -> list[RunDocument]:
     """Sort runs by outcome, the worst first; those of one outcome stay in their order."""
     return sorted(documents, key=lambda document: OUTCOMES.index(document.verdict.outcome))
+
+
+def causes_and_remedy(document: RunDocument) -> tuple[tuple[str, ...], str]:
+    """Return why the run cannot be judged, and what to change; the last reason of a slow generator is its remedy."""
+    reasons = document.verdict.reasons
+    if document.verdict.outcome is Outcome.GENERATOR_LIMITED and len(reasons) > 1:
+        return reasons[:-1], reasons[-1]
+    return reasons, ""
 
 
 def run_name(document: RunDocument) -> str:
@@ -60,6 +68,16 @@ def short_scale(factor: float) -> str:
 def scale_changes(document: RunDocument) -> str:
     """Return the reductions of a scaled run, ``rate 2.50 M → 2 000 msg/s``; empty for others."""
     return "" if document.scale is None else ", ".join(f"{name} {change}" for name, change in document.scale.changes.items())
+
+
+def target_text(broker: Mapping[str, Any]) -> str:
+    """Return the target with its version and its address."""
+    if not broker:
+        return "none was started"
+    stand_in = "" if broker.get("evidence", True) else " — a stand-in, no evidence about the real broker"
+    subscribers = f"{broker['subscriberUrl']} for subscribers" if broker.get("subscriberUrl") else None
+    where = ", ".join(str(part) for part in (broker.get("mode"), broker.get("url"), subscribers) if part)
+    return f"{with_version(str(broker.get('name')), str(broker.get('version')))} ({where}){stand_in}"
 
 
 def restart_text(restart: TimelineRestart) -> str:

@@ -9,8 +9,8 @@ from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report import arrival_facts, bottleneck, comparison, hosts, nodes, sections
 from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.sections import aligned, mark
-from pytest_loadtest.values.quantities import format_bits, format_count, format_duration, format_rate, format_size
-from pytest_loadtest.values.wording import counted, exact, visible, with_version
+from pytest_loadtest.values.quantities import SECOND, format_bits, format_count, format_duration, format_rate, format_size
+from pytest_loadtest.values.wording import counted, exact, visible
 from pytest_loadtest.verdict.observations import never_came
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection
-    from pytest_loadtest.report.verdict_section import FindingEntry, VerdictSection
+    from pytest_loadtest.report.verdict_section import FindingEntry
 
 COLUMNS = ("p50", "p90", "p99", "p99.9")
 ROWS = {metric.key: metric.row or metric.label for metric in LATENCIES.values()}
@@ -78,7 +78,7 @@ def _headline(document: RunDocument) -> Iterable[str]:
     if scale := sections.scale_of(document):
         changes = sections.scale_changes(document)
         yield f"  {scale.upper()} — says nothing about the full load{f' ({changes})' if changes else ''}"
-    yield from _reasons(verdict)
+    yield from _reasons(document)
     yield from (f"  note       {note}" for note in document.notes)
     yield f"  target     {_target(document.broker)}"
     for restart in document.restarts:
@@ -90,21 +90,16 @@ def _headline(document: RunDocument) -> Iterable[str]:
         yield "  not set    " + "; ".join(f"{name}: {reason}" for name, reason in unset.items())
 
 
-def _reasons(verdict: VerdictSection) -> Iterable[str]:
-    """Yield why the run cannot be judged; the last reason of a slow generator is the remedy."""
-    for at, reason in enumerate(verdict.reasons):
-        last = verdict.outcome is Outcome.GENERATOR_LIMITED and reason == verdict.reasons[-1]
-        yield f"  {'remedy' if last else '' if at else 'because':<10} {reason}"
+def _reasons(document: RunDocument) -> Iterable[str]:
+    causes, remedy = sections.causes_and_remedy(document)
+    yield from (f"  {'' if at else 'because':<10} {cause}" for at, cause in enumerate(causes))
+    if remedy:
+        yield f"  {'remedy':<10} {remedy}"
 
 
 def _target(broker: Mapping[str, Any]) -> str:
-    if not broker:
-        return "none was started"
     settings = ", ".join(f"{name}={value}" for name, value in (broker.get("settings") or {}).items())
-    stand_in = "" if broker.get("evidence", True) else " — a stand-in, no evidence about the real broker"
-    subscribers = f"{broker['subscriberUrl']} for subscribers" if broker.get("subscriberUrl") else None
-    where = ", ".join(str(part) for part in (broker.get("mode"), broker.get("url"), subscribers) if part)
-    return f"{with_version(str(broker.get('name')), str(broker.get('version')))} ({where}){stand_in}{f' · {settings}' if settings else ''}"
+    return sections.target_text(broker) + (f" · {settings}" if settings else "")
 
 
 def _driver(document: RunDocument) -> Iterable[str]:
@@ -233,7 +228,8 @@ def _generator(measured: MeasurementsSection) -> Iterable[str]:
 
 
 def _plots(measured: MeasurementsSection, unicode: bool) -> Iterable[str]:
-    received, latencies = measured.series.received, measured.series.end_to_end_p99
+    seconds = measured.duration // SECOND or 1  # the seconds of the drain have no rate
+    received, latencies = measured.series.received[:seconds], measured.series.end_to_end_p99
     if len(received) < 2:
         return
     blocks = BLOCKS if unicode else ASCII_BLOCKS

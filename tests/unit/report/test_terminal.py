@@ -21,7 +21,7 @@ from pytest_loadtest.report.build import build_document
 from pytest_loadtest.report.document import results_schema
 from pytest_loadtest.report.junit import junit_properties
 from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS, WIDTH, sparkline, summary_lines
-from pytest_loadtest.values.quantities import MILLISECOND
+from pytest_loadtest.values.quantities import MILLISECOND, format_count
 from pytest_loadtest.verdict.early import evaluate_ended
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 
@@ -143,6 +143,15 @@ def test_a_sparkline_fits_and_shows_gaps(values: list[float | None], worst: obje
         groups = [values[at : at + step] for at in range(0, len(values), step)]
         assert [character == " " for character in drawn] == [not any(value is not None for value in group) for group in groups]
         assert set(drawn) <= set(blocks) | {" "}
+
+
+def test_the_drain_is_not_in_the_range_of_received_messages() -> None:
+    """It has no rate; its last second would be the lowest one of every run."""
+    series = made_series(12)
+    series.received[10:] = 3
+    line = starting(summary_lines(document(series=series)), "received/s")
+    assert line.split()[2:] == [format_count(int(series.received[:10].min())), "to", *format_count(int(series.received[:10].max())).split()]
+    assert len(line.split()[1]) == 10
 
 
 @pytest.mark.parametrize("seconds", [0, 1])
