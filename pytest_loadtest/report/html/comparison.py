@@ -105,20 +105,24 @@ def _newest(test: dict[str, Any]) -> dict[str, Any]:
 def _trend_blocks(name: str, test: dict[str, Any]) -> Iterator[Block]:
     many = counted(len(test["started"]), "run")
     first, last = (format_started(test["started"][end]) for end in (0, -1))
-    yield Paragraph(f"{titled(test['test'], test['profile'], test['workload'])}: {many}, {first} to {last}.")
+    title = titled(test["test"], test["profile"], test["workload"])
+    if len(test["started"]) == 1:
+        yield Paragraph(f"{title}: 1 run, {first}; a trend needs two.")
+        return
+    yield Paragraph(f"{title}: {many}, {first} to {last}.")
     if test["changed"]:
         changes = [f"run {change['run'] + 1}: {change['what']}" for change in test["changed"]]
         yield Listing("Runs that cannot be compared with the one before", changes)
     rows = [(row, known) for row in test["rows"] if (known := [value for value in row["values"] if value is not None])]
     cells = [(row["name"], *_newest_lowest_highest(row["unit"], row["values"][-1], known)) for row, known in rows]
     head = ("figure", "newest", "lowest", "highest")
-    yield Table(caption=f"Figures of {test['test']}", head=head, rows=cells, numbers=frozenset((1, 2, 3)))
-    if len(test["started"]) > 1:
-        charts = ((row, _trend_chart(row, known, test["outcomes"])) for row, known in rows)
-        figures = [(row, ChartFigure(f"{name}-{number}", chart)) for number, (row, chart) in enumerate(charts, 1) if chart is not None]
-        yield from (figure for row, figure in figures if _bounded(row))
-        if more := [figure for row, figure in figures if not _bounded(row)]:
-            yield Fold("figures without an objective", more)
+    if cells:
+        yield Table(caption=f"Figures of {test['test']}", head=head, rows=cells, numbers=frozenset((1, 2, 3)))
+    charts = ((row, _trend_chart(row, known, test["outcomes"])) for row, known in rows)
+    figures = [(row, ChartFigure(f"{name}-{number}", chart)) for number, (row, chart) in enumerate(charts, 1) if chart is not None]
+    yield from (figure for row, figure in figures if _bounded(row))
+    if more := [figure for row, figure in figures if not _bounded(row)]:
+        yield Fold("figures without an objective", more)
     yield Fold(f"all {many}", [_run_table(test)])
 
 

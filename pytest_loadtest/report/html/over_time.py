@@ -32,7 +32,8 @@ def rate_chart(measured: MeasurementsSection, run: str) -> Chart | None:
     lines += [Line(received, "received", series.received)] if fan else []
     whole = measured.duration // SECOND or None  # the seconds of the drain have no rate
     ranges = [f"{line.label} {_range(line.known[:whole], format_rate)}" for line in lines if line.known]
-    return make_chart("lines", "Messages per second", run, _sentence(ranges), TIME, Axis("rate", "msg/s"), _seconds(series), lines)
+    drain = f" The drain begins at {format_duration(measured.duration)}." if len(series.offered) * SECOND > measured.duration else ""
+    return make_chart("lines", "Messages per second", run, _sentence(ranges) + drain, TIME, Axis("rate", "msg/s"), _seconds(series), lines)
 
 
 def latency_chart(measured: MeasurementsSection, findings: Sequence[FindingEntry], run: str) -> Chart | None:

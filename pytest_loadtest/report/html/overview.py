@@ -29,8 +29,9 @@ from pytest_loadtest.report.sections import (
     scale_of,
     short_scale,
 )
-from pytest_loadtest.values.quantities import format_duration, format_rate
-from pytest_loadtest.values.wording import counted
+from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
+from pytest_loadtest.values.wording import counted, exact, format_value
+from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.find_results import ReadRun, ResultSet
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.measurements_section import MeasurementsSection
+    from pytest_loadtest.report.verdict_section import FindingEntry
 
 
 Named = list[tuple[str, "ReadRun"]]
@@ -49,7 +51,7 @@ def overview_chapters(results: ResultSet, names: Sequence[str]) -> list[Chapter]
     runs = list(zip(names, results.runs, strict=True))
     return [
         Chapter("overview", "Overview", [*_first(results), _runs(runs)]),
-        Chapter("objectives", "Objectives", [_objectives(runs)]),
+        Chapter("objectives", "Objectives", list(_objectives(runs))),
         Chapter("environment", "Environment", list(_environment(runs))),
     ]
 
@@ -108,12 +110,25 @@ def _figures(measured: MeasurementsSection | None) -> tuple[str, str, str, str]:
     return format_rate(measured.rate), delivered, p99, format_duration(measured.duration)
 
 
-def _objectives(runs: Named) -> Block:
+def _objectives(runs: Named) -> Iterator[Block]:
+    """Yield all objectives; implicit ones that were met on demand, as every run has them."""
     judged = [(name, run, prefix, finding) for name, run in runs for prefix, finding in all_findings(run.document)]
     judged.sort(key=lambda entry: MISSES_FIRST.index(entry[3].outcome))
+    usual, others = ([entry for entry in judged if _is_usual(entry[3]) is wanted] for wanted in (True, False))
+    caption = "Objectives of every run: those missed first, then those without a result, then those met"
+    yield _objective_table(caption, others) if others else Paragraph("None, apart from implicit ones." if usual else "None.")
+    if usual:
+        title = f"{counted(len(usual), 'implicit objective')} that {'was' if len(usual) == 1 else 'were'} met"
+        yield Fold(title, [_objective_table("Implicit objectives that were met", usual)])
+
+
+def _is_usual(finding: FindingEntry) -> bool:
+    return finding.implicit and finding.outcome is Outcome.MET
+
+
+def _objective_table(caption: str, judged: Sequence[tuple[str, ReadRun, str, FindingEntry]]) -> Table:
     rows = [(Cell(run_title(run), link=name), *objectives.objective_row(prefix, finding)) for name, run, prefix, finding in judged]
-    caption = "Every objective of every run: those missed first, then those without a result, then those met"
-    return Table(caption=caption, head=("test", *objectives.HEAD), rows=rows, numbers=frozenset((3, 4, 6))) if rows else Paragraph("None.")
+    return Table(caption=caption, head=("test", *objectives.HEAD), rows=rows, numbers=frozenset((3, 4, 6)))
 
 
 def _environment(runs: Named) -> Iterator[Block]:
@@ -129,9 +144,14 @@ def _environment(runs: Named) -> Iterator[Block]:
 
 
 def _facts(document: RunDocument) -> dict[str, Mapping[str, Any]]:
-    """Return the facts of a run by caption. Restarts are left out: they are events."""
+    """Return the facts of a run by caption. Restarts are left out: they are events. So are an address that the target does not have, and
+    that it is no stand-in.
+    """
     broker = {name: value for name, value in document.broker.items() if name != "restarts"}
-    return {"Plan": document.plan, "Driver": document.driver, "Broker": broker, "Machine": document.machine, "Versions": document.versions}
+    broker = {name: value for name, value in broker.items() if (name, value) not in (("adminUrl", None), ("evidence", True))}
+    memory = document.machine.get("memory")
+    machine = {**document.machine, **({} if memory is None else {"memory": format_size(memory)})}
+    return {"Plan": document.plan, "Driver": document.driver, "Broker": broker, "Machine": machine, "Versions": document.versions}
 
 
 def facts_table(caption: str, facts: Mapping[str, Any]) -> Table:
@@ -153,6 +173,8 @@ def fact_text(value: Any) -> str:
         return "not known"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return exact(value) if value == int(value) else format_value(value, "number", 5)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

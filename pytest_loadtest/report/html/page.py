@@ -10,7 +10,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report import baseline, history, sections, terminal
+from pytest_loadtest.report import baseline, bottleneck, history, sections, terminal
 from pytest_loadtest.report.find_results import find_runs
 from pytest_loadtest.report.html import comparison, measurements, objectives, over_time, overview, search, telemetry
 from pytest_loadtest.report.html.blocks import (
@@ -25,6 +25,7 @@ from pytest_loadtest.report.html.blocks import (
     absent,
     chart_figures,
 )
+from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -169,6 +170,7 @@ def _about(run: ReadRun) -> str:
     parts = [
         f"profile {document.profile.name}",
         f"seed {document.seed}",
+        f"target {sections.target_text(document.broker)}",
         f"measured from {overview.format_started(document.started)}",
     ]
     return " · ".join([*parts, *([f"session {run.session}"] if run.session else []), document.results])
@@ -177,12 +179,16 @@ def _about(run: ReadRun) -> str:
 def _verdict(document: RunDocument) -> Iterator[Block]:
     if document.scale is not None:
         yield Paragraph(f"{overview.scale_text(document)} — says nothing about the full load", "warning")
-    reasons = document.verdict.reasons
-    if reasons:
-        yield Listing("Because", reasons)
+    causes, remedy = sections.causes_and_remedy(document)
+    if causes:
+        yield Listing("Because", causes)
+    if remedy:
+        yield Paragraph(f"Remedy: {remedy}")
     if document.notes:
         yield Listing("Notes", document.notes)
     yield objectives.objectives_table(document) or absent("objectives", "the run broke before anything could be judged")
+    if document.bottleneck is not None and document.verdict.outcome is not Outcome.MET:
+        yield Paragraph(f"Bottleneck: {bottleneck.bottleneck_text(document.bottleneck)}")
 
 
 def _over_time(name: str, document: RunDocument, bands: list[over_time.Band]) -> Iterator[Block]:

@@ -56,7 +56,10 @@ def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
     yield from (Paragraph(f"also {side.conclusion}: {side.evidence}") for side in section.also)
     yield from (Paragraph(f"broker {text}") for _, text in bottleneck.broker_facts(section))
     if uses := node_uses(document):
-        caption = "Processes of the cluster: medians of cores, maxima of memory, means of rates, topics at the begin and at the end"
+        caption = (
+            "Processes of the cluster: medians of cores, maxima of memory, means of rates, topics at the begin and at the end;"
+            " empty where it is not applicable or unknown"
+        )
         rows = [use.cells for use in uses]
         yield Table(caption=caption, head=HEAD, rows=rows, numbers=frozenset(range(1, len(HEAD))))
     if section.missing:
@@ -81,6 +84,7 @@ def _charts(run: str, section: BottleneckSection, uses: Sequence[HostUse]) -> It
         still = [line.label for line in lines if line.known and line not in moved]
         texts = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]
         texts += [f"0 throughout: {', '.join(still)}"] if still else []
+        texts += [f"{len(lines)} of {len(there)} lines are drawn"] if len(there) > len(lines) else []
         xs = [time / SECOND for time in section.time]
         chart = make_chart("lines", title, run, f"{'; '.join(texts)}.", TIME, Axis(AXES[unit], unit), xs, moved)
         if chart is not None:
@@ -135,13 +139,14 @@ def generator_chapter(document: RunDocument) -> Iterator[Block]:
         for w in workers
     ]  # fmt: skip
     head = ("worker", "cores", "stalled, in sum", "longest stall", "GC", *(f"{label} p99" for label in kinds.values()))
-    yield Table(caption="Workers of the generator, busiest first", head=head, rows=rows, numbers=frozenset(range(1, len(head))))
+    caption = "Workers of the generator, busiest first; –: it sends nothing, or receives nothing"
+    yield Table(caption=caption, head=head, rows=rows, numbers=frozenset(range(1, len(head))))
     if uses := host_uses(document):
         yield Table(
             caption="Hosts of the generator, busiest first: medians of cores, maxima of bytes and of segments sent again a second",
             head=HOST_COLUMNS, rows=list(map(_host_row, uses)), numbers=frozenset(range(1, len(HOST_COLUMNS))),
         )  # fmt: skip
-    yield Paragraph(f"blocked {blocked_text(measured)}")
+    yield Paragraph(f"blocked {blocked_text(measured)}" if measured.blocked else "blocked: never, no window of the target was full")
 
 
 def _p99(worker: WorkerEntry, kind: str) -> str:

@@ -132,13 +132,14 @@ def test_without_a_history_there_is_no_chapter(tmp_path: Path) -> None:
         assert "From run to run" not in read(tmp_path, history).words
 
 
-def test_one_run_has_figures_and_no_trend_chart(tmp_path: Path) -> None:
+def test_one_run_is_no_trend(tmp_path: Path) -> None:
     """A second run that is not comparable is named."""
     put(tmp_path, document())
     file = tmp_path / "history.jsonl"
     append_history(file, [history_line(document())])
     alone = read(tmp_path, file)
-    assert "From run to run" in alone.words
+    assert "profile smoke: 1 run, 2026-11-21 03:00:00 UTC; a trend needs two." in alone.reads
+    assert "Figures of" not in alone.reads
     assert not any(name.startswith("trend-") for name in alone.data["charts"])
     append_history(
         file, [history_line(document(facts={"started": "2026-11-22T03:00:00+00:00", "broker": {**FACTS.broker, "version": "4.3.0"}}))]

@@ -10,6 +10,9 @@ from builders.measurements import spread
 from builders.results import run, shown
 
 from pytest_loadtest.report.build import build_document
+from pytest_loadtest.report.find_results import ResultSet
+from pytest_loadtest.report.html import overview
+from pytest_loadtest.report.html.blocks import Fold, Table
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -36,7 +39,7 @@ BROKEN = broken(Outcome.NO_DATA, "worker gw1 died")
         (
             broken(Outcome.GENERATOR_LIMITED, "the generator", "lower the rate"),
             "generator-limited",
-            ["Because the generator lower the rate"],
+            ["Because the generator Remedy: lower the rate", "the generator; and 1 more"],
         ),
         (BROKEN, "no data", ["worker gw1 died", "the run broke before anything could be measured", "rates and latencies: not measured"]),
     ],
@@ -73,3 +76,28 @@ def test_unreadable_results_are_listed() -> None:
         "Results that cannot be read x/results.json: cannot be read"
         in shown(run(document()), unreadable=("x/results.json: cannot be read",)).reads
     )
+
+
+def test_implicit_objectives_that_were_met_are_shown_on_demand() -> None:
+    """Every run has seven of them; between them a user would look for the objectives of the profile. An implicit miss is with the others."""
+    chapter = overview.overview_chapters(
+        ResultSet(runs=[run(document({"loss": 0, "sent": "100%"}, counts={"corrupt": 1}))], unreadable=[]), ["run-1"]
+    )[1]
+    table, fold = chapter.blocks
+    assert isinstance(table, Table)
+    assert [row[1] for row in table.rows] == ["corrupt (implicit)", "loss", "sent"]
+    assert isinstance(fold, Fold)
+    (usual,) = fold.blocks
+    assert isinstance(usual, Table)
+    assert fold.title == f"{len(usual.rows)} implicit objectives that were met"
+    assert "dropped (implicit)" in [row[1] for row in usual.rows]
+
+
+def test_facts_are_written_for_people() -> None:
+    """Neither bytes of memory nor fifteen digits; and nothing that only a program needs."""
+    machine, plan = {"memory": 25_276_502_016, "cores": 2}, {"topics": 4, "meanSize": 627.1999999999999, "rate": 2500000.0}
+    broker = {**FACTS.broker, "adminUrl": None, "evidence": True}
+    found = shown(run(document(facts={"machine": machine, "plan": plan, "broker": broker})))
+    facts = dict(row for row in found.rows if len(row) == 2)
+    assert (facts["memory"], facts["meanSize"], facts["rate"]) == ("23.5 GiB", "627.2", "2 500 000")
+    assert not {"adminUrl", "evidence"} & set(facts)

@@ -79,3 +79,12 @@ def test_a_broken_run_has_no_evidence_of_its_generator() -> None:
     (block,) = generator_chapter(broken())
     assert isinstance(block, Paragraph)
     assert block.kind == "absent"
+
+
+def test_a_chart_that_leaves_out_workers_says_so() -> None:
+    """More lines than roles could not be distinguished."""
+    section = replace(BOTTLENECK, columns={f"worker gw{number}.busiestWanted": (0.1 + number / 100,) * 10 for number in range(16)})
+    made = replace(document(), bottleneck=section)
+    (chart,) = (block.chart for block in broker_chapter("run-1", made) if isinstance(block, ChartFigure))
+    assert chart["summary"].endswith("; 8 of 16 lines are drawn.")
+    assert chart["series"][0]["label"] == "worker gw15.busiestWanted"
