@@ -223,7 +223,7 @@ class DriverFacts:
     :param forgotten: connections of producers that were restored after the broker had forgotten their session, so that unanswered
         messages were sent as new ones; None: unknown.
     :param incidents: what happened to connections and sessions although the run went on, by its text → how often: lost connections and
-        rejected attempts by their reasons, sessions that the broker had forgotten.
+        rejected attempts and messages by their reasons, sessions that the broker had forgotten.
     :param stamps: the clock that stamps arrivals and answers: ``kernel`` or ``client``; ``client and kernel`` if workers differ.
     :param unstamped: number of reads without a usable stamp of the kernel, which have the client's time; None: the kernel stamps nothing.
     :param late_stamps: number of copies that may have arrived more than a millisecond before their stamp, as the engine counts them; None

@@ -95,7 +95,7 @@ class FakeConnection:
     on_lost: Any = None
 
     def __post_init__(self) -> None:
-        self.client = SimpleNamespace(publish=self._publish)
+        self.client = SimpleNamespace(publish=self._publish, released_again=frozenset())
 
     def _publish(self, topic: str, message: bytes, qos: int, retain: bool) -> SimpleNamespace:
         full = len(self.published) == self.refuse

@@ -11,7 +11,7 @@ from pytest_loadtest.drivers.mqtt.loop import SUBSCRIBES
 from pytest_loadtest.drivers.mqtt.options import MOST_INFLIGHT, NO_SUBSCRIBERS, SESSION_TAKEN_OVER, ClientOptions
 from pytest_loadtest.drivers.mqtt.tls import LOST, RESET, UNANSWERED
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
-from pytest_loadtest.wire.mqtt.packets import FAILURE
+from pytest_loadtest.wire.mqtt.packets import FAILURE, PUBACK, reason_text
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
@@ -46,7 +46,7 @@ class MqttConnectionBase(ABC, Generic[S]):
     # A worker may have many thousands of connections.
     __slots__ = (
         "_brief", "_delay", "_dialling", "_down_since", "_failures", "_fd", "_first", "_loop", "_mask", "_options", "_over", "_paced",
-        "_paused", "_quiet", "_reason", "_seen", "_source", "_started", "_subscription", "_unanswered", "_up_since", "arrived",
+        "_paused", "_quiet", "_reason", "_rejected", "_seen", "_source", "_started", "_subscription", "_unanswered", "_up_since", "arrived",
         "client_id", "due", "endpoint", "ever_up", "failure", "keep_alive_time", "leaving", "name", "receive_maximum", "socket", "times",
         "topic_aliases", "up",
     )  # fmt: skip
@@ -67,6 +67,7 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._started = 0  # instant at which the step began that the broker will confirm
         self._up_since = self._down_since = 0  # instants; 0: it was never up, or never lost since it was up
         self._brief = 0  # connections in a row that the broker ended soon and without a reason
+        self._rejected = False  # the broker rejected a message on this connection
         self._unanswered = 0  # SUBSCRIBEs to which the broker answered by closing the connection
         self._loop, self.endpoint, self._options, self._subscription = loop, endpoint, options, subscription
         self._first, self._failures = endpoint, 0  # the first address; number of failed attempts
@@ -83,7 +84,7 @@ class MqttConnectionBase(ABC, Generic[S]):
         if self._over:
             self._loop.ended(self, -1)
             return
-        self._reason, self._started = None, self._begin(self._loop.clock())
+        self._reason, self._rejected, self._started = None, False, self._begin(self._loop.clock())
         if self._first.others:
             self.endpoint = (self._first, *self._first.others)[self._failures % self._addresses]
         try:
@@ -229,7 +230,8 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._loop.counts.losses += 1
         self.note_incident(reason if reason in SILENT else f"{LOST}: {reason}")
         self._down_since = self._loop.clock()
-        self._brief = self._brief + 1 if reason in SILENT and self._down_since - self._up_since < BRIEF else 0
+        silent = reason in SILENT and not self._rejected
+        self._brief = self._brief + 1 if silent and self._down_since - self._up_since < BRIEF else 0
         if self._brief >= MOST_BRIEF:
             again = f"the broker ended {MOST_BRIEF} connections in a row within {BRIEF // SECOND} s each, without a reason"
             cause = f"is its client id {self.client_id!r} in use by another client, or does the broker reject what it sends?"
@@ -240,8 +242,11 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._loop.counts.incidents[text] += 1
 
     def note_reason(self, reason: int) -> None:
-        """Count an acknowledgement that is no failure, and whose reason says that no client gets the message (MQTT 5, 3.4.2.1)."""
-        if reason == NO_SUBSCRIBERS and self._options.consumed:
+        """Count an acknowledgement that rejects its message, or says that no client gets it (MQTT 5, 3.4.2.1)."""
+        if reason >= FAILURE:
+            self._rejected = True
+            self.note_incident(f"message rejected by the broker: {reason_text(PUBACK, reason, self._options.version)}")
+        elif reason == NO_SUBSCRIBERS and self._options.consumed:
             self.note_incident("message acknowledged by a broker without a subscription for it")
 
     def _confirmed(self, step: str) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 KEEP_ALIVE_TIMEOUT: Final = 0x8D
 SESSION_TAKEN_OVER: Final = 0x8E
 NO_SUBSCRIBERS: Final = 0x10
+IDENTIFIER_NOT_FOUND: Final = 0x92
 # Retain Handling 2: the broker sends no retained messages at a subscribe (MQTT 5, 3.8.3.1).
 NO_RETAINED: Final = 2
 # The Receive Maximum of a broker that reports none (MQTT 5, 3.2.2.3.3).

@@ -32,7 +32,7 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
     :ivar user: is notified about the connection and gets its acknowledgements.
     :ivar rest: start of a packet whose end has not arrived. :ivar needed: its bytes in all; 0: not known yet.
     :ivar largest: most bytes of a packet. :ivar receives: the client has a subscription, so the broker may send messages.
-    :ivar held: packet ids of QoS 2 messages that were received and that the broker has not released.
+    :ivar held: packet ids of QoS 2 messages that were received and that the broker has not released → first bytes of the payload.
     """
 
     __slots__ = (
@@ -47,7 +47,7 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         super().__init__(loop, endpoint, options, name, client_id, subscription, source)
         self.number, self._inbound = number, inbound
         self.user: ConnectionUser = NO_USER
-        self.rest, self.needed, self.held = bytearray(), 0, set[int]()
+        self.rest, self.needed, self.held = bytearray(), 0, dict[int, bytes]()
         self.largest, self.receives = options.largest_packet, subscription is not None
         self._session = self._welcomed = False
         self._requested = 0  # kind of the answer that the broker owes to SUBSCRIBE or UNSUBSCRIBE; 0: none

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     the broker, acknowledgements to write, answers for the producer, other packets."""
 
 
+IDENTIFIER_IN_USE: Final = "another message with a packet identifier in use: dropped as a second copy (MQTT 5, 4.3.3)"
+
+
 class Inbound:
     """Collects what connections read, until :meth:`settle` decodes it.
 
@@ -66,10 +69,10 @@ class Inbound:
                 if connection.leaving:
                     connection.arrived += len(messages)
                 if exact:
-                    arrivals = _without_second_copies(connection.held, exact, messages, arrivals)
+                    arrivals = _without_second_copies(connection, exact, messages, arrivals)
                 self._arrivals.add(connection.number, time, lag, arrivals)
-            if released:
-                connection.held.difference_update(released)
+            for packet_id in released:
+                connection.held.pop(packet_id, None)
             if answers:
                 owed += _releases(connection, answers, time)
             if owed:
@@ -130,22 +133,26 @@ def _keep_rest(connection: NativeConnection, rest: bytes) -> None:
 
 
 def _without_second_copies(
-    held: set[int], exact: Sequence[int], messages: Sequence[Message], arrivals: Sequence[Arrival]
+    connection: NativeConnection, exact: Sequence[int], messages: Sequence[Message], arrivals: Sequence[Arrival]
 ) -> Sequence[Arrival]:
     """Return the arrivals that are not second copies of a held QoS 2 message, and hold the new ones.
 
     :param exact: packet ids of the messages at QoS 2.
     """
+    held = connection.held
     # Fast path: nearly every read has a single message.
     if len(exact) == 1 == len(messages) and exact[0] not in held:
-        held.add(exact[0])
+        held[exact[0]] = arrivals[0][1]
         return arrivals
     new = []
     for (qos, _, packet_id, _, _), arrival in zip(messages, arrivals, strict=True):
         if qos < 2 or packet_id not in held:
             new.append(arrival)
-        if qos == 2:
-            held.add(packet_id)
+            if qos == 2:
+                held[packet_id] = arrival[1]
+        # A broker that forgot which identifiers are in use. Only the identifier counts (MQTT 5, 4.3.3), so clients never get this message.
+        elif held[packet_id] != arrival[1]:
+            connection.note_incident(IDENTIFIER_IN_USE)
     return new
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_loadtest.drivers.columns import AnswerColumns
 from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser
-from pytest_loadtest.drivers.mqtt.options import topic_name
+from pytest_loadtest.drivers.mqtt.options import IDENTIFIER_NOT_FOUND, topic_name
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.wire.mqtt.fields import encode_properties, text, variable
@@ -137,7 +137,7 @@ class _Producer(ConnectionUser):
         # Messages that are not completely acknowledged, by packet id, in the order in which they were first sent.
         self._rows: dict[int, int] = {}
         self._messages: dict[int, bytes] = {}
-        self._released: dict[int, None] = {}  # packet ids whose PUBREC was received (QoS 2)
+        self._released: dict[int, bool] = {}  # packet ids whose PUBREC was received (QoS 2) → PUBREL was sent again after a reconnect
         self._resends: dict[int, int] = {}  # packet id → number of resends, where not 0
         self._unwritten: list[tuple[int, int]] = []  # at QoS 0: end of each message in the stream of bytes, its row
         self._next = 1
@@ -215,12 +215,15 @@ class _Producer(ConnectionUser):
                 f"packet {kind} for packet identifier {packet_id}, not the answer that a message at QoS {self._qos} needs"
             )
             return False
-        if reason:
+        # The broker has completed a message whose PUBREL it gets a second time, and forgotten its identifier (MQTT 5, 3.7.2.1).
+        if reason == IDENTIFIER_NOT_FOUND and kind == PUBCOMP and self._released.get(packet_id):
+            reason = 0
+        if reason and packet_id in self._rows:
             self._connection.note_reason(reason)
         # PUBREC is followed by PUBREL even for an unknown message, so that the broker completes the exchange (MQTT 5, 4.3.3).
         if kind == PUBREC and reason < FAILURE:
             if packet_id in self._rows:
-                self._released[packet_id] = None
+                self._released.setdefault(packet_id, False)
             return True
         row = self._rows.pop(packet_id, None)
         if row is not None:
@@ -268,6 +271,7 @@ class _Producer(ConnectionUser):
         for packet_id, message in self._messages.items():
             if packet_id in self._released and session:
                 connection.put(encode_answer(PUBREL, packet_id))
+                self._released[packet_id] = True
                 continue
             packet = self._identified(packet_id, message)
             self._released.pop(packet_id, None)

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from paho.mqtt import client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.enums import CallbackAPIVersion, MessageState, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
@@ -47,12 +47,16 @@ class PahoClient(paho.Client):
     """Properties of a message without a topic alias. A client has one topic."""
     with_alias: Properties | None = None
     """Properties of a message with a topic alias."""
+    released_again: frozenset[int] = frozenset()
+    """Packet ids whose PUBREL is sent again on this connection, to a broker that still has the session."""
     _aliased = _named = False
 
-    def begin(self, *, aliased: bool) -> None:
-        """Start a connection. :param aliased: the topic gets an alias."""
+    def begin(self, *, aliased: bool, session: bool) -> None:
+        """Start a connection. :param aliased: the topic gets an alias. :param session: the broker still has the client's session."""
         # Aliases are valid for one connection (MQTT 5, 3.3.2.3.4), so its first message names the topic.
         self._aliased, self._named = aliased, False
+        resumed = (mid for mid, message in self._out_messages.items() if message.state == MessageState.MQTT_MS_RESEND_PUBREL)
+        self.released_again = frozenset(resumed) if session else frozenset()
 
     def _create_socket(self) -> Any:
         # paho would otherwise request the Server Keep Alive of the last connection.
@@ -79,11 +83,17 @@ class PahoClient(paho.Client):
         if self._protocol == MQTTProtocolVersion.MQTTv5 and len(packet) > 2 and packet[2] >= FAILURE:
             mid = int.from_bytes(packet[:2], "big")
             if mid in self._out_messages:
-                # The callback needs any failure code; paho raises an exception at a code that it does not know.
-                rejected = ReasonCode(PacketTypes.PUBREC, "Unspecified error")
+                rejected = _rejection(packet[2])
                 return self._do_on_publish(mid, rejected, Properties(PacketTypes.PUBREC))  # type: ignore[no-untyped-call]
             return MQTTErrorCode.MQTT_ERR_SUCCESS
         return super()._handle_pubrec()
+
+
+def _rejection(code: int) -> ReasonCode:
+    try:
+        return ReasonCode(PacketTypes.PUBREC, identifier=code)
+    except (KeyError, ValueError):  # paho knows only the specification's codes of each packet
+        return ReasonCode(PacketTypes.PUBREC, "Unspecified error")
 
 
 def make_paho_client(endpoint: BrokerEndpoint, options: ClientOptions, client_id: str) -> PahoClient:

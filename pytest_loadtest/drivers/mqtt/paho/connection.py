@@ -150,7 +150,7 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
             self._disconnect(missing)
         else:
             aliases = getattr(properties, "TopicAliasMaximum", 0)
-            self.client.begin(aliased=self._options.aliased(aliases))
+            self.client.begin(aliased=self._options.aliased(aliases), session=flags.session_present)
             keep_alive = getattr(properties, "ServerKeepAlive", None)
             self._accepted(getattr(properties, "ReceiveMaximum", MOST_INFLIGHT), aliases, keep_alive, flags.session_present)
 

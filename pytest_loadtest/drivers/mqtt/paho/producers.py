@@ -10,7 +10,7 @@ import numpy as np
 from paho.mqtt.enums import MQTTErrorCode
 
 from pytest_loadtest.drivers.columns import AnswerColumns
-from pytest_loadtest.drivers.mqtt.options import topic_name
+from pytest_loadtest.drivers.mqtt.options import IDENTIFIER_NOT_FOUND, topic_name
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.wire.mqtt.packets import FAILURE
@@ -166,10 +166,14 @@ class PahoProducer:
     def _answered(self, _client: Client, _data: object, mid: int, reason: ReasonCode, _properties: Properties | None) -> None:
         row = self._pending.pop(mid, None)
         if row is not None:
-            if reason.value:
-                self.connection.note_reason(reason.value)
+            code = reason.value
+            # The broker has completed a message whose PUBREL it gets a second time, and forgotten its identifier (MQTT 5, 3.7.2.1).
+            if code == IDENTIFIER_NOT_FOUND and mid in self.connection.client.released_again:
+                code = 0
+            if code:
+                self.connection.note_reason(code)
             resends = self._resends.pop(mid, 0) if self._resends else 0
-            self._close((row,), _FAILED if reason.value >= FAILURE else _ACKED, resends)
+            self._close((row,), _FAILED if code >= FAILURE else _ACKED, resends)
 
     def _resent(self, mid: int) -> None:
         self._resends[mid] = min(self._resends.get(mid, 0) + 1, MOST_RESENDS)

@@ -19,7 +19,7 @@ class FakeConnection:
     """Records the calls of the decoder."""
 
     def __init__(self, number: int) -> None:
-        self.number, self.rest, self.held, self.arrived, self.leaving = number, bytearray(), set[int](), 0, False
+        self.number, self.rest, self.held, self.arrived, self.leaving = number, bytearray(), dict[int, bytes](), 0, False
         self.socket: object = self
         self.needed, self.largest, self.receives = 0, 1000, True
         self.user = ConnectionUser()
@@ -84,7 +84,7 @@ def test_a_second_copy_before_the_release_does_not_count() -> None:
     assert received is not None
     assert [bytes(head[:3]) for head in received.heads] == [b"one", b"two"]
     assert rig.connections[0].out == b"".join(encode(PublishAnswer(p.PUBREC, packet_id)) for packet_id in (5, 5, 6))
-    assert rig.connections[0].held == {5, 6}
+    assert rig.connections[0].held == {5: b"one", 6: b"two"}
     rig.connections[0].out = b""
     rig.read(0, encode(PublishAnswer(p.PUBREL, 5)))
     rig.inbound.settle()
@@ -99,7 +99,7 @@ def test_a_second_copy_before_the_release_does_not_count() -> None:
 def test_equal_bytes_on_many_connections_are_separate_messages() -> None:
     """Each connection has its own consumer, time, acknowledgements and held packet ids."""
     rig = Rig(4)
-    rig.connections[2].held.add(6)
+    rig.connections[2].held[6] = b"second"
     data = message(b"one", 2, 5) + message(b"second", 2, 6) + message(b"third", 1, 7) + message(b"4")
     for number in range(3):
         rig.read(number, data)
@@ -113,7 +113,7 @@ def test_equal_bytes_on_many_connections_are_separate_messages() -> None:
     assert [bytes(head[:1]) for head in received.heads] == [b"o", b"s", b"t", b"4"] * 2 + [b"o", b"t", b"4"] + [b"o", b"s", b"t"]
     answers = ((p.PUBREC, 5), (p.PUBREC, 6), (p.PUBACK, 7))
     assert {connection.out for connection in rig.connections} == {b"".join(encode(PublishAnswer(*answer)) for answer in answers)}
-    assert [connection.held for connection in rig.connections] == [{5, 6}] * 4
+    assert [connection.held for connection in rig.connections] == [{5: b"one", 6: b"second"}] * 4
 
 
 def test_invalid_bytes_end_only_their_own_connection() -> None:
