@@ -234,7 +234,10 @@ def broken_results(run: RunFile, folder: Path, error: BrokenRun) -> RunDocument:
     """Return the results document of a run that was given up. :param folder: the folder of the phase that was measured last."""
     outcome = slo.Outcome.GENERATOR_LIMITED if isinstance(error, GeneratorLimited) else slo.Outcome.NO_DATA
     verdict = slo.Verdict(outcome=outcome, findings=(), reasons=tuple(str(error).splitlines()))
-    telemetry = observing.read_telemetry(folder)
+    try:
+        telemetry = observing.read_telemetry(folder)
+    except (OSError, ValueError):  # a damaged folder must not hide why the run broke
+        telemetry = None
     section = _bottleneck(telemetry, run, None, verdict)
     return build_document(_facts(run, folder, telemetry), verdict, None, bottleneck=section, timeline=timeline_section(run, None))
 

@@ -94,6 +94,22 @@ def test_a_run_that_breaks_has_results_with_the_reason(tmp_path: Path) -> None:
     assert all((tmp_path / str(i) / "measure" / "results.json").is_file() for i in range(2))
 
 
+@pytest.mark.parametrize("damage", ["a file in place of its folder", "a folder in place of its telemetry", "telemetry that is no JSON"])
+def test_damaged_results_do_not_hide_why_a_run_broke(tmp_path: Path, damage: str) -> None:
+    """What cannot be read is missing, what cannot be written is a warning."""
+    controller, run, _ = connecting(tmp_path, 1)
+    if "file" in damage:
+        (tmp_path / "0").write_text("")
+    elif "JSON" in damage:
+        (tmp_path / "0" / "measure").mkdir(parents=True)
+        (tmp_path / "0" / "measure" / "telemetry.json").write_text("{")
+    else:
+        (tmp_path / "0" / "measure" / "telemetry.json").mkdir(parents=True)
+    controller.gave_up(run, NoData("gw1 went down"))
+    assert [document.verdict.reasons for document in controller.documents] == [("gw1 went down",)] * 2
+    assert len(controller.outputs.unwritten) == ("file" in damage)
+
+
 def test_a_workload_without_a_phase_keeps_the_line_of_its_samples(tmp_path: Path) -> None:
     """The other workload goes on, on clocks that were related anew: the first one's samples were stamped by the earlier line."""
     controller, run, _ = connecting(tmp_path, 1)
