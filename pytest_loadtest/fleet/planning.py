@@ -80,7 +80,15 @@ def _check_sources(profile: Profile, options: Options) -> None:
 
 
 def check_capacity(request: Request, plans: Sequence[Plan], options: Options) -> None:
-    """Check this machine. :raises GeneratorLimited: it cannot carry the plans together, and ``--load-force`` is not given."""
+    """Check this machine.
+
+    :raises UsageError: the results cannot be written. :raises GeneratorLimited: it cannot carry the plans together, and ``--load-force`` is
+        not given.
+    """
+    existing = _existing_folder(options)
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        problem = "is not writable" if existing.is_dir() else "is not a folder"
+        raise UsageError(f"load_results {options.results}: {existing} {problem}: name a folder that can be written (pytest.ini, -o)")
     reasons = _reasons(plans, options)
     if reasons and not options.force:
         text, carrier = "\n".join(f"  {reason}" for reason in reasons), "the hosts" if options.hosts else "this machine"
@@ -105,13 +113,17 @@ def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
 def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:
     """Return the reasons why this machine cannot carry the plans; the disk must have room for their samples."""
     needed = OTHER_FILES + math.ceil(_share_here(options) * sum(plan.needs.disk for plan in plans))
-    existing = next(folder for folder in (options.results, *options.results.parents) if folder.exists())
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(_existing_folder(options)).free
     room = f"samples and results need {format_size(needed)} below {options.results}, {format_size(free)} are free"
     beyond = overload_reasons(plans, machine())
     if options.hosts:
         beyond = tuple(host_overload_reasons([(plan.needs, plan.host_shares) for plan in plans], options.hosts))
     return (*beyond, *([f"{room} (load_results in pytest.ini)"] if needed > free else []))
+
+
+def _existing_folder(options: Options) -> Path:
+    """Return the folder for results, or the closest one above it that exists."""
+    return next(folder for folder in (options.results, *options.results.parents) if folder.exists())
 
 
 def _share_here(options: Options) -> float:

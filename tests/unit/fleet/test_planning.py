@@ -31,6 +31,18 @@ def test_a_plan_whose_samples_exceed_the_disk_is_rejected(tmp_path: Path) -> Non
     planning.check_capacity(request, [made(loopback())], options)
 
 
+def test_a_folder_for_results_that_cannot_be_written_is_an_error_before_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with --load-force; a folder that does not exist yet is made."""
+    profile = loopback()
+    request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=(Part(profile=profile),))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"load_results .*file/results: .*file is not a folder: name a folder that can be written"):
+        planning.check_capacity(request, [made(profile)], Options(results=tmp_path / "file" / "results", force=True))
+    monkeypatch.setattr(planning.os, "access", lambda path, mode: path != tmp_path)  # root may write everywhere
+    with pytest.raises(UsageError, match=r"load_results .*results: .* is not writable: name a folder"):
+        planning.check_capacity(request, [made(profile)], Options(results=tmp_path / "results", force=True))
+
+
 def test_samples_that_other_hosts_store_elsewhere_need_no_disk_here(tmp_path: Path) -> None:
     """Samples of this host's own workers still do: they are recorded here before they are stored."""
     profile, machine = loopback(rate=100_000, duration="87000h"), Machine(cores=64, memory=1 << 50, files=1 << 20, ports=1 << 15)
