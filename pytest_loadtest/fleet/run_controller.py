@@ -221,6 +221,9 @@ class RunController:
         state.watches = {}
         state.clocks_since, start = time.monotonic_ns() - CLOCKS_BEFORE, time.monotonic_ns() + START_IN
         phases = [self._begin(run, workload, phase, start) for workload, phase in zip(state.workloads, following, strict=True)]
+        if run.error is not None:  # given up meanwhile, and `gave_up` may have ended what was sampled before this phase began
+            for workload in state.workloads:
+                state.observing.end(workload)
         return [[phase and replace(phase, clock=state.clock_lines.get(worker)) for phase in phases] for worker in run.members]
 
     def _begin(self, run: Run, workload: WorkloadRun, following: Next | None, start: int) -> StartPhase | None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from builders.plans import made
 
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.brokers.base import BrokerFacts
+from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.host_clocks import HostClocks
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
 from pytest_loadtest.fleet.rendezvous import Run
 from pytest_loadtest.fleet.run_controller import RunController, RunState
+from pytest_loadtest.fleet.scripts import PlannedScript
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 
 if TYPE_CHECKING:
@@ -126,3 +131,17 @@ def test_a_workload_without_a_phase_keeps_the_line_of_its_samples(tmp_path: Path
     controller._relate_clocks(state, [second])
     assert first.host_clocks == kept
     assert second.host_clocks != kept
+
+
+def test_a_run_that_breaks_while_its_next_phase_is_made_leaves_no_sampler(tmp_path: Path) -> None:
+    """As when a worker dies while a step of a search is judged: the samplers of the run were ended before that phase began."""
+    controller, run, _ = connecting(tmp_path, 1)
+    state: RunState = run.state
+    facts = BrokerFacts(name="loopback", version="1", mode="url", url="mqtt://127.0.0.1:1")
+    for workload in state.workloads:
+        workload.broker = SimpleNamespace(facts=facts, failure=lambda: None)  # type: ignore[assignment]
+        workload.facts = DriverFacts(client="c", version="1")
+    state.scripts = [PlannedScript(workload) for workload in state.workloads]
+    run.error = NoData("gw1 went down")
+    controller.meeting(run, "next 1", [None, None])
+    assert [thread for thread in threading.enumerate() if thread.name == "loadtest-sampler"] == []
