@@ -157,6 +157,7 @@ class Rendezvous:
 
     def _again(self, run: Run, before: Run) -> None:
         """Start a rerun with the members that are left; a worker that replaced one of them has passed this test already."""
+        before.release()  # without a word to its members, who wait for their next role
         run.arrived.update(before.members)
         self._assign_roles(run, [worker for worker in self._workers if worker in before.members])
 

@@ -218,6 +218,19 @@ def test_a_rerun_consists_of_the_members_that_are_left(fleet: Fleet) -> None:
     assert fleet.got("role")[-2:] == [("a", True), ("c", False)]
 
 
+def test_the_run_before_a_rerun_has_ended(fleet: Fleet) -> None:
+    """With its results: it is not given up when its workers end, hours later."""
+    fleet.join("gw0", "gw1")
+    first = fleet.start("gw0", "gw1")
+    fleet.say("gw0", "again", key=(4, 1))
+    assert first.ended
+    fleet.say("gw0", "finished", key=(4, 1))
+    for worker in ("gw0", "gw1"):
+        fleet.rendezvous.leave(worker, "it ended")
+    fleet.rendezvous.close()
+    assert fleet.controller.broken == []
+
+
 def test_no_run_starts_when_the_session_stops(fleet: Fleet) -> None:
     """After -x or --maxfail workers that arrive are released without a role."""
     fleet.join("a", "b")
