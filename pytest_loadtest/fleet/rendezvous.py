@@ -41,6 +41,7 @@ class Run:
     last_message: dict[str, int] = field(default_factory=dict)  # by worker, ns of the clock
     drains: dict[str, Drain] = field(default_factory=dict)  # by workload: the phases in progress
     error: Exception | None = None
+    concluded: bool = False  # set by the run controller: it has its results, whatever happens to its workers
     ended: bool = False
     patience: int = MEETING_TIMEOUT  # s that workers wait for each other at a meeting
     state: Any = None  # a RunState, once the run has been planned
@@ -190,6 +191,7 @@ class Rendezvous:
             answers = self._run_controller.meeting(run, name, payloads)
         except Exception as error:  # of any kind: the workers wait for an answer
             with self.lock:
+                run.concluded = False
                 self.abort(run, portable(error))
             return
         with self.lock:
@@ -240,8 +242,8 @@ class Rendezvous:
             self._send(worker, ("answer", run.key, answer))
 
     def abort(self, run: Run, error: Exception) -> None:
-        """Give the run up. Only the first error counts: later ones are its consequences."""
-        if run.error is not None or run.ended:
+        """Give the run up, unless it has its results. Only the first error counts: later ones are its consequences."""
+        if run.error is not None or run.concluded or run.ended:
             return
         run.error, run.meeting_since = error, None
         run.drains.clear()
@@ -273,7 +275,7 @@ class Rendezvous:
     def _watch_runs(self) -> None:
         while not self._closed.wait(1.0):
             with self.lock:
-                runs = [run for run in self.runs.values() if run.members and not run.ended and run.error is None]
+                runs = [run for run in self.runs.values() if run.members and not (run.ended or run.concluded or run.error)]
             for run in runs:
                 try:
                     self._run_controller.check(run)

@@ -345,6 +345,9 @@ class RunController:
         state: RunState = run.state
         self._announce(f"{state.request.nodeid}: aggregating samples")
         judged = [self._conclude(workload, script) for workload, script in zip(state.workloads, state.scripts, strict=True)]
+        assert self.rendezvous is not None
+        with self.rendezvous.lock:
+            run.concluded = run.error is None
         if isinstance(run.error, BrokenRun):  # given up while it was judged, e.g. by the test's timeout: overwrite what was just written
             self._write_broken(state.workloads, run.error)
             raise run.error

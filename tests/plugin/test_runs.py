@@ -5,6 +5,7 @@ Every pytest run that aggregates takes long, so each test checks many things.
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -227,3 +228,41 @@ def test_without_xdist_quietly_and_with_auto_scale(project: Project) -> None:
     }
     assert '"scale": null' in document.read_text(encoding="utf-8")
     assert [line.partition(" 0.")[0] for line in run.out.splitlines() if line.startswith("load: ")] == ["load: target: loopback"]
+
+
+WORKERS = """\
+import os
+from pathlib import Path
+
+def pytest_configure(config):
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        Path(worker + ".tmp").write_text(str(os.getpid()))
+        Path(worker + ".tmp").rename(worker + ".pid")
+"""
+TWICE = """\
+import os, signal, time
+from pathlib import Path
+import pytest
+
+@pytest.mark.load("short")
+def test_it(load):
+    if not Path("again").exists():
+        Path("again").touch()
+        raise ValueError("only once")
+    os.kill(int(Path("gw1.pid").read_text()), signal.SIGKILL)
+    while not Path("gw2.pid").exists():  # then the controller has replaced the worker
+        time.sleep(0.05)
+"""
+
+
+def test_results_stand_when_the_test_runs_again_and_when_a_worker_dies_in_its_body(project: Project) -> None:
+    """Both attempts have the verdict of their load, in their folders and in the history."""
+    project.profile("short", duration="500ms")
+    project.write("conftest.py", WORKERS)
+    project.write("test_it.py", TWICE)
+    run = project.run("-n2", "-p", "pytest_rerunfailures", "--reruns=1", "--load-history", "history.jsonl", "-p", "no:cacheprovider")
+    assert (run.ret, run.outcomes) == (0, {"passed": 1, "rerun": 1})
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in project.path.glob(".loadtest/*/*/*/short/measure/results.json")]
+    assert [document["verdict"]["outcome"] for document in results] == ["met"] * 2
+    history = (project.path / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["outcome"] for line in history] == ["met"] * 2

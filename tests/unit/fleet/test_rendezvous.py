@@ -218,6 +218,32 @@ def test_a_rerun_consists_of_the_members_that_are_left(fleet: Fleet) -> None:
     assert fleet.got("role")[-2:] == [("a", True), ("c", False)]
 
 
+def test_a_run_with_results_is_not_given_up(fleet: Fleet) -> None:
+    """When a member, or the lead in its body, goes down, or the session is interrupted; a lead that is gone still releases the others."""
+    fleet.join("a", "b", "c")
+    run = fleet.start("a", "b", "c")
+    fleet.controller.begin = lambda run: setattr(run, "concluded", True)
+    for worker in ("a", "b", "c"):
+        fleet.say(worker, "meet", ("begins", None))
+    fleet.wait("pass", 3)
+    fleet.rendezvous.leave("c", "SIGKILL")
+    fleet.rendezvous.abort_all(NoData("interrupted"))
+    assert not run.ended
+    fleet.rendezvous.leave("a", "SIGKILL")
+    assert fleet.got("release")[-3:] == [("a", None), ("b", None), ("c", None)]
+    assert (fleet.controller.broken, fleet.got("abort"), run.ended) == ([], [], True)
+
+
+def test_an_answer_that_fails_gives_up_a_run_with_results(fleet: Fleet) -> None:
+    """Its workers wait for that answer."""
+    fleet.join("a")
+    run = fleet.start("a")
+    run.concluded = True
+    fleet.say("a", "meet", ("breaks", None))
+    assert [str(error) for _, error in fleet.wait("abort", 1)] == ["ValueError: odd"]
+    assert len(fleet.controller.broken) == 1
+
+
 def test_the_run_before_a_rerun_has_ended(fleet: Fleet) -> None:
     """With its results: it is not given up when its workers end, hours later."""
     fleet.join("gw0", "gw1")
