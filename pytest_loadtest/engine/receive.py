@@ -114,6 +114,7 @@ class Inbox:
         self.timely = TimelyCounts((), 0)
         self._lags: list[NDArray[np.int64]] = []  # of the copies since the last report
         self._pauses: list[tuple[int, int]] = []  # since the last collection
+        self._unread: list[tuple[int, int]] = []  # earlier ones, of which copies may still come
         self.late_stamps = 0
         """Number of copies, over all phases, that may have arrived more than :data:`EXACT` before their stamp."""
         self.taken = 0
@@ -162,13 +163,16 @@ class Inbox:
 
     def collect(self) -> Columns | None:
         """Take arrivals from the driver. Returns the rows of the current phase, as they are recorded, or None."""
-        received, pauses, self._pauses = self._driver.take(), self._pauses, []
+        received, pauses, self._pauses, self._unread = self._driver.take(), [*self._unread, *self._pauses], [], []
         if received is None or not len(received.size):
             return None
         self.taken += len(received.size)
         if received.lag is not None:
             lag = received.lag
             if pauses:
+                # The driver may need several collections to read all that came in a pause.
+                oldest = int(received.time.min())
+                self._unread = [pause for pause in pauses if pause[1] >= oldest]
                 lag, late = longest_lag(received, lag, pauses)
                 received, self.late_stamps = replace(received, lag=lag), self.late_stamps + late
             self._lags.append(lag)

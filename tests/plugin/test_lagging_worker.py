@@ -15,7 +15,7 @@ from numpy_aggregation import samples
 
 from pytest_loadtest.drivers.arrival_clock import stamps_work
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.engine.run import COLLECT
+from pytest_loadtest.engine.run import PAUSE
 from pytest_loadtest.values.quantities import MICROSECOND, MILLISECOND
 
 from .projects import fresh
@@ -173,7 +173,7 @@ def test_copies_that_waited_for_a_stopped_worker_came_between_their_longest_lag_
     assert len(copies.truth) > 5
     assert np.mean(copies.stamp > copies.truth - MILLISECOND) > 0.8
     # All were taken after the worker went on. Their longest lag counts from when the worker should have looked.
-    waited = copies.end - np.maximum(copies.truth, copies.begin + COLLECT)
+    waited = copies.end - np.maximum(copies.truth, copies.begin + 2 * PAUSE)
     assert np.mean(copies.lag > waited - MILLISECOND) > 0.8
 
 
