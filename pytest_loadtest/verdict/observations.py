@@ -342,10 +342,10 @@ ONE_CLOCK: Final = ("receiveLag", "connectLatency", "subscribeLatency", "reconne
 """Latencies whose two ends are stamped by the same clock."""
 
 
-def uneven_clocks(objective: Objective, measurements: Measurements) -> str:
-    """Explain why a latency is unknown because a host's clock was set while load ran; empty if it is known."""
+def uneven_clocks(metric: str, measurements: Measurements) -> str:
+    """Explain why a latency is unknown because a host's clock was set while load ran; empty if it is known. :param metric: its name."""
     uneven = measurements.uneven_hosts
-    if not uneven or objective.metric not in KINDS or objective.metric in ONE_CLOCK:
+    if not uneven or metric in ONE_CLOCK:
         return ""
     if measurements.one_clock:
         return f"the clock of host {', '.join(uneven)} was set while load ran, so latencies within the host are unknown"
@@ -369,4 +369,4 @@ def clock_doubt(objective: Objective, value: float, measurements: Measurements) 
     if any(abs(value - bound) < error for bound in bounds):
         observed, limit = format_duration(round(value)), format_duration(error)
         return f"{observed} is closer to the bound than the error of the clocks between hosts, {limit}"
-    return uneven_clocks(objective, measurements)
+    return uneven_clocks(objective.metric, measurements)

@@ -11,6 +11,7 @@ from builders.objectives import parse_slo
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.clocks import HostTime
 from pytest_loadtest.results.load import Load, ms
 from pytest_loadtest.verdict.tolerance import tolerances
 
@@ -41,6 +42,17 @@ def test_missing_values_raise_no_data() -> None:
     with pytest.raises(NoData, match="nothing was received"):
         _ = load(counts={"received": 0}).throughput
     assert run.end_to_end.max == ms(20)
+
+
+def test_a_clock_that_was_set_leaves_no_latency_to_assert() -> None:
+    """Not of a bucket either. Counts need no clock, and receive lag is read on one."""
+    clocks = (HostTime(host="h2", error=0, round_trip=1, holds=False),)
+    run = load(clocks=clocks, buckets=(made_bucket("0-256"),), receive_lag=spread(1, 2))
+    for latency in (run.end_to_end, run.send_delay, run.bucket("0-256").end_to_end):
+        with pytest.raises(NoData, match="latency: the clock of host h2 was set or ran unevenly"):
+            _ = latency.p99
+    assert run.receive_lag.max == ms(2)
+    assert run.lost == 0
 
 
 @pytest.mark.parametrize("p", [0, 100, -1, 100.1])
