@@ -280,6 +280,12 @@ class Measurements:
                 return self.silent.pairs if self.silent else 0
         return 0
 
+    def unstamped(self, kind: str, part: Breakdown | None = None) -> int:
+        """Return the number of deliveries whose receive lag is unknown although that of others is known; 0 for other kinds."""
+        counted = self if part is None else part
+        lag = counted.latencies.get(kind) if kind == "receive_lag" else None
+        return 0 if lag is None else (self.counts if part is None else part).received - lag.n
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedIndex:

@@ -128,6 +128,11 @@ class SlicedStats:
         measured = self._histogram(kind, at)
         return offered - (0 if measured is None else measured.n)
 
+    def unstamped(self, kind: str, at: int) -> int:
+        """Return the number of deliveries whose receive lag is unknown, as ``Measurements.unstamped`` does."""
+        lag = self._histogram(kind, at) if kind == "receive_lag" else None
+        return 0 if lag is None else int(self.received[at]) - lag.n
+
 
 @dataclass(frozen=True)
 class Spans:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_loadtest.metrics.catalogue import LATENCIES, NOT_RECEIVED, OBJECTIVES, Need, needing
+from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict.custom import observe_custom
@@ -76,15 +77,20 @@ def samples_needed(percentile: float) -> int:
     return math.ceil(TAIL * 100 / (100 - Fraction(repr(float(percentile)))))
 
 
-def unfit(histogram: Histogram | Lateness | None, percentile: float | None, never: int = 0, error: int = 0) -> str | None:
+def unfit(
+    histogram: Histogram | Lateness | None, percentile: float | None, never: int = 0, error: int = 0, unstamped: int = 0
+) -> str | None:
     """Return why this histogram cannot give a percentile (None: any other statistic), or None if it can.
 
     :param never: number of due messages that never came: the percentile ranks over them too. :param error: of the clocks between hosts, ns:
-        values that are below zero by less are no sign of a fault.
+        values that are below zero by less are no sign of a fault. :param unstamped: number of further values that are unknown.
     """
     n = 0 if histogram is None else histogram.n
     if histogram is not None and histogram.negative and (not error or histogram.minimum < -error):
         return f"{exact(histogram.negative)} of {exact(n)} values are below zero: the clocks of sender and receiver disagree"
+    # An unknown value may be the largest one, so only a percentile whose rank is below all of them is known.
+    if unstamped and (percentile is None or rank(percentile, n + unstamped) > n):
+        return f"{exact(unstamped)} of {exact(n + unstamped)} have no time of the kernel"
     if percentile is not None and n + never < samples_needed(percentile):
         return f"p{percentile:.10g} needs {exact(samples_needed(percentile))} samples, there are {exact(n)}{never_came(never)}"
     return None
@@ -236,11 +242,13 @@ class Latencies(NamedTuple):
     """Latencies of one kind: the measured ones, and the number of due messages that never came. Percentiles rank over both.
 
     :param tolerated: the profile's own bounds allow that number, so the largest value is that of the messages that came.
+    :param unstamped: the number of further values that are unknown: percentiles rank over them as if they were the largest.
     """
 
     histogram: Histogram | Lateness | None
     never_came: int
     tolerated: bool = False
+    unstamped: int = 0
 
     def statistic(self, objective: Objective) -> float | None:
         """Return the objective's statistic, ns; None if no message came.
@@ -252,7 +260,7 @@ class Latencies(NamedTuple):
         if late or histogram is None or not histogram.n:
             return math.inf if late or (p is not None and self.never_came) else None
         if p is not None:
-            return histogram.percentile_of_due(p, self.never_came)
+            return histogram.percentile_of_due(p, self.never_came + self.unstamped)
         return float({"max": histogram.maximum, "min": histogram.minimum, "mean": histogram.mean}[objective.statistic])
 
 
@@ -269,7 +277,8 @@ def latencies_of(
     histogram = (measurements if part is None else part).latencies.get(kind)
     absent = kind == "publish" and kind not in measurements.latencies  # nothing says that acknowledgement is applicable
     never = 0 if absent else measurements.never_came(kind, part)
-    return Latencies(histogram, never, never > 0 and tolerated(tolerances, kind, measurements, part))
+    allowed = never > 0 and tolerated(tolerances, kind, measurements, part)
+    return Latencies(histogram, never, allowed, measurements.unstamped(kind, part))
 
 
 def _latency(objective: Objective, measurements: Measurements) -> Observation:
@@ -278,7 +287,7 @@ def _latency(objective: Objective, measurements: Measurements) -> Observation:
     value = ranked.statistic(objective)
     if value is None:
         return Observation(None, 0, OBJECTIVES[objective.metric].absent)
-    reason = unfit(ranked.histogram, objective.percentile, ranked.never_came, measurements.clock_error)
+    reason = unfit(ranked.histogram, objective.percentile, ranked.never_came, measurements.clock_error, ranked.unstamped)
     if reason:
         return Observation(None, samples, reason)
     base = f"mean of the {exact(samples)} that came" if objective.statistic == "mean" and ranked.never_came else f"{exact(samples)} samples"

@@ -94,9 +94,9 @@ def observe_slice(objective: Objective, slices: SlicedStats, at: int, unit: str,
         share = in_time / (offered * slices.subscriptions)
         return SliceObservation(share if unit == "ratio" else in_time / slices.subscriptions / seconds, in_time, "")
     kind = KINDS[objective.metric]
-    measured = Latencies(slices.of(kind, at), slices.never_came(kind, at), allowed)
+    measured = Latencies(slices.of(kind, at), slices.never_came(kind, at), allowed, slices.unstamped(kind, at))
     samples, value = 0 if measured.histogram is None else measured.histogram.n, measured.statistic(objective)
-    why = unfit(measured.histogram, objective.percentile, measured.never_came, error)
+    why = unfit(measured.histogram, objective.percentile, measured.never_came, error, measured.unstamped)
     why = why or ("" if value is not None else OBJECTIVES[objective.metric].absent)
     return SliceObservation(None if why else value, samples, why, measured)
 

@@ -44,6 +44,14 @@ def test_missing_values_raise_no_data() -> None:
     assert run.end_to_end.max == ms(20)
 
 
+def test_a_receive_lag_that_is_unknown_is_no_largest_one() -> None:
+    run = load(receive_lag=spread(1, 2, 99_500))
+    assert run.receive_lag.p99 < ms(2)
+    for statistic in ("max", "p999"):
+        with pytest.raises(NoData, match="no receive lag latency: 500 of 100 000 have no time of the kernel"):
+            getattr(run.receive_lag, statistic)
+
+
 def test_a_clock_that_was_set_leaves_no_latency_to_assert() -> None:
     """Not of a bucket either. Counts need no clock, and receive lag is read on one."""
     clocks = (HostTime(host="h2", error=0, round_trip=1, holds=False),)

@@ -460,6 +460,25 @@ def test_values_below_zero_within_the_error_of_the_clocks_have_percentiles() -> 
     assert finding({"endToEndLatency": {"p99": "30ms"}}, run).outcome is Outcome.NO_DATA
 
 
+@pytest.mark.parametrize(
+    ("statistic", "known", "outcome"),
+    [
+        ("p99", 100_000, Outcome.MET),
+        ("p99", 99_900, Outcome.MET),
+        ("p99", 99_000, Outcome.MET),
+        ("p99", 98_999, Outcome.NO_DATA),
+        ("p50", 98_999, Outcome.MET),
+        ("max", 99_999, Outcome.NO_DATA),
+        ("mean", 99_999, Outcome.NO_DATA),
+    ],
+)
+def test_a_receive_lag_that_is_unknown_may_be_the_largest(statistic: str, known: int, outcome: Outcome) -> None:
+    """The kernel of one host stamps arrivals, that of another does not: what is known there says nothing about the rest."""
+    result = finding({"receiveLag": {statistic: "21ms"}}, made(receive_lag=spread(1, 20, known)))
+    assert result.outcome is outcome
+    assert ("of 100 000 have no time of the kernel" in result.text) is (outcome is Outcome.NO_DATA)
+
+
 @pytest.mark.parametrize("holds", [True, False])
 def test_receive_lag_is_read_on_one_clock(holds: bool) -> None:
     """So it has no error of the clocks between hosts: from the arrival until the same host took it."""

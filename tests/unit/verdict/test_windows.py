@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,6 +101,18 @@ def test_messages_that_never_came_are_later_than_any_bound() -> None:
     assert [window.outcome for window in finding.windows] == [Outcome.MET, Outcome.MISSED, Outcome.MISSED]
     assert finding.observed == float("inf")
     assert "worst never at 0:00:01" in finding.text
+
+
+def test_a_window_with_unknown_receive_lags_is_no_data() -> None:
+    """More than half of the second one's."""
+    found = windows([constant(1), constant(1)])
+    lags = of_parts([constant(1), constant(1, 499)])
+    assert lags is not None
+    found = replace(found, latencies={**found.latencies, "receive_lag": lags})
+    run = made(windows=found, receive_lag=constant(1, 1499))
+    finding = evaluate(parse_slo({"window": "10s", "receiveLag": {"p50": "20ms"}}, implicit=()), run, Limits()).findings[0]
+    assert finding.outcome is Outcome.NO_DATA
+    assert "501 of 1 000 have no time of the kernel" in finding.text
 
 
 def test_a_window_broken_by_the_generator_is_neither_missed_nor_met() -> None:
