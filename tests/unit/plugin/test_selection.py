@@ -24,8 +24,8 @@ def _imported() -> None:
 
 @pytest.fixture
 def rooted(pytester: pytest.Pytester) -> pytest.Pytester:
-    """Return a folder with one profile."""
-    pytester.makeini("[pytest]\naddopts = -p no:xdist\n")
+    """Return a folder with one profile. Its sessions do not collect the garbage of this process five times each, which would take a second."""
+    pytester.makeini("[pytest]\naddopts = -p no:xdist -p no:unraisableexception\n")
     pytester.mkdir("profiles")
     (pytester.path / "profiles" / "small.yaml").write_text(PROFILE)
     return pytester
