@@ -127,8 +127,8 @@ def run_compare(options: argparse.Namespace) -> list[str]:
 def run_trend(options: argparse.Namespace) -> int:
     """Print the trend. :returns: always 0."""
     trend = read_trend(options.history, options.test)
-    lines = [json.dumps(trend, indent=1, ensure_ascii=False)] if options.json else history.trend_table(trend, unicode=prints_unicode())
-    print("\n".join(lines), flush=True)
+    table = map(visible, history.trend_table(trend, unicode=prints_unicode()))
+    print(json.dumps(trend, indent=1, ensure_ascii=False) if options.json else "\n".join(table), flush=True)
     return 0
 
 

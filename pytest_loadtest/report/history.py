@@ -11,6 +11,7 @@ import errno
 import json
 import os
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
@@ -18,7 +19,7 @@ from pytest_loadtest.report.comparable import comparable_key, profile_key
 from pytest_loadtest.report.figures import broker_cores, figures, generator_cores, measure_noise
 from pytest_loadtest.report.sections import aligned, format_figure, mark, titled
 from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS
-from pytest_loadtest.values.wording import counted, with_version
+from pytest_loadtest.values.wording import counted, scale_word, with_version
 from pytest_loadtest.verdict.grammar import LATENCY, REGRESSION
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ VERSION: Final = 1
 KEPT: Final = (*(f"{LATENCY}.{statistic}" for statistic in ("p50", "p99", "p99.9")), "publishLatency.p99", "throughput", "peak")
 """Figures of every line, in addition to the objectives."""
 Line = dict[str, Any]
+_KEYS: Final = frozenset((
+    "started", "test", "profile", "workload", "outcome", "scale", "broker", "package", "profileKey", "comparableKey", "objectives",
+    "figures", "units", "cpuPerMessage",
+))  # fmt: skip
+"""The keys that a trend reads; a line without one of them was cut or written by something else."""
 
 
 def history_line(document: RunDocument) -> Line:
@@ -70,11 +76,13 @@ def history_line(document: RunDocument) -> Line:
 
 
 def append_history(path: Path, lines: list[Line]) -> None:
-    """Append lines in one write. :raises OSError: the file cannot be written, or not all of it."""
+    """Append lines in one write, after the last line even if that was cut. :raises OSError: the file cannot be written, or not all."""
     text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n" for line in lines)
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        data = text.encode()
+        size = os.fstat(descriptor).st_size
+        is_cut = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        data = f"{chr(10) if is_cut else ''}{text}".encode()
         if os.write(descriptor, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
@@ -99,7 +107,7 @@ def _line(text: str) -> Line | None:
         line = json.loads(text)
     except ValueError:
         return None
-    return line if isinstance(line, dict) and line.get("version") == VERSION and "test" in line else None
+    return line if isinstance(line, dict) and line.get("version") == VERSION and line.keys() >= _KEYS else None
 
 
 def _cpu_per_message(document: RunDocument) -> dict[str, float | None] | None:
@@ -130,12 +138,17 @@ def build_trend(lines: Iterable[Line]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str, str], list[Line]] = {}
     for line in lines:
         groups.setdefault((line["test"], line["profile"], line["workload"] or ""), []).append(line)
-    series = [_series(sorted(runs, key=_started)) for runs in groups.values()]
-    return sorted(series, key=lambda test: str(test["started"][-1]), reverse=True)
+    series = [_series(_in_time(runs)) for runs in groups.values()]
+    return sorted(series, key=lambda test: max(started or "" for started in test["started"]), reverse=True)
 
 
-def _started(line: Line) -> str:
-    return line["started"] or ""
+def _in_time(runs: Iterable[Line]) -> list[Line]:
+    """Sort runs by their start. One that never began stays behind the run before it in the file, which was written in order of the ends."""
+    last, dated = "", []
+    for run in runs:
+        last = run["started"] or last
+        dated.append((last, run))
+    return [run for _, run in sorted(dated, key=itemgetter(0))]
 
 
 def _series(runs: Sequence[Line]) -> dict[str, Any]:
@@ -150,7 +163,7 @@ def _series(runs: Sequence[Line]) -> dict[str, Any]:
     for kind in (figures, costs):
         rows |= {name: (units.get(name, "ns"), kind) for values in kind for name in values if name not in rows}
     return {
-        **{key: runs[-1][key] for key in ("test", "profile", "workload")},
+        **{key: runs[-1][key] for key in ("test", "profile", "workload", "scale")},
         "started": [run["started"] for run in runs],
         "outcomes": [run["outcome"] for run in runs],
         "changed": [
@@ -176,6 +189,12 @@ def _differences(before: Line, after: Line) -> str:
     return ", ".join(texts) or "broker's settings, client, workers or machine"
 
 
+def trend_title(test: dict[str, Any]) -> str:
+    """Return test, profile and workload, and the scale of the newest run if it was scaled."""
+    scale = "" if test["scale"] is None else f" · {scale_word(test['scale']).upper()}"
+    return titled(test["test"], test["profile"], test["workload"]) + scale
+
+
 def trend_table(series: Sequence[dict[str, Any]], *, unicode: bool = True) -> Iterable[str]:
     """Yield a sparkline for each figure of each test, newest runs last; a bar marks runs that are not comparable with those before."""
     for test in series:
@@ -185,7 +204,7 @@ def trend_table(series: Sequence[dict[str, Any]], *, unicode: bool = True) -> It
 def _test_table(test: dict[str, Any], unicode: bool) -> Iterable[str]:
     runs, first = counted(len(test["started"]), "run"), max(len(test["started"]) - MOST, 0)
     left_out = f", the newest {MOST} shown" if first else ""
-    title = titled(test["test"], test["profile"], test["workload"])
+    title = trend_title(test)
     yield f"{title} · {runs}, {_day(test['started'][0])} to {_day(test['started'][-1])}{left_out}"
     breaks = [change["run"] for change in test["changed"]]
     bar = "│" if unicode else "|"

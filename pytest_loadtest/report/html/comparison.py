@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.histogram import SUB_BITS
 from pytest_loadtest.report.hdr import counts_distribution, decode_counts, latency_distribution
+from pytest_loadtest.report.history import trend_title
 from pytest_loadtest.report.html import charts
 from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, Chapter, ChartFigure, Fold, Listing, Paragraph, Table, absent
 from pytest_loadtest.report.html.charts import Axis, Line, chart_mark, make_chart
 from pytest_loadtest.report.html.overview import format_started
-from pytest_loadtest.report.sections import format_figure, titled
+from pytest_loadtest.report.sections import format_figure
 from pytest_loadtest.values.wording import counted, format_value
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _newest(test: dict[str, Any]) -> dict[str, Any]:
 def _trend_blocks(name: str, test: dict[str, Any]) -> Iterator[Block]:
     many = counted(len(test["started"]), "run")
     first, last = (format_started(test["started"][end]) for end in (0, -1))
-    title = titled(test["test"], test["profile"], test["workload"])
+    title = trend_title(test)
     if len(test["started"]) == 1:
         yield Paragraph(f"{title}: 1 run, {first}; a trend needs two.")
         return

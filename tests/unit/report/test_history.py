@@ -13,6 +13,7 @@ from builders.runs import run_of, wandering
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report import history
+from pytest_loadtest.report.document import ScaleSection
 from pytest_loadtest.report.history import build_trend, spark_cells, trend_table
 
 RUN = run_of(wandering(1), {"endToEndLatency": {"p99": "100ms"}})
@@ -67,6 +68,41 @@ def test_invalid_lines_are_counted(tmp_path: Path) -> None:
         history.read_history(tmp_path / "gone")
     with pytest.raises(OSError, match="directory"):
         history.append_history(tmp_path, [])
+
+
+def test_a_line_that_was_cut_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+    """The disk was full, or the session was killed while it wrote."""
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"version":1,"started":"2026', encoding="utf-8")
+    history.append_history(path, [history.history_line(RUN)])
+    lines, wrong = history.read_history(path)
+    assert (len(lines), wrong) == (1, 1)
+
+
+def test_a_line_without_all_its_keys_is_invalid(tmp_path: Path) -> None:
+    """A trend reads them all."""
+    path = tmp_path / "history.jsonl"
+    whole = history.history_line(RUN)
+    for key in sorted(history._KEYS):
+        history.append_history(path, [{name: value for name, value in whole.items() if name != key}])
+    assert history.read_history(path) == ([], len(history._KEYS))
+
+
+def test_a_run_that_never_began_stays_at_its_place() -> None:
+    """It has no time; at the front it would be the oldest run, and its test the newest."""
+    line = history.history_line(RUN)
+    broken = line | {"started": None, "outcome": "no data", "figures": {}, "comparableKey": None}
+    days = [line | {"started": f"2026-12-0{day}T00:00:00+00:00"} for day in (1, 2, 3)]
+    other = [run | {"test": "other", "started": f"2026-12-09T0{at}"} for at, run in enumerate(days)]
+    newest, found = build_trend([days[2], days[0], broken, days[1], *other])
+    assert found["started"] == [days[0]["started"], None, days[1]["started"], days[2]["started"]]
+    assert found["outcomes"][1] == "no data"
+    assert newest["test"] == "other"
+
+
+def test_the_trend_of_scaled_runs_says_so() -> None:
+    found = build_trend([history.history_line(replace(RUN, scale=ScaleSection(factor=0.1, changes={})))])
+    assert next(iter(trend_table(found))).startswith(f"{RUN.test} · profile {RUN.profile.name} · SCALED ×0.1 · 1 run")
 
 
 def test_a_trend_is_a_row_for_each_figure() -> None:
