@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -91,22 +92,23 @@ def last_met(results: Path, session: Path, *, force: bool = False) -> Baseline:
     :param results: the folder of all sessions. :param session: the folder of this one.
     """
 
-    def met(document: RunDocument) -> list[RunDocument]:
-        """The runs that were met, the newest first."""
-        of_test = Path(document.results).parents[2].name  # a test has one name in all sessions
-        below = (path for path in sorted(results.glob(f"*/{of_test}/*/*/*/{RESULTS}")) if not path.is_relative_to(session))
-        runs = [run for path in below if (run := _document(path)) is not None and identity(run) == identity(document)]
-        return sorted((run for run in _answers(runs) if run.verdict.outcome is Outcome.MET), key=_started, reverse=True)
+    def met(document: RunDocument) -> Iterator[RunDocument]:
+        """Yield the runs that were met, the newest first. Documents can be large, so one session's are read at a time."""
+        of_test = Path(document.results).parents[2].name  # a test has one name in all sessions, and their names sort by time
+        for folder in sorted(results.glob(f"*/{of_test}"), reverse=True):
+            if not folder.is_relative_to(session):
+                runs = (run for path in sorted(folder.glob(f"*/*/*/{RESULTS}")) if (run := _document(path)) is not None)
+                answers = _answers([run for run in runs if identity(run) == identity(document)])
+                yield from sorted((run for run in answers if run.verdict.outcome is Outcome.MET), key=_started, reverse=True)
 
-    def comparable(document: RunDocument, runs: Iterable[RunDocument]) -> list[RunDocument]:
+    def comparable(document: RunDocument) -> Iterator[RunDocument]:
         key = comparable_key(document)
-        return [run for run in runs if comparable_key(run) == key][:KEPT]
+        return islice((run for run in met(document) if comparable_key(run) == key), KEPT)
 
     def find(document: RunDocument) -> RunDocument | str:
-        runs = met(document)
-        return next(iter(comparable(document, runs)), None) or _none_met(document, runs, results)
+        return next(comparable(document), None) or _none_met(document, next(met(document), None), results)
 
-    return Baseline(find, force, lambda document: comparable(document, met(document))[1:])
+    return Baseline(find, force, lambda document: [*comparable(document)][1:])
 
 
 def recorded_baseline(earlier: RunDocument | None) -> Baseline | None:
@@ -122,12 +124,12 @@ def recorded_baseline(earlier: RunDocument | None) -> Baseline | None:
     )
 
 
-def _none_met(document: RunDocument, met: list[RunDocument], results: Path) -> str:
-    if not met:
+def _none_met(document: RunDocument, newest: RunDocument | None, results: Path) -> str:
+    if newest is None:
         return f"no run of this test below {results} was met yet: make one run with --load-baseline none first"
-    first = differences(met[0], document)[0]  # deciding facts come first, and at least one of them differs
+    first = differences(newest, document)[0]  # deciding facts come first, and at least one of them differs
     return (
-        f"no comparable run below {results} was met: {met[0].results} is the newest that was, and differs in {first.name}"
+        f"no comparable run below {results} was met: {newest.results} is the newest that was, and differs in {first.name}"
         f" ({first.baseline} → {first.now}); a run with --load-baseline none makes a new one"
     )
 

@@ -63,11 +63,19 @@ def test_last_met_is_comparable_and_of_another_session(tmp_path: Path) -> None:
 
 def test_last_met_includes_nine_earlier_runs(tmp_path: Path) -> None:
     """They are comparable, were met, and are sorted newest first."""
-    runs = [kept(tmp_path, str(number), f"2026-01-{number:02d}") for number in range(1, 13)]
+    runs = [kept(tmp_path, f"{number:02d}", f"2026-01-{number:02d}") for number in range(1, 13)]
     kept(tmp_path, "20", "2026-01-20", verdict=MISSED)
     found = baseline.last_met(tmp_path, tmp_path / "99")
     assert found.find(NOW) == runs[-1]
     assert list(found.earlier(NOW)) == runs[-2:-11:-1]
+
+
+def test_last_met_ignores_the_steps_of_a_search_that_broke_off(tmp_path: Path) -> None:
+    """They were met at a rate that is no answer."""
+    peak = document(parts={"peak": PEAK}).peak
+    answer = kept(tmp_path, "1", "2026-01-01", "step-02", peak=peak)
+    kept(tmp_path, "2", "2026-01-02", "step-01")
+    assert baseline.last_met(tmp_path, tmp_path / "9").find(replace(NOW, peak=peak)) == answer
 
 
 def test_a_missing_last_met_run_has_a_reason(tmp_path: Path) -> None:
