@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.commands import compare, report
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, UsageError
@@ -28,15 +28,23 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.client import ClientSettings
 
 OK, MISSED, USAGE, NO_DATA = 0, 1, 2, 3
-STATUSES = """\
-exit status:
-  0  done; every objective met
-  1  doctor --fix: something is left to do by hand; doctor --hosts: a host cannot be used;
-     aggregate: an objective was missed; compare: a bound on regression was missed
-  2  the command line is wrong, or names no run, profile or topic
-  3  no data, or generator-limited: no verdict
-With several runs, the highest of 0, 1 and 3. A search is one run: 0 if it found a rate.
-"""
+_WRONG = {2: "the command line is wrong, or a file or an address in it"}
+STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
+    "doctor": {0: "done", 1: "--fix: something is left to do by hand; --hosts: a host cannot be used", **_WRONG},
+    "calibrate": {0: "done", **_WRONG, 3: "a driver could not be measured; without --driver, none could"},
+    "aggregate": {
+        0: "every objective met; a search found a rate", 1: "an objective was missed", **_WRONG,
+        3: "no data, or generator-limited: no verdict; with 1, the higher counts",
+    },
+    "learn": {0: "done", **_WRONG, 3: "no message came, or the target cannot be reached"},
+    "report": {0: "done", **_WRONG},
+    "compare": {
+        0: "done; every bound on regression met", 1: "a bound on regression was missed", **_WRONG,
+        3: "a bound could not be judged, results cannot be read, or no test is in both; with 1, the higher counts",
+    },
+    "trend": {0: "done", **_WRONG},
+}  # fmt: skip
+"""The exit statuses of each command."""
 _OUTCOMES = {"met": OK, "missed": MISSED}
 _STEP = re.compile(r"step-\d+")  # name of the folder of a search's step
 _LEARN = """\
@@ -63,14 +71,16 @@ _DOCTOR = """
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    about = "Load tests, outside pytest."
-    parser = argparse.ArgumentParser(prog="python -m pytest_loadtest", description=about, epilog=STATUSES, formatter_class=raw)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    about = "Commands for results and machines of load tests. Load itself is driven by pytest: pytest -n 2 loadtests/"
+    more = "python -m pytest_loadtest COMMAND --help shows its arguments, examples and exit statuses."
+    parser = argparse.ArgumentParser(prog="python -m pytest_loadtest", description=about, epilog=more, formatter_class=raw)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
     def command(name: str, run: Any, purpose: str, examples: str) -> argparse.ArgumentParser:
         lines = "\n".join(f"  python -m pytest_loadtest {name}{example}" for example in examples.splitlines())
+        statuses = "\n".join(f"  {status}  {meaning}" for status, meaning in STATUSES[name].items())
         subparser = commands.add_parser(
-            name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.", epilog=f"examples:\n{lines}\n\n{STATUSES}",
+            name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.", epilog=f"examples:\n{lines}\n\nexit status:\n{statuses}",
             formatter_class=raw,
         )  # fmt: skip
         subparser.set_defaults(command=run)

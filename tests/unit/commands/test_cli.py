@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,15 +36,20 @@ def test_a_wrong_command_line_ends_with_status_2_and_the_usage(arguments: tuple[
     assert "usage:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--help",), ("doctor", "-h"), ("calibrate", "-h"), ("aggregate", "-h"), ("report", "-h"), ("learn", "-h")]
-)
-def test_help_lists_the_exit_statuses(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(*arguments) == cli.OK
-    assert cli.STATUSES.strip() in capsys.readouterr().out
+@pytest.mark.parametrize("command", cli.STATUSES)
+def test_help_has_the_exit_statuses_of_its_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(command, "--help") == cli.OK
+    shown = capsys.readouterr().out
+    assert all(f"  {status}  {meaning}\n" in f"{shown}\n" for status, meaning in cli.STATUSES[command].items())
 
 
-@pytest.mark.parametrize("command", ["doctor", "calibrate", "aggregate", "report", "learn"])
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused("--help") == cli.OK
+    shown = capsys.readouterr().out
+    assert all(re.search(rf"^ +{command}\b", shown, re.MULTILINE) for command in cli.STATUSES)
+
+
+@pytest.mark.parametrize("command", cli.STATUSES)
 def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is a command line that parses."""
     refused(command, "-h")
