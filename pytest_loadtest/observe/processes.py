@@ -72,7 +72,9 @@ class ProcessSource:
         self._processes[len(roots) :] = [child for process in roots for child in process.children(recursive=True)]
 
     def _sample(self, now: int, *, new: bool) -> dict[str, float]:
-        sample = {"memory": float(sum(process.memory_info().rss for process in self._processes))}
+        memory = sum(process.memory_info().rss for process in self._processes)
+        # 0: it has ended, and its parent has not waited for it yet. The memory that it had is unknown.
+        sample = {"memory": float(memory)} if memory else {}
         totals, seconds = {"switches": 0.0}, (now - self._at) / SECOND
         threads = {}
         for process in self._processes:

@@ -147,3 +147,13 @@ def test_other_sleep_is_no_wait_for_the_disk() -> None:
 def test_without_a_process_the_wait_for_the_disk_is_unknown() -> None:
     assert DiskWaitSource(lambda: ()).read(0) == {}
     assert 0 <= DiskWaitSource(lambda: (os.getpid(),)).read(0)["broker.diskWait"] <= 1
+
+
+def test_the_memory_of_a_process_that_has_ended_is_unknown() -> None:
+    """Its parent has not waited for it, so it is still in /proc, with a memory of 0."""
+    with running(SLEEP) as pid:
+        source = ProcessSource("broker 1", lambda: (pid,))
+        assert source.read(time.monotonic_ns())["broker 1.memory"] > 0
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: ") Z " in Path(f"/proc/{pid}/stat").read_text(), "the end", 60)
+        assert "broker 1.memory" not in source.read(time.monotonic_ns())
