@@ -32,7 +32,14 @@ _SHORT: Final = tuple(bytes((number,)) for number in range(0x80))
 
 
 class CorruptEntryError(ProtocolError):
-    """The CRC of an entry does not match: it was damaged in transfer or storage."""
+    """The CRC of an entry does not match: it was damaged in transfer or storage.
+
+    :param messages: number of its messages, by metadata that may be damaged too.
+    """
+
+    def __init__(self, messages: int) -> None:
+        super().__init__("an entry does not match its CRC32-C")
+        self.messages = messages
 
 
 def varint(number: int) -> bytes:
@@ -155,12 +162,8 @@ def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
         if magic == _MAGIC:
             start += _HEAD.size
             if crc32c(body[start:]) != number:
-                raise CorruptEntryError("an entry does not match its CRC32-C")
-        (size,) = _U32.unpack_from(body, start)
-        start += 4
-        if start + size > len(body):
-            raise ProtocolError(f"metadata of {size} bytes in an entry of {len(body)}")
-        metadata = MessageMetadata.FromString(bytes(body[start : start + size]))
+                raise CorruptEntryError(_stated_messages(body, start))
+        metadata, payload = _metadata(body, start)
     except (struct.error, DecodeError) as error:
         raise ProtocolError(f"an entry of {len(body)} bytes: {error}") from error
     if not metadata.IsInitialized():
@@ -168,4 +171,19 @@ def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
         raise ProtocolError("an entry's metadata without a required field")
     if metadata.num_messages_in_batch < 0:
         raise ProtocolError(f"{metadata.num_messages_in_batch} messages in an entry")
-    return metadata, body[start + size :]
+    return metadata, payload
+
+
+def _metadata(body: memoryview, start: int) -> tuple[MessageMetadata, memoryview]:
+    (size,) = _U32.unpack_from(body, start)
+    start += 4
+    if start + size > len(body):
+        raise ProtocolError(f"metadata of {size} bytes in an entry of {len(body)}")
+    return MessageMetadata.FromString(bytes(body[start : start + size])), body[start + size :]
+
+
+def _stated_messages(body: memoryview, start: int) -> int:
+    try:
+        return max(_metadata(body, start)[0].num_messages_in_batch, 1)
+    except (struct.error, DecodeError, ProtocolError):
+        return 1

@@ -17,7 +17,7 @@ from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar import compression
 from pytest_loadtest.wire.pulsar.batches import BatchReader, pending_indexes
-from pytest_loadtest.wire.pulsar.entries import as_text, open_entry
+from pytest_loadtest.wire.pulsar.entries import CorruptEntryError, as_text, open_entry
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
 if TYPE_CHECKING:
@@ -186,7 +186,10 @@ class NativeConsumers:
             else:
                 part.to_ack.append(where)
                 self._read(part, entry, metadata, payload, flags, now, lag)
-        except ProtocolError:
+        except ProtocolError as error:
+            if isinstance(error, CorruptEntryError):
+                # The broker charged a permit for each message of a batch. Never given back, they would be missing one day.
+                messages = min(error.messages, part.queue)
             # A damaged entry counts as corrupt, and is acknowledged so that it is not delivered again.
             part.to_ack.append(where)
             self._arrivals.append(Arrival(part.owner.place, now, lag, 0, flags, 0, self._damaged))

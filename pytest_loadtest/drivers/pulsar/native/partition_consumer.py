@@ -38,12 +38,12 @@ class EntryId(NamedTuple):
 class PartitionConsumer(Attachment):
     """One consumer at one partition, with a number that is unique in the worker.
 
-    :param queue: messages that it permits the broker to send ahead. :param earliest: begin with the oldest message.
+    :ivar queue: messages that it permits the broker to send ahead. :param earliest: begin with the oldest message.
     """
 
     __slots__ = (
-        "_chunks", "_earliest", "_epoch", "_kind", "_queue", "_settings", "_subscription", "_taken", "flowing", "owner", "to_ack",
-        "waiting",
+        "_chunks", "_earliest", "_epoch", "_kind", "_settings", "_subscription", "_taken", "flowing", "owner", "queue",
+        "to_ack", "waiting",
     )  # fmt: skip
     kind = "consumer"
 
@@ -52,7 +52,7 @@ class PartitionConsumer(Attachment):
         earliest: bool,
     ) -> None:  # fmt: skip
         super().__init__(cluster, topic, number, owner.name)
-        self.owner, self._subscription, self._queue, self._earliest = owner, subscription, queue, earliest
+        self.owner, self._subscription, self.queue, self._earliest = owner, subscription, queue, earliest
         self._settings, self._kind = settings, settings.subscription_type
         self._epoch = 0
         self._taken, self.flowing = 0, False
@@ -137,18 +137,18 @@ class PartitionConsumer(Attachment):
     def flow(self) -> None:
         """Permit the broker to send as many messages as the queue takes."""
         self.flowing, self._taken = True, 0
-        self._allow(self._queue)
+        self._allow(self.queue)
 
     @property
     def has_room(self) -> bool:
         """True while the entries that wait are not more than permitted: an entry has one message or more."""
-        return len(self.waiting) < _SLACK * self._queue
+        return len(self.waiting) < _SLACK * self.queue
 
     def took(self, messages: int) -> None:
         """Count taken messages; permit as many again once half of the queue is empty."""
         self._taken += messages
         self.progress = True
-        if 2 * self._taken >= self._queue:
+        if 2 * self._taken >= self.queue:
             taken, self._taken = self._taken, 0
             self._allow(taken)
 

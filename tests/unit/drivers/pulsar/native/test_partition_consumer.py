@@ -71,6 +71,25 @@ def test_only_pending_messages_of_a_batch_take_permits(broker: FakeBroker) -> No
         assert acknowledged(broker) == [1]  # of the whole entry, and of all before it
 
 
+@pytest.mark.parametrize("where", [-1, 12])
+def test_a_damaged_batch_gives_its_permits_back(where: int, broker: FakeBroker) -> None:
+    """The broker charged one for each of its messages: kept, they would be missing until the consumer gets nothing any more.
+
+    :param where: of the damage: in the last payload, or in the metadata, whose number of messages may then be wrong.
+    """
+    bodies = entries(broker, 4, batch=10)
+    with faulty(broker, consumers=1, receiver_queue_size=20) as r:
+        r.until(lambda: asked(broker), "permits")
+        for entry, body in enumerate(bodies):
+            changed = bytearray(body)
+            changed[where] ^= 1
+            peer_of(broker).deliver(0, bytes(changed), entry)
+        r.until(lambda: len(r.column("size")) == 4, "received")
+        r.clock.advance(SECOND)
+        r.until(lambda: broker.of("ACK"), "acknowledged")
+        assert asked(broker) == [20, 10, 10, 10, 10]
+
+
 def test_partitions_share_the_queue_of_their_consumer() -> None:
     """maxTotalReceiverQueueSizeAcrossPartitions, in equal parts."""
     settings = {"receiver_queue_size": 10, "max_total_receiver_queue_size_across_partitions": 12, "name": "persistent://a/b/c"}
