@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count, cycle
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink, Refused
+from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink, Refused, join_failures
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
@@ -155,7 +155,7 @@ class Cluster:
                     self._serve(link, what)
         self._run_timers()
         if self.failures:
-            raise TargetError("; ".join(self.failures))
+            raise TargetError(join_failures(self.failures))
 
     def _serve(self, link: BrokerLink, what: int) -> None:
         if what & (_WRITE | _BROKEN) or not link.shaken:

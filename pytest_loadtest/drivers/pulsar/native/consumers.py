@@ -10,6 +10,7 @@ import numpy as np
 from pytest_loadtest.drivers.base import Joined
 from pytest_loadtest.drivers.pulsar.names import key_number
 from pytest_loadtest.drivers.pulsar.native.arrivals import Arrival, ArrivalReader, damaged_head, join_received
+from pytest_loadtest.drivers.pulsar.native.link import join_failures
 from pytest_loadtest.drivers.pulsar.native.partition_consumer import EntryId, NativeConsumer, PartitionConsumer
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Flag
@@ -114,7 +115,7 @@ class NativeConsumers:
             self._attaching = [consumer for consumer in self._attaching if not consumer.failure]
             for consumer in failed:
                 self._close(consumer)
-            raise TargetError("; ".join(consumer.failure for consumer in failed))
+            raise TargetError(join_failures([consumer.failure for consumer in failed]))
 
     def detach(self, places: Sequence[int]) -> None:
         """Acknowledge the taken messages, and close; the broker gives waiting messages to other consumers."""

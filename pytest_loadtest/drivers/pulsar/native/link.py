@@ -20,7 +20,7 @@ from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pytest_loadtest.drivers.arrival_clock import ArrivalClock
     from pytest_loadtest.wire.pulsar.connection import Event, PulsarConnection
@@ -32,6 +32,7 @@ _TLS_PIECE: Final = 1 << 16  # bytes given to TLS at once
 _QUIET: Final = 30 * SECOND
 _DEAD: Final = 60 * SECOND
 _CONNECT: Final = 10 * SECOND
+_FAILURES: Final = 4  # failures in one message
 _LONGEST: Final = 500  # characters of a broker's text in a message
 _ERRORS: Final = {number: name for name, number in api.ServerError.items()}
 _PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
@@ -279,6 +280,12 @@ class BrokerLink:
         """Close the socket; safe to call twice."""
         self.fail("closed")
         self._socket.close()
+
+
+def join_failures(failures: Sequence[str]) -> str:
+    """Return the first failures as one text, with the number of the others: thousands of producers may fail for one reason."""
+    more = f"; and {len(failures) - _FAILURES} more" if len(failures) > _FAILURES else ""
+    return "; ".join(failures[:_FAILURES]) + more
 
 
 def _legible(text: str) -> str:

@@ -15,7 +15,7 @@ from fake_pulsar import FakeBroker, nothing, refuse
 from native_rig import faulty
 
 from pytest_loadtest.drivers.arrival_clock import ArrivalClock
-from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink
+from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink, join_failures
 from pytest_loadtest.drivers.pulsar.settings import Authentication
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
@@ -153,3 +153,10 @@ def test_an_address_of_another_family_is_a_failure_with_both(broker: FakeBroker)
         faulty(broker, streams=1, sources=("::1",)),
     ):
         pass
+
+
+def test_a_text_has_some_of_many_failures() -> None:
+    """One for each of the 20 000 producers of a large profile would fill the report."""
+    assert join_failures(["a"]) == "a"
+    assert join_failures(["a", "b", "c", "d"]) == "a; b; c; d"
+    assert join_failures(list("abcdef")) == "a; b; c; d; and 2 more"
