@@ -139,3 +139,27 @@ def test_pulsar_client_may_lose_chunks_under_way(load, record_property):
     assert result.lost <= IN_FLIGHT
     assert result.lost == sum(part.lost for part in result.measurements.buckets if part.name != SMALL)
     assert result.corrupt == result.measurements.counts.failed == 0
+
+
+# The profile's topics, partitions, clients and ensembles, at a rate for one machine. Its windows would need 596 GiB if they were full.
+SHAPE = {
+    "producerRate": 250, "warmupDuration": "5s", "testDuration": "20s", "maxSendDelay": "2min",
+    "driver.persistence": {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2},
+    "driver.clientMemoryLimitMB": 64, "driver.receiverQueueSize": 10, "driver.sendTimeout": "2min", "driver.operationTimeout": "60s",
+    "slo.endToEndLatency": {"max": "2min"}, "slo.duplicates": "20%", "generator.receiveLagP99": "5min",
+}  # fmt: skip
+
+
+@pytest.mark.load(profile="prod-2m", live=True, **(PATIENT | CLUSTER | SHAPE))
+def test_a_thousand_partitions_survive_the_death_of_a_broker(load, record_property):
+    """1 000 partitions with 20 000 producers and 10 000 consumers of partitions; half of them are at the broker that is killed."""
+    load.begin()
+    load.wait("3s")
+    load.kill_broker(1)
+    result = load.finish()
+    counts = result.measurements.counts
+    for name in ("sent", "acked", "received", "duplicates"):
+        record_property(f"cluster.{name}", str(getattr(counts, name)))
+    record_property("cluster.gap", str(result.delivery_gap.max))
+    result.assert_slo()
+    assert counts.lost == counts.failed == result.out_of_order == 0
