@@ -36,6 +36,10 @@ def default_conf(folder: Path, cores: int) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Spark keeps the last 1000 of each for its UI also if that is disabled: 14 KB for each load test.
+        "spark.ui.retainedJobs": "10",
+        "spark.ui.retainedStages": "10",
+        "spark.sql.ui.retainedExecutions": "10",
         "spark.log.level": "ERROR",
         "spark.local.dir": str(folder / "tmp"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
