@@ -83,7 +83,7 @@ def take_p99(columns: list[NDArray[np.int64]]) -> int | None:
     columns.clear()
     if not len(together):
         return None
-    rank = -(-len(together) * 99 // 100) - 1  # nearest rank, by selection: no sort of all values
+    rank = len(together) * 99 // 100  # nearest rank, by selection: no sort of all values
     return int(np.partition(together, rank)[rank])
 
 

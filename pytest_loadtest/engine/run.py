@@ -152,12 +152,6 @@ class Engine:
             return True
         return False
 
-    def note_work(self, begin: int, end: int) -> None:
-        """Note the time of one step of all engines. If it was long, the process was stopped or overloaded in it."""
-        if self._watching:
-            self.watch.woke(begin, end)
-        self.note_pause(begin, end)
-
     def _watch_generator(self, planned: int, now: int) -> None:
         """Gather evidence about the generator in the phase itself, without the wait for its start and without its drain."""
         if self._watching:
@@ -220,7 +214,7 @@ def drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver] = ()) 
             return
         begun, now = now, clock()
         for engine in active:
-            engine.note_work(begun, now)
+            engine.note_pause(begun, now)
         # At least a tick after this one, even if a message is due earlier: all that become due until then share the cost of one tick.
         due = max(min(due for _, due in steps if due is not None), now + TICK)
         planned = min(due, now + PAUSE)

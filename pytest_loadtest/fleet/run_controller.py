@@ -18,6 +18,7 @@ from pytest_loadtest.fleet.messages import Disturbance, StartPhase
 from pytest_loadtest.fleet.observing import Observing
 from pytest_loadtest.fleet.outputs import Outputs, session_folder, workload_folder
 from pytest_loadtest.fleet.spark_service import SparkService
+from pytest_loadtest.report.ended_runs import EndedRuns
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class RunController:
         self.spark = SparkService(self.folder / "spark", options, self._announce, custom, host)
         self._targets: Targets | None = None
         self._restarting = threading.Lock()
-        self.documents: list[RunDocument] = []
+        self.ended = EndedRuns()
         self.rendezvous: Rendezvous | None = None
         self.clocks: HostClocks | None = None  # None if all workers are on this host
 
@@ -277,7 +278,7 @@ class RunController:
             self.outputs.write_broken(workload.folder or workload.root, partial(run.state.observing.end, workload))
         if isinstance(error, BrokenRun):
             documents = self._write_broken(run.state.workloads, error)
-            self.documents += documents
+            self.ended.add(documents)
             self.outputs.add_to_history(documents)
 
     # --- while load runs
@@ -352,7 +353,7 @@ class RunController:
             self._write_broken(state.workloads, run.error)
             raise run.error
         documents = [document for _, document in judged]
-        self.documents += documents
+        self.ended.add(documents)
         self.outputs.write_results(documents)
         if len(judged) == 1:
             return judged[0][0]

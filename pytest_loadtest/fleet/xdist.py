@@ -46,6 +46,7 @@ class GangController:
         self._nodes: list[Any] = []
         self._stop: str | None = None
         self._usage: str | None = None
+        self._properties: list[tuple[str, object]] = []
         self.rendezvous = Rendezvous(controller, self._send, time.monotonic_ns, self._stopping, self._kill)
         controller.rendezvous = self.rendezvous
         self._clocks = HostClocks(self._send, self._disconnect)
@@ -182,6 +183,13 @@ class GangController:
         if crashitem in self._load_nodeids(sched):
             report.when = "setup"
             report.longrepr = f"no data: {report.longrepr}; it led the load run of {crashitem}"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Let the three reports of a test share its properties: pytest keeps them all, and each comes with a copy from the worker."""
+        if report.user_properties == self._properties:
+            report.user_properties = list(self._properties)
+        self._properties = report.user_properties
 
     def _load_nodeids(self, sched: Any) -> set[str]:
         collections = getattr(sched, "_collections", {})

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.fleet.run_controller import RunController
     from pytest_loadtest.report.ci import Location
-    from pytest_loadtest.report.document import RunDocument
+    from pytest_loadtest.report.ended_runs import EndedRuns
 
 
 FILE = "report.html"
@@ -56,7 +56,7 @@ def write_report(config: pytest.Config, controller: RunController) -> str:
 
     :returns: a line with the report's path, or with the reason why there is none; empty if no load test has run.
     """
-    if not controller.documents:
+    if not controller.ended:
         return ""
     file = Path(os.path.abspath(config.option.load_html or controller.folder / FILE))  # noqa: PTH100  # symbolic links left as they are
     try:
@@ -72,10 +72,10 @@ def write_report(config: pytest.Config, controller: RunController) -> str:
 
 
 class CiReports:
-    """A plugin that writes the files and annotations of GitHub and GitLab. :param documents: returns the results documents so far."""
+    """A plugin that writes the files and annotations of GitHub and GitLab. :param ended: returns the runs that have ended."""
 
-    def __init__(self, config: pytest.Config, documents: Callable[[], list[RunDocument]]) -> None:
-        self._config, self._documents = config, documents
+    def __init__(self, config: pytest.Config, ended: Callable[[], EndedRuns]) -> None:
+        self._config, self._ended = config, ended
         self._places: dict[str, Location] = {}
         self._warnings: list[str] = []
 
@@ -97,7 +97,7 @@ class CiReports:
 
     def pytest_sessionfinish(self) -> None:
         """Write the files, when all runs are over."""
-        if not self._documents():
+        if not self._ended():
             return
         summary, metrics = os.environ.get("GITHUB_STEP_SUMMARY"), self._config.option.load_gitlab_metrics
         for name, path, write in (
@@ -114,21 +114,21 @@ class CiReports:
         from pytest_loadtest.report.ci import LIMIT, github_summary
 
         with path.open("a", encoding="utf-8") as file:  # the step may have written a summary before
-            file.write(github_summary(self._documents(), LIMIT - file.tell()))
+            file.write(github_summary(self._ended(), LIMIT - file.tell()))
 
     def _metrics(self, path: Path) -> None:
         from pytest_loadtest.report.ci import gitlab_metrics
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(gitlab_metrics(self._documents()), encoding="utf-8")
+        path.write_text(gitlab_metrics(self._ended()), encoding="utf-8")
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print annotations after the summary of the runs; GitHub reads them from the output."""
         lines = list(self._warnings)
-        if os.environ.get("GITHUB_ACTIONS") == "true" and self._documents():
+        if os.environ.get("GITHUB_ACTIONS") == "true" and self._ended():
             from pytest_loadtest.report.ci import workflow_commands
 
-            lines += workflow_commands(self._documents(), self._places)
+            lines += workflow_commands(self._ended(), self._places)
         for line in lines:
             terminalreporter.write_line(line)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, UsageError
 from pytest_loadtest.plugin.aggregate_hook import AggregateHook
 from pytest_loadtest.plugin.reporting import CiReports, whose_load, write_report, xfail_names
+from pytest_loadtest.report.ended_runs import EndedRuns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.run_controller import RunController
     from pytest_loadtest.fleet.spark_fleet import SparkFleet
     from pytest_loadtest.fleet.xdist import GangController, GangWorker
-    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.live_metrics import LiveMetrics
     from pytest_loadtest.results.load import Load
 
@@ -55,7 +56,7 @@ class LoadSession:
         if "loadtest_channel" in getattr(config, "workerinput", {}):
             self._join_gang()
             return
-        config.pluginmanager.register(CiReports(config, self.documents), "loadtest-ci")
+        config.pluginmanager.register(CiReports(config, self.ended), "loadtest-ci")
         if config.pluginmanager.hasplugin("dsession"):
             self._lead_gang()
 
@@ -91,7 +92,7 @@ class LoadSession:
             return None
         from pytest_loadtest.report.live_metrics import LiveMetrics, serve
 
-        metrics = LiveMetrics(self.documents)
+        metrics = LiveMetrics(lambda: self.ended().outcomes())
         try:
             self._stop_serving = serve(options.metrics, metrics)
         except UsageError as error:
@@ -173,7 +174,7 @@ class LoadSession:
             raise
         if result is None:
             return None
-        item.user_properties += result.properties
+        item.user_properties += [(sys.intern(name), value) for name, value in result.properties]  # the same names for every test
         result.load.ensure_judged()
         return result.load
 
@@ -196,18 +197,18 @@ class LoadSession:
         item.user_properties += [("load.set", setting(*text.partition("=")[::2])) for text in self._config.option.load_set]
         return make_request(self._config, item, attempt)
 
-    def documents(self) -> list[RunDocument]:
-        """Return the results documents of the session so far."""
-        return [] if self._run_controller is None else self._run_controller.documents
+    def ended(self) -> EndedRuns:
+        """Return the runs of the session that have ended."""
+        return EndedRuns() if self._run_controller is None else self._run_controller.ended
 
     def summarise(self, terminalreporter: Any) -> None:
         """Print the summary of every run of the session."""
-        if not self.documents():
+        if not self.ended():
             return
         from pytest_loadtest.report.terminal import summary_lines
 
         terminalreporter.section("load tests")
-        for document in self.documents():
+        for document in self.ended():
             for line in summary_lines(document):
                 terminalreporter.write_line(line)
         for line in (*self._run_controller.outputs.unwritten, self._report_line) if self._run_controller is not None else ():
@@ -345,4 +346,5 @@ def report_error(report: pytest.TestReport, error: BaseException, item: pytest.I
 
 def plain(properties: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
     """Return the properties with values that xdist can transfer: others than texts and numbers, e.g. durations, as text, as in JUnit."""
-    return [(name, value if type(value) in _PLAIN else str(value)) for name, value in properties]
+    # pytest keeps the three reports of every test: they share the pairs
+    return [pair if type(pair[1]) in _PLAIN else (pair[0], str(pair[1])) for pair in properties]

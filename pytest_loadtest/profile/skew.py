@@ -9,7 +9,6 @@ from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import labels
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import CHECKSUM
-from pytest_loadtest.profile.traffic import distributions
 from pytest_loadtest.schedule.stream_order import MOST_TURNS
 
 if TYPE_CHECKING:
@@ -95,11 +94,10 @@ def _sizes(profile: Profile) -> Iterator[Problem]:
     if profile.message_size is not None and profile.message_size < HEAD:
         message = f"messageSize: {profile.message_size} B is below the {HEAD} B that topics with different rates need"
         yield Problem(("messageSize",), message, f"write {HEAD} or more, or remove skew")
-    for path, _, buckets in distributions(profile):
-        for bucket in buckets:
-            if bucket.low < HEAD:
-                message = f"size range {bucket.name!r} has sizes below the {HEAD} B that topics with different rates need"
-                yield Problem((*path, bucket.name), message, f"begin it at {HEAD}, or remove skew", at_key=True)
+    for bucket in () if profile.message_size_distribution is None else profile.buckets or ():
+        if bucket.low < HEAD:
+            message = f"size range {bucket.name!r} has sizes below the {HEAD} B that topics with different rates need"
+            yield Problem(("messageSizeDistribution", bucket.name), message, f"begin it at {HEAD}, or remove skew", at_key=True)
     largest = max(skew.message_sizes or (0,))
     if largest > (limit := profile.max_message_size):
         message = f"skew.messageSizes: {largest} B is above what the broker takes, {limit} B"

@@ -36,7 +36,7 @@ from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.measurements_section import MeasurementsSection
@@ -59,7 +59,7 @@ class Location:
     failed: bool
 
 
-def github_summary(documents: Sequence[RunDocument], room: int = LIMIT) -> str:
+def github_summary(documents: Iterable[RunDocument], room: int = LIMIT) -> str:
     """Return the session's load tests as Markdown: a table of all, then each with its objectives, worst first.
 
     :param room: the largest size, bytes. Entries that do not fit are left out from the end, with a note.
@@ -149,7 +149,7 @@ def _code(text: str) -> str:
     return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
 
 
-def workflow_commands(documents: Sequence[RunDocument], places: Mapping[str, Location]) -> list[str]:
+def workflow_commands(documents: Iterable[RunDocument], places: Mapping[str, Location]) -> list[str]:
     """Return a workflow command for each run that was not met, worst first: an error if the test failed, else a warning.
 
     :param places: places of tests by node id; the command for a test without one has no place.
@@ -187,7 +187,7 @@ QUANTILES: Final = ("p50", "p99", "p99.9")
 _WHO: Final = ("test", "profile", "workload", "scale")
 
 
-def gitlab_metrics(documents: Sequence[RunDocument]) -> str:
+def gitlab_metrics(documents: Iterable[RunDocument]) -> str:
     """Return the session's runs as OpenMetrics text: the last attempt of each test, without values that were not measured."""
     registry = CollectorRegistry()
     gauges = {

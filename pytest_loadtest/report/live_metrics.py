@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -19,25 +19,13 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.plan.phases import Phase
-    from pytest_loadtest.report.document import RunDocument
+    from pytest_loadtest.report.baseline import Identity
+    from pytest_loadtest.verdict.slo import Outcome
 
 BUCKETS: Final = tuple(int(ms * MILLISECOND) for ms in (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000))
 """Upper edges of the live histogram, ns; workers report for each how many copies took longer."""
 COUNTS: Final = {row.key: row.attribute for row in catalogue.COUNTS if row.live}
 _RUN: Final = ("test", "profile", "workload")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunName:
-    """The labels of a run's series. :param workload: empty if there is only one."""
-
-    test: str
-    profile: str
-    workload: str
-
-    @property
-    def labels(self) -> tuple[str, str, str]:
-        return self.test, self.profile, self.workload
 
 
 class PhaseFacts(NamedTuple):
@@ -50,21 +38,21 @@ class PhaseFacts(NamedTuple):
 class LiveMetrics:
     """A prometheus collector of the latest progress of every phase, and of the outcome of every run that has ended.
 
-    :param documents: of the runs that have ended.
+    :param outcomes: returns the outcome of each run that has ended, by test, profile and workload.
     """
 
     bounds = BUCKETS
     """Latencies, ns, for which workers report how many copies took longer."""
 
-    def __init__(self, documents: Callable[[], Sequence[RunDocument]]) -> None:
-        self._documents = documents
+    def __init__(self, outcomes: Callable[[], Mapping[Identity, Outcome]]) -> None:
+        self._outcomes = outcomes
         self._lock = threading.Lock()
         self._phases: Phases = {}
-        self._now: dict[RunName, str] = {}
+        self._now: dict[Identity, str] = {}
 
     def show(self, test: str, profile: str, workload: str, phase: Phase, progress: Sequence[Progress]) -> None:
         """Keep the progress of every worker in a phase. Any thread may call it. :param workload: its name if there are several."""
-        run = RunName(test=test, profile=profile, workload=workload)
+        run = test, profile, workload
         with self._lock:
             shown = tuple(replace(worker, timely=None) for worker in progress)
             self._phases[run, phase.name] = PhaseFacts(phase.idle, phase.duration), shown
@@ -74,17 +62,14 @@ class LiveMetrics:
         """Return the metrics. prometheus-client calls it at each scrape, in a thread of its server."""
         with self._lock:
             phases, now = dict(self._phases), dict(self._now)
-        documents = {
-            RunName(test=document.test, profile=document.profile.name, workload=document.workload or ""): document
-            for document in self._documents()
-        }
+        outcomes = self._outcomes()
         yield from _messages(phases)
-        running = {(run, name): phases[run, name] for run, name in now.items() if run not in documents}
+        running = {(run, name): phases[run, name] for run, name in now.items() if run not in outcomes}
         yield from _state(running)
-        yield _outcomes(documents)
+        yield _outcomes(outcomes)
 
 
-Phases = dict[tuple[RunName, str], "tuple[PhaseFacts, tuple[Progress, ...]]"]
+Phases = dict["tuple[Identity, str]", "tuple[PhaseFacts, tuple[Progress, ...]]"]
 
 
 def _messages(phases: Phases) -> Iterator[Metric]:
@@ -94,9 +79,9 @@ def _messages(phases: Phases) -> Iterator[Metric]:
     )
     for (run, name), (phase, progress) in phases.items():
         for key, attribute in COUNTS.items():
-            counts.add_metric([*run.labels, name, key], sum(getattr(p, attribute) for p in progress))
+            counts.add_metric([*run, name, key], sum(getattr(p, attribute) for p in progress))
         if not phase.idle:  # the intended time of other producers' messages is unknown
-            latency.add_metric([*run.labels, name], _histogram(progress), None)
+            latency.add_metric([*run, name], _histogram(progress), None)
     yield counts
     yield latency
 
@@ -135,15 +120,14 @@ def _state(running: Phases) -> Iterator[Metric]:
             **({"receive_lag_p99_seconds": max(lags) / SECOND} if lags else {}),
         }  # fmt: skip
         for gauge, value in values.items():
-            gauges[gauge].add_metric([*run.labels, name], value)
+            gauges[gauge].add_metric([*run, name], value)
     yield from gauges.values()
 
 
-def _outcomes(documents: dict[RunName, RunDocument]) -> Metric:
-    """Return the outcome of each run; of several attempts the last one's."""
+def _outcomes(outcomes: Mapping[Identity, Outcome]) -> Metric:
     gauge = GaugeMetricFamily("loadtest_outcome", "1 for the outcome of a run that has ended", labels=[*_RUN, "outcome"])
-    for run, document in documents.items():
-        gauge.add_metric([*run.labels, document.verdict.outcome], 1)
+    for run, outcome in outcomes.items():
+        gauge.add_metric([*run, outcome], 1)
     return gauge
 
 

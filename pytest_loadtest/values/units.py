@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from functools import total_ordering
 
@@ -46,20 +45,20 @@ class Duration:
             raise TypeError(f"{self!r} cannot be compared with {other!r}, which has no unit: write ms({other!r}), s(…) or us(…)")
         error = max(self.error, other.error)
         if error and abs(self.ns - other.ns) < error:
-            limit, name = format_value(error, "ns"), self.label or other.label or "computed duration"
-            raise NoData(f"{name}: {self!r} and {other!r} differ by less than the error of the clocks between hosts, {limit}")
+            limit = format_value(error, "ns")
+            raise NoData(
+                f"{self.label or other.label}: {self!r} and {other!r} differ by less than the error of the clocks between hosts, {limit}"
+            )
         return self.ns < other.ns
 
     def __add__(self, other: Duration) -> Duration:
-        return Duration(self.ns + other.ns, error=self.error + other.error) if isinstance(other, Duration) else NotImplemented
+        return Duration(self.ns + other.ns) if isinstance(other, Duration) else NotImplemented
 
     def __sub__(self, other: Duration) -> Duration:
-        return Duration(self.ns - other.ns, error=self.error + other.error) if isinstance(other, Duration) else NotImplemented
+        return Duration(self.ns - other.ns) if isinstance(other, Duration) else NotImplemented
 
     def __mul__(self, factor: float) -> Duration:
-        if not isinstance(factor, int | float):
-            return NotImplemented
-        return Duration(self.ns * factor, error=math.ceil(self.error * abs(factor)))
+        return Duration(self.ns * factor) if isinstance(factor, int | float) else NotImplemented
 
     __rmul__ = __mul__
 
@@ -67,7 +66,7 @@ class Duration:
         return self.ns / other.ns if isinstance(other, Duration) else NotImplemented
 
     def __abs__(self) -> Duration:
-        return Duration(abs(self.ns), error=self.error)
+        return Duration(abs(self.ns))
 
     def __repr__(self) -> str:
         return format_value(self.ns, "ns")

@@ -85,3 +85,34 @@ def test_without_load_there_is_no_report(project: Project) -> None:
     assert run.outcomes == {"passed": 1}
     assert "report" not in run.out
     assert not (project.path / "mine.html").exists()
+
+
+DELETED = """\
+import glob, shutil, pytest
+
+@pytest.mark.load("missed")
+def test_missed(load): ...
+
+@pytest.mark.load("mix")
+def test_met(load):
+    (folder,) = glob.glob(".loadtest/*/*test_missed*")
+    shutil.rmtree(folder)
+"""
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_results_that_are_deleted_during_the_session_leave_their_verdict(project: Project, workers: str) -> None:
+    """In the summary, with the cause, and in the files for GitHub and GitLab."""
+    project.profile("mix")
+    project.profile("missed", slo="{throughput: 200000/s}")
+    project.write("test_it.py", DELETED)
+    summary = project.path / "summary.md"
+    project.environment |= {"GITHUB_STEP_SUMMARY": str(summary)}
+    run = project.run(workers, "-p", "no:cacheprovider", "--load-gitlab-metrics", "metrics.txt")
+    assert (run.outcomes["passed"], run.outcomes["failed"]) == (1, 1)
+    (note,) = [line for line in run.out.splitlines() if line.startswith("  note       only the verdict is known, because ")]
+    assert note.endswith("/measure/results.json cannot be read: No such file or directory")
+    assert "test_it.py::test_missed · profile missed · MISSED (1 of " in run.out
+    assert "## Load tests: 1 missed, 1 met" in summary.read_text()
+    assert 'loadtest_outcome{outcome="missed",profile="missed",' in (project.path / "metrics.txt").read_text()
+    assert report_line(run.out).startswith("report     ")

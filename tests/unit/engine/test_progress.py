@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.engine.progress import TimelyCounts, take_p99
+from pytest_loadtest.engine.progress import TimelyCounts
 from pytest_loadtest.values.quantities import SECOND
 
 START = 7_000 * SECOND
@@ -45,12 +45,3 @@ def test_a_new_phase_has_its_own_seconds() -> None:
 
 def test_without_bounds_there_is_no_report() -> None:
     assert TimelyCounts((), 0).report(SECOND) is None
-
-
-def test_p99_is_the_nearest_rank() -> None:
-    """As in the measurements; of all columns together, which are then forgotten."""
-    columns = [np.arange(51, 101), np.arange(1, 51)]
-    assert take_p99(columns) == 99
-    assert take_p99(columns) is None
-    assert take_p99([np.array([7])]) == 7
-    assert take_p99([np.arange(101)]) == 99

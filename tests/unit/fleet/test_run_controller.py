@@ -92,9 +92,9 @@ def test_a_run_that_breaks_has_results_with_the_reason(tmp_path: Path) -> None:
     """One document for each workload; an error before the run was planned has none."""
     controller, run, _ = connecting(tmp_path, 1)
     controller.gave_up(Run((1, 0)), NoData("too early"))
-    assert controller.documents == []
+    assert not controller.ended
     controller.gave_up(run, NoData("gw1 went down"))
-    verdicts = [document.verdict for document in controller.documents]
+    verdicts = [document.verdict for document in controller.ended]
     assert [(verdict.outcome, list(verdict.reasons)) for verdict in verdicts] == [("no data", ["gw1 went down"])] * 2
     assert all((tmp_path / str(i) / "measure" / "results.json").is_file() for i in range(2))
 
@@ -111,7 +111,7 @@ def test_damaged_results_do_not_hide_why_a_run_broke(tmp_path: Path, damage: str
     else:
         (tmp_path / "0" / "measure" / "telemetry.json").mkdir(parents=True)
     controller.gave_up(run, NoData("gw1 went down"))
-    assert [document.verdict.reasons for document in controller.documents] == [("gw1 went down",)] * 2
+    assert [document.verdict.reasons for document in controller.ended] == [("gw1 went down",)] * 2
     assert len(controller.outputs.unwritten) == ("file" in damage)
 
 

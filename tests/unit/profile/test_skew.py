@@ -100,7 +100,6 @@ def test_the_period_of_a_swing_is_a_number_of_messages() -> None:
         ("{zipf: 1, swing: 1s}", {"producerRate": 0, "testDuration": None}, "5:17", "skew.swing: needs a constant rate, but a search changes it"),
         ("{zipf: 1, swing: 1s}", {"testDuration": None, "stages": "[{duration: 1s}]"}, "6:17", "skew.swing: needs a constant rate, but stages change it"),
         ("{messageSizes: [99, 99, 99]}", {"messageSize": None, "testDuration": None, "stages": '[{duration: 1s, messageSizeDistribution: {"32-64": 1}}]'}, "5:8", "skew.messageSizes: cannot be combined with messageSizeDistribution of a stage"),
-        ("{zipf: 1}", {"testDuration": None, "stages": '[{duration: 1s, messageSizeDistribution: {"16-24": 1}}]'}, "5:51", "size range '16-24' has sizes below the 32 B that topics with different rates need"),
         ("{hashes: [1, 2, 3]}", {"driver": "{name: mqtt}"}, "7:8", "skew.hashes: only Pulsar has bundles"),
         ("{hashes: [1, 2, 3]}", {"partitionsPerTopic": 2}, "6:21", "skew.hashes: each partition has a hash of its own"),
         ("{messageSizes: [31, 99, 99]}", {"messageSize": None}, "5:22", "skew.messageSizes: 31 B is below the 32 B that topics with different rates need (write 32 or more)"),

@@ -64,10 +64,6 @@ def test_durations_closer_than_the_error_of_clocks_do_not_compare() -> None:
     measured = Duration(50 * 1_000_000, label="end-to-end p99", samples=2000, error=1_000_000)
     assert measured <= ms(51)
     assert measured > ms(48)
-    assert measured - ms(10) < ms(41)
-    for computed, bound in ((measured - ms(10), 40.5), (measured + measured, 101.5), (2 * measured, 101.5), (abs(ms(0) - measured), 50.5)):
-        with pytest.raises(NoData, match="differ by less than the error of the clocks"):
-            assert computed <= ms(bound)
     with pytest.raises(
         NoData, match=r"end-to-end p99: 50.0 ms and 50.5 ms differ by less than the error of the clocks between hosts, 1.00 ms"
     ):
