@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_loadtest.commands import cli
 
-from .projects import TIMEOUT, Project, fresh
+from .projects import Project, fresh
 
 TESTS = """\
 import pytest
@@ -72,16 +71,14 @@ def runs(project: Project) -> dict[str, Path]:
     return {json.loads((folder / "run.json").read_text())["profile"]["name"]: folder for folder in reversed(project.runs())}
 
 
-def aggregate(project: Project, folder: Path) -> subprocess.CompletedProcess[str]:
+def aggregate(project: Project, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     conf = [word for pair in SPARK for word in ("--spark-conf", pair)]
-    command = [sys.executable, "-m", "pytest_loadtest", "aggregate", str(folder), *conf]
-    environment = {**os.environ, **project.environment}
-    done = subprocess.run(command, cwd=project.path, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    done = project.command("aggregate", str(folder), *conf, *more)
     print(done.stdout, done.stderr)
     return done
 
 
-def test_a_search_is_judged_by_its_answer(project: Project, runs: dict[str, Path]) -> None:
+def test_a_search_is_judged_by_its_answer(project: Project, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     """The status is that of the step at the peak: the steps above it were missed, which is how the peak was found.
 
     Without the results of that step the answer is unknown.
@@ -94,17 +91,18 @@ def test_a_search_is_judged_by_its_answer(project: Project, runs: dict[str, Path
     assert json.loads(best.read_text())["peak"]["rate"] >= 100
 
     best.unlink()
-    done = aggregate(project, search)
-    assert done.returncode == cli.NO_DATA
-    assert f"{search}: NO DATA" in done.stdout
+    steps = cli.runs_in(search)
+    assert len(steps) > 1 and cli.searches(steps) == [steps]
+    assert cli._status(steps, dict.fromkeys(steps, "met")) == cli.NO_DATA
+    assert f"{search}: NO DATA" in capsys.readouterr().out
 
 
-def test_runs_are_judged_again(project: Project, runs: dict[str, Path]) -> None:
+def test_runs_are_judged_again(project: Project, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     """All runs of a session, with the same results to the byte; the status is that of the worst.
 
     The build-up and drain of a backlog were observed while load ran and are not in the samples: they are taken from the earlier results.
 
-    Then one manifest is deleted and another run is given up: no data for both, and earlier results are kept.
+    Then one manifest is deleted and another run is given up: no data for both, without a question to Spark, and earlier results are kept.
     """
     del runs["sought"]
     before = {(folder / name): (folder / name).read_bytes() for folder in runs.values() for name in ("results.json", "latency.hlog")}
@@ -123,9 +121,10 @@ def test_runs_are_judged_again(project: Project, runs: dict[str, Path]) -> None:
     (runs["good"] / "main.manifest.json").unlink()
     run = json.loads((runs["slow"] / "run.json").read_text())
     (runs["slow"] / "run.json").write_text(json.dumps({**run, "ended": False}))
-    done = aggregate(project, project.path / ".loadtest")
-    assert done.returncode == cli.NO_DATA
-    assert done.stdout.count("NO DATA") == 2
-    assert "main.manifest.json" in done.stdout
-    assert "did not end normally" in done.stdout
+    no_spark: Any = None
+    for name, why in (("good", "main.manifest.json"), ("slow", "did not end normally")):
+        outcome = cli._judge(no_spark, runs[name], None)
+        assert cli._status([runs[name]], {runs[name]: outcome}) == cli.NO_DATA
+        out = capsys.readouterr().out
+        assert "NO DATA" in out and why in out
     assert {path: path.read_bytes() for path in before} == before

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import jsonschema
@@ -14,11 +12,10 @@ import pytest
 from pytest_loadtest.commands import cli
 from pytest_loadtest.report.document import results_schema
 
-from .projects import TIMEOUT, Project
-from .test_aggregate_again import SPARK
+from .test_aggregate_again import aggregate
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from .projects import Project
 
 CONFTEST = """\
 import pyarrow as pa
@@ -94,15 +91,6 @@ def gold(spark_project: Project) -> Project:
     return project
 
 
-def aggregate(project: Project, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    conf = [word for pair in SPARK for word in ("--spark-conf", pair)]
-    command = [sys.executable, "-m", "pytest_loadtest", "aggregate", str(folder), *conf, *more]
-    environment = {**os.environ, **project.environment}
-    done = subprocess.run(command, cwd=project.path, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    print(done.stdout, done.stderr)
-    return done
-
-
 def test_custom_metrics_are_judged_and_reported(gold: Project) -> None:
     """The same with one process, two workers, and from the samples later. An error in the hook keeps the run's own metrics."""
     for workers, chosen in (("-n0", "bounded or missed or explodes"), ("-n2", "")):
@@ -131,9 +119,6 @@ def test_custom_metrics_are_judged_and_reported(gold: Project) -> None:
     done = aggregate(gold, folder, "--conftest", "conftest.py")
     assert done.returncode == cli.OK
     assert json.loads((folder / "results.json").read_text()) == json.loads(before)
-    done = aggregate(gold, folder)
-    assert done.returncode == cli.NO_DATA
-    assert "custom.gold.p99: pytest_loadtest_aggregate did not return it" in done.stdout
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])

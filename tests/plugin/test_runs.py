@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
+import numpy_aggregation
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -107,9 +108,11 @@ def sent(project: Project, test: str) -> list[pa.Table]:
 
 
 def test_outcomes_and_messages_are_the_same_for_any_number_of_workers(outcomes: Project) -> None:
-    """With one worker and with three."""
+    """With one worker and Spark, and with three and the definitions in its place."""
+    outcomes.environment |= numpy_aggregation.ENVIRONMENT
     for workers, chosen in (("-n0", ""), ("-n3", "not once")):
-        run = outcomes.run(workers, "-k", chosen, "--load-scale", "0.5", "--load-duration", "1s", "-p", "no:cacheprovider")
+        instead = ("-p", "numpy_aggregation") if chosen else ()
+        run = outcomes.run(workers, *instead, "-k", chosen, "--load-scale", "0.5", "--load-duration", "1s", "-p", "no:cacheprovider")
         assert run.ret == pytest.ExitCode.TESTS_FAILED
         kinds = {case.get("name"): [child.tag for child in case if child.tag in ("failure", "error")] for case in run.junit}
         assert kinds == {name: [tag] if tag else [] for name, (tag, _) in EXPECTED.items() if not chosen or "once" not in name}
