@@ -212,7 +212,9 @@ class GangWorker:
 
     def __init__(self, config: pytest.Config) -> None:
         self._channel = config.workerinput[CHANNEL]  # type: ignore[attr-defined]
-        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()  # roles, and their end
+        # A live load whose body gave it up may still be running when the next test begins: it must not take that one's messages.
+        self._current: tuple[Key, queue.SimpleQueue[Message]] = ((-1, 0), queue.SimpleQueue())
         self._channel.setcallback(self._receive, endmarker=("closed", None, None))
         self._index: dict[str, int] = {}
         self._key: Key = (-1, 0)
@@ -224,7 +226,12 @@ class GangWorker:
         message = pickle.loads(data) if isinstance(data, bytes) else data  # the end marker is not pickled
         if message[0] == "time":  # answered at once, in the thread that receives: the controller measures how long the answer takes
             self._send(("time", None, (message[2], time.monotonic_ns())))
-        else:
+            return
+        if message[0] == "role":
+            self._current = (message[1], queue.SimpleQueue())
+        elif message[1] in (None, self._current[0]):
+            self._current[1].put(message)
+        if message[0] in ("role", "release", "closed"):
             self._inbox.put(message)
 
     def _send(self, message: Message) -> None:
@@ -311,13 +318,12 @@ class GangWorker:
 
         self._attempt += 1
         self._took_part = True
-        link = Link(self._send, self._inbox, self._key)
+        link = Link(self._send, self._current[1], self._key)
         if on_link is not None:
             on_link(link)
         try:
             return take_part(link, request, lead=self.leads)
         except Released:
-            self._inbox.put(("release", self._key, None))  # pytest_runtest_protocol waits for it too
             return None
 
     def finished(self, item: pytest.Item) -> None:

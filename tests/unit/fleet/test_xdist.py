@@ -7,7 +7,7 @@ import queue
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -16,6 +16,9 @@ from pytest_loadtest.fleet.xdist import CHANNEL, GangController, GangRelease, Ga
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_loadtest.fleet.link import Link
+    from pytest_loadtest.fleet.messages import Request
 
 LOAD, ORDINARY = "test_a.py::test_load", "test_a.py::test_ordinary"
 
@@ -242,6 +245,24 @@ def test_an_interrupt_releases_workers_that_wait(gang: Gang) -> None:
     assert gang.workers[1].pytest_runtest_protocol(ITEMS[1], None) is True  # type: ignore[arg-type]
     assert joined(gang.gather(1))
     assert [node.shut for node in gang.nodes] == [1, 1]
+
+
+def test_a_load_that_was_given_up_takes_no_message_of_the_next_one(gang: Gang, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The body of a live test gave it up, and its thread still runs in a user's function, when the next test begins."""
+    links: list[Link] = []
+    monkeypatch.setattr("pytest_loadtest.fleet.member.take_part", lambda link, request, lead: links.append(link))
+    assert joined(gang.gather(0, 1))
+    worker, request = gang.workers[0], cast("Request", None)
+    worker.run(request)
+    gang.controller._send("gw0", ("abort", (1, 0), NoData("the test ended while its load was running")))
+    worker._key, worker._attempt = (2, 0), 0  # as for the next item
+    gang.controller._send("gw0", ("role", (2, 0), True))
+    worker._await_role()
+    worker.run(request)
+    gang.controller._send("gw0", ("end", (2, 0), ("", "measure")))
+    with pytest.raises(NoData, match="the test ended while its load was running"):
+        links[0].process_messages()
+    assert links[1].ended(("", "measure"))
 
 
 def test_a_controller_that_is_gone_does_not_raise_on_its_workers(gang: Gang) -> None:
