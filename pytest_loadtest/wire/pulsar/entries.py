@@ -162,8 +162,12 @@ def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
         if magic == _MAGIC:
             start += _HEAD.size
             if crc32c(body[start:]) != number:
-                raise CorruptEntryError(_stated_messages(body, start))
-        metadata, payload = _metadata(body, start)
+                raise CorruptEntryError(_stated_messages(body[start:]))
+        (size,) = _U32.unpack_from(body, start)
+        start += 4
+        if start + size > len(body):
+            raise ProtocolError(f"metadata of {size} bytes in an entry of {len(body)}")
+        metadata = MessageMetadata.FromString(bytes(body[start : start + size]))
     except (struct.error, DecodeError) as error:
         raise ProtocolError(f"an entry of {len(body)} bytes: {error}") from error
     if not metadata.IsInitialized():
@@ -171,19 +175,12 @@ def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
         raise ProtocolError("an entry's metadata without a required field")
     if metadata.num_messages_in_batch < 0:
         raise ProtocolError(f"{metadata.num_messages_in_batch} messages in an entry")
-    return metadata, payload
+    return metadata, body[start + size :]
 
 
-def _metadata(body: memoryview, start: int) -> tuple[MessageMetadata, memoryview]:
-    (size,) = _U32.unpack_from(body, start)
-    start += 4
-    if start + size > len(body):
-        raise ProtocolError(f"metadata of {size} bytes in an entry of {len(body)}")
-    return MessageMetadata.FromString(bytes(body[start : start + size])), body[start + size :]
-
-
-def _stated_messages(body: memoryview, start: int) -> int:
+def _stated_messages(guarded: memoryview) -> int:
     try:
-        return max(_metadata(body, start)[0].num_messages_in_batch, 1)
-    except (struct.error, DecodeError, ProtocolError):
+        # What a checksum covers is an entry without one.
+        return max(open_entry(guarded)[0].num_messages_in_batch, 1)
+    except ProtocolError:
         return 1
