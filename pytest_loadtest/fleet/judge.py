@@ -309,7 +309,7 @@ def seen_versions(broker: Mapping[str, Any], telemetry: Telemetry | None) -> tup
     if len(seen) > 1:
         changes = ", ".join(f"{version} from {format_duration(at)} into the phase" for version, at in list(seen.items())[1:])
         notes.append(f"the target's version changed while load ran: {first} first, {changes}: the results are those of no single version")
-    if before not in ("unknown", first):
+    if before not in ("unknown", *first.split(" and ")):
         notes.append(f"the target's version was {before} before this phase, and its settings are those from then")
     return {**broker, "version": text}, tuple(notes)
 

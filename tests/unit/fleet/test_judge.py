@@ -332,6 +332,7 @@ def test_duplicates_at_qos_2_are_judged_by_the_reported_session_losses(forgotten
         ("4.0.0", {}, "4.0.0", []),
         ("4.0.0", {"4.0.0": 0, "4.2.4": 5 * SECOND}, "4.0.0, then 4.2.4", ["changed while load ran: 4.0.0 first, 4.2.4 from 5.00 s into the phase"]),
         ("4.0.0", {"4.2.4": 0}, "4.2.4", ["was 4.0.0 before this phase"]),
+        ("4.0.0", {"4.0.0 and 4.2.4": 0}, "4.0.0 and 4.2.4", []),
     ],
 )  # fmt: skip
 def test_a_run_has_the_versions_that_its_target_reported(
