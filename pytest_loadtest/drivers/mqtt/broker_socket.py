@@ -72,12 +72,13 @@ class BrokerSocket:
     :raises OSError: the connection is rejected at once.
     :ivar stream: has the time of the last read.
     :ivar ending: the reason of the end, as far as it is known. :ivar written: number of bytes that the kernel took so far.
+    :ivar broken: a write failed. What had arrived before can still be read, and then the end.
     """
 
     # A worker may have many thousands of sockets.
     __slots__ = (
-        "_arrivals", "_connected", "_ended", "_endpoint", "_heard", "_out", "_send", "_smallest", "_socket", "_space", "closed",
-        "ending", "stream", "written",
+        "_arrivals", "_connected", "_ended", "_endpoint", "_heard", "_out", "_send", "_smallest", "_socket", "_space", "broken",
+        "closed", "ending", "stream", "written",
     )  # fmt: skip
 
     def __init__(
@@ -89,7 +90,7 @@ class BrokerSocket:
         self.stream = SocketReader(self._socket, arrivals, units=self._smallest)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connected = self._ended = self._heard = self.closed = False
+        self._connected = self._ended = self._heard = self.broken = self.closed = False
         self.ending = LOST
         self._out = bytearray()
         self.written = 0
@@ -143,7 +144,9 @@ class BrokerSocket:
             while self.stream.held:
                 data += self._read_held()
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return None
+            if not self.broken:
+                return None
+            data = b""
         except OSError as error:
             data = b""
             if self._endpoint.tls is not None and isinstance(self.stream, TlsStream) and not self._ended:
@@ -174,7 +177,7 @@ class BrokerSocket:
 
     @property
     def ended(self) -> bool:
-        """True if the connection is over."""
+        """True if everything was read."""
         return self._ended
 
     @property
@@ -187,18 +190,18 @@ class BrokerSocket:
         self._out += data
 
     def write(self) -> None:
-        """Write as much of the gathered bytes as the kernel takes."""
+        """Write as much of the gathered bytes as the kernel takes; a failure shows in :attr:`broken`."""
         try:
-            while self._out:
+            while self._out and not self.broken:
                 n = self._send(self._out)
                 self.written += n
                 del self._out[:n]
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError:
-            # The broker may have stated the reason before it closed the connection.
-            self.read()
-            self._ended = True
+            self.broken = True
+        if self.broken:
+            self._out.clear()
 
     def write_now(self, data: bytes) -> bool:
         """Write these bytes after the gathered ones; return False if the kernel did not take all: :meth:`write` continues."""

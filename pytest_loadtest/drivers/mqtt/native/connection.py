@@ -89,7 +89,7 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         while data := sock.read():
             self._last_in = stream.taken
             self._inbound.add(self, data, stream.arrived, stream.lag)
-            if not stream.more:
+            if not (stream.more or sock.broken):
                 return
         if data is not None:
             self.end_attempt(sock.ending)
@@ -130,8 +130,10 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         self._last_out = self._loop.clock()
         if waited:
             self.user.was_written()
-        if sock.ended:
-            self.end_attempt(sock.ending)
+        if sock.broken:
+            self.user.was_lost()
+            # What arrived before the failure still counts, perhaps with the broker's reason; this may be called while it is decoded.
+            self._loop.again(self, sock, select.EPOLLHUP)
         else:
             self._watch((0 if self._hanging else select.EPOLLIN) | (select.EPOLLOUT if sock.unsent else 0))
 

@@ -85,7 +85,8 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
             if not sock.unread:
                 return
             client.loop_read()
-        if sock.unread:
+        # After a failed write flush() gives the next turn.
+        if sock.unread and not sock.broken:
             self._loop.again(self, sock, select.EPOLLIN)
 
     def flush(self) -> None:
@@ -99,6 +100,9 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
             self.on_written(written)
         if sock.closed:
             self._lost(sock.ending)
+        elif sock.broken:
+            # What arrived before the failure still counts, perhaps with the broker's reason.
+            self._loop.again(self, sock, select.EPOLLHUP)
         else:
             reading = 0 if self._hanging else select.EPOLLIN
             self._watch(reading | (select.EPOLLOUT if sock.unsent else 0))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
+import struct
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,6 +14,7 @@ import pytest
 from fake_mqtt import FakeMqttBroker, MqttPeer, answer
 from mqtt_codec import PublishAnswer
 from mqtt_rig import burst, context
+from waiting_for import wait_until
 
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.drivers.mqtt.native.inbound import IDENTIFIER_IN_USE
@@ -193,3 +198,51 @@ def test_a_consumer_counts_each_message_that_its_broker_sends_as_a_new_one(
         until(made, lambda: sizes.extend(() if (taken := made.take()) is None else taken.size.tolist()) or len(sizes) >= len(expected))
         assert sizes == expected
         assert made.facts().incidents.get(IDENTIFIER_IN_USE, 0) == int(driver is NATIVE and (before, after[0]) == ("message", "other"))
+
+
+# --- a write that fails
+
+
+@both
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_messages_that_arrived_before_a_failed_write_count(driver: Any, qos: int) -> None:
+    """They are in the consumer's socket when the broker resets the connection, and the consumer finds out by writing."""
+    with connected(broker := ScriptedBroker(), driver) as made:
+        place = int(made.open_consumers([0])[0])
+        made.pause([place])
+        for number in range(1, 4):
+            broker.current.send(p.Publish("t", b"m" * 40, qos, packet_id=number if qos else 0))
+            if qos == 2 and driver is not NATIVE:
+                broker.current.send(PublishAnswer(p.PUBREL, number))
+        connection: Any = made._consumers[place][1]
+        # A reset would drop what is still on its way.
+        wait_until(lambda: waiting(connection.socket) >= 3 * 40, "the messages", 30)
+        reset(broker.current)
+        wait_until(lambda: is_reset(connection.socket), "the reset", 30)
+        # No poll in between: a ping, or the acknowledgement of an earlier message, is what fails.
+        connection.socket.put(b"\xc0\x00")
+        connection.flush()
+        made.resume([place])
+        sizes: list[int] = []
+        until(made, lambda: sizes.extend(() if (taken := made.take()) is None else taken.size.tolist()) or made.facts().losses)
+        assert sizes == [40] * 3
+
+
+def reset(peer: MqttPeer) -> None:
+    """Close a connection with RST instead of FIN."""
+    peer._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.gone.set()
+    peer._socket.shutdown(socket.SHUT_RD)
+
+
+def waiting(sock: Any) -> int:
+    """Return the number of bytes that a socket has for its reader."""
+    with socket.socket(fileno=os.dup(sock.fileno())) as own, contextlib.suppress(BlockingIOError):
+        return len(own.recv(1 << 16, socket.MSG_PEEK))
+    return 0
+
+
+def is_reset(sock: Any) -> bool:
+    """Return True if the connection of a socket is closed (linux/tcp.h: the first byte of tcp_info is its state, 7 is closed)."""
+    with socket.socket(fileno=os.dup(sock.fileno())) as own:
+        return bool(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 7)
