@@ -42,7 +42,7 @@ def sliced_stats(
     """Return the ``windows`` or ``tenths`` of a run; None if they are not measured, or the phase is too short.
 
     :param offered: int64, messages by the second of their intended time. :param counted: int64, by piece of ``run.slice_cut``: deliveries
-        ``received``, and those in time under ``name``.
+        ``received``, those in time under ``name``, and messages late by the generator under ``name_own_late``.
     """
     spans = run.spans.get(name)
     if spans is None or run.cut is None or run.slice_cut is None:
@@ -51,7 +51,7 @@ def sliced_stats(
     return SlicedStats(
         start=spans.start, end=spans.end, begin=begin, after=after, offered=_by_second(offered, spans, run.duration),
         received=spans.sums(counted["received"], run.slice_cut), in_time=spans.sums(counted[name], run.slice_cut),
-        subscriptions=run.subscriptions, latencies=latencies,
+        own_late=spans.sums(counted[f"{name}_own_late"], run.slice_cut), subscriptions=run.subscriptions, latencies=latencies,
     )  # fmt: skip
 
 
@@ -90,3 +90,12 @@ def before_ends(copies: Columns, came: NDArray[np.int64], run: Expected) -> dict
         return {}
     piece = run.slice_cut.of(run.seconds(copies["intended"]))
     return {name: came - run.start < spans.ends(run.slice_cut)[piece] for name, spans in run.spans.items()}
+
+
+def late_by_generator(out: Columns, run: Expected) -> dict[str, NDArray[np.bool_]]:
+    """Return masks of the messages that only their own send delay kept from being sent before the end of their window, or tenth.
+
+    :param out: rows of sent messages.
+    """
+    sent, without = before_ends(out, out["sent"], run), before_ends(out, out["intended"] + out["blocked"], run)
+    return {f"{name}_own_late": without[name] & ~early for name, early in sent.items()}

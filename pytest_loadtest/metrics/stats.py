@@ -35,7 +35,8 @@ arrived before the end of its window, shifted by the median of the whole run (de
 samples, its own start, duration, rate, ``[first, end)`` of each stream, and its seconds of the workers' evidence. Foreign messages and
 damaged heads are not recorded by time, so a stage's foreign messages are None, and its corrupt ones have a good head.
 
-A message is *late by the generator* if it was sent after the phase, but would have been sent within it without its own send delay.
+A message is *late by the generator* if it was sent after the phase (or after its window, or tenth), but would have been sent before without
+its own send delay.
 
 Series by second are defined in :mod:`pytest_loadtest.metrics.series`, silent subscriptions and streams in
 :mod:`pytest_loadtest.metrics.silent`.
@@ -58,7 +59,7 @@ from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measur
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
-from pytest_loadtest.metrics.sliced_counts import before_ends, by_piece, intervals, sliced_stats
+from pytest_loadtest.metrics.sliced_counts import before_ends, by_piece, intervals, late_by_generator, sliced_stats
 from pytest_loadtest.values.quantities import MICROSECOND
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     foreign = None if recorded.foreign is None else recorded.foreign + int(misplaced.sum())
     corrupt = recorded.corrupt + int(damaged.sum())
     sliced = by_piece(kinds, run)
-    series, counted = by_second(sent, out, acked, (copies, first), run), _deliveries_by_piece(sent, copies, deliveries, run)
+    series, counted = by_second(sent, out, acked, (copies, first), run), _counts_by_piece(sent, out, deliveries, run)
     return Measurements(
         duration=run.duration,
         rate=run.rate,
@@ -256,15 +257,20 @@ def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, s
     )
 
 
-def _deliveries_by_piece(sent: Columns, copies: Columns, deliveries: Deliveries, run: Expected) -> dict[str, NDArray[np.int64]]:
-    """Return deliveries received, and in time of their window or tenth, by piece of ``run.slice_cut``."""
+def _counts_by_piece(sent: Columns, out: Columns, deliveries: Deliveries, run: Expected) -> dict[str, NDArray[np.int64]]:
+    """Return, by piece, deliveries received, those in time of their window or tenth, and messages late by the generator.
+
+    :param out: rows of sent messages.
+    """
     if run.slice_cut is None:
         return {}
     piece_of = np.zeros(int((run.end - run.first).sum()), np.int64)
     piece_of[_numbers(sent, run)] = run.slice_cut.of(run.seconds(sent["intended"]))
     pieces = np.tile(piece_of, run.subscriptions)
     copies = {"received": deliveries.copies, **deliveries.before_end}
-    return {name: np.bincount(pieces[count > 0], minlength=len(run.slice_cut.starts)) for name, count in copies.items()}
+    counted = {name: pieces[count > 0] for name, count in copies.items()}
+    counted |= {name: run.slice_cut.of(run.seconds(out["intended"][late])) for name, late in late_by_generator(out, run).items()}
+    return {name: np.bincount(piece, minlength=len(run.slice_cut.starts)) for name, piece in counted.items()}
 
 
 def sent_late_by_us(out: Mapping[str, NDArray[Any]], run: Expected) -> NDArray[np.bool_]:

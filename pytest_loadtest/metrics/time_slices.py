@@ -90,6 +90,7 @@ class SlicedStats:
     :param offered: int64 ``(n,)``, messages. :param received: int64 ``(n,)``, deliveries with a copy, over all subscriptions.
     :param in_time: int64 ``(n,)``, deliveries with a copy before the slice's end, shifted by the median latency of the whole phase; delays
         of delayed messages are subtracted.
+    :param own_late: int64 ``(n,)``, messages that only the generator's own send delay kept from being sent before the slice's end.
     :param latencies: by kind, the key of ``Measurements.latencies``; ``lateness`` and ``earliness`` are the two sides of due, see
         :func:`~pytest_loadtest.metrics.signed.with_lateness`. A kind that the run does not have is missing.
     """
@@ -101,6 +102,7 @@ class SlicedStats:
     offered: NDArray[np.int64]
     received: NDArray[np.int64]
     in_time: NDArray[np.int64]
+    own_late: NDArray[np.int64]
     subscriptions: int
     latencies: Mapping[str, Histograms]
 

@@ -52,7 +52,7 @@ class Answers:
 def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurements:
     """Return the measurements of a run or stage."""
     sent, sliced, series = answers.tables["sent"], _by_piece(run, answers.tables), _series(run, answers.tables)
-    counted = _deliveries_by_piece(run, answers.pieces)
+    counted = {**_counts_by_piece(run, answers.pieces), **_counts_by_piece(run, answers.tables["own_late"])}
     return Measurements(
         duration=run.duration,
         rate=run.rate,
@@ -202,11 +202,11 @@ def _by_piece(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histogr
     return {kind: parts for kind, parts in by_kind.items() if parts is not None}
 
 
-def _deliveries_by_piece(run: Expected, counted: t.Table) -> dict[str, NDArray[np.int64]]:
-    """Return deliveries by piece of ``run.slice_cut``; 0 for pieces without any."""
+def _counts_by_piece(run: Expected, counted: t.Table) -> dict[str, NDArray[np.int64]]:
+    """Return the counts of a table by piece of ``run.slice_cut``; 0 for pieces without any."""
     if run.slice_cut is None:
         return {}
-    columns = {name: np.zeros(len(run.slice_cut.starts), np.int64) for name in ("received", "windows", "tenths")}
+    columns = {name: np.zeros(len(run.slice_cut.starts), np.int64) for name in counted if name != "piece"}
     for name, column in columns.items():
         column[counted["piece"]] = counted[name]
     return columns

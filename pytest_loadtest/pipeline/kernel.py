@@ -17,6 +17,7 @@ from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.gaps import gap_cells, gap_times
 from pytest_loadtest.metrics.histogram import HALF, hdr_index, midpoint
 from pytest_loadtest.metrics.series import SERIES_BITS
+from pytest_loadtest.metrics.sliced_counts import late_by_generator
 from pytest_loadtest.metrics.stats import sent_late_by_us
 from pytest_loadtest.pipeline.tables import (
     ACKED,
@@ -80,6 +81,7 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     yield from _by_second(ACKED, run.seconds(acked["acked"]))
     yield from _by_second(KEPT, acked["second"])
     yield from _blocked(take(went, went["blocked"] > 0), run)
+    yield from _own_late(went, run)
     # Most blocks have no blocked message: then both delays are one array, whose buckets are computed once.
     delay = went["sent"] - went["intended"]
     own = np.maximum(delay - went["blocked"], 0)
@@ -191,6 +193,16 @@ def _blocked(waited: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     if len(waited["sent"]):
         groups = Groups({"second": run.seconds(waited["sent"])})
         yield "seconds", {"what": np.full(len(groups.n), BLOCKED), **groups.keys, "n": groups.sum(waited["blocked"])}
+
+
+def _own_late(out: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
+    """:param out: rows of sent messages."""
+    late = late_by_generator(out, run)
+    # Fast path: most runs have no windows, and few messages are late.
+    if run.slice_cut is not None and any(mask.any() for mask in late.values()):
+        groups = Groups({"piece": run.slice_cut.of(out["second"])})
+        none = np.zeros(len(out["seq"]), np.bool_)
+        yield "own_late", groups.keys | {name: groups.sum(late.get(name, none)) for name in ("windows_own_late", "tenths_own_late")}
 
 
 def latency_tables(

@@ -53,6 +53,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     },
     "buckets": {"bucket": "key", "received": "sum", "received_in_time": "sum", "lost": "sum"},
     "reached": {"topic": "key", "group": "key", "mask": "union"},
+    "own_late": {"piece": "key", "windows_own_late": "sum", "tenths_own_late": "sum"},
     "pieces": {"piece": "key", "received": "sum", "windows": "sum", "tenths": "sum"},
 }  # fmt: skip
 """``sent``: measured sent rows. ``received``: measured received rows.
@@ -63,6 +64,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 ``gaps``: first copies by subscription, topic and cell of time (:mod:`pytest_loadtest.metrics.gaps`): the earliest and latest receipt.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
 ``reached``: the subscriptions that received a message of the topic, by topic and ``group`` of 64 subscriptions (broadcasts only).
+``own_late``: messages late by the generator, by the piece in which they were intended.
 ``pieces``: deliveries by the piece in which their message was intended, and those before the end of their window, or tenth.
 The tables of :func:`lost_edges`, which :func:`first_edges` merges, and of :func:`ranges_of`, without equal rows, are not among them."""
 

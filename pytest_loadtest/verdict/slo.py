@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.values.quantities import SECOND, format_duration
-from pytest_loadtest.values.wording import ROUNDING, exact, format_value, pair
+from pytest_loadtest.values.wording import exact, format_value, pair
 from pytest_loadtest.verdict import windows
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict, no_data, show
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
@@ -219,16 +219,15 @@ def _blocked(measurements: Measurements) -> str:
 
 def _sent_late(objective: Objective, value: float, measurements: Measurements) -> str | None:
     """Return why a lower bound on what was sent, or delivered, in time would hold without the generator's own send delay, or None."""
-    counts, late = measurements.counts, float(measurements.own_late)
-    if objective.metric not in ("sent", "throughput") or objective.bucket or objective.minimum is None:
+    counts = measurements.counts
+    if objective.metric not in ("sent", "throughput") or objective.bucket:
         return None
-    if objective.metric == "throughput":  # what never came would not have come in time either
-        late = min(late, (counts.received - counts.received_in_time) / measurements.subscriptions)
-    more = late / (counts.offered if objective.unit == "ratio" else measurements.duration / SECOND)
-    if not late or not value < objective.minimum <= (value + more) * (1 + ROUNDING):
-        return None
-    sent = f"{exact(measurements.own_late)} messages that the generator sent after the phase, though the target had room before"
-    return f"{objective.name} would hold with the {sent}"
+    came = counts.sent - counts.sent_in_time
+    if objective.metric == "throughput":
+        came = (counts.received - counts.received_in_time) // measurements.subscriptions
+    per = counts.offered if objective.unit == "ratio" else measurements.duration / SECOND
+    why = windows.late_sends(value, objective.minimum, measurements.own_late, came, per)
+    return f"{objective.name} {why}" if why else None
 
 
 def _judge(objective: Objective, measurements: Measurements, absent: str | None) -> Finding:

@@ -111,6 +111,8 @@ def _judge(objective: Objective, measurements: Measurements, windows: SlicedStat
     if outcome is Outcome.MISSED and seen.latencies is not None and objective.maximum is not None and seen.value > objective.maximum:
         own = OwnTimes(windows.of("own_send_delay", at), windows.of("receive_lag", at))
         why = pauses(objective, seen.latencies, own, measurements.subscriptions, objective.maximum)
+    elif outcome is Outcome.MISSED and objective.metric == "throughput":
+        why = _late_in_slice(windows, at, seen.value, objective.minimum, objective.unit)
     return Window(*ends, seen.value, seen.samples, Outcome.GENERATOR_LIMITED if why else outcome, why or "")
 
 
@@ -208,6 +210,25 @@ def generator_caused(objective: Objective, measurements: Measurements) -> str | 
     return f"{objective.name} {why}" if why else None
 
 
+def late_sends(value: float, bound: float | None, late: int, came: int, per: float) -> str | None:
+    """Return why a lower bound on what was in time would hold without the generator's own send delay (``would hold with …``), or None.
+
+    :param late: messages that only their own send delay made late. :param came: messages that came late; what never came would not have
+        been in time either. :param per: the unit of the value: messages offered, or seconds.
+    """
+    more = min(late, came) / per
+    if bound is None or not more or not value < bound <= (value + more) * (1 + ROUNDING):
+        return None
+    return f"would hold with the {exact(late)} messages that the generator sent after the end, though the target had room before"
+
+
+def _late_in_slice(slices: SlicedStats, at: int, value: float, bound: float | None, unit: str) -> str | None:
+    """Return why the throughput of a time slice would hold without the generator's own send delay, or None."""
+    came = int(slices.received[at] - slices.in_time[at]) // slices.subscriptions
+    per = int(slices.offered[at]) if unit == "ratio" else int(slices.end[at] - slices.start[at]) / SECOND
+    return late_sends(value, bound, int(slices.own_late[at]), came, per)
+
+
 class OwnTimes(NamedTuple):
     """The generator's own delays of the same messages, before the target has them and after; None: unknown."""
 
@@ -276,7 +297,12 @@ def judge_drift(objective: Objective, measurements: Measurements) -> Finding:
     sign = "" if not over else " < " if change < 0 else " > "
     bound = _bounds(objective) if not over else _percent(objective.minimum if change < 0 else objective.maximum)
     text = f"{objective.name} {values}: {_percent(change)}{sign or ' within '}{bound} ({where})"
-    own = _own(objective, measurements, seen, before) if over and change > 0 and unit == "ns" else None
+    own = None
+    if over and unit == "ratio" and objective.minimum is not None:
+        why = _late_in_slice(tenths, LAST, after, before * (1 + objective.minimum), unit)
+        own = f"{objective.name} {why}" if why else None
+    elif over and change > 0 and unit == "ns":
+        own = _own(objective, measurements, seen, before)
     outcome = Outcome.MET if not over else Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
     shown = Shown(f"{_percent(change)} ({values})", _bounds(objective), f"{_percent(change)}{sign}{bound}" if over else "")
     return Finding(

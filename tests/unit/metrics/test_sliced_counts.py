@@ -84,6 +84,7 @@ def assert_each_is_alone(found: SlicedStats, plan: Expected, out: Any, got: Any)
     for at, (begin, end) in enumerate(zip(found.start.tolist(), found.end.tolist(), strict=True)):
         expected = alone(plan, out, got, begin, end)
         assert (found.offered[at], found.received[at]) == (expected.counts.offered, expected.counts.received)
+        assert found.own_late[at] == expected.own_late
         for kind in KINDS:
             one = found.of(kind, at)
             assert isinstance(one, Histogram | None)

@@ -23,13 +23,15 @@ def constant(us: int, n: int = 1000) -> Histogram:
     return histogram(np.full(n, us * MS // 1000))
 
 
-def tenths(first: Histogram, last: Histogram, in_time: tuple[int, int] = (1000, 1000), own: Histogram | None = None) -> SlicedStats:
+def tenths(
+    first: Histogram, last: Histogram, in_time: tuple[int, int] = (1000, 1000), own: Histogram | None = None, own_late: int = 0
+) -> SlicedStats:
     """The first and the last second of ten."""
     latencies = {"end_to_end": of_parts([first, last]), "own_send_delay": of_parts([constant(1), own or constant(1)])}
     many = np.array([first.n, last.n])
     return SlicedStats(
         start=np.array([0, 9]) * SECOND, end=np.array([1, 10]) * SECOND, begin=np.arange(2), after=np.arange(1, 3), offered=many,
-        received=many, in_time=np.array(in_time), subscriptions=1, latencies={kind: found for kind, found in latencies.items() if found},
+        received=many, in_time=np.array(in_time), own_late=np.array([0, own_late]), subscriptions=1, latencies={kind: found for kind, found in latencies.items() if found},
     )  # fmt: skip
 
 
@@ -115,3 +117,9 @@ def test_a_drift_caused_by_the_generator_is_generator_limited() -> None:
     finding = judged({"endToEndLatency.p99": "20%"}, tenths(constant(10_000), constant(500_000), own=constant(490_000)))
     assert finding.outcome is Outcome.GENERATOR_LIMITED
     assert "own send delay" in str(finding.own)
+
+
+def test_a_fall_of_the_throughput_is_the_generators_if_it_sent_the_messages_late() -> None:
+    late = [judged({"throughput": "5%"}, tenths(constant(1), constant(1), (1000, 900), own_late=late)) for late in (0, 49, 50)]
+    assert [found.outcome for found in late] == [Outcome.MISSED, Outcome.MISSED, Outcome.GENERATOR_LIMITED]
+    assert "would hold with the 50 messages" in str(late[-1].own)

@@ -40,7 +40,7 @@ def windows(parts: Sequence[Histogram | None], **changed: Any) -> SlicedStats:
     latencies: dict[str, Histograms] = {} if found is None else {"end_to_end": found}
     every: dict[str, Any] = {
         "start": start, "end": start + SECOND, "begin": at, "after": at + 1, "offered": many, "received": many, "in_time": many,
-        "subscriptions": 1, "latencies": latencies,
+        "own_late": many * 0, "subscriptions": 1, "latencies": latencies,
     }  # fmt: skip
     return SlicedStats(**{**every, **changed})
 
@@ -248,3 +248,17 @@ def test_a_consumer_that_lags_broke_what_would_hold_without_its_copies() -> None
     assert verdict(section, made(end_to_end=paused(900), receive_lag=spread(0, 1))).outcome is Outcome.MISSED
     published = {"publishLatency": {"p99.9": "100ms"}}
     assert verdict(published, made(publish=paused(900), receive_lag=paused(900))).outcome is Outcome.MISSED
+
+
+@pytest.mark.parametrize("bound", ["95%", "950/s"])
+def test_a_window_whose_messages_the_generator_sent_after_its_end_is_not_the_targets_miss(bound: str) -> None:
+    """The target may still have lost some of them."""
+    parts = [constant(10)] * 3
+
+    def outcome(own_late: int, received: int = 1000) -> Outcome:
+        counts = {"in_time": np.array([1000, 900, 1000]), "received": np.array([1000, received, 1000])}
+        late = windows(parts, offered=np.full(3, 1000), own_late=np.array([0, own_late, 0]), **counts)
+        return judged({"throughput": bound, "window": "1s"}, late).outcome
+
+    assert [outcome(late) for late in (0, 49, 50, 100)] == [Outcome.MISSED] * 2 + [Outcome.GENERATOR_LIMITED] * 2
+    assert outcome(100, received=949) is Outcome.MISSED
