@@ -60,7 +60,8 @@ def _table(measured: MeasurementsSection) -> Table:
     keys = latency_rows(latencies, () if sections.only_connects(measured) else ALWAYS)
     head = ("latency", "min", *COLUMNS, "max", "mean", "samples", "never came")
     rows = [_row(TITLES[key], latencies[key]) for key in keys]
-    return Table(caption="Latencies, from the intended time on", head=head, rows=rows, numbers=frozenset(range(1, len(head))))
+    caption = "Latencies, from the intended time on; max and mean are of the messages that came"
+    return Table(caption=caption, head=head, rows=rows, numbers=frozenset(range(1, len(head))))
 
 
 def _row(title: str, latency: LatencySection | None) -> tuple[str, ...]:
