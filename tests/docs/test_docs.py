@@ -229,7 +229,7 @@ def test_runs_are_compared_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(names) > 5
     assert [name for name in names if not re.search(rf"^  [✓✗? ] {re.escape(name)} ", beside, re.MULTILINE)] == [], beside
     told = subprocess.run([sys.executable, *trend[1:]], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-    assert "· profile orders · 2 runs" in told
+    assert "· profile orders · SHORTENED · 2 runs" in told
 
 
 DRIVER_PAGE = "docs/howto/write-a-driver.md"
