@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.client import ClientSettings
 
 OK, MISSED, USAGE, NO_DATA = 0, 1, 2, 3
+CLOSED = 128 + signal.SIGPIPE
+"""As a shell reports a program that wrote to a closed pipe."""
 _WRONG = {2: "the command line is wrong, or a file or an address in it"}
 STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
     "doctor": {0: "done", 1: "--fix: something is left to do by hand; --hosts: a host cannot be used", **_WRONG},
@@ -60,6 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LoadtestError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE if isinstance(error, UsageError) else NO_DATA
+    except BrokenPipeError:
+        # The reader, such as head, has seen enough. Python flushes standard output once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED
     return status
 
 

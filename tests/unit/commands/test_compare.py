@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -102,3 +105,15 @@ def test_a_trend_skips_lines_of_other_versions(tmp_path: Path, capsys: pytest.Ca
     assert len(json.loads(capsys.readouterr().out)) == 1
     assert cli.main(["trend", str(file), "--test", "orders"]) == cli.USAGE
     assert "has no run of 'orders'" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    """``trend FILE | head`` ended with a traceback."""
+    file = tmp_path / "history.jsonl"
+    append_history(file, [history_line(document())])
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "pytest_loadtest", "trend", str(file)]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (cli.CLOSED, b"")
