@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pulsar
 import pytest
+from admin_rest import ask
 from running import running
 
 from pytest_loadtest import brokers, profile
@@ -99,13 +99,6 @@ def subject(broker: brokers.Broker, partitions: int = 1, **settings: Any) -> Sub
         window=WINDOW * partitions,
         ordered=partitions == 1,
     )
-
-
-def ask(broker: brokers.Broker, path: str, method: str = "GET", body: object = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    url, headers = f"{broker.facts.admin_url}/admin/v2/{path}", {"Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=10) as answer:
-        return json.loads(answer.read() or "null")
 
 
 def keyed(r: Rig, count: int, keys: int, first: int = 0) -> Burst:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
-import urllib.request
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from admin_rest import ask
 from listening import peers
 from pulsar_proxy import PulsarProxy
 
@@ -45,13 +44,6 @@ def subject(broker: brokers.Broker, url: str | None = None, **settings: Any) -> 
     return Subject(driver=NativePulsarDriver, target=target, settings=chosen, deadline=60 * SECOND)
 
 
-def ask(broker: brokers.Broker, path: str, method: str = "GET", body: object = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    url, headers = f"{broker.facts.admin_url}/admin/v2/{path}", {"Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=20) as answer:
-        return json.loads(answer.read() or "null")
-
-
 def disturbed(r: Rig, disturb: Callable[[int], None], turns: int = 3) -> None:
     """Send on every stream during several disturbances, and wait for all answers and copies."""
     for turn in range(turns):
@@ -59,7 +51,7 @@ def disturbed(r: Rig, disturb: Callable[[int], None], turns: int = 3) -> None:
         disturb(turn)
     r.send(EACH, turns * EACH)
     sent = (turns + 1) * EACH * STREAMS
-    r.until(lambda: r.acked >= sent and received(r) >= sent, "acked and received")
+    r.until(lambda: r.acked >= sent and r.copies >= sent and received(r) >= sent, "acked and received")
 
 
 def received(r: Rig) -> int:
@@ -177,7 +169,7 @@ def test_a_restart_of_the_broker_loses_nothing_in_the_client(tmp_path: Path) -> 
             r.send(EACH, EACH + 100)
             sent = (2 * EACH + 100) * STREAMS
             try:
-                r.until(lambda: r.acked >= sent and received(r) >= sent, "acked and received")
+                r.until(lambda: r.acked >= sent and r.copies >= sent and received(r) >= sent, "acked and received")
             except AssertionError:
                 path = "persistent/public/loadtest-restarted/topic-0/stats?getPreciseBacklog=true"
                 found = ask(running, path)["subscriptions"]["subscription-0"]

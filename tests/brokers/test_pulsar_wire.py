@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 import secrets
 import time
-import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import admin_rest
 import numpy as np
 import pulsar
 import pytest
@@ -75,10 +74,7 @@ def topic() -> str:
 
 def ask(broker: brokers.Broker, topic: str, path: str, method: str = "GET", body: object = None) -> Any:
     """Send a request about a topic to the admin REST."""
-    url = f"{broker.facts.admin_url}/admin/v2/{topic.replace('://', '/')}/{path}"
-    data, headers = None if body is None else json.dumps(body).encode(), {"Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=20) as answer:
-        return json.loads(answer.read() or "null")
+    return admin_rest.ask(broker, f"{topic.replace('://', '/')}/{path}", method, body)
 
 
 def state(broker: brokers.Broker, topic: str, subscription: str = "s") -> dict[str, Any]:

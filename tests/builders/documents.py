@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from builders.measurements import MS, Limits, made, spread
 from builders.objectives import parse_slo
 from builders.telemetry import made_telemetry
+from pytest_loadtest.metrics.expected import Opening
 from pytest_loadtest.metrics.measurements import Backlog
 from pytest_loadtest.observe.conclusion import Bottleneck, Saturation
 from pytest_loadtest.report.bottleneck import bottleneck_section
@@ -20,6 +21,7 @@ from pytest_loadtest.verdict.slo import Outcome, evaluate
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import RunDocument
 
+NATIVE = {"client": "native", "version": "1", "applied": {}, "not_applied": {}}
 FACTS = RunFacts(
     test="loadtests/test_smoke.py::test_smoke",
     profile_name="smoke",
@@ -116,3 +118,16 @@ def changed(run: RunDocument, path: str, value: Any) -> RunDocument:
         node = node[int(parent) if isinstance(node, list) else parent]
     node[int(name) if isinstance(node, list) else name] = value
     return from_json(whole)
+
+
+def opening_document(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any) -> RunDocument:
+    """Return the results of a run that opened 1000 connections. :param alone: it had no messages."""
+    counts = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 0)
+    silent = {"rate": 0.0, "subscriptions": 0, "counts": counts, "end_to_end": None, "publish": None, "send_delay": None} if alone else {}
+    opening = Opening(
+        alone=alone, rate=rate, connections=1000, took=9_993 * MS, busiest="gw1", cpu=0.25, begun_late=MS, in_time=1000
+    )  # fmt: skip
+    return document(
+        {"connectLatency": {"mean": "500ms"}}, facts={"driver": NATIVE | {"losses": losses}},
+        **{**silent, "connect": spread(1, 20, 1000), "opening": opening, **more},
+    )  # fmt: skip

@@ -19,7 +19,7 @@ from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fake_pulsar import FakeBroker
+    from fake_pulsar import FakeBroker, Peer
 
 NONCE, ROW = 7, 1000
 PATIENCE = 20  # s of real time that nothing here needs
@@ -125,3 +125,33 @@ def faulty(
         yield made
     finally:
         made.driver.close()
+
+
+def entries(broker: FakeBroker, count: int, batch: int = 0, size: int = 64) -> list[bytes]:
+    """Return entries of one producer, each of one message or of a ``batch``, as the broker would store them."""
+    settings: dict[str, Any] = {"batching_enabled": batch > 0, "batching_max_messages": batch or 1000, "max_pending_messages": 10_000}
+    before = len(broker.seen)
+    with faulty(broker, streams=1, size=size, **settings) as r:
+        r.send(count * max(batch, 1))
+        r.until(lambda: len(r.answers()) == count * max(batch, 1), "answered")
+    return [seen.body for seen in broker.seen[before:] if seen.kind == "SEND"]
+
+
+def asked(broker: FakeBroker) -> list[int]:
+    """Return the permits of each request for messages."""
+    return [flow.message_permits for flow in broker.of("FLOW")]
+
+
+def peer_of(broker: FakeBroker, consumer: int = 0) -> Peer:
+    """Return the connection on which this consumer subscribed last."""
+    return [seen.peer for seen in broker.seen if seen.kind == "SUBSCRIBE" and seen.said.consumer_id == consumer][-1]
+
+
+def seqs(r: Faulty) -> list[int]:
+    """Return the sequences received so far."""
+    return r.heads.seq.tolist() if r.received else []
+
+
+def acknowledged(broker: FakeBroker) -> list[int]:
+    """Return the entries that consumers acknowledged."""
+    return [where.entry_id for ack in broker.of("ACK") for where in ack.message_id]

@@ -10,11 +10,11 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting_for import gone, wait_until
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.pipeline import java_process, session
@@ -56,19 +56,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def gone(pid: int) -> bool:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            state = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return True
-        if state == "Z":  # ended; in a container whose first process collects no orphans it stays so
-            return True
-        time.sleep(0.05)
-    return False
-
-
 @pytest.mark.slow
 def test_the_life_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing starts unasked, nothing is printed, nothing is left by stop() or by SIGKILL; a stopped host can start again.
@@ -84,7 +71,7 @@ def test_the_life_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert script.stderr == ""
     assert script.returncode == -signal.SIGKILL
     (pid,) = script.stdout.split()
-    assert gone(int(pid))
+    wait_until(lambda: gone(int(pid)), "the end of the Java process", 30)
     assert "log4j" in (tmp_path / "spark" / "spark.log").read_text()
 
 

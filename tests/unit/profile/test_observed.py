@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_loadtest import profile
-from pytest_loadtest.commands import learn
 from pytest_loadtest.message.payloads import parse_range
 from pytest_loadtest.profile.observed import MOST_RANGES, Seen, Source, Traffic, profile_text, summary
 from pytest_loadtest.values.quantities import SECOND
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 MQTT = Source(url="mqtt://host:1883", admin_url=None, driver={"name": "mqtt"}, topics=0, partitions=1, at_least=False, date="today")
 
@@ -138,16 +131,3 @@ def test_rates_have_no_exponent(messages: int, seconds: float) -> None:
     traffic = made_traffic([message()], seconds)
     traffic.messages = messages
     assert learned(traffic).producer_rate == pytest.approx(max(messages / seconds, 0.001), rel=2e-2)
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
-    """The arguments with which the command calls learn(), which returns a line of text."""
-    asked: list[dict[str, Any]] = []
-
-    def answer(url: str, topics: list[str], **options: Any) -> str:
-        asked.append({"url": url, "topics": topics} | options)
-        return "name: x\n"
-
-    monkeypatch.setattr(learn, "learn", answer)
-    yield asked

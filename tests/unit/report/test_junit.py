@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, stage
-from builders.measurements import MS, lateness, spread
+from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, document, opening_document, stage
+from builders.measurements import lateness
 
-from pytest_loadtest.metrics.expected import Opening
 from pytest_loadtest.metrics.measurements import DelayedIndex
 from pytest_loadtest.report import junit
 from pytest_loadtest.report.build import build_document
@@ -18,9 +17,6 @@ from pytest_loadtest.report.junit import junit_properties
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.slo import Outcome, Verdict
-
-if TYPE_CHECKING:
-    from pytest_loadtest.report.document import RunDocument
 
 
 def test_numbers_have_their_unit_in_the_name() -> None:
@@ -107,31 +103,14 @@ def test_unknown_values_of_a_backlog_have_no_property() -> None:
     assert [name for name in found if name.startswith("load.backlog")] == ["load.backlog.build.s"]
 
 
-OPENING: dict[str, Any] = {"connections": 1000, "took": 9_993 * MS, "busiest": "gw1", "cpu": 0.25, "begun_late": MS, "in_time": 1000}
-
-
-NOTHING = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 0)
-
-
-DRIVER = {"client": "native", "version": "1", "applied": {}, "not_applied": {}}
-
-
-def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any) -> RunDocument:
-    silent = {"rate": 0.0, "subscriptions": 0, "counts": NOTHING, "end_to_end": None, "publish": None, "send_delay": None} if alone else {}
-    return document(
-        {"connectLatency": {"mean": "500ms"}}, facts={"driver": DRIVER | {"losses": losses}},
-        **{**silent, "connect": spread(1, 20, 1000), "opening": Opening(alone=alone, rate=rate, **OPENING), **more},
-    )  # fmt: skip
-
-
 def test_connections_have_properties_and_no_counts_of_messages() -> None:
-    found = dict(junit_properties(reported(losses=2)))
+    found = dict(junit_properties(opening_document(losses=2)))
     assert (found["load.connections"], found["load.connections.lost"]) == ("1000", "2")
     assert (found["load.connections.asked.per_s"], found["load.connections.achieved.per_s"]) == ("100.0", "100.0")
     assert float(found["load.connect.mean.ms"]) > 1
     assert not {"load.offered", "load.lost", "load.rate.msg_per_s"} & found.keys()
-    assert "load.connections.asked.per_s" not in dict(junit_properties(reported(losses=None, rate=None)))
-    beside = dict(junit_properties(reported(alone=False)))
+    assert "load.connections.asked.per_s" not in dict(junit_properties(opening_document(losses=None, rate=None)))
+    beside = dict(junit_properties(opening_document(alone=False)))
     assert (beside["load.connections"], beside["load.offered"]) == ("1000", "100000")
 
 

@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from builders.documents import BACKLOG, PEAK, document, stage
+from builders.documents import BACKLOG, NATIVE, PEAK, document, opening_document, stage
 from builders.measurements import MS, made_bucket, spread
 
 from pytest_loadtest.metrics.clocks import HostTime
-from pytest_loadtest.metrics.expected import Opening
 from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.report import omb
 from pytest_loadtest.report.figures import figures
@@ -152,52 +151,35 @@ def test_silent_topics_and_streams_are_named() -> None:
     assert not [line for line in summary_lines(document()) if line.startswith("  silent")]
 
 
-OPENING: dict[str, Any] = {"connections": 1000, "took": 9_993 * MS, "busiest": "gw1", "cpu": 0.25, "begun_late": MS, "in_time": 1000}
-
-
-NOTHING = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 0)
-
-
-DRIVER = {"client": "native", "version": "1", "applied": {}, "not_applied": {}}
-
-
-def reported(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any) -> RunDocument:
-    silent = {"rate": 0.0, "subscriptions": 0, "counts": NOTHING, "end_to_end": None, "publish": None, "send_delay": None} if alone else {}
-    return document(
-        {"connectLatency": {"mean": "500ms"}}, facts={"driver": DRIVER | {"losses": losses}},
-        **{**silent, "connect": spread(1, 20, 1000), "opening": Opening(alone=alone, rate=rate, **OPENING), **more},
-    )  # fmt: skip
-
-
 def connected(found: RunDocument) -> str:
     return next(line for line in summary_lines(found) if line.startswith("  connected"))
 
 
 def test_a_run_with_connections_only_shows_nothing_else() -> None:
-    found = summary_lines(reported())
+    found = summary_lines(opening_document())
     said = "1 000, 100 connections/s requested, 100 connections/s in 9.99 s (gw1 0.25 cores), held for 10.0 s, none lost after that"
-    assert connected(reported()) == f"  connected  {said}"
+    assert connected(opening_document()) == f"  connected  {said}"
     text = "\n".join(found)
     assert "connect  10.5 ms" in text
     assert not any(word in text for word in ("msg/s", "offered", "end-to-end", "publish", "received/s"))
 
 
 def test_lost_connections_are_shown_if_they_are_known() -> None:
-    assert connected(reported(losses=3)).endswith(", held for 10.0 s, 3 lost after that")
-    assert connected(reported(losses=None)).endswith("held for 10.0 s")
-    assert "1 000, as fast as possible, 100.1 connections/s in" in connected(reported(rate=None))
+    assert connected(opening_document(losses=3)).endswith(", held for 10.0 s, 3 lost after that")
+    assert connected(opening_document(losses=None)).endswith("held for 10.0 s")
+    assert "1 000, as fast as possible, 100.1 connections/s in" in connected(opening_document(rate=None))
 
 
 def test_incidents_are_listed_with_their_numbers() -> None:
     """A run without any has no such line."""
     incidents = {"connection lost": 1200, "reconnect failed: Connection refused": 3}
-    found = document({}, facts={"driver": DRIVER | {"incidents": incidents}})
+    found = document({}, facts={"driver": NATIVE | {"incidents": incidents}})
     assert "  incidents  1 200 × connection lost; 3 × reconnect failed: Connection refused" in summary_lines(found)
-    assert not any("incidents" in line for line in summary_lines(document({}, facts={"driver": DRIVER | {"incidents": {}}})))
+    assert not any("incidents" in line for line in summary_lines(document({}, facts={"driver": NATIVE | {"incidents": {}}})))
 
 
 def test_paced_connections_have_a_line_among_those_of_messages() -> None:
-    text = "\n".join(summary_lines(reported(alone=False)))
+    text = "\n".join(summary_lines(opening_document(alone=False)))
     assert "  connected  1 000, 100 connections/s requested, 100 connections/s in 9.99 s (gw1 0.25 cores), none lost" in text
     assert "rate       offered 10.0 k msg/s" in text
     assert "connected" not in "\n".join(summary_lines(document()))

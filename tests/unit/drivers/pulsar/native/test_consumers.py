@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from fake_pulsar import FakeBroker, Peer, answer, damaged, entry_of, refuse
-from native_rig import Faulty, faulty
+from fake_pulsar import FakeBroker, answer, damaged, entry_of, refuse
+from native_rig import acknowledged, asked, entries, faulty, peer_of, seqs
 
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-
-
-def entries(broker: FakeBroker, count: int, batch: int = 0, size: int = 64) -> list[bytes]:
-    """Return entries of one producer, each of one message or of a ``batch``, as the broker would store them."""
-    settings: dict[str, Any] = {"batching_enabled": batch > 0, "batching_max_messages": batch or 1000, "max_pending_messages": 10_000}
-    before = len(broker.seen)
-    with faulty(broker, streams=1, size=size, **settings) as r:
-        r.send(count * max(batch, 1))
-        r.until(lambda: len(r.answers()) == count * max(batch, 1), "answered")
-    return [seen.body for seen in broker.seen[before:] if seen.kind == "SEND"]
-
-
-def asked(broker: FakeBroker) -> list[int]:
-    return [flow.message_permits for flow in broker.of("FLOW")]
-
-
-def peer_of(broker: FakeBroker, consumer: int = 0) -> Peer:
-    """The connection on which this consumer subscribed last."""
-    return [seen.peer for seen in broker.seen if seen.kind == "SUBSCRIBE" and seen.said.consumer_id == consumer][-1]
-
-
-def seqs(r: Faulty) -> list[int]:
-    return r.heads.seq.tolist() if r.received else []
-
-
-def acknowledged(broker: FakeBroker) -> list[int]:
-    return [where.entry_id for ack in broker.of("ACK") for where in ack.message_id]
 
 
 def test_close_acknowledges_the_taken_messages(broker: FakeBroker) -> None:
