@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from typing import Any, Final
+
+from pytest_loadtest.brokers.starting import ephemeral_range
 
 # IP_BIND_ADDRESS_NO_PORT in linux/in.h: connect() chooses the port, so that a port can serve several destinations. Linux reads it for
 # IPv6 sockets, too.
@@ -37,6 +41,20 @@ def bind_to_source(sock: socket.socket, source: str | None) -> None:
         sock.bind((source, 0))
     except OSError as error:
         raise OSError(error.errno, f"cannot connect from {source}: {error.strerror or error}") from error
+
+
+def connect_error(number: int, source: str | None) -> str:
+    """Return the text for an error of connect(). :param source: the socket's source address; None: the system chose it."""
+    reason = os.strerror(number)
+    # The address itself is this machine's: bind() would have failed. So its ports are used up.
+    if number != errno.EADDRNOTAVAIL:
+        return reason
+    low, high = ephemeral_range()
+    return (
+        f"{reason}: {source or 'this address'} has {high - low + 1:,} ports for connections to one destination "
+        "(net.ipv4.ip_local_port_range), and a connection that was closed here keeps its port for a minute: widen it, or use more "
+        "source addresses (sourceAddresses in the file of hosts)"
+    )
 
 
 def connect_from(host: str, port: int, timeout: float, source: str | None) -> socket.socket:

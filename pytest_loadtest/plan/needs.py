@@ -108,6 +108,12 @@ def missing_for_connections(planned: Sequence[Connections], machine: Machine) ->
             f"{ports:,} connections from one address need as many ports, this machine has {machine.ports:,}"
             " (net.ipv4.ip_local_port_range): widen it, or use more machines"
         )
+    each = max((min(connections.busiest, EACH_SOURCE) for connections in planned if connections.spread), default=0)
+    if each > machine.source_ports:
+        yield (
+            f"{each:,} connections from each source address need as many ports, this machine has {machine.source_ports:,} for each"
+            " (net.ipv4.ip_local_port_range): widen it, or use more workers (-n)"
+        )
 
 
 def can_connect(profile: Profile, topology: Topology, workers: int, machine: Machine, *, broker_here: bool) -> bool:

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pytest_loadtest.drivers.arrival_clock import SocketReader
 from pytest_loadtest.drivers.mqtt.tls import ALERT, LOST, RESET, UNANSWERED, ClientTls
-from pytest_loadtest.drivers.source_addresses import bind_to_source, connect_from
+from pytest_loadtest.drivers.source_addresses import bind_to_source, connect_error, connect_from
 from pytest_loadtest.drivers.tls_stream import TlsStream
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.plan.needs import EACH_SOURCE
@@ -103,7 +103,7 @@ class BrokerSocket:
         error = self._socket.connect_ex(endpoint.address)
         if error not in (0, errno.EINPROGRESS):
             self._socket.close()
-            raise OSError(error, os.strerror(error))
+            raise OSError(error, connect_error(error, source))
 
     def advance(self) -> int:
         """Advance connect and handshake by one step after an epoll event; return the next events to wait for, 0 when established.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 import pytest
 
-from pytest_loadtest.drivers.source_addresses import bind_to_source, connect_from
+from pytest_loadtest.brokers.starting import ephemeral_range
+from pytest_loadtest.drivers.source_addresses import bind_to_source, connect_error, connect_from
 
 FOREIGN = "192.0.2.1"  # for documentation (RFC 5737): no machine has it
 
@@ -33,6 +35,18 @@ def test_an_address_that_this_machine_does_not_have_is_named() -> None:
     message = rf"cannot connect from {FOREIGN}: .*assign requested address"
     with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(OSError, match=message):
         connect_from("127.0.0.1", server.getsockname()[1], 5, FOREIGN)
+
+
+def test_an_address_without_a_free_port_is_named_with_the_number_of_its_ports() -> None:
+    """The system's own text is the same as for an address that this machine does not have."""
+    low, high = ephemeral_range()
+    text = connect_error(errno.EADDRNOTAVAIL, "127.0.0.5")
+    assert text.startswith(
+        f"Cannot assign requested address: 127.0.0.5 has {high - low + 1:,} ports for connections to one destination (net.ipv4.ip_local"
+    )
+    assert text.endswith(": widen it, or use more source addresses (sourceAddresses in the file of hosts)")
+    assert "this address has" in connect_error(errno.EADDRNOTAVAIL, None)
+    assert connect_error(errno.ECONNREFUSED, None) == "Connection refused"
 
 
 def test_an_address_of_another_family_is_named() -> None:

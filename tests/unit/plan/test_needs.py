@@ -108,6 +108,14 @@ def test_a_reason_has_need_limit_and_remedy(subscribers: int, here: bool, reason
     assert list(missing_for_connections([connections_of(broadcast(subscribers), here=here)], MACHINE)) == reasons
 
 
+def test_source_addresses_with_too_few_ports_are_named() -> None:
+    """A worker changes its address after a fixed number of connections, however few ports an address has."""
+    few = replace(MACHINE, ports=EACH_SOURCE - 1, source_ports=EACH_SOURCE - 1)
+    (reason,) = missing_for_connections([connections_of(broadcast(EACH_SOURCE))], few)
+    assert reason.startswith("10,000 connections from each source address need as many ports, this machine has 9,999 for each (net.ipv4.")
+    assert list(missing_for_connections([connections_of(broadcast(EACH_SOURCE - 2))], few)) == []
+
+
 def test_workloads_share_the_files_of_a_process() -> None:
     """Each of the two would fit alone."""
     each = connections_of(broadcast(15_000))

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pytest_loadtest.drivers.arrival_clock import SocketReader
 from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, NOT_THIS_HOST
-from pytest_loadtest.drivers.source_addresses import addresses_from, bind_to_source
+from pytest_loadtest.drivers.source_addresses import addresses_from, bind_to_source, connect_error
 from pytest_loadtest.drivers.tls_stream import TlsStream
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import SECOND
@@ -142,7 +142,7 @@ class BrokerLink:
             try:
                 bind_to_source(begun, self._source)
                 number = begun.connect_ex(where)
-                reason = os.strerror(number)
+                reason = connect_error(number, self._source)
             except OSError as error:
                 number, reason = -1, _wording(error)
             if number in (0, errno.EINPROGRESS):
