@@ -216,7 +216,7 @@ class GangWorker:
         # A live load whose body gave it up may still be running when the next test begins: it must not take that one's messages.
         self._current: tuple[Key, queue.SimpleQueue[Message]] = ((-1, 0), queue.SimpleQueue())
         self._channel.setcallback(self._receive, endmarker=("closed", None, None))
-        self._index: dict[str, int] = {}
+        self._index: dict[pytest.Item, int] = {}  # by item: with --keep-duplicates, two have one node id
         self._key: Key = (-1, 0)
         self._lead: bool | None = None  # None while this worker has no role in an item
         self._took_part = False
@@ -245,10 +245,10 @@ class GangWorker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Send the indexes of the load tests: before xdist's report of the collection, on the same gateway, so that they arrive first."""
-        self._index = {item.nodeid: i for i, item in enumerate(session.items) if item.get_closest_marker("load")}
+        self._index = {item: i for i, item in enumerate(session.items) if item.get_closest_marker("load")}
         if HOST in session.config.workerinput:  # type: ignore[attr-defined]
             root, profiles = session.config.rootpath, session.config.rootpath / session.config.getini("load_profiles")
-            tests = {item.path for item in session.items if item.nodeid in self._index}
+            tests = {item.path for item in session.items if item in self._index}
             paths = [path.relative_to(root).as_posix() for path in (*tests, *profiles.rglob("*.y*ml")) if path.is_relative_to(root)]
             self._send(("host", None, (boot_id(), file_hashes(root, paths))))
         self._send(("items", None, sorted(self._index.values())))
@@ -257,15 +257,15 @@ class GangWorker:
 
     def gather(self, item: pytest.Item) -> None:
         """Wait until this worker has a role in the item, or is released from it."""
-        if item.nodeid in self._index:
-            self._key, self._attempt = (self._index[item.nodeid], 0), 0
+        if item in self._index:
+            self._key, self._attempt = (self._index[item], 0), 0
             self._send(("arrive", self._key, None))
             self._await_role()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         """Leave the test to pytest's own protocol on the lead; take part as a member and report nothing on the others."""
-        if item.nodeid not in self._index or self.leads:
+        if item not in self._index or self.leads:
             return None
         while self._lead is not None:
             self._run_as_member(item, nextitem)
@@ -328,7 +328,7 @@ class GangWorker:
 
     def finished(self, item: pytest.Item) -> None:
         """Release the members when the lead has finished the item, including its reruns."""
-        if item.nodeid in self._index and self.leads:
+        if item in self._index and self.leads:
             self._send(("finished", self._key, None))
 
 

@@ -156,6 +156,11 @@ def test_trouble_in_a_fixture_ends_only_its_own_load_test(huge: Project) -> None
         assert run.case(name).find("error") is not None
 
 
+def test_a_load_test_that_is_collected_twice_runs_twice(huge: Project) -> None:
+    huge.write("test_one.py", HEAD + GATE.format(name="gate"))
+    assert huge.run("-n2", "--keep-duplicates", "test_one.py", "test_one.py").outcomes == {"error": 2}
+
+
 BODIES = """\
 import os, unittest
 def note(kind): open(f"{kind}-{os.environ['PYTEST_XDIST_WORKER']}", "x").close()
