@@ -179,8 +179,15 @@ class GangController:
         return f"its process on host {host} or the connection to it ended: check that the host is up and reachable"
 
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
-        """Report a load test whose lead died as an error, not as failed: pytest distinguishes them by the phase of the report."""
-        if crashitem in self._load_nodeids(sched):
+        """Report a load test whose lead died as an error, not as failed: pytest distinguishes them by the phase of the report.
+
+        If the run has its results, the lead died in the body, and the test has failed.
+        """
+        collections = getattr(sched, "_collections", {}).values()
+        indexes = {i for collection in collections for i in self._load_items if i < len(collection) and collection[i] == crashitem}
+        with self.rendezvous.lock:
+            runs = [run for key, run in self.rendezvous.runs.items() if key[0] in indexes and run.members]
+        if indexes and not (runs and runs[-1].concluded):
             report.when = "setup"
             report.longrepr = f"no data: {report.longrepr}; it led the load run of {crashitem}"
 
@@ -190,10 +197,6 @@ class GangController:
         if report.user_properties == self._properties:
             report.user_properties = list(self._properties)
         self._properties = report.user_properties
-
-    def _load_nodeids(self, sched: Any) -> set[str]:
-        collections = getattr(sched, "_collections", {})
-        return {collection[i] for collection in collections.values() for i in self._load_items if i < len(collection)}
 
     def pytest_keyboard_interrupt(self) -> None:
         """Release the workers at once: execnet would wait five seconds for one that waits for a message or for its next test."""

@@ -228,13 +228,18 @@ def test_a_worker_that_goes_down_ends_the_run(gang: Gang) -> None:
 
 
 def test_a_load_test_whose_lead_crashed_is_an_error_and_an_ordinary_test_fails(gang: Gang) -> None:
-    """pytest tells errors from failures by the phase of the report."""
+    """pytest tells errors from failures by the phase of the report. A lead that crashed in the body, with results, fails its test."""
     scheduler = SimpleNamespace(_collections={"gw0": [ORDINARY, LOAD]})
+    assert joined(gang.gather(0, 1))
     for nodeid, when in ((LOAD, "setup"), (ORDINARY, "call")):
         report: Any = SimpleNamespace(when="call", longrepr="worker 'gw0' crashed")
         gang.controller.pytest_handlecrashitem(nodeid, report, scheduler)
         assert report.when == when
         assert ("no data: worker 'gw0' crashed; it led the load run" in report.longrepr) == (nodeid == LOAD)
+    gang.controller.rendezvous.runs[1, 0].concluded = True
+    report = SimpleNamespace(when="call", longrepr="worker 'gw0' crashed")
+    gang.controller.pytest_handlecrashitem(LOAD, report, scheduler)
+    assert vars(report) == {"when": "call", "longrepr": "worker 'gw0' crashed"}
 
 
 def test_an_interrupt_releases_workers_that_wait(gang: Gang) -> None:
