@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import httpx
 
     from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
+
+T = TypeVar("T")
 
 _UNLIMITED_BACKLOG = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
 _UNAUTHORIZED, _GONE, _NOT_ALLOWED, _CONFLICT = 401, 404, 405, 409
@@ -125,7 +127,7 @@ class Admin:
         return False
 
     def _create_tenant(self, tenant: str) -> bool:
-        clusters = [cluster for cluster in self._request("GET", "clusters") if cluster != "global"]
+        clusters = [cluster for cluster in self._read(list, "clusters") if cluster != "global"]
         try:
             self._request("PUT", f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters})
         except RefusedError as refused:
@@ -142,7 +144,7 @@ class Admin:
     def bookies(self) -> int | None:
         """Return the number of registered bookies, running or not; None if the cluster does not tell (it tells only superusers)."""
         try:
-            return len(self._request("GET", "bookies/all")["bookies"])
+            return len(self._read(list, "bookies/all", "bookies"))
         except RefusedError:
             return None
 
@@ -174,7 +176,7 @@ class Admin:
         """Return the number of partitions of an existing topic, 0 if it is not partitioned; None: there is no such topic."""
         path = path_of(topic)
         try:
-            count = int(self._request("GET", f"{path}/partitions")["partitions"])
+            count = self._read(int, f"{path}/partitions", "partitions")
             if not count:
                 # Older brokers answer 0 for missing topics too; statistics exist only for existing ones.
                 self._request("GET", f"{path}/stats")
@@ -189,17 +191,15 @@ class Admin:
 
         :param precise: backlogs are counted from each subscription's position and not from counters, which may drift.
         """
-        stats: dict[str, Any] = self._request("GET", f"{path_of(topic)}/stats{'?getPreciseBacklog=true' if precise else ''}")
-        return stats
+        return self._read(dict, f"{path_of(topic)}/stats{'?getPreciseBacklog=true' if precise else ''}")
 
     def subscriptions(self, topic: str) -> list[str]:
         try:
-            names: list[str] = self._request("GET", f"{path_of(topic)}/subscriptions")
+            return self._read(list, f"{path_of(topic)}/subscriptions")
         except RefusedError as refused:
             if refused.status != _GONE:
                 raise
             return []
-        return names
 
     def delete_subscription(self, topic: str, subscription: str) -> None:
         """Delete a subscription, even with consumers still connected; a missing one is no error."""
@@ -220,10 +220,10 @@ class Admin:
     def _delete_piecewise(self, namespace: str) -> None:
         """Delete each topic, then the empty namespace: brokers forbid ``force=true`` unless ``forceDeleteNamespaceAllowed`` is set."""
         for domain in ("persistent", "non-persistent"):
-            partitioned = self._request("GET", f"{domain}/{namespace}/partitioned")
+            partitioned = self._read(list, f"{domain}/{namespace}/partitioned")
             for topic in partitioned:
                 self._delete(f"{path_of(topic)}/partitions?force=true", _GONE)
-            for topic in self._request("GET", f"{domain}/{namespace}"):
+            for topic in self._read(list, f"{domain}/{namespace}"):
                 if topic.rpartition("-partition-")[0] not in partitioned:
                     self._delete(f"{path_of(topic)}?force=true", _GONE)
         self._request("DELETE", f"namespaces/{namespace}")
@@ -244,6 +244,14 @@ class Admin:
         except ValueError as error:
             # Also for bytes that are not UTF-8.
             raise TargetError(f"{method} {answer.url}: the answer is not JSON: {_NOT_PULSAR}") from error
+
+    def _read(self, form: type[T], path: str, key: str = "") -> T:
+        """Return the answer to a GET, or the value of its key. :raises TargetError: it has another form, or lacks the key."""
+        answer = self._request("GET", path)
+        value = answer if not key else answer.get(key) if isinstance(answer, dict) else None
+        if not isinstance(value, form):
+            raise TargetError(f"GET {self._current}/admin/v2/{path}: {str(answer)[:100]!r} is no answer of Pulsar: {_NOT_PULSAR}")
+        return value
 
     def _ask(self, method: str, path: str, body: object = None) -> httpx.Response:
         import httpx

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import repeat
 
 import pytest
@@ -165,6 +165,26 @@ def check_error(pieces: Iterable[bytes], remedy: str) -> None:
         with pytest.raises(TargetError, match=f"GET {url}/admin/v2/bookies/all: .*({remedy})"):
             Admin(url, PulsarSettings()).bookies()
         thread.join()
+
+
+ASKING: dict[str, Callable[[Admin], object]] = {
+    "clusters": lambda admin: admin._create_tenant("t"),
+    "bookies/all": lambda admin: admin.bookies(),
+    "persistent/t/n/x/partitions": lambda admin: admin.partitions("persistent://t/n/x"),
+    "persistent/t/n/x/subscriptions": lambda admin: admin.subscriptions("persistent://t/n/x"),
+    "persistent/t/n/partitioned": lambda admin: admin._delete_piecewise("t/n"),
+}
+
+
+@pytest.mark.parametrize("answer", [None, 7, "x", {"reason": "x"}])
+@pytest.mark.parametrize("path", ASKING)
+def test_an_answer_of_another_form_is_an_error_with_a_remedy(path: str, answer: object) -> None:
+    """JSON of another server, or none at all."""
+    with (
+        rest({f"GET /admin/v2/{path}": (200, answer)}) as (url, _),
+        pytest.raises(TargetError, match="is this the web service of a Pulsar"),
+    ):
+        ASKING[path](Admin(url, PulsarSettings()))
 
 
 def test_the_next_host_is_used_after_a_connection_failed() -> None:
