@@ -86,9 +86,15 @@ RUNS: Final = Axis("run, the newest last", "count")
 AXES: Final = {"ns": Axis("observed", "ns"), "ratio": Axis("observed", "share"), "msg/s": Axis("observed", "msg/s")}
 
 
-def trend_chapters(series: Sequence[dict[str, Any]]) -> list[Chapter]:
-    """Return the chapter on the trend, if there is one. :param series: from :func:`pytest_loadtest.report.history.build_trend`."""
+def trend_chapters(series: Sequence[dict[str, Any]], skipped: int = 0) -> list[Chapter]:
+    """Return the chapter on the trend, if there is one.
+
+    :param series: from :func:`pytest_loadtest.report.history.build_trend`. :param skipped: number of lines that cannot be read.
+    """
     blocks = [block for number, test in enumerate(series, 1) for block in _trend_blocks(f"trend-{number}", _newest(test))]
+    if skipped:
+        text = f"{counted(skipped, 'line')} of the history left out: not from a history file, or from a later version."
+        blocks.insert(0, Paragraph(text, "warning"))
     return [Chapter("trend", "From run to run", blocks)] if blocks else []
 
 

@@ -48,7 +48,8 @@ def write_page(folders: Sequence[Path], file: Path, past: Path | None = None) ->
     :raises UsageError: one of the folders has no run, or the history cannot be read. :raises OSError: the file cannot be written.
     """
     results = find_runs(folders)
-    text = page_html(results, [] if past is None else _trend(results, past))
+    series, skipped = ([], 0) if past is None else _trend(results, past)
+    text = page_html(results, series, skipped)
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -58,21 +59,22 @@ def write_page(folders: Sequence[Path], file: Path, past: Path | None = None) ->
         aside.unlink(missing_ok=True)
 
 
-def _trend(results: ResultSet, past: Path) -> list[dict[str, Any]]:
-    """Return the trend of the page's tests alone."""
+def _trend(results: ResultSet, past: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return the trend of the page's tests alone, and the number of lines of the history that were skipped."""
     here = {baseline.identity(run.document) for run in results.runs}
-    lines, _ = history.read_history(past)
-    return history.build_trend(line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here)
+    lines, skipped = history.read_history(past)
+    return history.build_trend(line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here), skipped
 
 
-def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = ()) -> str:
+def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped: int = 0) -> str:
     """Return the page of these runs.
 
     :param series: the trend of their tests, from :func:`pytest_loadtest.report.history.build_trend`.
+    :param skipped: number of lines of the history that cannot be read.
     """
     names = [f"run-{number}" for number, _ in enumerate(results.runs, 1)]
     pages = [run_page(name, run) for name, run in zip(names, results.runs, strict=True)]
-    chapters = [*overview.overview_chapters(results, names), *comparison.trend_chapters(series)]
+    chapters = [*overview.overview_chapters(results, names), *comparison.trend_chapters(series, skipped)]
     return render_page(_title(results), _maker(results), chapters, pages)
 
 
