@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
+from installing import installed, run
 
-from .projects import INI, PROFILE, TIMEOUT
+from .projects import INI, PROFILE
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -31,31 +28,10 @@ print(json.dumps([pytest_loadtest.__file__, distribution("pytest-loadtest").requ
 """
 
 
-def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command without the environment variables of this test run."""
-    ours = ("PYTEST_", "COV_", "PYTHONPATH", "PYTHONWARNINGS")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-
-
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the Python of an environment with the wheel. Its dependencies (700 MB) are taken from here; a test checks their versions."""
-    folder = tmp_path_factory.mktemp("installed")
-    built = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT, cwd=folder)
-    if "No matching distribution found for hatchling" in built.stderr:
-        pytest.skip("no package index answers: the wheel cannot be built")
-    assert built.returncode == 0, built.stderr
-    (wheel,) = folder.glob("*.whl")
-    made = run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
-    assert made.returncode == 0, made.stderr
-    python = folder / "venv" / "bin" / "python"
-    own = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).stdout.strip())
-    # a path file is read in a site folder alone, so that an editable install of this checkout is not found by this one
-    (own / "dependencies.pth").write_text("\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}), encoding="utf-8")
-    done = run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return python
+    """Return the Python of an environment with the wheel; a test checks the versions of its dependencies."""
+    return installed(tmp_path_factory.mktemp("installed"), ROOT)
 
 
 def test_the_wheel_requires_a_pandas_that_pyspark_supports(python: Path, tmp_path: Path) -> None:

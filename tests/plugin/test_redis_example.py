@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 
+import numpy_aggregation
 import pytest
-from numpy_aggregation import ENVIRONMENT
+from installing import installed, run
 
-from .projects import INI, TIMEOUT
+from .projects import INI
 
-redis = pytest.importorskip("redis", reason="the example's client is not here: pip install 'redis[hiredis]'")
+pytest.importorskip("redis", reason="the example's client is not here: pip install 'redis[hiredis]'")
 pytest.importorskip("hiredis", reason="the example's client is not here: pip install 'redis[hiredis]'")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server here: apt-get install redis-server"),
 ]
 ROOT = Path(__file__).parents[2]
+HELPERS = str(Path(numpy_aggregation.__file__).parent)
 EXAMPLE = ROOT / "examples" / "redis-streams"
 PROFILE = """\
 name: orders
@@ -75,32 +73,10 @@ def test_comes_from_packages():
 """
 
 
-def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command without the environment variables of this test run."""
-    ours = ("PYTEST_", "COV_", "PYTHONPATH", "PYTHONWARNINGS")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    environment["PYTHONPATH"] = ENVIRONMENT["PYTHONPATH"].partition(os.pathsep)[0]
-    return subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-
-
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the Python of an environment with both wheels; their dependencies are taken from this one."""
-    folder = tmp_path_factory.mktemp("installed")
-    built = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT, EXAMPLE, cwd=folder)
-    if "No matching distribution found for hatchling" in built.stderr:
-        pytest.skip("no package index answers: the wheels cannot be built")
-    assert built.returncode == 0, built.stderr
-    made = run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
-    assert made.returncode == 0, made.stderr
-    python = folder / "venv" / "bin" / "python"
-    own = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).stdout.strip())
-    here = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), str(Path(redis.__file__).parents[1])}
-    (own / "dependencies.pth").write_text("\n".join(here), encoding="utf-8")
-    wheels = sorted(folder.glob("*.whl"))
-    done = run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", *wheels, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return python
+    """Return the Python of an environment with both wheels."""
+    return installed(tmp_path_factory.mktemp("installed"), ROOT, EXAMPLE)
 
 
 @pytest.fixture
@@ -115,7 +91,7 @@ def project(tmp_path: Path) -> Path:
 def test_the_driver_keeps_every_promise(python: Path, project: Path) -> None:
     """The conformance kit passes against a real redis-server that the package's own starter has started."""
     (project / "test_kit.py").write_text(KIT, encoding="utf-8")
-    done = run(python, "-m", "pytest", "-q", cwd=project)
+    done = run(python, "-m", "pytest", "-q", cwd=project, PYTHONPATH=HELPERS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "23 passed" in done.stdout, done.stdout
 
@@ -124,7 +100,7 @@ def test_the_driver_keeps_every_promise(python: Path, project: Path) -> None:
 def test_a_load_test_meets_its_objectives(python: Path, project: Path, workers: str) -> None:
     """With one consumer for a subscription and with two, in one process and in two workers; every message arrives."""
     (project / "test_orders.py").write_text(LOAD, encoding="utf-8")
-    done = run(python, "-m", "pytest", "-n", workers, cwd=project)
+    done = run(python, "-m", "pytest", "-n", workers, cwd=project, PYTHONPATH=HELPERS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("profile orders · MET") == 2, done.stdout
     assert done.stdout.count("in         4 000 due, received 4 000, lost 0, duplicates 0") == 2, done.stdout
