@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from builders.plans import loopback, made
@@ -29,6 +30,7 @@ from pytest_loadtest.metrics.clocks import ClockLine
 from pytest_loadtest.observe.telemetry import Telemetry
 from pytest_loadtest.values.quantities import SECOND
 
+CONNECTIONS = "workers h1.connections"
 BEHIND = 100_000 * SECOND
 """ns by which this host's clock is behind the controller's."""
 
@@ -70,24 +72,26 @@ def idle() -> None: ...
 
 def test_a_phase_is_sampled_in_the_controllers_clock(tmp_path: Path) -> None:
     """Processes and sockets of this host, at whole seconds after the start of the phase."""
-    sent = Sent()
     with socket_pair() as port, HostSampler(order(addresses=(("127.0.0.1", port),)), idle) as sampler:
         sampler.wait_until_ready()
-        start = time.monotonic_ns() + BEHIND
-        sampler.begin("", phase(tmp_path, start))
-        wait_until(lambda: time.monotonic_ns() + BEHIND > start + 1.2 * SECOND, "one sample", 60)
-        sampler.end(sent.link)
-        took = time.monotonic_ns() + BEHIND - start
+        for seconds in (1.2, 5, 20):
+            sent, start = Sent(), time.monotonic_ns() + BEHIND
+            sampler.begin("", phase(tmp_path, start))
+            wait_until(lambda start=start, seconds=seconds: time.monotonic_ns() + BEHIND > start + seconds * SECOND, "samples", 60)
+            sampler.end(sent.link)
+            took, telemetry = time.monotonic_ns() + BEHIND - start, sent.telemetry()
+            if telemetry.has_values(CONNECTIONS):  # with 20 000 other sockets on this host, sockets are not read every second
+                break
         following = Sent()
         sampler.begin("", phase(tmp_path / "step-02", start))
         sampler.end(following.link)
-    telemetry = sent.telemetry()
     assert sent.targets == {part_file(tmp_path, "h1-1")}
     assert len(telemetry) >= 1
     assert ((telemetry.time >= SECOND) & (telemetry.time <= took)).all()
     assert (telemetry.column("worker h1-1.memory") > 1e6).all()
     assert telemetry.has_values("worker h1-1.busiestWanted")
-    assert (telemetry.column("workers h1.connections") == 1).all()
+    connections = telemetry.column(CONNECTIONS)
+    assert set(connections[~np.isnan(connections)]) == {1}
     assert (telemetry.missing, telemetry.lost, telemetry.columns.keys() & {"workers.connections"}) == ((), {}, set())
     assert sent.cores == len(os.sched_getaffinity(0))
     assert (following.targets, following.telemetry().missing) == ({part_file(tmp_path / "step-02", "h1-1")}, ())
