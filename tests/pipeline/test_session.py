@@ -50,6 +50,7 @@ assert signal.getsignal(signal.SIGINT) is interrupt
 host.stop()
 host.stop()
 assert java() == []
+del os.environ["XDG_CACHE_HOME"]  # with the archive of this machine, if it has one
 host.session()
 print(*java(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -60,7 +61,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_the_life_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing starts unasked, nothing is printed, nothing is left by stop() or by SIGKILL; a stopped host can start again.
 
-    All that with a class archive that Java cannot use.
+    The first start is with a class archive that Java cannot use.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     archive = java_process.path()
