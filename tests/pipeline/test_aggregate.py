@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from frames_in_process import InProcess
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from runs import START, by_worker, differences, empty, generate, make_recorded, make_run, make_stages, write_run
 
 from pytest_loadtest.errors import NoData
@@ -83,6 +86,62 @@ def test_spark_equals_the_definitions(spark: SparkSession, tmp_path: Path, shape
     """Lost, doubled, late, damaged, misplaced, refused, dropped and unanswered messages, clock errors, and rows of other phases."""
     run = make_run(**RUNS[shape])
     assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=list(RUNS).index(shape)), chunk=100_000)
+
+
+def at_edges(rows: dict[str, Any], run: Expected) -> dict[str, Any]:
+    """The rows with half of the messages intended, sent and received at the edges of the phase and its seconds, and beyond."""
+    end = run.start + run.duration
+    edges = np.array(
+        [run.start, run.start - 1, run.start - run.duration, end, end - 1, end + SECOND, run.start + SECOND, run.start + SECOND - 1]
+    )
+    # By the message, so that all of its rows agree.
+    own = (rows["seq"] * 5 + rows["stream"]) % (2 * len(edges))
+    intended = np.where(own < len(edges), edges[own % len(edges)], rows["intended"])
+    later = {name: np.where(own % 3 == 0, edges[own % len(edges)], rows[name]) for name in ("sent", "received") if name in rows}
+    later |= {"sent": np.where(rows["sent"] == 0, 0, later["sent"])} if "sent" in rows else {}
+    return rows | {"intended": intended} | later
+
+
+SHAPES = st.fixed_dictionaries({
+    "streams": st.integers(0, 4), "topics": st.integers(1, 3), "subscriptions": st.integers(0, 3), "messages": st.sampled_from([0, 1, 63, 64, 130]),
+    "first": st.sampled_from([0, 1, 64, 2**32 - 20, 2**40]), "duration": st.sampled_from([1, SECOND, 12 * SECOND + 7, 61 * SECOND]),
+    "window": st.sampled_from([None, SECOND, 7 * SECOND]), "drift": st.booleans(), "delays": st.sampled_from([None, None, RANDOM]),
+    "publish_acks": st.booleans(),
+})  # fmt: skip
+
+
+@settings(max_examples=15)
+@given(
+    shape=SHAPES,
+    broadcast=st.sampled_from([None, None, 64, 70]),
+    seed=st.integers(0, 99),
+    again=st.sampled_from([0.0, 0.02, 1.0]),
+    few=st.booleans(),
+)
+def test_any_run_is_counted_as_it_is_defined(
+    tmp_path_factory: pytest.TempPathFactory, shape: dict[str, Any], broadcast: int | None, seed: int, again: float, few: bool
+) -> None:
+    """What Spark's workers run, without Spark. :param few: rows of a task, and of what it keeps before it sends."""
+    if broadcast is not None:
+        shape |= {"subscriptions": broadcast, "broadcasts": True, "delays": None, "messages": min(shape["messages"], 20)}
+    run = make_run(**shape)
+    sent, received = (at_edges(rows, run) for rows in generate(run, seed, again=again))
+    stages = make_stages(run, seed) if len(run.first) else {}
+    folder = write_run(tmp_path_factory.mktemp("run") / "run", run, sent, received, workers=3, chunk=90, stages=stages)
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, number in (
+            (read, "TASK_ROWS", 200),
+            (executor, "BLOCK", 128),
+            (executor, "CELLS", 50),
+            (first_copies, "CELLS", 50),
+        ):
+            patch.setattr(module, name, number if few else getattr(module, name))
+        whole, parts = aggregate_with_stages(cast("SparkSession", InProcess()), folder)
+    assert differences(whole, measure(*by_worker(run, sent, received, 3), make_recorded(3))) == []
+    for name, found in parts:
+        rows, workers = by_worker(stages[name], sent, received, 3), make_recorded(3).workers
+        during = tuple(worker.during(stages[name].start - run.start, stages[name].duration, run.duration) for worker in workers)
+        assert differences(found, measure(*rows, Recorded(foreign=None, workers=during))) == []
 
 
 def test_spark_equals_the_definitions_when_it_shuffles(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
