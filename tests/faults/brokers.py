@@ -256,7 +256,7 @@ MOSQUITTO = (
             "producerRate": 100, "drainTimeout": "60s", "slo": BOUNDS,
         },
         prepare=mosquitto_to_upgrade,
-        verdict=MET, status=0, counts={"lost": 0, "failed": 0}, says=("target mosquitto …, then … (process", "note the target's version changed while load ran: … from … into the phase"),
+        verdict=MET, status=0, counts={"lost": 0, "failed": 0}, says=("target mosquitto …, then … (process", "note the target's version changed while load ran: … from … into the phase"), slow=True,
     ),
     Fault(
         name="connections-cut",
