@@ -202,6 +202,20 @@ def cut_after_expiry(session: FaultySession) -> None:
     session.tools["proxy"].cut()
 
 
+@contextmanager
+def own_pair(session: FaultySession) -> Iterator[None]:
+    """Let the session start its pair of Artemis brokers, from jars that are here."""
+    from cached_jars import require_jars
+
+    from pytest_loadtest.drivers.mqtt import artemis
+
+    require_jars(artemis.JARS)
+    yield
+
+
+ON_PAIR = {
+    "driver": DURABLE | {"broker": "artemis"}, "broker": {"brokers": 2}, "testDuration": "5min", "producerRate": 200, "drainTimeout": "60s", "slo": BOUNDS,
+}  # fmt: skip
 MOSQUITTO = (
     Fault(
         name="broker-killed",
@@ -257,6 +271,22 @@ MOSQUITTO = (
         },
         prepare=mosquitto_to_upgrade,
         verdict=MET, status=0, counts={"lost": 0, "failed": 0}, says=("target mosquitto …, then … (process", "note the target's version changed while load ran: … from … into the phase"), slow=True,
+    ),
+    Fault(
+        name="backup-takes-over",
+        happens="The active one of two Artemis brokers with one store dies; the other one takes over.",
+        made="`broker: {brokers: 2}`, `load.kill_broker(1)`; QoS 1.",
+        arguments=("-n0", "--load-broker", "process"), mark="live=True", profile=ON_PAIR, prepare=own_pair,
+        body="load.begin(); load.wait('2s'); load.kill_broker(1); load.wait('2s'); load.stop().assert_slo()",
+        verdict=MET, status=0, counts={"lost": 0, "failed": 0}, says=("broker broker 1 ended",), slow=True,
+    ),
+    Fault(
+        name="pair-killed",
+        happens="Both Artemis brokers die.",
+        made="As before, `load.kill_broker(1); load.kill_broker(2)`.",
+        arguments=("-n0", "--load-broker", "process"), mark="live=True", profile=ON_PAIR | {"drainTimeout": "3s", "maxSendDelay": "3s"}, prepare=own_pair,
+        body="load.begin(); load.wait('2s'); load.kill_broker(1); load.kill_broker(2); load.wait('2s'); load.stop()",
+        verdict=NO_DATA, status=1, says=("because the target Artemis … went away and was not back when the drain ended: … (Connection refused)",), slow=True,
     ),
     Fault(
         name="connections-cut",
