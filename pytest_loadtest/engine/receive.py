@@ -305,6 +305,10 @@ class Consumers:
         self._paused = False
         self._active[self._join(opened)] = True
 
+    def __len__(self) -> int:
+        """Return the number of consumers of this worker, with those that may join."""
+        return len(self._all)
+
     def _join(self, joined: Joined) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
         at = np.searchsorted(self._all, joined.consumer)
         self._place[at] = joined.place
