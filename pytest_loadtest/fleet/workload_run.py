@@ -40,6 +40,7 @@ from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.report.build import broker_document, driver_document
 from pytest_loadtest.schedule.pacing import StreamCounts
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
+from pytest_loadtest.values.wording import scale_word
 from pytest_loadtest.verdict.early import exceeds
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ class WorkloadRun:
     def location(self) -> str | None:
         """The place of the current phase's samples; None if it is the folder, or if none are kept."""
         return None if self.samples is None or self.folder is None else f"{self.samples}/{self.folder.name}"
+
+    @property
+    def scale(self) -> str:
+        """The word for a run with less than the load of its profile, ``scaled ×0.01`` or ``shortened``; otherwise empty."""
+        return "" if self.plan.scale is None else scale_word(self.plan.scale.factor)
 
     @property
     def bounds(self) -> tuple[Objective, ...]:

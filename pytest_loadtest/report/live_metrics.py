@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.metrics import catalogue
@@ -49,23 +49,30 @@ class LiveMetrics:
         self._lock = threading.Lock()
         self._phases: Phases = {}
         self._now: dict[Identity, str] = {}
+        self._scales: dict[Identity, str] = {}
 
-    def show(self, test: str, profile: str, workload: str, phase: Phase, progress: Sequence[Progress]) -> None:
-        """Keep the progress of every worker in a phase. Any thread may call it. :param workload: its name if there are several."""
+    def show(self, test: str, profile: str, workload: str, phase: Phase, progress: Sequence[Progress], scale: str = "") -> None:
+        """Keep the progress of every worker in a phase. Any thread may call it.
+
+        :param workload: its name if there are several. :param scale: ``scaled ×0.01`` or ``shortened``; empty if the profile runs as
+            written.
+        """
         run = test, profile, workload
         with self._lock:
             shown = tuple(replace(worker, timely=None) for worker in progress)
             self._phases[run, phase.name] = PhaseFacts(phase.idle, phase.duration), shown
             self._now[run] = phase.name
+            self._scales[run] = scale
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics. prometheus-client calls it at each scrape, in a thread of its server."""
         with self._lock:
-            phases, now = dict(self._phases), dict(self._now)
+            phases, now, scales = dict(self._phases), dict(self._now), dict(self._scales)
         outcomes = self._outcomes()
         yield from _messages(phases)
         running = {(run, name): phases[run, name] for run, name in now.items() if run not in outcomes}
         yield from _state(running)
+        yield _scales(scales)
         yield _outcomes(outcomes)
 
 
@@ -122,6 +129,13 @@ def _state(running: Phases) -> Iterator[Metric]:
         for gauge, value in values.items():
             gauges[gauge].add_metric([*run, name], value)
     yield from gauges.values()
+
+
+def _scales(scales: Mapping[Identity, str]) -> Metric:
+    info = InfoMetricFamily("loadtest_run", "What a run has of the load of its profile; no scale: all of it", labels=_RUN)
+    for run, scale in scales.items():
+        info.add_metric(run, {"scale": scale})
+    return info
 
 
 def _outcomes(outcomes: Mapping[Identity, Outcome]) -> Metric:

@@ -87,3 +87,14 @@ def test_a_run_that_has_ended_has_its_outcome_and_no_phase() -> None:
     found = served(metrics)
     assert [key[1] for key in found if key[0] == "loadtest_outcome"] == ["missed"]
     assert not [key for key in found if key[0] == "loadtest_workers"]
+
+
+def test_a_scaled_run_is_called_scaled_while_it_runs_and_after_it() -> None:
+    outcomes: dict[tuple[str, str, str], Outcome] = {}
+    metrics = LiveMetrics(lambda: outcomes)
+    metrics.show("t", "p", "", phase(), [made_progress(**told([]))], "scaled ×0.01")
+    metrics.show("t", "whole", "", phase(), [made_progress(**told([]))])
+    expected = {("loadtest_run_info", "p", "scaled ×0.01", "t", ""): 1.0, ("loadtest_run_info", "whole", "", "t", ""): 1.0}
+    assert {key: value for key, value in served(metrics).items() if key[0] == "loadtest_run_info"} == expected
+    outcomes["t", "p", ""] = Outcome.MET
+    assert expected.items() <= served(metrics).items()
