@@ -292,8 +292,8 @@ class RunController:
         progress = [p for p in run.progress[name].values() if p.phase == workload.phase.name]
         drain, now = run.drains.get(name), time.monotonic_ns()
         if self._live is not None and progress:
-            name = ", ".join(filter(None, (workload.part.profile.name, workload.scale)))
-            self._live.show(name, workload.phase, progress, None if drain is None else drain.describe(now))
+            shown = ", ".join(filter(None, (workload.part.profile.name, workload.scale)))
+            self._live.show(shown, workload.phase, progress, None if drain is None else drain.describe(now))
         if self._metrics is not None and progress:
             self._metrics.show(workload.test, workload.part.profile.name, workload.name, workload.phase, progress, workload.scale)
         if drain is not None and drain.asks(now):
