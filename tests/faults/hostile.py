@@ -18,6 +18,9 @@ PULSAR = ONE_STREAM | {
     "driver": {"name": "pulsar", "client": "native", "operationTimeout": "3s", "sendTimeout": 0, "batchingEnabled": False}
 }
 
+# The client waits longer before each reconnect without progress, so ten violations take it eleven seconds (docs/decisions/041).
+PATIENT = PULSAR | {"drainTimeout": "30s", "maxSendDelay": "30s"}
+
 
 def mqtt(kind: str, rule: Callable[[Any, Any], None]) -> Callable[[FaultySession], Any]:
     """Prepare an MQTT broker that does this instead of an answer to a kind of packet."""
@@ -162,7 +165,7 @@ HOSTILE = (
         name="pulsar-invalid-utf8",
         happens="Bytes of a command are no message of the protocol.",
         made="A fake Pulsar broker, in answer to each message.",
-        profile=PULSAR, prepare=pulsar("SEND", lambda seen: seen.peer.write(b"\x00\x00\x00\x0c\x00\x00\x00\x08" + b"\xff" * 8)),
+        profile=PATIENT, prepare=pulsar("SEND", lambda seen: seen.peer.write(b"\x00\x00\x00\x0c\x00\x00\x00\x08" + b"\xff" * 8)),
         verdict=NO_DATA, status=1, says=("because … the broker sent bytes that are not Pulsar's protocol: … 10 violations",),
     ),
     Fault(
@@ -176,7 +179,7 @@ HOSTILE = (
         name="pulsar-unasked-answer",
         happens="The broker acknowledges entries of a producer that does not exist.",
         made="A fake Pulsar broker, in answer to each message.",
-        profile=PULSAR, prepare=pulsar("SEND", lambda seen: seen.peer.tell("SEND_RECEIPT", producer_id=99, sequence_id=0)),
+        profile=PATIENT, prepare=pulsar("SEND", lambda seen: seen.peer.tell("SEND_RECEIPT", producer_id=99, sequence_id=0)),
         verdict=NO_DATA, status=1, says=("acknowledged an entry of unknown producer 99: 10 violations",),
     ),
     Fault(
