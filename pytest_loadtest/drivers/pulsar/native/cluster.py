@@ -97,13 +97,22 @@ class Cluster:
             connection = PulsarConnection(self._client, self._method, self._credentials, proxy_to)
             # A failed connection is replaced by the next request for it.
             link = self._by_key[key] = BrokerLink(address, connection, self._tls, self._arrivals, next(self._sources))
-            if self._epoll is None:
-                self._epoll = select.epoll()
-            self._epoll.register(link.descriptor, _READ | _WRITE)
-            self._by_descriptor[link.descriptor] = link
-            if link.failure:
-                self.after(0, partial(self.lose, link))
+            self._watch(link)
         return link
+
+    def _watch(self, link: BrokerLink) -> None:
+        if self._epoll is None:
+            self._epoll = select.epoll()
+        self._epoll.register(link.descriptor, _READ | _WRITE)
+        self._by_descriptor[link.descriptor] = link
+        if link.failure:
+            self.after(0, partial(self.lose, link))
+
+    def _unwatch(self, link: BrokerLink) -> None:
+        del self._by_descriptor[link.descriptor]
+        # close() does not unregister a descriptor of which a forked process has a duplicate.
+        if self._epoll is not None:
+            self._epoll.unregister(link.descriptor)
 
     def service(self) -> BrokerLink:
         """Return a connection for requests: to the first given address, or to the next one after a failure."""
@@ -208,14 +217,15 @@ class Cluster:
             user.lost(f"closed by the broker at {link.address}", Address.parse(url, tls=link.address.tls))
 
     def lose(self, link: BrokerLink) -> None:
-        """Handle a lost connection: fail its pending requests and notify its users."""
+        """Handle a lost connection: fail its pending requests and notify its users, unless its name has another address to try."""
         if self._by_descriptor.get(link.descriptor) is not link:
             # It was lost before, and another connection may have its descriptor now.
             return
-        del self._by_descriptor[link.descriptor]
-        # close() does not unregister a descriptor of which a forked process has a duplicate.
-        if self._epoll is not None:
-            self._epoll.unregister(link.descriptor)
+        self._unwatch(link)
+        if link.has_next:
+            link.connect_next()
+            self._watch(link)
+            return
         link.close()
         # Only the current address counts: an earlier one may still have connections that fail.
         if link.address == self._services[self._failed_services % len(self._services)]:

@@ -120,22 +120,30 @@ class BrokerLink:
         self._rest: bytes | memoryview = b""
         self._early: list[api.Command] = []
         self._tls = tls
+        self._untried = self._resolve()
+        self._open()
+
+    def _open(self) -> None:
         self._socket = self._begin()
-        self._stream = SocketReader(self._socket, arrivals)
+        self._stream = SocketReader(self._socket, self._arrivals)
         # The driver makes its own batches: Nagle's algorithm would only delay them.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # True while epoll watches for the socket to become writable.
         self.writes = True
         self.descriptor = self._socket.fileno()
 
-    def _begin(self) -> socket.socket:
-        """Return a socket that connects to the first address that does not refuse at once: a name (localhost) may have several."""
+    def _resolve(self) -> list[tuple[socket.AddressFamily, Any]]:
         try:
-            addresses = addresses_from(self.address.host, self.address.port, self._source)
+            return addresses_from(self.address.host, self.address.port, self._source)
         except (OSError, UnicodeError) as error:
             self.fail(_wording(error) if self._source else f"the name {self.address.host} cannot be resolved: {_wording(error)}")
-            return socket.socket()
-        for family, where in addresses:
+            return []
+
+    def _begin(self) -> socket.socket:
+        """Return a socket that connects to the next address that does not refuse at once."""
+        reason = ""
+        while self._untried:
+            family, where = self._untried.pop(0)
             begun = socket.socket(family)
             # connect_ex() on a non-blocking socket only starts the connection; epoll reports its end as writable.
             begun.setblocking(False)
@@ -150,6 +158,17 @@ class BrokerLink:
             begun.close()
         self.fail(reason)
         return socket.socket()
+
+    @property
+    def has_next(self) -> bool:
+        """True if it failed to connect, and its name (localhost, for example) has an address that was not tried."""
+        return bool(self.failure and self._untried) and not self._connected
+
+    def connect_next(self) -> None:
+        """Connect to the next address of the name, with a new descriptor."""
+        self._socket.close()
+        self.failure, self._begun = "", self._arrivals.now()
+        self._open()
 
     @property
     def ready(self) -> bool:

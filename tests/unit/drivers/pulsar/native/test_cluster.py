@@ -13,6 +13,7 @@ from fake_pulsar import FakeBroker, Seen, answer, nothing, refuse
 from native_rig import MovedClock, faulty
 
 from pytest_loadtest.drivers.arrival_clock import ArrivalClock
+from pytest_loadtest.drivers.pulsar.native import link
 from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
 from pytest_loadtest.drivers.pulsar.native.link import Address
 from pytest_loadtest.errors import TargetError
@@ -99,6 +100,31 @@ def test_the_next_host_is_used_if_the_first_refuses(broker: FakeBroker, name: st
         r.until(r.answers, "answered")
 
 
+@pytest.mark.parametrize("refusing", [1, 2])
+def test_the_next_address_of_a_name_is_used_if_the_first_refuses(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, refusing: int
+) -> None:  # fmt: skip
+    """As with ``localhost``, where ``/etc/hosts`` has ::1 first and the broker listens on IPv4 alone; also when it connects again."""
+    _, _, port = broker.host.rpartition(":")
+    none = [(socket.AF_INET, (f"127.0.0.{2 + number}", int(port))) for number in range(refusing)]
+    monkeypatch.setattr(link, "addresses_from", lambda *_: [*none, (socket.AF_INET, ("127.0.0.1", int(port)))])
+    with faulty(f"pulsar://several.example:{port}", streams=1, consumers=1) as r:
+        r.send(1)
+        r.until(r.answers, "answered")
+        broker.peers[0].drop()
+        r.until(lambda: len(broker.of("CONNECT")) == 2, "tried", step=MILLISECOND)
+        r.until(lambda: not r.driver.disconnected(), "there again", step=MILLISECOND)
+
+
+def test_the_last_refusal_counts_if_all_addresses_of_a_name_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closed_port() as first, closed_port() as second:
+        none = [(socket.AF_INET, (host, int(port))) for host, port in (each.split(":") for each in (first, second))]
+        monkeypatch.setattr(link, "addresses_from", lambda *_: list(none))
+        refused = pytest.raises(TargetError, match="cannot connect to pulsar://localhost:1: .*Connection refused")
+        with refused, faulty("pulsar://localhost:1", streams=1):
+            pass
+
+
 @pytest.mark.parametrize("name", [None, TOPIC])
 def test_it_fails_at_once_if_all_hosts_refuse(name: str | None) -> None:
     with closed_port() as first, closed_port() as second:
@@ -128,8 +154,8 @@ def test_several_lost_connections_to_a_host_count_once(broker: FakeBroker) -> No
 def test_a_lost_connection_with_a_duplicated_descriptor_is_noticed(broker: FakeBroker) -> None:
     """A forked process has duplicates; events of the descriptor are not received any more."""
     with faulty(broker, streams=1, consumers=1) as r:
-        (link,) = r.driver._cluster._by_descriptor.values()
-        duplicate = os.dup(link.descriptor)
+        (descriptor,) = r.driver._cluster._by_descriptor
+        duplicate = os.dup(descriptor)
         try:
             broker.peers[0].drop()
             r.until(lambda: len(broker.of("CONNECT")) == 2, "tried", step=MILLISECOND)
