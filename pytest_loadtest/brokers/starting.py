@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -186,3 +186,8 @@ def listens(host: str, port: int, timeout: float = 1.0) -> bool:
     except OSError:
         return False
     return True
+
+
+def serves(ports: Sequence[int]) -> bool:
+    """Return True if something on this machine accepts TCP connections at all of these ports."""
+    return all(listens("127.0.0.1", port) for port in ports)

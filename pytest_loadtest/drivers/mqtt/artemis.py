@@ -20,7 +20,7 @@ from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, refuse_managed
 from pytest_loadtest.brokers.java import Jars
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
+from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, serves, wait_ready
 from pytest_loadtest.brokers.watchdog import remove_folder
 from pytest_loadtest.drivers.mqtt.secured import artemis_listener, ports_of, with_listener
 from pytest_loadtest.errors import UsageError
@@ -214,11 +214,6 @@ def make_folders(folder: Path) -> Path:
     # The folder with configuration and log is kept after the run; the data folder is deleted.
     (data / "etc").symlink_to(folder, target_is_directory=True)
     return data
-
-
-def serves(ports: Sequence[int]) -> bool:
-    """Return True if a broker on this machine accepts connections at all of these ports."""
-    return all(listens("127.0.0.1", port) for port in ports)
 
 
 JARS: Final = Jars("Artemis", "2.42.0", "44 jars, 16 MB", Path(__file__).with_name("artemis-pom.xml"))

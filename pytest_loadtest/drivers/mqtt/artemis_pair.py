@@ -14,7 +14,7 @@ from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import SERVING, BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers.cluster import ClusterNode, StartedCluster
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, on_free_ports, wait_ready
+from pytest_loadtest.brokers.starting import Progress, on_free_ports, serves, wait_ready
 from pytest_loadtest.drivers.mqtt.artemis import (
     CONFIGURATION,
     JARS,
@@ -23,7 +23,6 @@ from pytest_loadtest.drivers.mqtt.artemis import (
     broker_xml,
     decisive_artemis_settings,
     make_folders,
-    serves,
     start_artemis,
 )  # fmt: skip
 from pytest_loadtest.drivers.mqtt.secured import TlsListener, artemis_listener, ports_of, with_listener

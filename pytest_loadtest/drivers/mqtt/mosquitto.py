@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, refuse_managed
 from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
+from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, serves, wait_ready
 from pytest_loadtest.drivers.mqtt.secured import TlsListener, mosquitto_listener, ports_of, with_listener
 
 if TYPE_CHECKING:
@@ -152,13 +152,9 @@ def _launch(binary: str, version: str, ports: tuple[int, ...], request: BrokerRe
     path.write_text(text)
     progress(f"starting {name}")
     child = Child([binary, "-c", str(path)], folder=folder, ports=ports)
-    wait = partial(wait_ready, child, partial(_listens, ports), name=name, seconds=START_SECONDS, progress=progress)
+    wait = partial(wait_ready, child, partial(serves, ports), name=name, seconds=START_SECONDS, progress=progress)
     wait()
     return StartedBroker(_facts(version, ports, request, secured), child, wait)
-
-
-def _listens(ports: tuple[int, ...]) -> bool:
-    return all(listens("127.0.0.1", port) for port in ports)
 
 
 def _facts(version: str, ports: tuple[int, ...], request: BrokerRequest, secured: TlsListener | None) -> BrokerFacts:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
+from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, serves, wait_ready
 
 START_SECONDS = 20.0
 REMEDY = "pip install 'pytest-loadtest[embedded]'"
@@ -61,7 +61,7 @@ def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) 
     where = ["--addr", f"127.0.0.1:{port}", "--db-path", str(folder / "data" / "db")]
     command = [binary, "--config", str(config), *where, "--log-level", "warn"]
     child = Child(command, folder=folder, ports=(port,))
-    wait = partial(wait_ready, child, lambda: listens("127.0.0.1", port), name=name, seconds=START_SECONDS, progress=progress)
+    wait = partial(wait_ready, child, partial(serves, (port,)), name=name, seconds=START_SECONDS, progress=progress)
     wait()
     facts = BrokerFacts(
         name="pulsar-lite",
