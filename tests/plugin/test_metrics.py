@@ -67,15 +67,16 @@ def value(samples: list[Sample], name: str, **labels: str) -> float:
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
 def test_metrics_show_the_load_while_it_runs(project: Project, workers: tuple[str, ...]) -> None:
     """Counters grow, the histogram has the received messages, and a run that has ended has an outcome."""
-    project.profile("steady", rate=200, duration="8s", slo="{throughput: 1%, sent: 1%}")
+    project.profile("steady", rate=400, duration="8s", slo="{throughput: 1%, sent: 1%}")
     project.write("test_it.py", TESTS)
     port = free_port()
-    process = project.start(*workers, "--load-metrics", str(port))
+    process = project.start(*workers, "--load-metrics", str(port), "--load-scale", "0.5")
     first = {"test": "test_it.py::test_first", "profile": "steady", "workload": "", "phase": "measure"}
     early = until(port, lambda found: value(found, "loadtest_messages_total", count="received", **first) > 0)
     assert value(early, "loadtest_workers", **first) == (2 if workers else 1)
     assert value(early, "loadtest_phase_duration_seconds", **first) == 8
     assert not [one for one in early if one.name == "loadtest_outcome"]
+    assert [one.labels["scale"] for one in early if one.name == "loadtest_run_info"] == ["scaled ×0.5"]
     received = value(early, "loadtest_messages_total", count="received", **first)
     assert value(early, "loadtest_end_to_end_latency_seconds_bucket", le="+Inf", **first) == received
     buckets = [one.value for one in early if one.name == "loadtest_end_to_end_latency_seconds_bucket"]
