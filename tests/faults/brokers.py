@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 DURABLE = {"name": "mqtt", "qos": 1, "cleanStart": False, "sessionExpiry": "1h", "keepAlive": "2s"}
 BOUNDS = {"throughput": "1%", "sent": "1%", "loss": 0}
+RESTARTED = {
+    "driver": DURABLE, "broker": {"settings": {"persistence": True, "max_queued_messages": 0}}, "testDuration": "5min",
+    "drainTimeout": "60s", "slo": BOUNDS,
+}  # fmt: skip
 
 
 def need_mosquitto() -> None:
@@ -245,10 +249,7 @@ MOSQUITTO = (
         made="`load.restart_broker()` of a mosquitto with `persistence: true`; QoS 1.",
         arguments=("-n2", "--load-broker", "process"), mark="live=True",
         body="load.begin(); load.wait('1s'); load.restart_broker(); load.wait('1s'); load.stop().assert_slo()",
-        profile={
-            "driver": DURABLE, "broker": {"settings": {"persistence": True, "max_queued_messages": 0}}, "testDuration": "5min",
-            "producerRate": 400, "drainTimeout": "60s", "slo": BOUNDS,
-        },
+        profile=RESTARTED | {"producerRate": 400},
         prepare=own_mosquitto,
         verdict=MET, status=0, counts={"lost": 0, "failed": 0}, says=("broker restarted",), slow=True,
     ),
@@ -265,10 +266,7 @@ MOSQUITTO = (
         made="`load.restart_broker()` of a mosquitto whose program has been replaced by one that reports another version; `persistence: true`, QoS 1.",
         arguments=("-n0", "--load-broker", "process"), mark="live=True",
         body="import os; load.begin(); load.wait('2s'); os.replace('later', 'bin/mosquitto'); load.restart_broker(); load.wait('2s'); load.stop().assert_slo()",
-        profile={
-            "driver": DURABLE, "broker": {"settings": {"persistence": True, "max_queued_messages": 0}}, "testDuration": "5min",
-            "producerRate": 100, "drainTimeout": "60s", "slo": BOUNDS,
-        },
+        profile=RESTARTED | {"producerRate": 100},
         prepare=mosquitto_to_upgrade,
         verdict=MET, status=0, counts={"lost": 0, "failed": 0}, says=("target mosquitto …, then … (process", "note the target's version changed while load ran: … from … into the phase"), slow=True,
     ),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .brokers import BOUNDS
 from .fault import MET, MISSED, NO_DATA, Fault
@@ -131,11 +131,6 @@ def kill_pulsar(session: FaultySession) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def in_cluster(call: str) -> str:
-    """Return the body of a live test that ends processes of a cluster under load."""
-    return f"load.begin(); load.wait('3s'); {call}; load.wait('3s'); load.stop().assert_slo()"
-
-
 CLUSTER = {
     "brokers": 2, "bookies": 3,
     "settings": {"metadataStoreSessionTimeoutMillis": "5000", "bookkeeper_delayEnsembleChange": "true"},
@@ -148,6 +143,16 @@ ON_CLUSTER = {
     "broker": CLUSTER, "producerRate": 500, "testDuration": "5min",
     "drainTimeout": "60s", "slo": BOUNDS,
 }  # fmt: skip
+
+
+def in_cluster(name: str, call: str, **expected: Any) -> Fault:
+    """Return a fault of a cluster: a live test ends processes under load. :param expected: the other arguments of the fault."""
+    return Fault(
+        name=name, arguments=("-n2", "--load-broker", "process"), profile=ON_CLUSTER, prepare=own_pulsar, mark="live=True",
+        body=f"load.begin(); load.wait('3s'); {call}; load.wait('3s'); load.stop().assert_slo()", slow=True, **expected,
+    )  # fmt: skip
+
+
 PULSAR = (
     Fault(
         name="pulsar-killed",
@@ -191,26 +196,22 @@ PULSAR = (
         prepare=short_token,
         verdict=NO_DATA, status=1, says=("because … the token of driver.authentication expired at",), slow=True,
     ),
-    Fault(
-        name="pulsar-broker-killed",
+    in_cluster(
+        "pulsar-broker-killed", "load.kill_broker(1)",
         happens="One of two brokers of a cluster dies; its topics move to the other one.",
         made="A cluster of 2 brokers and 3 bookies; `load.kill_broker(1)`; the sessions at ZooKeeper last 5 s.",
-        arguments=("-n2", "--load-broker", "process"), profile=ON_CLUSTER, prepare=own_pulsar, mark="live=True", body=in_cluster("load.kill_broker(1)"),
-        verdict=MET, status=0, counts={"lost": 0, "failed": 0}, slow=True,
+        verdict=MET, status=0, counts={"lost": 0, "failed": 0},
     ),
-    Fault(
-        name="bookie-killed",
+    in_cluster(
+        "bookie-killed", "load.kill_bookie(1)",
         happens="One of three bookies dies; two acknowledgements of three copies are enough.",
         made="A cluster of 2 brokers and 3 bookies with `bookkeeper_delayEnsembleChange`; `load.kill_bookie(1)`.",
-        arguments=("-n2", "--load-broker", "process"), profile=ON_CLUSTER, prepare=own_pulsar, mark="live=True", body=in_cluster("load.kill_bookie(1)"),
-        verdict=MET, status=0, counts={"lost": 0, "failed": 0}, slow=True,
+        verdict=MET, status=0, counts={"lost": 0, "failed": 0},
     ),
-    Fault(
-        name="two-bookies-killed",
+    in_cluster(
+        "two-bookies-killed", "load.kill_bookie(1); load.kill_bookie(2)",
         happens="Two of three bookies die; nothing can be stored any more.",
         made="As before, `load.kill_bookie(1); load.kill_bookie(2)`.",
-        arguments=("-n2", "--load-broker", "process"), profile=ON_CLUSTER, prepare=own_pulsar, mark="live=True",
-        body=in_cluster("load.kill_bookie(1); load.kill_bookie(2)"),
-        verdict=MISSED, status=1, counts={"lost": 0}, says=("✗ failed (implicit)",), slow=True,
+        verdict=MISSED, status=1, counts={"lost": 0}, says=("✗ failed (implicit)",),
     ),
 )  # fmt: skip

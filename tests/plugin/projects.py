@@ -45,6 +45,22 @@ driver: {{name: loopback}}
 generator: {{sendDelayP99: 5s, cpu: 5, stalled: 1}}
 slo: {slo}
 """
+# A live test disturbs a broker while load runs. What waits for the broker is late, and clients wait longer and longer between two attempts to
+# connect. Messages that are resent may come twice.
+DISTURBED = """\
+name: {name}
+topics: 2
+producersPerTopic: 2
+consumerPerSubscription: 1
+messageSize: 64
+producerRate: 400
+testDuration: 5min
+drainTimeout: 3min
+maxSendDelay: 5min
+{more}
+generator: {{sendDelayP99: 5min, cpu: 5, stalled: 1}}
+slo: {slo}
+"""
 
 
 @dataclass

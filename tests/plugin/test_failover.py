@@ -9,27 +9,18 @@ from cached_jars import skip_without_jars
 
 from pytest_loadtest.drivers.mqtt import artemis
 
+from .projects import DISTURBED
+
 if TYPE_CHECKING:
     from .projects import Finished, Project
 
 pytestmark = [pytest.mark.artemis, pytest.mark.slow, skip_without_jars(artemis.JARS)]
 
 CLIENTS = 2 * 2 + 2  # producers and consumers of the profile
-PAIR = """\
-name: pair
-topics: 2
-producersPerTopic: 2
-consumerPerSubscription: 1
-messageSize: 64
-producerRate: 400
-testDuration: 5min
-drainTimeout: 3min  # clients wait longer and longer between two attempts to connect
-maxSendDelay: 5min
-driver: {name: mqtt, broker: artemis, qos: 1, cleanStart: false, sessionExpiry: 1h}
-broker: {brokers: 2}
-generator: {sendDelayP99: 5min, cpu: 5, stalled: 1}
-slo: {loss: 0, failed: 0, sent: 1%, throughput: 1%}
-"""
+PAIR = DISTURBED.format(
+    name="pair", slo="{loss: 0, failed: 0, sent: 1%, throughput: 1%}",
+    more="driver: {name: mqtt, broker: artemis, qos: 1, cleanStart: false, sessionExpiry: 1h}\nbroker: {brokers: 2}",
+)  # fmt: skip
 TESTS = """\
 import pytest
 

@@ -10,27 +10,13 @@ from cached_jars import require_jars
 from pytest_loadtest.drivers.mqtt import artemis, mosquitto
 from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 
-from .projects import fresh
+from .projects import DISTURBED, fresh
 
 if TYPE_CHECKING:
     from .projects import Finished, Project
 
 needs_mosquitto = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
 
-DURABLE = """\
-name: durable
-topics: 2
-producersPerTopic: 2
-consumerPerSubscription: 1
-messageSize: 64
-producerRate: 400
-testDuration: 5min
-drainTimeout: 3min  # clients wait longer and longer between two attempts to connect
-maxSendDelay: 5min
-{more}
-generator: {{sendDelayP99: 5min, cpu: 5, stalled: 1}}
-slo: {{loss: 0}}
-"""
 MQTT = """\
 driver: {name: mqtt, qos: 1, cleanStart: false, sessionExpiry: 1h}
 broker: {settings: {persistence: true, max_queued_messages: 0}}"""
@@ -90,7 +76,10 @@ def test_every_message_survives_a_restart_of_pulsar(project: Project) -> None:
 def test_every_message_survives_a_restart_of_artemis(project: Project) -> None:
     """At QoS 1; the report names the broker and what it kept. Without a restart each message of QoS 2 arrives once."""
     require_jars(artemis.JARS)
-    project.write("profiles/exactly.yaml", DURABLE.format(more=ARTEMIS).replace("5min", "2s", 1).replace("qos: 1", "qos: 2"))
+    project.write(
+        "profiles/exactly.yaml",
+        DISTURBED.format(name="durable", slo="{loss: 0}", more=ARTEMIS).replace("5min", "2s", 1).replace("qos: 1", "qos: 2"),
+    )
     run = recovery(project, ARTEMIS, TWICE, passed=2)
     recovered(run)
     counts = run.documents["test_exactly_once"]["measurements"]["counts"]
@@ -101,7 +90,7 @@ def test_every_message_survives_a_restart_of_artemis(project: Project) -> None:
 
 def recovery(project: Project, more: str, tests: str = "", passed: int = 1) -> Finished:
     """Run a recovery and other tests on two workers, and check that all passed."""
-    project.write("profiles/durable.yaml", DURABLE.format(more=more))
+    project.write("profiles/durable.yaml", DISTURBED.format(name="durable", slo="{loss: 0}", more=more))
     project.write("test_it.py", RECOVERY + tests)
     run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
     assert run.outcomes == {"passed": passed}
@@ -143,7 +132,7 @@ def on_mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Run one session with a recovery, and with restarts that fail."""
     with fresh(tmp_path_factory.mktemp("mosquitto")) as project:
         project.profile("plain", slo="{throughput: 1%, sent: 1%}")  # a busy machine may be late
-        project.write("profiles/durable.yaml", DURABLE.format(more=MQTT))
+        project.write("profiles/durable.yaml", DISTURBED.format(name="durable", slo="{loss: 0}", more=MQTT))
         project.write("test_it.py", RECOVERY + OTHERWISE)
         return project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
 
