@@ -170,6 +170,11 @@ class UnavailableError(TargetError):
         return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
 
+def unapplied_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the fact, for the report, that the broker does not have the profile's settings; empty without settings."""
+    return {"broker.settings not applied": ", ".join(sorted(settings))} if settings else {}
+
+
 def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[str]) -> None:
     """Reject settings that the run chooses itself (ports, folders): they would be overwritten silently, or break the start.
 

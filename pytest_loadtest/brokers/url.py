@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, Node, refuse_node
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, Node, refuse_node, unapplied_settings
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.kinds.registry import kind_of, load_reference
 from pytest_loadtest.values.addresses import check_address
@@ -126,7 +126,7 @@ def reach_target(request: BrokerRequest, progress: Progress) -> RemoteBroker:
             url=url,
             subscriber_url=request.subscriber_url,
             admin_url=admin,
-            settings=settings,
+            settings={**settings, **unapplied_settings(request.settings)},
             local=all(is_local(endpoint.host) for endpoint in endpoints),
         ),
         endpoints,

@@ -61,6 +61,8 @@ class DriverContext:
     :param ordered: the run judges order, so :attr:`Received.order` must be filled.
     :param sources: source addresses of this worker's connections, all IPv4 or all IPv6: connection ``n`` comes from ``sources[n % len]``.
         Empty: the system chooses. Only clients with ``Client.source_addresses`` get any.
+    :param broker: the profile's ``broker.settings`` if the run started the broker with them. A driver that changes policies at the broker
+        leaves those alone that would replace one of them.
     """
 
     target: TargetAddress
@@ -74,6 +76,7 @@ class DriverContext:
     checksum: bool = False
     ordered: bool = True
     sources: tuple[str, ...] = ()
+    broker: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

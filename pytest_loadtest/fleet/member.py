@@ -94,7 +94,7 @@ class WorkloadShare:
         context = DriverContext(
             target=assigned.target, settings=profile.driver, clock=clock, run=assigned.run, nonce=assigned.nonce,
             worker=assigned.worker, topology=assigned.topology, pool=self.pool, checksum=profile.checksum, ordered=assigned.ordered,
-            sources=assigned.sources,
+            sources=assigned.sources, broker=profile.broker.settings if assigned.target.started else {},
         )  # fmt: skip
         self.driver: Driver = driver_class(profile.driver.name, choose_client(profile).client)(context)  # type: ignore[call-arg]
         self._recorder: Recorder | None = None

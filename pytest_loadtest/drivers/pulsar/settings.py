@@ -40,15 +40,15 @@ DEFAULT_TICK: Final = 1000
 
 
 class Persistence(Section):
-    """The storage policy of the run's namespace."""
+    """The storage policy of the run's namespace. The broker's own settings stay in force for keys that are left out."""
 
-    ensemble_size: Count = 1
+    ensemble_size: Count | None = None
     """Bookies for each ledger. More than exist is an error; on a broker that the run started fewer are applied, and reported."""
-    write_quorum: Count = 1
+    write_quorum: Count | None = None
     """Copies of each entry."""
-    ack_quorum: Count = 1
+    ack_quorum: Count | None = None
     """Copies that must be stored before a publish is acknowledged."""
-    deduplication_enabled: bool = False
+    deduplication_enabled: bool | None = None
     """The broker drops messages sent twice by one producer."""
 
 

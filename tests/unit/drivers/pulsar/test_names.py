@@ -160,3 +160,23 @@ def test_names_of_topics_have_the_requested_positions() -> None:
     assert [position(name) for name in names] == [7, LAST - 1]
     assert [name[:-13] for name in names] == [own_topic(settings, "r", topology(), index) for index in (0, 1)]
     assert names[1].startswith("non-persistent://public/loadtest-r/topic-1-")
+
+
+QUOTA = "POST /admin/v2/namespaces/public/loadtest-r/backlogQuota?backlogQuotaType=destination_storage"
+
+
+@pytest.mark.parametrize("key", ["backlogQuotaDefaultLimitBytes", "backlogQuotaDefaultLimitGB", "backlogQuotaDefaultRetentionPolicy"])
+def test_a_backlog_quota_of_the_profile_stays_in_force(key: str) -> None:
+    with rest({}) as (url, asked):
+        names = RunNames(context(admin=url, broker={key: "1000"}))
+        names.prepare()
+    assert QUOTA not in [what for what, _, _ in asked]
+    assert names.facts == {"namespace": "public/loadtest-r"}
+
+
+def test_a_removed_backlog_quota_is_reported() -> None:
+    with rest({}) as (url, asked):
+        names = RunNames(context(admin=url, broker={"maxMessageSize": "1000"}))
+        names.prepare()
+    assert QUOTA in [what for what, _, _ in asked]
+    assert names.facts["backlogQuota"] == "none, in place of the broker's backlogQuotaDefaultLimitBytes"
