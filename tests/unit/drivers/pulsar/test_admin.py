@@ -61,7 +61,9 @@ def test_a_quorum_that_is_left_to_an_unknown_broker_is_an_error() -> None:
     """Only superusers get the broker's settings."""
     with rest({RUNTIME: (403, {"reason": "no superuser"})}) as (url, _):
         admin = Admin(url, PulsarSettings())
-        with pytest.raises(UsageError, match=r"driver.persistence: writeQuorum, ackQuorum: the broker does not report .*: write these keys too"):
+        with pytest.raises(
+            UsageError, match=r"driver.persistence: writeQuorum, ackQuorum: the broker does not report .*: write these keys too"
+        ):
             admin.complete_persistence(Persistence(ensemble_size=2))
 
 

@@ -111,7 +111,9 @@ SMALL = "name: X\nmessageSize: 1KB\nproducerRate: 1\ntestDuration: 1s\ntopics: 2
 def test_a_backlog_above_the_quota_of_its_topic_is_rejected(setting: str) -> None:
     """The broker would stop the producers, and the backlog would never be built. A quota that discards messages stops none."""
     quota = f"{SMALL}driver: {{name: pulsar}}\nbroker: {{settings: {{{setting}}}}}\n"
-    with pytest.raises(ProfileError, match=r"consumerBacklogSizeGB: 536870912 B in each topic, and broker.settings.backlogQuotaDefaultLimit"):
+    with pytest.raises(
+        ProfileError, match=r"consumerBacklogSizeGB: 536870912 B in each topic, and broker.settings.backlogQuotaDefaultLimit"
+    ):
         profile.loads(quota, source="p.yaml")
     profile.loads(quota.replace("}}", ", backlogQuotaDefaultRetentionPolicy: consumer_backlog_eviction}}"), source="p.yaml")
     profile.loads(quota.replace(setting, "backlogQuotaDefaultLimitGB: '0.6'"), source="p.yaml")

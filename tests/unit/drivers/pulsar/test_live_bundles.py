@@ -28,7 +28,9 @@ def test_limits_that_would_replace_a_setting_of_the_profile_are_rejected() -> No
     admin = Bundles("http://127.0.0.1:1", PulsarSettings(), "public/x")
     given = {"loadBalancerNamespaceBundleMaxMsgRate": "70"}
     bundles = LiveBundles(admin, {}, lambda: None, profile_settings=given)
-    with pytest.raises(UsageError, match=r"loadBalancerNamespaceBundleMaxMsgRate 50 of the test would replace 70 of broker.settings: remove it"):
+    with pytest.raises(
+        UsageError, match=r"loadBalancerNamespaceBundleMaxMsgRate 50 of the test would replace 70 of broker.settings: remove it"
+    ):
         bundles.limit(SplitLimits(rate=50, megabytes=2))
 
 
