@@ -41,7 +41,8 @@ def parse_endpoints(kind: str, url: str) -> tuple[Endpoint, ...]:
     ports = {name: scheme.port for name, scheme in kind_of(kind).schemes.items()}
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ports:
-        raise UsageError(f"target {url!r}: a {kind} address begins with {' or '.join(f'{name}://' for name in ports)}")
+        schemes = " or ".join(f"{name}://" for name in ports)
+        raise UsageError(f"target {url!r} is not an address of {kind_of(kind).label}: it begins with {schemes}")
     authority = rest.partition("/")[0]
     return tuple(_endpoint(url, scheme, host, ports[scheme]) for host in authority.split(","))
 

@@ -292,7 +292,7 @@ def _facts(run: RunFile, folder: Path, telemetry: Telemetry | None, notes: tuple
         started=datetime.fromtimestamp(run.started, UTC).isoformat(timespec="milliseconds") if run.started else None, results=str(folder),
         scale=run.scale,
         scaling=facts.scaling, plan=facts.plan, broker=broker, driver=facts.driver, versions=facts.versions,
-        machine=facts.machine, notes=(*changed, *notes),
+        machine=facts.machine, notes=(*changed, *(telemetry.notes if telemetry else ()), *notes),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.errors import GeneratorLimited, UsageError
-from pytest_loadtest.fleet.targets import check_broker, check_cluster, check_security, has_admin, uses_this_machine
+from pytest_loadtest.fleet.targets import check_addresses, check_broker, check_cluster, check_security, has_admin, uses_this_machine
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.hosts import CONTROLLER, host_overload_reasons, joint_machine
@@ -52,6 +52,7 @@ def make_plans(request: Request, hosts: Sequence[str], options: Options) -> list
 
 def _make_plan(request: Request, part: Part, hosts: Sequence[str], options: Options) -> Plan:
     profile = part.profile
+    check_addresses(request, profile, options)
     check_security(request, profile, options)
     check_broker(request, profile, options)
     check_cluster(request, profile, options)

@@ -14,7 +14,7 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers.base import BrokerRequest
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.values.addresses import is_loopback
+from pytest_loadtest.values.addresses import is_loopback, masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +65,24 @@ def uses_this_machine(request: Request, profile: Profile, options: Options) -> b
     """Return whether the target uses cores of this machine."""
     url, _, _ = choose_address(request, profile, options)
     return url is None or broker_mode(request, options) not in ("auto", "url") or is_loopback(urlsplit(url).hostname or "")
+
+
+def check_addresses(request: Request, profile: Profile, options: Options) -> None:
+    """Check the target's addresses without connecting to them.
+
+    :raises UsageError: one is no address of this kind of broker.
+    """
+    from pytest_loadtest.brokers.url import parse_endpoints  # on use: a session without load tests needs none of it
+
+    url, admin, _ = choose_address(request, profile, options)
+    kind = profile.driver.kind
+    if url is not None:
+        parse_endpoints(kind.name, url)
+        subscribers = subscriber_url(url, profile)
+        if subscribers is not None:
+            parse_endpoints(kind.name, subscribers)
+    if admin is not None and kind.describe and urlsplit(admin).scheme not in ("http", "https"):
+        raise UsageError(f"admin URL {masked(admin)!r}: it begins with http:// or https://: write http://HOST:8080")
 
 
 def check_security(request: Request, profile: Profile, options: Options) -> None:

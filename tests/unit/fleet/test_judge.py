@@ -324,6 +324,13 @@ def test_duplicates_at_qos_2_are_judged_by_the_reported_session_losses(forgotten
     assert conclude_run(made)[0].load.outcome is outcome
 
 
+def test_the_notes_of_telemetry_are_in_the_results(tmp_path: Path) -> None:
+    made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
+    observing.write_telemetry(tmp_path, Telemetry.of_rows([SECOND], [{}], notes=("a topic has more partitions",)))
+    _, document = conclude_run(made)
+    assert list(document.notes) == ["a topic has more partitions"]
+
+
 @pytest.mark.parametrize(
     ("before", "seen", "version", "notes"),
     [
