@@ -240,9 +240,8 @@ class Measurements:
 
     @property
     def uneven_hosts(self) -> tuple[str, ...]:
-        """The hosts whose clocks ran in a way that makes latencies unknown."""
-        # A host that is measured by its own clock alone needs no line through the exchanges, only a clock without steps.
-        return tuple(clock.host for clock in self.clocks if not (clock.steady if self.one_clock else clock.holds))
+        """The hosts whose clocks were set while load ran, so that latencies are unknown: also those that are read on one such clock."""
+        return tuple(clock.host for clock in self.clocks if not clock.holds)
 
     @property
     def throughput(self) -> float:

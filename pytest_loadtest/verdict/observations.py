@@ -356,9 +356,8 @@ def uneven_clocks(metric: str, measurements: Measurements) -> str:
     uneven = measurements.uneven_hosts
     if not uneven or metric in ONE_CLOCK:
         return ""
-    if measurements.one_clock:
-        return f"the clock of host {', '.join(uneven)} was set while load ran, so latencies within the host are unknown"
-    return f"the clock of host {', '.join(uneven)} was set or ran unevenly while load ran, so latencies between hosts are unknown"
+    place = "within the host" if measurements.one_clock else "between hosts"
+    return f"the clock of host {', '.join(uneven)} was set while load ran, so latencies {place} are unknown"
 
 
 def clock_error(objective: Objective, measurements: Measurements) -> int:
