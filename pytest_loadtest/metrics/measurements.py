@@ -231,7 +231,11 @@ class Measurements:
 
         Intended times are the controller's, so only the clock that stamps the end of a latency has an error.
         """
-        return 0 if self.one_clock else max((one.error for one in self.clocks), default=0)
+        return self.clock_error_of(1)
+
+    def clock_error_of(self, clocks: int) -> int:
+        """Return the bound for a latency whose ends are stamped by the clocks of so many hosts, ns."""
+        return 0 if self.one_clock else sum(sorted(clock.error for clock in self.clocks)[-clocks:])
 
     @property
     def one_clock(self) -> bool:

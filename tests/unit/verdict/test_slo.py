@@ -451,6 +451,22 @@ def test_a_clock_that_was_set_leaves_counts_and_no_latency() -> None:
     assert "the clock of host h2 was set while load ran" in latency.text
 
 
+def test_a_message_that_never_came_is_late_by_any_clock() -> None:
+    """A clock that was set leaves latencies unknown, but not that there are none."""
+    run = made(counts={"received": 90_000, "lost": 10_000}, clocks=(HostTime(host="h2", error=0, round_trip=MS, holds=False),))
+    assert finding({"endToEndLatency": {"p99": "30ms"}, "loss": "50%"}, run).outcome is Outcome.MISSED
+
+
+@pytest.mark.parametrize(("metric", "outcome"), [("endToEndLatency", Outcome.MET), ("deliveryGap", Outcome.NO_DATA)])
+def test_a_time_between_arrivals_on_two_hosts_has_the_errors_of_both_clocks(metric: str, outcome: Outcome) -> None:
+    """The largest is 20 ms, 5 ms below its bound, and each clock may be off by 3 ms."""
+    clocks = tuple(HostTime(host=host, error=error * MS, round_trip=MS, holds=True) for host, error in (("h1", 3), ("h2", 3), ("h3", 1)))
+    run = made(delivery_gap=spread(1, 20), clocks=clocks)
+    result = finding({metric: {"max": "25ms"}}, run)
+    assert result.outcome is outcome
+    assert ("the error of the clocks between hosts, 6.00 ms" in result.text) is (outcome is Outcome.NO_DATA)
+
+
 def test_values_below_zero_within_the_error_of_the_clocks_have_percentiles() -> None:
     """Beyond it they say that the clocks disagree more than is known."""
     early = histogram(np.array([-2 * MS, *range(1, 2000)]))
