@@ -184,7 +184,8 @@ def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[
         raise UsageError(f"broker.settings: {', '.join(taken)} of {broker} is chosen per run; remove it from the profile")
     for key, value in settings.items():
         if not key.strip() or "\n" in key + value:
-            from pytest_loadtest.profile.secrets import HIDDEN, may_hold_secret
+            from pytest_loadtest.profile.secrets import may_hold_secret
+            from pytest_loadtest.values.addresses import HIDDEN
 
             shown = HIDDEN if may_hold_secret(key) else repr(value)
             raise UsageError(f"broker.settings: {key!r}: {shown} is not one line of {broker}'s configuration")

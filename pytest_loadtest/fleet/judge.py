@@ -276,7 +276,7 @@ def _clock_notes(measurements: Measurements, run: RunFile, profile: Profile) -> 
     share = f"{exact(within.deliveries)} of {exact(received)} deliveries ({format_value(within.deliveries / received, 'ratio')})"
     if within.complete:
         uneven = ", ".join(clock.host for clock in measurements.clocks if not clock.holds)
-        remark = f"; the clock of host {uneven} was set or ran unevenly while load ran" if uneven else ""
+        remark = f"; the clock of host {uneven} was set while load ran" if uneven else ""
         return (f"{share} are within one host: their latencies need no relation of clocks{remark}",)
     reason = ""
     if profile.pair_consumers is not None:

@@ -231,7 +231,11 @@ class Measurements:
 
         Intended times are the controller's, so only the clock that stamps the end of a latency has an error.
         """
-        return 0 if self.one_clock else max((one.error for one in self.clocks), default=0)
+        return self.clock_error_of(1)
+
+    def clock_error_of(self, clocks: int) -> int:
+        """Return the bound for a latency whose ends are stamped by the clocks of so many hosts, ns."""
+        return 0 if self.one_clock else sum(sorted(clock.error for clock in self.clocks)[-clocks:])
 
     @property
     def one_clock(self) -> bool:
@@ -240,9 +244,8 @@ class Measurements:
 
     @property
     def uneven_hosts(self) -> tuple[str, ...]:
-        """The hosts whose clocks ran in a way that makes latencies unknown."""
-        # A host that is measured by its own clock alone needs no line through the exchanges, only a clock without steps.
-        return tuple(clock.host for clock in self.clocks if not (clock.steady if self.one_clock else clock.holds))
+        """The hosts whose clocks were set while load ran, so that latencies are unknown: also those that are read on one such clock."""
+        return tuple(clock.host for clock in self.clocks if not clock.holds)
 
     @property
     def throughput(self) -> float:

@@ -280,7 +280,7 @@ def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> R
         latencies={kind: merged for kind, merged in times.items() if kind in LATENCIES},
         opening=opening_of(place, described, manifests, times),
         clocks=tuple(
-            HostTime(host=host, error=fit.error, round_trip=fit.round_trip, holds=fit.holds, steady=fit.steady)
+            HostTime(host=host, error=fit.error, round_trip=fit.round_trip, holds=fit.holds)
             for host, fit in sorted({clock.host: clock.fit for clock in described.clocks}.items())
         ),
     )

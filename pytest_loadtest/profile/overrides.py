@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.errors import Invalid, ProfileError, UsageError
 from pytest_loadtest.profile.merge import OVERRIDE, Variant, combinations, copied, dotted, from_values, merged, value_at, with_combination
 from pytest_loadtest.profile.parse import Readers, interpret, resolve_driver, sorted_problems
-from pytest_loadtest.profile.secrets import HIDDEN, names_secret, secret, shown_path, shown_value
+from pytest_loadtest.profile.secrets import names_secret, secret, shown_path, shown_value
 from pytest_loadtest.profile.text import read_yaml
-from pytest_loadtest.values.addresses import masked
+from pytest_loadtest.values.addresses import HIDDEN, masked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -349,6 +349,8 @@ def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
 
 ONE_CLOCK: Final = ("receiveLag", "connectLatency", "subscribeLatency", "reconnectLatency")
 """Latencies whose two ends are stamped by the same clock."""
+TWO_CLOCKS: Final = ("broadcastSpread", "deliveryGap")
+"""Latencies between two arrivals, which may be on two hosts: the errors of both clocks count."""
 
 
 def uneven_clocks(metric: str, measurements: Measurements) -> str:
@@ -356,24 +358,25 @@ def uneven_clocks(metric: str, measurements: Measurements) -> str:
     uneven = measurements.uneven_hosts
     if not uneven or metric in ONE_CLOCK:
         return ""
-    if measurements.one_clock:
-        return f"the clock of host {', '.join(uneven)} was set while load ran, so latencies within the host are unknown"
-    return f"the clock of host {', '.join(uneven)} was set or ran unevenly while load ran, so latencies between hosts are unknown"
+    place = "within the host" if measurements.one_clock else "between hosts"
+    return f"the clock of host {', '.join(uneven)} was set while load ran, so latencies {place} are unknown"
 
 
-def clock_error(objective: Objective, measurements: Measurements) -> int:
+def clock_error(metric: str, measurements: Measurements) -> int:
     """Return the bound on the error of a latency by the clocks of several hosts, ns; 0 if one clock stamps both of its ends."""
-    return 0 if objective.metric in ONE_CLOCK else measurements.clock_error
+    if metric in ONE_CLOCK:
+        return 0
+    return measurements.clock_error_of(2 if metric in TWO_CLOCKS else 1)
 
 
 def clock_doubt(objective: Objective, value: float, measurements: Measurements) -> str:
     """Explain why the clocks of several hosts leave open whether a latency meets its bound; empty if they do not.
 
-    :param value: the observed latency, ns.
+    :param value: the observed latency, ns; infinite for messages that never came, which no clock makes earlier.
     """
-    if objective.metric not in KINDS:
+    if objective.metric not in KINDS or math.isinf(value):
         return ""
-    error = clock_error(objective, measurements)
+    error = clock_error(objective.metric, measurements)
     bounds = [bound for bound in (objective.minimum, objective.maximum) if bound is not None]
     if any(abs(value - bound) < error for bound in bounds):
         observed, limit = format_duration(round(value)), format_duration(error)

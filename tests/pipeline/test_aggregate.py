@@ -472,7 +472,7 @@ def test_samples_of_another_host_are_measured_in_the_controllers_clock(spark: Sp
 
 CLOCK = RunClock(
     worker="gw1", host="h1", used=ClockLine(at=START, offset=0),
-    fit=ClockFit(line=ClockLine(at=START, offset=3), error=30_000, round_trip=60_000, exchanges=80, holds=True, steady=True),
+    fit=ClockFit(line=ClockLine(at=START, offset=3), error=30_000, round_trip=60_000, exchanges=80, holds=True),
 )  # fmt: skip
 
 
@@ -490,7 +490,7 @@ def test_deliveries_within_hosts_are_counted_by_first_copies(
     # The rows are dealt to the workers by turns, the streams too.
     hosts = {"host": (np.arange(len(received["seq"])) % 3 == 1).astype(np.int64)}
     expected = dataclasses.replace(run, stream_hosts=(np.arange(len(run.first)) % 3 == 1).astype(np.int64))
-    clocks = (HostTime(host="h1", error=30_000, round_trip=60_000, holds=True, steady=True),)
+    clocks = (HostTime(host="h1", error=30_000, round_trip=60_000, holds=True),)
     defined = measure(*by_worker(expected, sent, received | hosts, 3), dataclasses.replace(make_recorded(3), clocks=clocks))
     assert differences(aggregate(spark, folder), defined) == []
     assert defined.within_hosts is not None
