@@ -270,9 +270,10 @@ def make_request(config: pytest.Config, item: pytest.Item, attempt: int, changes
     from pytest_loadtest.plugin.selection import load_mark, load_profile
 
     mark, (profile, path) = load_mark(item), load_profile(config, item, changes)
+    started = config.invocation_params.dir
     return Request(
         nodeid=item.nodeid, attempt=attempt, profile=profile, source=os.path.relpath(path, config.rootpath),
-        parts=tuple(Part(profile=part, payload_file=profiles.payload(part, path)) for part in profile.workloads or (profile,)),
+        parts=tuple(Part(profile=part, payload_file=profiles.payload(part, path, started)) for part in profile.workloads or (profile,)),
         broker=mark.broker, target=mark.target, admin=mark.admin, security_line=profiles.line_of(path, ("target", "security")),
         broker_line=profiles.line_of(path, ("driver", "broker")), cluster_line=profiles.line_of(path, ("broker",)),
     )  # fmt: skip
