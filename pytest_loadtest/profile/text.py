@@ -36,6 +36,7 @@ class Document:
     :param value: mappings, lists, text, numbers, booleans, None; keys are text as written.
     :param values: place of each value by its path. :param keys: place of each key by the path of its value.
     :param broken: paths of values that already have a problem. :param empty: a key without a value is None instead of a problem.
+    :param words: yes, no, on and off are true and false instead of a problem.
     """
 
     value: Any = None
@@ -44,6 +45,7 @@ class Document:
     broken: set[Path] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
     empty: bool = False
+    words: bool = False
 
     def known(self, path: Path) -> Path:
         """Return the longest part of ``path`` that the text has."""
@@ -67,12 +69,13 @@ class Document:
         self.broken.add(path)
 
 
-def read_yaml(text: str, *, empty: bool = False, sequence: bool = False) -> Document:
+def read_yaml(text: str, *, empty: bool = False, sequence: bool = False, words: bool = False) -> Document:
     """Read one YAML document. Never raises: problems are in :attr:`Document.problems`, and then ``value`` may be None.
 
     :param empty: a key may have no value; it is None then. :param sequence: the document is a list, not a profile's mapping.
+    :param words: yes, no, on and off are true and false, as Jackson reads them.
     """
-    document = Document(values={(): Place(1, 1)}, empty=empty)
+    document = Document(values={(): Place(1, 1)}, empty=empty, words=words)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -168,9 +171,10 @@ def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
     except (ValueError, KeyError):
         document.refuse(path, f"{'the value' if secret(path) else repr(text)} is not what its tag says", "remove the tag")
         return None
-    ambiguous = (
-        text.lower() not in ("true", "false") if tag == "bool" else ":" in text or (tag == "int" and not _PLAIN_INTEGER.fullmatch(text))
-    )
+    if tag == "bool":
+        ambiguous = not document.words and text.lower() not in ("true", "false")
+    else:
+        ambiguous = ":" in text or (tag == "int" and not _PLAIN_INTEGER.fullmatch(text))
     if ambiguous and secret(path):
         document.refuse(path, f"YAML reads it as {'true or false' if tag == 'bool' else 'a number'}", "put it in quotes")
     elif ambiguous and tag == "bool":

@@ -142,7 +142,7 @@ def test_a_pulsar_driver_file_is_converted() -> None:
         "persistence": {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2, "deduplicationEnabled": False}, "batchingEnabled": True,
         "batchingMaxPublishDelayMs": 1, "blockIfQueueFull": True, "receiverQueueSize": 5000, "subscriptionType": "Failover",
         "maxConcurrentLookupRequests": 1000, "batchingMaxBytes": 1024**2, "batchingMaxMessages": 0, "maxPendingMessages": 0,
-        "clientMemoryLimitMB": 256, "tlsEnableHostnameVerification": False,
+        "clientMemoryLimitMB": 256, "tlsEnableHostnameVerification": False, "maxPendingMessagesAcrossPartitions": 2**31 - 1,
     }  # fmt: skip
     assert list(found.not_applied) == ["client.clusterName"]
 
@@ -153,7 +153,7 @@ def test_an_mqtt_driver_file_is_converted() -> None:
     assert found.target == {"url": "mqtt://localhost:1883"}
     assert found.driver == {"name": "mqtt", "topicPrefix": "bench", "qos": 2, "cleanStart": True, "receiveMaximum": 256}
     assert found.not_applied == {"consumer.sessionExpiryInterval": "259200: OMB uses it with cleanSession: false only"}
-    kept = mqtt("serverUri: 'ssl://h:8883', username: joe, password: sesame", "cleanSession: false, sessionExpiryIntervalSeconds: 60")
+    kept = mqtt("serverUri: 'ssl://h:8883', username: joe, password: sesame", "cleanSession: false, sessionExpiryInterval: 60")
     assert (kept.driver["sessionExpiry"], kept.target["url"], kept.driver["username"]) == ("60s", "mqtts://h:8883", "joe")
     assert list(mqtt("serverUri: tcp://h").not_applied) == ["client.serverUri"]
 
