@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.errors import Path, Problem
     from pytest_loadtest.profile.text import Document
 
-_EXAMPLES = {"name": "name: my workload"}
 _IN_STAGES = {
     "duration": "duration: 30s",
     "from": "from: 100",
@@ -85,7 +84,7 @@ def explain_error(error: ErrorDetails, document: Document) -> Problem:
         return document.problem(path, f"unknown key {_last(path)!r}", _nearest_key(path, document), at_key=True)
     if kind == "missing":
         name = shown_path((*path, error["loc"][-1]))
-        example = _EXAMPLES.get(name) or (_IN_STAGES.get(str(error["loc"][-1])) if name.startswith("stages.") else None)
+        example = _IN_STAGES.get(str(error["loc"][-1])) if name.startswith("stages.") else None
         return document.problem(path, f"{name} is missing", f"write {example}" if example else "", at_key=True)
     if kind.startswith("union_tag"):
         return _driver_name(path, document) if path[-1] == "driver" else _shape(path, document)

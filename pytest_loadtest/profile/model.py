@@ -99,7 +99,7 @@ class Profile(Section):
     """
 
     name: str = Field(min_length=1, max_length=200)
-    """Name in reports."""
+    """Name in reports; by default the name of the file."""
     description: str = ""
     """A sentence for the reader."""
 

@@ -13,8 +13,9 @@ from pytest_loadtest.profile.checks import check_profile
 from pytest_loadtest.profile.explain import IN_RESULTS_ONLY, explain_error, locate
 from pytest_loadtest.profile.merge import Combination, combinations, copied, entry, remove_key, with_combination
 from pytest_loadtest.profile.model import Profile
+from pytest_loadtest.profile.omb_workload import read_profile
 from pytest_loadtest.profile.presence import presence
-from pytest_loadtest.profile.text import Document, read_yaml
+from pytest_loadtest.profile.text import Document
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile.omb_driver import OmbDriver
@@ -47,7 +48,7 @@ def loads(
     :param sizes: reads a ``messageSizeDistribution`` that names a file or an address. :param driver: reads a ``driver`` that names a file.
     :raises ProfileError: with all problems, in the order of the text.
     """
-    profile, problems = interpret(read_yaml(text), Readers(sizes, driver))
+    profile, problems = interpret(read_profile(text, source), Readers(sizes, driver))
     if profile is None or problems:
         raise ProfileError(source, sorted_problems(problems))
     return profile
@@ -190,7 +191,7 @@ def _validate(document: Document) -> Interpreted:
         if path not in document.broken:
             problems.append(explain_error(error, document))
             broken.add(path)
-    unlocated = list(presence(document.value))
+    unlocated = list(presence(document.value, omb=document.omb))
     whole = profile if profile and not broken else _remains(document, broken)
     if whole is not None:
         unlocated += check_profile(whole, broken)

@@ -42,7 +42,7 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a profile with ``slo``. :func:`~pytest_loadtest.profile.loads` checks more than it."""
     schema = Profile.model_json_schema(by_alias=True, mode="validation", schema_generator=_Untitled)
     schema |= schema["$defs"].pop("Profile")  # referenced because it contains itself, as workloads
-    del schema["$ref"]
+    del schema["$ref"], schema["required"]  # a profile without a name has that of its file
     for section in (schema, *schema["$defs"].values()):
         for name, key in section["properties"].items():
             section["properties"][name] = _present(_readable_default(key))

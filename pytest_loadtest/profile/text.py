@@ -6,6 +6,7 @@ PyYAML reads YAML 1.1: the last of two equal keys wins, ``no`` is false, ``1:30`
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +38,7 @@ class Document:
     :param values: place of each value by its path. :param keys: place of each key by the path of its value.
     :param broken: paths of values that already have a problem. :param empty: a key without a value is None instead of a problem.
     :param words: yes, no, on and off are true and false instead of a problem.
+    :param nullable: keys of the top level that may have no value. :param omb: the text has keys of OMB's ``Workload`` alone.
     """
 
     value: Any = None
@@ -46,6 +48,8 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
     empty: bool = False
     words: bool = False
+    nullable: Collection[str] = ()
+    omb: bool = False
 
     def known(self, path: Path) -> Path:
         """Return the longest part of ``path`` that the text has."""
@@ -69,13 +73,13 @@ class Document:
         self.broken.add(path)
 
 
-def read_yaml(text: str, *, empty: bool = False, sequence: bool = False, words: bool = False) -> Document:
+def read_yaml(text: str, *, empty: bool = False, sequence: bool = False, words: bool = False, nullable: Collection[str] = ()) -> Document:
     """Read one YAML document. Never raises: problems are in :attr:`Document.problems`, and then ``value`` may be None.
 
     :param empty: a key may have no value; it is None then. :param sequence: the document is a list, not a profile's mapping.
-    :param words: yes, no, on and off are true and false, as Jackson reads them.
+    :param words: yes, no, on and off are true and false, as Jackson reads them. :param nullable: keys of the top level that may have none.
     """
-    document = Document(values={(): Place(1, 1)}, empty=empty, words=words)
+    document = Document(values={(): Place(1, 1)}, empty=empty, words=words, nullable=nullable)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -161,7 +165,8 @@ def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
             document.refuse(path, "half of a surrogate pair is no character", 'write the whole character, "\\U0001F600"')
         return text
     if tag == "null":
-        if not document.empty:
+        nullable = len(path) == 1 and path[0] in document.nullable
+        if not document.empty and not nullable:
             document.refuse(path, "no value", "give it one, or remove the key")
         return None
     if tag not in ("bool", "int", "float"):
