@@ -14,11 +14,11 @@ from pytest_loadtest.profile.explain import IN_RESULTS_ONLY, explain_error, loca
 from pytest_loadtest.profile.merge import Combination, combinations, copied, entry, remove_key, with_combination
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.omb_workload import read_profile
-from pytest_loadtest.profile.presence import presence
-from pytest_loadtest.profile.text import Document
+from pytest_loadtest.profile.presence import all_stages_rated, presence
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile.omb_driver import OmbDriver
+    from pytest_loadtest.profile.text import Document
 
 _YAML = {"units": "named"}  # in text a number without unit is not a duration
 
@@ -210,7 +210,8 @@ def _remains(document: Document, broken: set[Path]) -> Profile | None:
     """Return the profile without the broken values, for the checks between keys; None if too little is left."""
     value: dict[str, Any] = _without(document.value, (), broken)
     value.setdefault("name", "unnamed")
-    if value.get("messages") != 0:  # a rate of 0 would ask for a search, unless nothing is sent
+    # A rate of 0 would ask for a search, unless nothing is sent, or stages have their own.
+    if value.get("messages") != 0 and not all_stages_rated(value):
         value.setdefault("producerRate", 1)
     profile, errors = _attempt(value)
     if errors:  # a section without a key that it needs, or without keys

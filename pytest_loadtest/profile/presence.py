@@ -44,7 +44,7 @@ def presence(value: Mapping[str, Any], *, omb: bool = False) -> Iterator[Problem
         if _has(value, keep) and _has(value, other) and not (silent and (keep, other) in UNSENT):
             yield Problem(tuple(other.split(".")), f"{keep} and {other} exclude each other", f"keep one, e.g. {keep}", at_key=True)
     sends = value.get("producersPerTopic") != 0 and not silent
-    rated = bool({"producerRate", "search"} & value.keys()) or _all_stages_rated(value)
+    rated = bool({"producerRate", "search"} & value.keys()) or all_stages_rated(value)
     searches = "search" in value or value.get("producerRate") == 0 or (omb and not rated)
     if sends and not rated and not searches:
         remedy = "write producerRate: 1000"
@@ -58,7 +58,8 @@ def presence(value: Mapping[str, Any], *, omb: bool = False) -> Iterator[Problem
         yield Problem((), "messageSize is missing", remedy)
 
 
-def _all_stages_rated(value: Mapping[str, Any]) -> bool:
+def all_stages_rated(value: Mapping[str, Any]) -> bool:
+    """Return whether there are stages, each with a rate, so that ``producerRate`` would have no effect."""
     stages = value.get("stages")
     return isinstance(stages, list) and bool(stages) and all(isinstance(stage, dict) and "rate" in stage for stage in stages)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.plan.needs import Needs
     from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.plan.scaling import Machine
+    from pytest_loadtest.profile import Profile
     from pytest_loadtest.verdict.peak import Spec
 
 _SHOWN_WORKERS = 16

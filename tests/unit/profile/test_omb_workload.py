@@ -15,7 +15,7 @@ from pytest_loadtest.profile.omb_workload import KEYS, TEXTS, ZEROS, read_profil
 from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.values.quantities import MINUTE
 
-TOPOLOGY = "topics partitionsPerTopic messageSize subscriptionsPerTopic producersPerTopic consumerPerSubscription".split()
+TOPOLOGY = ["topics", "partitionsPerTopic", "messageSize", "subscriptionsPerTopic", "producersPerTopic", "consumerPerSubscription"]
 PLACED = [*TOPOLOGY, "producerRate", "consumerBacklogSizeGB", "testDurationMinutes", "name"]
 RANDOM = ["useRandomizedPayloads", "randomBytesRatio", "randomizedPayloadPoolSize"]
 IN_REPOSITORY = [
