@@ -85,7 +85,8 @@ def _phases(plan: Plan) -> list[tuple[str, str]]:
     phases = (f"{p.name} {format_duration(p.duration)} ({format_count(p.total)} messages)" for p in plan.phases)
     rows = [("phases", " → ".join(phases) + " → drain")]
     for number, stage in enumerate(plan.phases[-1].stages):
-        text = f"{stage.name}: {format_duration(stage.duration)} at {format_rate(stage.rate)} on the average"
+        pace = f"at {format_rate(stage.rate)} on the average" if stage.rate else "without messages"
+        text = f"{stage.name}: {format_duration(stage.duration)} {pace}"
         rows.append(("" if number else "stages", text))
     if plan.backlog is not None:
         backlog = plan.backlog
