@@ -7,7 +7,7 @@ keys, in missing sections too, have the values with which OMB runs. Each kind of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,6 @@ from pytest_loadtest.errors import Path, ProfileError
 from pytest_loadtest.kinds.registry import able, kinds, load_reference
 from pytest_loadtest.profile.client import model_of
 from pytest_loadtest.profile.explain import did_you_mean, explain_error, shown
-from pytest_loadtest.profile.omb_fields import OmbClass, OmbField
 from pytest_loadtest.profile.secrets import secret, shown_key
 from pytest_loadtest.profile.sections import TargetSection
 from pytest_loadtest.profile.text import Document, Place, read_yaml
@@ -25,6 +24,7 @@ from pytest_loadtest.profile.text import Document, Place, read_yaml
 if TYPE_CHECKING:
     from pytest_loadtest.kinds import DriverKind
     from pytest_loadtest.profile.fields import Section
+    from pytest_loadtest.profile.omb_fields import Reader
 
 _TOP = ("name", "driverClass", "strictTuning")
 _PACKAGE = "io.openmessaging.benchmark.driver."
@@ -42,6 +42,40 @@ class OmbDriver(NamedTuple):
     target: dict[str, Any]
     not_applied: dict[str, str]
     target_named: bool = True
+
+
+Rule = Callable[["OmbFile", Any, Path], None]
+"""Converts the value of one field, with its path in the driver file, to keys of the profile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OmbField:
+    """A field of one of OMB's classes.
+
+    :param read: the conversion to the field's Java type. :param initial: the value if the file does not have the key; None is null.
+    :param into: the key of ``driver`` that has the same meaning, or a function; None if the class's ``convert`` reads the field.
+    :param required: OMB stops at null.
+    """
+
+    read: Reader
+    initial: Any = None
+    into: str | Rule | None = None
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OmbClass:
+    """One of OMB's classes: a section of its driver files.
+
+    :param fields: key → field, or the class of a section inside. :param convert: converts all fields together; null ones are left out.
+    :param ignored: keys that OMB does not read, although its users' files have them → reason.
+    :param hints: keys of other drivers and versions → suggestion.
+    """
+
+    fields: Mapping[str, OmbField | OmbClass]
+    convert: Callable[[OmbFile, Mapping[str, Any], Path], None] | None = None
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    hints: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ have been written by hand, so there a missing rate, and null for a number, is an
 
 from __future__ import annotations
 
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.profile.merge import remove_key
@@ -52,6 +51,12 @@ def read_profile(text: str, source: str) -> Document:
     for key, user in _UNUSED.items():
         if document.value.get(key) == 0 and not document.value.get(user):
             remove_key(document, (key,))
-    if stem := PurePath(source).stem:
-        document.value.setdefault("name", stem)
+    if name := _name_of(source):
+        document.value.setdefault("name", name)
     return document
+
+
+def _name_of(source: str) -> str:
+    """Return the name of a file without its folder and its suffix."""
+    file = source.replace("\\", "/").rpartition("/")[2]
+    return file.rpartition(".")[0] or file

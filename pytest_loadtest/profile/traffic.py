@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import able
@@ -209,6 +209,61 @@ def _rates(profile: Profile, stage: Stage, path: Path, label: str) -> Iterator[P
     yield from _shape(stage, path, label)
 
 
+class Pause(NamedTuple):
+    """A time without messages: one stage, or several in a row. Times are ns from the start of the measured phase."""
+
+    name: str
+    start: int
+    end: int
+
+
+def _pauses(profile: Profile) -> list[Pause]:
+    pauses: list[Pause] = []
+    start = 0
+    for stage in profile.stages:
+        end = start + stage.duration
+        if stage.pauses(profile.producer_rate) and not profile.consumer_only:
+            if pauses and pauses[-1].end == start:
+                pauses[-1] = pauses[-1]._replace(end=end)
+            else:
+                pauses.append(Pause(stage.name, start, end))
+        start = end
+    return pauses
+
+
+def _judged_in_pauses(profile: Profile) -> Iterator[Problem]:
+    """Reject objectives on the whole run that a pause leaves without data, or makes impossible."""
+    pauses = _pauses(profile)
+    for path, slo in (("slo",), profile.slo), (("scaled", "slo"), profile.scaled.slo):
+        for pause in pauses:
+            nothing = f"nothing is due in stage {pause.name!r}"
+            if "window" in slo and slo.window and _has_window(pause, slo.window):
+                message = f"{nothing}, so a window of {format_duration(slo.window)} in it has no data"
+                remedy = "write the objectives with a window under the other stages, or a longer window"
+                yield Problem((*path, "window"), message, remedy, at_key=True).named()
+            if "drift" in slo and _has_end(pause, profile.test_duration):
+                message = f"{nothing}, which is the first or the last tenth of the run"
+                yield Problem((*path, "drift"), message, "remove it, or the stage", at_key=True).named()
+            bounds = [one.maximum for one in slo.objectives if one.metric == "deliveryGap" and one.maximum is not None]
+            if bounds and min(bounds) < pause.end - pause.start:
+                message = f"{nothing} for {format_duration(pause.end - pause.start)}, which is a gap longer than the bound"
+                yield Problem((*path, "deliveryGap"), message, "write it under the other stages, or a longer bound", at_key=True).named()
+
+
+def _has_window(pause: Pause, window: int) -> bool:
+    """Return whether a whole window lies in the pause; the first one begins with the measured phase."""
+    first = -(-pause.start // window) * window
+    return first + window <= pause.end
+
+
+def _has_end(pause: Pause, duration: int) -> bool:
+    """Return whether the first or the last tenth of the run lies in the pause."""
+    tenth = duration // 10
+    first = pause.start == 0 and pause.end >= tenth
+    last = pause.end == duration and pause.start <= duration - tenth
+    return first or last
+
+
 def _shape(stage: Stage, path: Path, label: str) -> Iterator[Problem]:
     if isinstance(stage.rate, Sine) and stage.rate.sine.amplitude > stage.rate.sine.mean:
         mean, amplitude = stage.rate.sine.mean, stage.rate.sine.amplitude
@@ -289,6 +344,7 @@ CHECKS = (
     (_backlog, _WHO),
     (_drained, (*_WHO, "producerRate", "messageSize", *_SIZES)),
     (_stages, ("producerRate", "producersPerTopic", "consumerPerSubscription")),
+    (_judged_in_pauses, ("producerRate", "producersPerTopic", "stages.*", "slo", "scaled.*")),
     (_tuning, ()),
     (_delayable, ("driver.name", "deliverAfter.*", "deliverAt")),
     (_undelayable, (*_DELAYS, "producersPerTopic", "messages", "producerRate", "search.*", "subscriptionsPerTopic", *_WHO[2:])),

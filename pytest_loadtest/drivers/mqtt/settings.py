@@ -11,8 +11,8 @@ from pytest_loadtest.errors import Problem
 from pytest_loadtest.profile.client import ANY_NAME, ClientSettings
 from pytest_loadtest.profile.explain import shown
 from pytest_loadtest.profile.fields import Duration, Section, invalid_field, spelling
-from pytest_loadtest.profile.omb_driver import OmbKeys
-from pytest_loadtest.profile.omb_fields import OmbClass, OmbField, boxed_flag, boxed_integer, integer, text
+from pytest_loadtest.profile.omb_driver import OmbClass, OmbField, OmbKeys
+from pytest_loadtest.profile.omb_fields import boxed_flag, boxed_integer, integer, string
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
 from pytest_loadtest.values.quantities import SECOND, format_duration
 
@@ -312,16 +312,16 @@ def _session(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
 
 def _topic_prefix(value: Any, written: str) -> Any:
     # OMB appends to the prefix as text, which makes "null" of null.
-    return "null" if value is None else text(value, written)
+    return "null" if value is None else string(value, written)
 
 
 KEYS: Final = OmbKeys(
     sections={
         "client": OmbClass(
             fields={
-                "serverUri": OmbField(read=text, initial="tcp://localhost:1883", into=_server_uri, required=True),
-                "username": OmbField(read=text, initial=""),
-                "password": OmbField(read=text, initial=""),
+                "serverUri": OmbField(read=string, initial="tcp://localhost:1883", into=_server_uri, required=True),
+                "username": OmbField(read=string, initial=""),
+                "password": OmbField(read=string, initial=""),
                 "qos": OmbField(read=integer, initial=1, into="qos"),
                 "topicPrefix": OmbField(read=_topic_prefix, initial="benchmark", into="topicPrefix"),
             },

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.drivers.pulsar.settings import NO_LIMIT
 from pytest_loadtest.profile.explain import shown
-from pytest_loadtest.profile.omb_driver import OmbKeys
-from pytest_loadtest.profile.omb_fields import OmbClass, OmbField, constant, flag, integer, text
+from pytest_loadtest.profile.omb_driver import OmbClass, OmbField, OmbKeys
+from pytest_loadtest.profile.omb_fields import constant, flag, integer, string
 from pytest_loadtest.profile.secrets import shown_key
 
 if TYPE_CHECKING:
@@ -104,14 +104,14 @@ KEYS: Final = OmbKeys(
     sections={
         "client": OmbClass(
             fields={
-                "serviceUrl": OmbField(read=text, into=_service_url),
-                "httpUrl": OmbField(read=text, into=_http_url),
+                "serviceUrl": OmbField(read=string, into=_service_url),
+                "httpUrl": OmbField(read=string, into=_http_url),
                 "clientMemoryLimitMB": OmbField(read=integer, initial=256, into="clientMemoryLimitMB"),
                 "ioThreads": OmbField(read=integer, initial=8, into="ioThreads"),
                 "connectionsPerBroker": OmbField(read=integer, initial=8, into="connectionsPerBroker"),
                 "maxConcurrentLookupRequests": OmbField(read=integer, initial=1000, into="maxConcurrentLookupRequests"),
-                "namespacePrefix": OmbField(read=text, into=_namespace),
-                "clusterName": OmbField(read=text, into=_cluster),
+                "namespacePrefix": OmbField(read=string, into=_namespace),
+                "clusterName": OmbField(read=string, into=_cluster),
                 "topicType": OmbField(
                     read=constant("persistent", "non_persistent", spelled={"non_persistent": "non-persistent"}),
                     initial="persistent",
@@ -129,8 +129,8 @@ KEYS: Final = OmbKeys(
                 ),
                 "tlsAllowInsecureConnection": OmbField(read=flag, initial=False, into="tlsAllowInsecureConnection"),
                 "tlsEnableHostnameVerification": OmbField(read=flag, initial=False, into="tlsEnableHostnameVerification"),
-                "tlsTrustCertsFilePath": OmbField(read=text, into="tlsTrustCertsFilePath"),
-                "authentication": OmbClass(fields={"plugin": OmbField(read=text), "data": OmbField(read=text)}, convert=_authentication),
+                "tlsTrustCertsFilePath": OmbField(read=string, into="tlsTrustCertsFilePath"),
+                "authentication": OmbClass(fields={"plugin": OmbField(read=string), "data": OmbField(read=string)}, convert=_authentication),
             },
             hints={
                 "webServiceUrl": "did you mean httpUrl?",

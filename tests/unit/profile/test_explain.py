@@ -97,7 +97,10 @@ def test_a_wrong_value_is_an_error_with_the_valid_ones(lines: str, line: str) ->
     [
         ("topicGroups: [{groupName: a}]", "unknown key 'topicGroups' (write each group as a workload: workloads: [{name: a, topics: 2,"),
         ("consumeDelaySeconds: 600", "unknown key 'consumeDelaySeconds' (a live test delays its consumers: load.pause_consumers(),"),
-        ("drainProducerRate: 0", "unknown key 'drainProducerRate' (there is none: consumerBacklogSizeGB drains at producerRate; a live test"),
+        (
+            "drainProducerRate: 0",
+            "unknown key 'drainProducerRate' (there is none: consumerBacklogSizeGB drains at producerRate; a live test",
+        ),
         ("nameFormat: a", "unknown key 'nameFormat' (this is a template of OMB's WorkloadGenerationTool"),
         ("driver: {name: pulsar, compressionType: LZ4}", "unknown key 'compressionType' (write driver: {compression: LZ4})"),
         ("driver: {name: pulsar, webServiceUrl: 'http://h'}", "unknown key 'webServiceUrl' (write target: {adminUrl: …} next to driver)"),

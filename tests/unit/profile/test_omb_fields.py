@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_loadtest.profile.omb_fields import Reader, boxed_flag, boxed_integer, constant, flag, integer, text
+from pytest_loadtest.profile.omb_fields import Reader, boxed_flag, boxed_integer, constant, flag, integer, string
 from pytest_loadtest.profile.text import read_yaml
 
 DOMAIN = constant("persistent", "non_persistent", spelled={"non_persistent": "non-persistent"})
@@ -17,8 +17,8 @@ READ: list[tuple[Reader, str, Any]] = [
     (flag, "", False), (flag, "yes", True), (flag, "no", False), (flag, "off", False), (flag, "On", True), (flag, "True", True), (flag, "'true'", True),
     (flag, "'False'", False), (flag, "0", False), (flag, "1", True),
     (boxed_flag, "", None), (boxed_flag, "no", False),
-    (text, "", None), (text, "12", "12"), (text, "1.50", "1.50"), (text, "True", "True"), (text, "no", "no"), (text, "''", ""),
-    (text, "2020-01-01", "2020-01-01"),
+    (string, "", None), (string, "12", "12"), (string, "1.50", "1.50"), (string, "True", "True"), (string, "no", "no"), (string, "''", ""),
+    (string, "2020-01-01", "2020-01-01"),
     (DOMAIN, "", None), (DOMAIN, "persistent", "persistent"), (DOMAIN, "non_persistent", "non-persistent"), (DOMAIN, "1", "non-persistent"),
     (DOMAIN, "'1'", "non-persistent"), (DOMAIN, "' persistent '", "persistent"),
     (TYPE, "Key_Shared", "Key_Shared"), (TYPE, "3", "Key_Shared"), (TYPE, "0", "Exclusive"), (TYPE, "1", "Shared"), (TYPE, "2", "Failover"),
@@ -49,4 +49,4 @@ def test_a_value_that_jackson_cannot_read_stays_as_it_is(read: Reader, written: 
 
 def test_a_secret_number_is_not_read_as_text() -> None:
     """Its text in the file is not known here: 0123 and 83 would be the same."""
-    assert text(83, "") == 83
+    assert string(83, "") == 83

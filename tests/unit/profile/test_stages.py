@@ -260,3 +260,28 @@ def test_a_rate_of_0_in_a_stage_is_a_pause(rate: str) -> None:
     first, second = loads(f"{STAGED}stages: [{{duration: 1s, rate: 5}}, {{duration: 1s, rate: {rate}}}]\n").stages
     assert (first.pauses(0), second.pauses(5)) == (False, True)
     assert {piece for _, piece in second.steps(5.0)} == {0}
+
+
+PAUSED = "stages: [{duration: 20s, rate: 5}, {name: rest, duration: 15s, rate: 0}, {duration: 15s, rate: 0}, {duration: 20s, rate: 5}]"
+
+
+@pytest.mark.parametrize(
+    ("slo", "words"),
+    [
+        ("{throughput: 1%, window: 10s}", "slo.window: nothing is due in stage 'rest', so a window of 10.0 s in it has no data"),
+        ("{deliveryGap: {max: 29s}}", "slo.deliveryGap: nothing is due in stage 'rest' for 30.0 s, which is a gap longer than the bound"),
+    ],
+)
+def test_an_objective_that_a_pause_leaves_without_data_is_an_error(slo: str, words: str) -> None:
+    """Stages of rate 0 in a row are one pause. Windows in stages with messages can be judged."""
+    (line,) = problems(f"{STAGED}{PAUSED}\nslo: {slo}\n")
+    assert words in line
+    assert loads(f"{STAGED}{PAUSED}\nslo: {{deliveryGap: {{max: 31s}}, throughput: 1%, window: 30s}}\n")
+
+
+@pytest.mark.parametrize("rates", [(0, 5), (5, 0)])
+def test_a_drift_to_or_from_a_pause_is_an_error(rates: tuple[int, int]) -> None:
+    first, last = rates
+    text = f"{STAGED}stages: [{{duration: 20s, rate: {first}}}, {{duration: 20s, rate: {last}}}]\nslo: {{drift: {{throughput: 5%}}}}\n"
+    (line,) = problems(text)
+    assert "slo.drift: nothing is due in stage" in line
