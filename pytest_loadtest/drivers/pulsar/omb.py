@@ -130,7 +130,9 @@ KEYS: Final = OmbKeys(
                 "tlsAllowInsecureConnection": OmbField(read=flag, initial=False, into="tlsAllowInsecureConnection"),
                 "tlsEnableHostnameVerification": OmbField(read=flag, initial=False, into="tlsEnableHostnameVerification"),
                 "tlsTrustCertsFilePath": OmbField(read=string, into="tlsTrustCertsFilePath"),
-                "authentication": OmbClass(fields={"plugin": OmbField(read=string), "data": OmbField(read=string)}, convert=_authentication),
+                "authentication": OmbClass(
+                    fields={"plugin": OmbField(read=string), "data": OmbField(read=string)}, convert=_authentication
+                ),
             },
             hints={
                 "webServiceUrl": "did you mean httpUrl?",
