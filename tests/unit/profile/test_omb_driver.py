@@ -268,3 +268,17 @@ def test_a_driver_file_does_not_check_host_names_by_default(line: str, checked: 
     assert found["tlsEnableHostnameVerification"] is checked
     own = read_driver("name: pulsar\n", "d.yaml").driver
     assert "tlsEnableHostnameVerification" not in own
+
+
+OTHER_DRIVERS = [
+    # The other driver classes of the files in OMB's repository at 8559989.
+    "artemis.Artemis", "bookkeeper.Dlog", "jms.JMS", "kafka.Kafka", "kop.Kop", "nats.Nats", "natsStreaming.NatsStreaming", "nsq.Nsq",
+    "pravega.Pravega", "rabbitmq.RabbitMq", "redis.Redis", "rocketmq.RocketMQ", "rocketmq.RocketMQ5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER_DRIVERS)
+def test_a_driver_file_for_another_system_is_an_error_that_names_those_that_run(name: str) -> None:
+    full = f"io.openmessaging.benchmark.driver.{name}BenchmarkDriver"
+    (line,) = problems(f"name: x\ndriverClass: {full}\nclient: {{brokerUrl: x}}\n")
+    assert f"d.yaml:2:14: driverClass: {full} is not a driver that can be run here (write io.openmessaging" in line
