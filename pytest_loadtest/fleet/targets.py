@@ -121,12 +121,16 @@ def check_cluster(request: Request, profile: Profile, options: Options) -> None:
     """Check ``broker.brokers`` and ``bookies``. :raises UsageError: the run does not start the broker as processes."""
     if not cluster_nodes(profile):
         return
+    if broker_mode(request, options) == "process":
+        return  # An address, of a driver file for example, does not apply then, as with a single broker.
     url, _, image = choose_address(request, profile, options)
-    other = url or image or _other_mode(request, options)
+    address = url or image
+    other = address or _other_mode(request, options)
     if other is not None:
         place = request.source if request.cluster_line is None else f"{request.source}:{request.cluster_line}"
         message = f"broker.brokers and bookies are for a cluster of processes that the run starts, not for {other}"
-        raise UsageError(f"{place}: {message}: leave one of the two out")
+        remedy = "leave one of the two out, or run with --load-broker process" if address else "leave one of the two out"
+        raise UsageError(f"{place}: {message}: {remedy}")
 
 
 def cluster_nodes(profile: Profile) -> dict[str, int]:

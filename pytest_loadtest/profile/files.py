@@ -97,15 +97,21 @@ def matrix_of(path: Path, chosen: Mapping[str, object] = MappingProxyType({})) -
 def with_driver(profile: Profile, path: Path) -> Profile:
     """Return the profile, and each of its workloads, with the keys and the target of an OMB driver file.
 
+    The address to which OMB connects if the file has none applies to a profile without a target.
+
     :raises ProfileError: the file is not valid. :raises UsageError: it cannot be read, or contradicts the profile.
     """
     file = read_driver(_text(path, "driver file"), str(path))
     driver = models()[file.driver["name"]].model_validate(file.driver, context={"units": "named"})
     changes: dict[str, Any] = {"driver": driver, "not_applied": file.not_applied}
-    if file.target:
-        changes["target"] = TargetSection.model_validate(file.target)
-    workloads = tuple(workload.model_copy(update=changes) for workload in profile.workloads)
-    changed = profile.model_copy(update=changes | {"workloads": workloads})
+
+    def with_file(one: Profile) -> Profile:
+        if file.target and (file.target_named or one.target is None):
+            return one.model_copy(update=changes | {"target": TargetSection.model_validate(file.target)})
+        return one.model_copy(update=changes)
+
+    workloads = tuple(with_file(workload) for workload in profile.workloads)
+    changed = with_file(profile).model_copy(update={"workloads": workloads})
     checked = workloads or (changed,)
     problems = {f"{path} with profile {one.name}: {problem.text}": None for one in checked for problem in check_profile(one, set())}
     if problems:

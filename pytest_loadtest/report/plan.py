@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.plan.needs import Needs
     from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.plan.scaling import Machine
+    from pytest_loadtest.profile import Profile
     from pytest_loadtest.verdict.peak import Spec
 
 _SHOWN_WORKERS = 16
@@ -80,11 +81,12 @@ def _phases(plan: Plan) -> list[tuple[str, str]]:
     if plan.profile.connects_only:
         return [("phases", f"connect → hold {format_duration(plan.measure.duration)}, without messages")]
     if plan.search is not None:
-        return [*_search(plan.search), *_implicit(plan)]
+        return [*_search(plan.search, plan.profile), *_implicit(plan)]
     phases = (f"{p.name} {format_duration(p.duration)} ({format_count(p.total)} messages)" for p in plan.phases)
     rows = [("phases", " → ".join(phases) + " → drain")]
     for number, stage in enumerate(plan.phases[-1].stages):
-        text = f"{stage.name}: {format_duration(stage.duration)} at {format_rate(stage.rate)} on the average"
+        pace = f"at {format_rate(stage.rate)} on the average" if stage.rate else "without messages"
+        text = f"{stage.name}: {format_duration(stage.duration)} {pace}"
         rows.append(("" if number else "stages", text))
     if plan.backlog is not None:
         backlog = plan.backlog
@@ -117,11 +119,14 @@ def _delays(plan: Plan) -> list[tuple[str, str]]:
     return [("delayed", f"{when}; {text}"), *([("WARNING", warning)] if warning else [])]
 
 
-def _search(spec: Spec) -> list[tuple[str, str]]:
+def _search(spec: Spec, profile: Profile) -> list[tuple[str, str]]:
     top = "" if spec.maximum is None else f" up to {format_rate(spec.maximum)}"
     warmup, hold, confirm = map(format_duration, (spec.warmup, spec.hold, spec.confirm))
     step = f"each step {warmup} warm-up and {hold} hold, the best one {confirm}"
-    return [("search", f"from {format_rate(spec.first)}{top}, to within {spec.precision:.2%}"), ("", step)]
+    rows = [("search", f"from {format_rate(spec.first)}{top}, to within {spec.precision:.2%}"), ("", step)]
+    if not {"producer_rate", "search"} & profile.model_fields_set:
+        rows.append(("", "because producerRate is missing, for which OMB searches the highest rate"))
+    return rows
 
 
 def _implicit(plan: Plan) -> list[tuple[str, str]]:

@@ -176,18 +176,20 @@ class Admin:
 
         :raises UsageError: a quorum is left out, and the broker does not report its own (only superusers get them).
         """
+        missing = [field for field in _QUORUMS if getattr(persistence, field) is None]
+        if not missing:
+            return persistence
         runtime = self._runtime()
         own: dict[str, int] = {}
-        for field in _QUORUMS:
+        for field in missing:
             key = REPLACED_BY_PERSISTENCE[field]
-            if getattr(persistence, field) is None and key in runtime:
+            if key in runtime:
                 own[field] = int(runtime[key])
-        complete = persistence.model_copy(update=own)
-        missing = [spelling(field) for field in _QUORUMS if getattr(complete, field) is None]
-        if missing:
+        unknown = [spelling(field) for field in missing if field not in own]
+        if unknown:
             remedy = "write these keys too"
-            raise UsageError(f"driver.persistence: {', '.join(missing)}: the broker does not report its own settings: {remedy}")
-        return complete
+            raise UsageError(f"driver.persistence: {', '.join(unknown)}: the broker does not report its own settings: {remedy}")
+        return persistence.model_copy(update=own)
 
     def set_persistence(self, namespace: str, persistence: Persistence) -> None:
         """Set the quorums of a namespace, and whether its topics deduplicate, if that is not left to the broker.

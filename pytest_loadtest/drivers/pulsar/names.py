@@ -177,7 +177,11 @@ class RunNames:
         there = f"{bookies} {'bookie' if bookies == 1 else 'bookies'}"
         if not self._target.started or self._settings.strict_tuning:
             quorums = ", ".join(f"{key} {count}" for key, count in beyond.items())
-            raise UsageError(f"persistence: {quorums} asked for, and {self._target.admin_url} has {there}: ask for at most {bookies}")
+            fitting = ", ".join(f"{key}: {min(getattr(asked, field), bookies)}" for field, key in _QUORUMS.items())
+            raise UsageError(
+                f"driver.persistence: {quorums}, but {self._target.admin_url} has {there}, so no message could be stored: write"
+                f" persistence: {{{fitting}}} under driver, or under client in a driver file of OMB, whose default is 3, 3 and 2"
+            )
         reason = f"asks for {{}}, the broker started here has {there}: {bookies} is applied"
         self.not_applied = {f"persistence.{key}": reason.format(count) for key, count in beyond.items()}
         return asked.model_copy(update={field: min(getattr(asked, field), bookies) for field in _QUORUMS})

@@ -250,3 +250,13 @@ def test_a_cluster_is_only_for_processes_that_the_run_starts() -> None:
     with pytest.raises(UsageError, match="not for pulsar://line:1"):
         check_cluster(*request_with({}, {"target": "pulsar://line:1"}, cluster, driver="pulsar"))
     check_cluster(*request_with({}, {"broker": "container"}, driver="pulsar"))
+
+
+def test_the_address_of_a_profile_does_not_keep_a_cluster_from_starting_as_processes() -> None:
+    """As with a single broker: a driver file of OMB always has an address. Otherwise the error names both, and the option."""
+    text = "broker: {bookies: 3}\ntarget: {url: 'pulsar://h:1', adminUrl: 'http://h'}\n"
+    check_cluster(*request_with({}, {"broker": "process"}, text, driver="pulsar"))
+    check_cluster(*request_with({"broker": "process"}, {}, text, driver="pulsar"))
+    wanted = "not for pulsar://h:1: leave one of the two out, or run with --load-broker process$"
+    with pytest.raises(UsageError, match=wanted):
+        check_cluster(*request_with({}, {}, text, driver="pulsar"))
