@@ -6,6 +6,7 @@ The run controller calls :func:`conclude_run` in the thread that answers the las
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -327,15 +328,21 @@ def settle_backlog(watch: BacklogWatch, windows: Mapping[str, Measurements], who
     uncounted = _uncounted(whole.counts, whole.subscriptions)
     first, certain = watch.drained_between(uncounted)
     exact, end = first == certain, first or watch.last
-    drain, during = end.elapsed - watch.resumed, windows.get("drain")
+    took, during = end.elapsed - watch.resumed, windows.get("drain")
     between = None
     if first is not None and not exact:
-        between = (drain, None if certain is None else certain.elapsed - watch.resumed)
+        between = (took, None if certain is None else certain.elapsed - watch.resumed)
+    left = None if uncounted else max(end.waiting, 0)
+    drain: float | None = None
+    if first is None:
+        drain = given_up(watch.messages, left)
+    elif exact:
+        drain = took
     return Backlog(
         size_messages=watch.messages, size_bytes=round(watch.messages * watch.mean_size), build=watch.reached,
-        drain=None if between else drain, drained=None if between else first is not None, between=between, uncounted=uncounted,
-        left=None if uncounted else max(end.waiting, 0), allowed=watch.allowed,
-        drain_rate=None if uncounted else end.received / (drain / SECOND),
+        drain=drain, drained=None if between else first is not None, between=between, uncounted=uncounted,
+        left=left, allowed=watch.allowed, waited=took if first is None else None,
+        drain_rate=None if uncounted else end.received / (took / SECOND),
         publish_during_drain=None if during is None or between or end.elapsed != watch.emptied else during.latencies.get("publish"),
     )  # fmt: skip
 
@@ -347,10 +354,24 @@ def _uncounted(counts: Counts, subscriptions: int) -> int:
     return max(counts.received - first_of_acked, 0) + counts.duplicates + counts.corrupt + (counts.foreign or 0)
 
 
+def given_up(messages: int, left: int | None) -> float | None:
+    """Return how long a drain that was given up takes: inf if the backlog did not shrink, otherwise None: unknown.
+
+    :param messages: deliveries waiting at the resumption. :param left: those waiting at the end; None if unknown.
+    """
+    return math.inf if left is not None and left >= messages else None
+
+
 def recorded_backlog(section: BacklogSection) -> Backlog:
     """Return the backlog in an earlier results document, as far as it is judged."""
+    drain: float | None = section.drain
+    waited = section.waited
+    if section.drained is False:
+        # Older results have the time of the wait as that of the drain.
+        waited = section.drain if waited is None else waited
+        drain = given_up(section.messages, section.left)
     return Backlog(
-        size_messages=section.messages, size_bytes=section.bytes, build=section.build, drain=section.drain, drained=section.drained,
+        size_messages=section.messages, size_bytes=section.bytes, build=section.build, drain=drain, drained=section.drained, waited=waited,
         left=section.left, allowed=section.allowed, drain_rate=section.drain_rate, publish_during_drain=None,
         between=section.drained_between, uncounted=section.uncounted,
     )  # fmt: skip

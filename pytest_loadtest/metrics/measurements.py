@@ -136,8 +136,10 @@ class Backlog:
 
     :param size_messages: deliveries waiting when consumers resumed, summed over subscriptions. :param size_bytes: their payload bytes.
     :param build: ns from the pause until the size was reached.
-    :param drain: ns from the resumption until only the share ``backlogDrainRatio`` was left, or until ``backlogDrainTimeout``.
+    :param drain: ns from the resumption until only the share ``backlogDrainRatio`` was left; inf if the drain was given up and the backlog
+        was not smaller than at the resumption; None if it was given up while the backlog was shrinking: it is longer than ``waited``.
     :param drained: that share was reached in time. Both are None if second copies make the end of the drain uncertain.
+    :param waited: ns from the resumption until the drain was given up, after ``backlogDrainTimeout``; None if it was not.
     :param left: deliveries still waiting then; None with second copies.
     :param allowed: deliveries that may be left of a backlog that counts as drained.
     :param drain_rate: deliveries per second during the drain; None with second copies.
@@ -151,7 +153,7 @@ class Backlog:
     size_messages: int
     size_bytes: int
     build: int
-    drain: int | None
+    drain: float | None
     drained: bool | None
     left: int | None
     allowed: int
@@ -159,6 +161,7 @@ class Backlog:
     publish_during_drain: Histogram | Lateness | None
     between: tuple[int, int | None] | None = None
     uncounted: int = 0
+    waited: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

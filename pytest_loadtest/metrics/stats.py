@@ -182,8 +182,7 @@ def _by_worker(kinds: Mapping[str, Rows], run: Expected) -> dict[str, dict[str, 
 
 
 def _gaps(first: Columns, run: Expected) -> dict[str, Histogram]:
-    received = gap_times(first, run)
-    gaps = delivery_gaps(run, first["subscription"], first["topic"], received, received)
+    gaps = delivery_gaps(run, first["subscription"], first["topic"], gap_times(first, run)).histogram()
     return {} if gaps is None else {"delivery_gap": gaps}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,14 @@ from pyspark.errors import PySparkException
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.expected import Recorded
+from pytest_loadtest.metrics.gaps import gaps_of_cells, longest_gaps
 from pytest_loadtest.metrics.stats import LOST_RANGES, median_shift
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.assemble import Answers, assemble, latencies_by_kind
 from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.executor import unpack
+from pytest_loadtest.pipeline.gap_receipts import SuspectCells, suspects_of
 from pytest_loadtest.pipeline.kernel import FIRST_COPY_KINDS
 from pytest_loadtest.pipeline.tables import KINDS, TABLES, UNDUE, WITHIN, Table, first_edges, joined, merge_rows, take
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.metrics.gaps import DeliveryGaps
     from pytest_loadtest.metrics.measurements import Measurements
 
 _DAMAGED = re.compile(r"ValueError: (\S+ (?:is damaged|cannot be read): .*)")
@@ -88,7 +91,7 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
 
     Latencies are those of first copies. The first scan counts every copy as one; the second finds the deliveries that came more than once.
     Most runs have none. Otherwise a third scan counts the latencies again, and the second is repeated if the median has changed (decision
-    024).
+    024). A last one measures delivery gaps that are shorter than the cells of the first (decision 036).
     """
     for part in parts:
         words_of(part)  # raises NoData if there are more words than can be numbered, before anything is read
@@ -107,7 +110,20 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
         ]
         if (shifted := _begins(parts, counted)) != begins:
             slots = _slots(T.deliveries(numbers, tasks, parts, shifted, LOST_RANGES), len(parts))
-    return [_answers(*of_part) for of_part in zip(counted, slots, strict=True)]
+    suspects = [suspects_of(part, tables["gaps"]) for part, tables in zip(parts, counted, strict=True)]
+    inside: list[list[Table]] = [[] for _ in parts]
+    if any(suspects):
+        for (number, _), found in _collected(T.gap_receipts(numbers, tasks, parts, repeated, suspects)).items():
+            inside[number] = found
+    gaps = [_gaps(*of_part) for of_part in zip(parts, counted, suspects, inside, strict=True)]
+    return [_answers(*of_part) for of_part in zip(counted, slots, gaps, strict=True)]
+
+
+def _gaps(run: Expected, counted: Mapping[str, Table], suspects: SuspectCells | None, inside: Sequence[Table]) -> DeliveryGaps:
+    """Return the longest gap of each pair. :param inside: the longest gap inside each suspect cell, see ``gap_receipts.longest_inside``."""
+    shown = gaps_of_cells(run, counted["gaps"])
+    found = [] if suspects is None else [suspects.of_pairs(table) for table in inside]
+    return longest_gaps(run, joined([shown, *found]))
 
 
 def _slots(frame: DataFrame, parts: int) -> list[dict[str, list[Table]]]:
@@ -132,7 +148,7 @@ def _of_first_copies(tables: Mapping[str, Table], first: Mapping[str, Table]) ->
     return replaced
 
 
-def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> Answers:
+def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]], gaps: DeliveryGaps) -> Answers:
     """:param tables: of the first or third scan. :param slots: the tables of every slot of words, by name."""
     deliveries, buckets, reached, pieces = (
         merge_rows(name, slots.get(name, ())) for name in ("deliveries", "buckets", "reached", "pieces")
@@ -145,6 +161,7 @@ def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> A
         reached=reached,
         pieces=pieces,
         edges=first_edges(slots["edges"], LOST_RANGES) if deliveries["lost"].any() else None,
+        gaps=gaps,
     )
 
 

@@ -12,7 +12,6 @@ from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.message.samples import WIDTH, Status
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.expected import with_latencies
-from pytest_loadtest.metrics.gaps import delivery_gaps
 from pytest_loadtest.metrics.histogram import Histogram, join_total, midpoint
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES, largest_lag
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected, Recorded
+    from pytest_loadtest.metrics.gaps import DeliveryGaps
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.time_slices import Histograms
 
@@ -39,6 +39,7 @@ class Answers:
     :param tables: the tables of rows, by their name in ``tables.TABLES``. :param deliveries: see ``tables.delivery_totals``.
     :param buckets: see ``tables.bucket_totals``. :param reached: of a broadcast; otherwise empty. :param pieces: see
         ``tables.piece_totals``. :param edges: see ``tables.lost_edges``; None if nothing was lost.
+    :param gaps: the longest time without delivery of each subscription of each topic.
     """
 
     tables: Mapping[str, t.Table]
@@ -47,6 +48,7 @@ class Answers:
     reached: t.Table
     pieces: t.Table
     edges: t.Table | None
+    gaps: DeliveryGaps
 
 
 def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurements:
@@ -59,7 +61,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         subscriptions=run.subscriptions,
         counts=_counts(run, recorded, answers),
         bytes_sent=_sum(sent["bytes"][sent["status"] != Status.DROPPED]),
-        latencies={**latencies_by_kind(answers.tables), **_gaps(run, answers.tables["gaps"]), **recorded.latencies},
+        latencies={**latencies_by_kind(answers.tables), **_gaps(answers.gaps), **recorded.latencies},
         blocked=join_total(_sum(sent["blocked_high"]), _sum(sent["blocked_low"])),
         own_late=_sum(sent["own_late"]),
         series=series,
@@ -84,9 +86,9 @@ def latencies_by_kind(tables: Mapping[str, t.Table], kinds: Iterable[str] = LATE
     return with_lateness({kind: counted for kind in kinds if (counted := _whole(tables, kind)) is not None})
 
 
-def _gaps(run: Expected, cells: t.Table) -> dict[str, Histogram]:
-    gaps = delivery_gaps(run, *(cells[name] for name in ("subscription", "topic", "first", "last")))
-    return {} if gaps is None else {"delivery_gap": gaps}
+def _gaps(gaps: DeliveryGaps) -> dict[str, Histogram]:
+    counted = gaps.histogram()
+    return {} if counted is None else {"delivery_gap": counted}
 
 
 def _whole(tables: Mapping[str, t.Table], kind: str) -> Histogram | None:

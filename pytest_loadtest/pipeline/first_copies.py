@@ -54,7 +54,7 @@ class FirstCopiesOfFiles:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:param batches: numbers of tasks."""
         counted = {number: _Counted() for number, _, _ in self._parts}
-        waiting = {number: _Repeated(words_of(run)) for number, run, _ in self._parts}
+        waiting = {number: RepeatedCopies(words_of(run)) for number, run, _ in self._parts}
         for _, rows in blocks(self._tasks, batches, {"received": RECEIVED_COLUMNS}):
             for number, run, ranges in self._parts:
                 # Rows outside the repeated words are first copies for certain.
@@ -90,7 +90,7 @@ class _Counted:
         return ((name, pack(table)) for name, table in self.merged())
 
 
-class _Repeated:
+class RepeatedCopies:
     """Copies of deliveries that came more than once, with the ``number`` of each one's delivery."""
 
     def __init__(self, words: Words) -> None:
@@ -131,7 +131,7 @@ class _Repeated:
             yield int(slot[low]), {name: column[low:high] for name, column in rows.items()}
 
 
-def _rows_by_slot(waiting: Mapping[int, _Repeated], counted: Mapping[int, _Counted]) -> pa.RecordBatch:
+def _rows_by_slot(waiting: Mapping[int, RepeatedCopies], counted: Mapping[int, _Counted]) -> pa.RecordBatch:
     """Return the rows that can be first copies; count those that came after another one of the same task."""
     sent = []
     for number, one in waiting.items():
@@ -152,7 +152,7 @@ def tables_of_slots(parts: Sequence[Expected]) -> Callable[[pa.Table], pa.Table]
         number = rows["part"][0].as_py()
         run = parts[number]
         words, counted = words_of(run), _Counted()
-        repeated = _Repeated(words)
+        repeated = RepeatedCopies(words)
         for content in unpacked(rows):
             repeated.add(content)
         if (found := repeated.split()) is not None:

@@ -135,8 +135,8 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
     cells = Groups({"second": second, "index": _coarser(index)})
     yield "due", cells.keys | {"n": cells.n}
     times = gap_times(copies, run)
-    filled = Groups({"subscription": copies["subscription"], "topic": copies["topic"], "cell": gap_cells(copies, run)})
-    yield "gaps", filled.keys | {"first": filled.minimum(times), "last": filled.maximum(times)}
+    filled = Groups({"subscription": copies["subscription"], "topic": copies["topic"], "cell": gap_cells(times, run)})
+    yield "gaps", filled.keys | {"first": filled.minimum(times), "last": filled.maximum(times), "n": filled.n}
 
 
 def later_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:

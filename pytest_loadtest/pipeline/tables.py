@@ -45,7 +45,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "seconds": {"what": "key", "second": "key", "n": "sum"},
     "due": {"second": "key", "index": "key", "n": "sum"},
     "extremes": {"second": "key", "minimum": "minimum", "maximum": "maximum", "lag": "maximum"},
-    "gaps": {"subscription": "key", "topic": "key", "cell": "key", "first": "minimum", "last": "maximum"},
+    "gaps": {"subscription": "key", "topic": "key", "cell": "key", "first": "minimum", "last": "maximum", "n": "sum"},
     "deliveries": {
         "subscription": "key", "stream": "key",
         "offered": "sum", "copies": "sum", "distinct": "sum", "received": "sum", "received_in_time": "sum", "lost": "sum", "late": "sum",
@@ -61,7 +61,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 ``spans``: values per HDR bucket of pieces of the measured phase (:mod:`pytest_loadtest.metrics.time_slices`); their ``by`` is ``SPAN``.
 ``seconds``: messages by second. ``due``: latencies of first copies by the second of their intended time and HDR bucket of seven bits.
 ``extremes``: the same seconds' least and greatest latency, and greatest receive lag as it is recorded.
-``gaps``: first copies by subscription, topic and cell of time (:mod:`pytest_loadtest.metrics.gaps`): the earliest and latest receipt.
+``gaps``: first copies by subscription, topic and cell of time (:mod:`pytest_loadtest.metrics.gaps`), with the earliest and latest receipt.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
 ``reached``: the subscriptions that received a message of the topic, by topic and ``group`` of 64 subscriptions (broadcasts only).
 ``own_late``: messages late by the generator, by the piece in which they were intended.

@@ -43,8 +43,10 @@ class PartLatency:
     """number of messages that were due and never came; percentiles rank over them too, as later than any"""
     minimum: int
     """ns, exact"""
-    maximum: int
-    """ns, exact"""
+    maximum: int | None
+    """ns, exact; null where a message never came that no bound of the profile allows"""
+    largest: int | None = None
+    """ns, exact: the largest value of the messages that came"""
     mean: Number
     """ns, exact"""
     total: int
@@ -53,6 +55,13 @@ class PartLatency:
     """values below zero, counted as 0: a clock error; then no percentile is given"""
     percentiles: Mapping[str, int | None]
     """ns, nearest rank, at most 0.05 % off; null where fewer than ten samples lie beyond it"""
+
+    @property
+    def largest_came(self) -> int:
+        """The largest value of the messages that came, ns."""
+        largest = self.maximum if self.largest is None else self.largest
+        assert largest is not None, "older results have a maximum"
+        return largest
 
     @property
     def clocks_disagree(self) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Backlog, Breakdown, DelayedIndex, Measurements
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.silent import Silent
+    from pytest_loadtest.verdict.finding import Shown
     from pytest_loadtest.verdict.objectives import Objective
 
 
@@ -113,17 +114,40 @@ def bucket_of(measurements: Measurements, key: str) -> Breakdown | None:
 
 
 def _drain(objective: Objective, backlog: Backlog | None) -> Observation:
-    """Observe the drain of a backlog. A drain that was given up counts as one nanosecond longer than the run waited for it."""
+    """Observe the drain of a backlog."""
     if backlog is None:
         return Observation(None, 0, "no backlog was built, or its drain was not seen")
     size = f"{exact(backlog.size_messages)} deliveries"
-    if backlog.drain is None:
+    if backlog.between is not None:
         return _open_drain(objective, backlog, size)
-    if backlog.drained:
-        return Observation(backlog.drain, backlog.size_messages, size)
+    if backlog.waited is not None:
+        return _given_up(objective, backlog, backlog.waited, size)
+    return Observation(backlog.drain, backlog.size_messages, size)
+
+
+def _given_up(objective: Objective, backlog: Backlog, waited: int, size: str) -> Observation:
+    """Observe a drain that did not end while the run waited for it.
+
+    If the backlog did not shrink, it is never drained. Otherwise the drain is only known to be longer than the wait: it has a value if that
+    decides about each bound, one nanosecond more than the wait.
+    """
     left = f"more than {exact(backlog.allowed)}" if backlog.left is None else exact(backlog.left)
-    basis = f"NOT drained: {left} of {size} still waiting, {exact(backlog.allowed)} would do"
-    return Observation(backlog.drain + 1, backlog.size_messages, basis)
+    basis = f"NOT drained: {left} of {size} still waiting after {format_duration(waited)}, {exact(backlog.allowed)} would do"
+    if backlog.drain == math.inf:
+        return Observation(math.inf, backlog.size_messages, basis)
+    low, high = objective.minimum or 0, objective.maximum
+    if (high is None and low <= waited) or (high is not None and high <= waited):
+        return Observation(waited + 1, backlog.size_messages, basis)
+    return Observation(None, 0, f"more than {format_duration(waited)}, then it was given up: {basis}")
+
+
+def show_drain(shown: Shown, value: float, backlog: Backlog | None) -> Shown:
+    """Return a missed drain as text: one that was given up has no end. :param shown: as for other metrics. :param value: ns."""
+    if backlog is None or backlog.waited is None or value <= backlog.waited:
+        return shown
+    if value == math.inf:
+        return shown._replace(missed_by="it did not shrink")
+    return shown._replace(observed=f"more than {format_duration(backlog.waited)}", missed_by="it was not drained by then")
 
 
 def _open_drain(objective: Objective, backlog: Backlog, size: str) -> Observation:

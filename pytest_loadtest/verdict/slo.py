@@ -20,6 +20,7 @@ from pytest_loadtest.verdict.observations import (
     clock_doubt,
     observe_metric,
     sends_nothing,
+    show_drain,
 )
 from pytest_loadtest.verdict.tolerance import with_tolerances
 from pytest_loadtest.verdict.windows import LATE_BY_LAG, generator_caused
@@ -241,10 +242,12 @@ def _judge(objective: Objective, measurements: Measurements, absent: str | None)
     if value is None:
         return no_data(objective, basis, samples)
     shown = show(objective, value)
+    if objective.metric == "backlogDrain" and shown.missed_by:
+        shown = show_drain(shown, value, measurements.backlog)
     if shown.missed_by and objective.metric in ("sent", "dropped", "throughput") and measurements.blocked:
         basis += f"; {_blocked(measurements)}"
     text = f"{objective.name} {shown.comparison} ({basis})"
     over = objective.metric in KINDS and objective.maximum is not None and value > objective.maximum
     own = generator_caused(objective, measurements) if over else _sent_late(objective, value, measurements) if shown.missed_by else None
     outcome = Outcome.MET if not shown.missed_by else Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
-    return Finding(objective=objective, outcome=outcome, observed=value, samples=samples, text=text, own=own)
+    return Finding(objective=objective, outcome=outcome, observed=value, samples=samples, text=text, own=own, shown=shown)

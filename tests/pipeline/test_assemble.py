@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from runs import differences, generate, make_recorded, make_run
 
+from pytest_loadtest.metrics.gaps import delivery_gaps, gap_times
 from pytest_loadtest.metrics.stats import LOST_RANGES, measure, median_shift
 from pytest_loadtest.pipeline import tables
 from pytest_loadtest.pipeline.assemble import Answers, assemble, latencies_by_kind
 from pytest_loadtest.pipeline.broadcasts import words_of
-from pytest_loadtest.pipeline.kernel import received_tables, sent_tables
+from pytest_loadtest.pipeline.kernel import copies_of, received_tables, sent_tables
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ def answers(run: Expected, sent: dict[str, Any], received: dict[str, Any]) -> An
         counted[name] = tables.merge_rows(name, [counted[name], *([of_words[name]] if name in of_words else [])])
     names = ("deliveries", "buckets", "reached", "pieces")
     merged = {name: tables.merge_rows(name, [of_words[name]] if name in of_words else []) for name in names}
-    return Answers(tables=counted, **merged, edges=of_words["edges"] if merged["deliveries"]["lost"].any() else None)
+    edges = of_words["edges"] if merged["deliveries"]["lost"].any() else None
+    copies = copies_of(received, run)
+    gaps = delivery_gaps(run, copies["subscription"], copies["topic"], gap_times(copies, run))
+    return Answers(tables=counted, **merged, edges=edges, gaps=gaps)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -202,8 +202,32 @@ def test_a_backlog_that_is_not_drained_in_time_is_missed(slo: str, left: int, af
         assert load.outcome is outcome
     text = next(finding.text for finding in document.verdict.findings if finding.outcome is outcome and "Drain" in finding.name)
     assert text.startswith("backlogDrain ")
-    assert ("NOT drained: 1 001 of 20 000 deliveries still waiting, 1 000 would do" in text) == (left > 1000)
+    assert ("NOT drained: 1 001 of 20 000 deliveries still waiting after 10.0 s, 1 000 would do" in text) == (left > 1000)
     assert json.loads((tmp_path / "results.json").read_text())["backlog"]["left"] == left
+
+
+@pytest.mark.parametrize(
+    ("left", "text", "observed"),
+    [
+        (1001, "backlogDrain more than 10.1 s > 10.0 s: it was not drained by then (NOT drained: 1 001 of ", 10_063 * MS + 1),
+        (20_000, "backlogDrain never > 10.0 s: it did not shrink (NOT drained: 20 000 of ", None),
+        (21_126, "backlogDrain never > 10.0 s: it did not shrink (NOT drained: 21 126 of ", None),
+    ],
+)
+def test_a_drain_that_was_given_up_has_no_end(left: int, text: str, observed: int | None, tmp_path: Path) -> None:
+    """It is longer than the wait, and never over if the backlog did not shrink; also where the samples are judged later."""
+    profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
+    made = samples(profile, tmp_path)
+    conclude_run(made, backlog=watched(profile, left, after=10_063 * MS))
+    for _ in range(2):
+        document = read_results(tmp_path)
+        found = next(finding for finding in document.verdict.findings if finding.metric == "backlogDrain")
+        assert found.text.startswith(text)
+        assert (found.observed, found.outcome) == (observed, Outcome.MISSED)
+        assert f"{found.shown.observed} > 10.0 s: {found.shown.over}" in found.text
+        assert document.backlog is not None
+        assert (document.backlog.drain, document.backlog.waited) == (None, 10_063 * MS)
+        conclude_run(made, before=document)
 
 
 def test_a_backlog_that_was_never_built_is_no_data(tmp_path: Path) -> None:
