@@ -282,7 +282,7 @@ def ended_after_the_first_stage(folder: Path, aborted: Aborted | None = None) ->
     return replace(found, run=run, stages=(("ramp", found.measurements),))
 
 
-@pytest.mark.parametrize(("aborted", "outcome"), [(None, Outcome.NO_DATA), (Aborted(reason="too late", blocked=False), Outcome.MISSED)])
+@pytest.mark.parametrize(("aborted", "outcome"), [(None, Outcome.NO_DATA), (Aborted(reason="too late"), Outcome.MISSED)])
 def test_a_stage_that_never_began_is_named_and_never_met(aborted: Aborted | None, outcome: Outcome, tmp_path: Path) -> None:
     """Its objectives were not judged; an aborted run is missed in any case."""
     result, document = conclude_run(ended_after_the_first_stage(tmp_path, aborted))
