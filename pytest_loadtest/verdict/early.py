@@ -117,6 +117,17 @@ def evaluate_ended(objectives: Sequence[Objective], measurements: Measurements, 
     return Verdict(outcome=Outcome.MISSED, findings=tuple(findings), reasons=causes_at_target(measurements))
 
 
+def lost_target(verdict: Verdict, reason: str) -> Verdict:
+    """Return the verdict on a run whose target answered and then went away: never *met*.
+
+    :param verdict: that on the measured part. :param reason: which clients lost it, and why.
+    """
+    if verdict.outcome is Outcome.GENERATOR_LIMITED:
+        return verdict
+    outcome = Outcome.MISSED if verdict.outcome is Outcome.MET else verdict.outcome
+    return replace(verdict, outcome=outcome, reasons=(reason, *verdict.reasons))
+
+
 def _too_short(finding: Finding, measurements: Measurements) -> bool:
     """Return whether a finding has no data only because the run was too short: too few samples, or windows."""
     p = finding.objective.percentile
