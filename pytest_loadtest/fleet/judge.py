@@ -34,7 +34,7 @@ from pytest_loadtest.values.wording import exact, format_value
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
 from pytest_loadtest.verdict.changes import with_findings
-from pytest_loadtest.verdict.early import evaluate_ended
+from pytest_loadtest.verdict.early import evaluate_ended, lost_target
 from pytest_loadtest.verdict.finding import no_data
 from pytest_loadtest.verdict.objectives import scale_objectives
 from pytest_loadtest.verdict.tolerance import tolerances
@@ -83,7 +83,7 @@ def conclude_run(
     objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
     allowed = tolerances(objectives)
     verdict, notes = _whole_verdict(samples, measurements, profile, objectives, telemetry)
-    stages = [(name, measured, _stage_verdict(name, measured, run, profile, allowed)) for name, measured in samples.stages]
+    stages = [(name, measured, _stage_verdict(name, measured, run, profile, allowed, measurements)) for name, measured in samples.stages]
     if any(found is not None and found.rate is None for found in (peak, peak_before)):
         # without a peak the search is a miss, whatever its last step was
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
@@ -160,16 +160,19 @@ def _verdict(run: RunFile, objectives: Sequence[Objective], measurements: Measur
     if run.aborted:
         return evaluate_aborted(objectives, measurements, profile.generator, run.aborted)
     if run.foregone:
-        return evaluate_ended(objectives, measurements, profile.generator, run.foregone)
-    return slo.evaluate(objectives, measurements, profile.generator)
+        verdict = evaluate_ended(objectives, measurements, profile.generator, run.foregone)
+    else:
+        verdict = slo.evaluate(objectives, measurements, profile.generator)
+    return verdict if run.went_away is None else lost_target(verdict, run.went_away)
 
 
 def _stage_verdict(
-    name: str, measured: Measurements, run: RunFile, profile: Profile, allowed: tuple[Objective, ...]
+    name: str, measured: Measurements, run: RunFile, profile: Profile, allowed: tuple[Objective, ...], whole: Measurements
 ) -> slo.Verdict:  # fmt: skip
     """Judge a stage by its own objectives alone; implicit ones apply to the whole run.
 
     :param allowed: the profile's own bounds on messages that never arrive: they apply to a stage's ``max`` too.
+    :param whole: the measurements of the run.
     """
     objectives = next((stage.slo.objectives for stage in profile.stages if stage.name == name), ())
     if not objectives:
@@ -177,7 +180,14 @@ def _stage_verdict(
     verdict = slo.evaluate(_scaled(objectives, run), replace(measured, checksum=profile.checksum), profile.generator, tolerated=allowed)
     if run.aborted and verdict.outcome is slo.Outcome.NO_DATA:  # cut short by the abort, which is a miss of the run
         return replace(verdict, outcome=slo.Outcome.MISSED)
+    if verdict.outcome is slo.Outcome.NO_DATA and _hung(measured, whole):
+        return replace(verdict, outcome=slo.Outcome.MISSED, reasons=(*slo.causes_at_target(measured), *verdict.reasons))
     return verdict
+
+
+def _hung(stage: Measurements, whole: Measurements) -> bool:
+    """Return whether the target, which answered in the same phase, hung all through a stage: nothing came, and windows were full."""
+    return stage.full_windows is not None and not stage.own_drops and not stage.counts.received and whole.counts.received > 0
 
 
 def stages_not_begun(run: RunFile, profile: Profile) -> list[tuple[str, slo.Verdict]]:

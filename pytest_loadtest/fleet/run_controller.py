@@ -107,6 +107,7 @@ class RunController:
         if name == "assign":
             return self._assign(run, payloads[0])
         state: RunState = run.state
+        answer: Any = None
         if name == "prepared":
             for workload, facts in zip(state.workloads, payloads[0], strict=True):
                 workload.set_driver_facts(facts)
@@ -122,9 +123,10 @@ class RunController:
             return self._next(run, payloads)
         elif name == "closed":
             self._closed(run, payloads)
+            answer = any(workload.went_away or workload.unanswered for workload in state.workloads)
         elif name == "judged":
             return [self._judge(run)] + [None] * (len(payloads) - 1)
-        return [None] * len(payloads)
+        return [answer] * len(payloads)
 
     def _assign(self, run: Run, request: Request) -> Sequence[Sequence[WorkloadAssignment]]:
         from pytest_loadtest.fleet import planning

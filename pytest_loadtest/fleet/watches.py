@@ -229,7 +229,7 @@ class AbortWatch:
         if self.reason is None:
             return None
         reason = f"aborted {format_duration(elapsed)} into the phase: {self.reason}"
-        return Change(at=elapsed + CHANGE_IN, end=True, aborted=Aborted(reason=reason, blocked=any(p.blocked for p in progress)))
+        return Change(at=elapsed + CHANGE_IN, end=True, aborted=Aborted(reason=reason))
 
     def _too_many(self, progress: Sequence[Progress]) -> str | None:
         if not self._abort.counts:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.drivers import undelivered_function
-from pytest_loadtest.drivers.base import DriverFacts, add_worker_counts
+from pytest_loadtest.drivers.base import NO_ANSWER, DriverFacts, add_worker_counts
 from pytest_loadtest.engine.sample_store import make_location
 from pytest_loadtest.errors import NoData, TargetError
 from pytest_loadtest.fleet.drain import Drain
@@ -96,6 +96,10 @@ class WorkloadRun:
     spans: tuple[StageSpan, ...] = ()
     host_clocks: tuple[RunClock, ...] = ()
     samples: str | None = None
+    unanswered: bool = False
+    """The target left messages of the current phase without an answer: it may hang."""
+    went_away: str | None = None
+    """Which clients lost a target that had answered in the current phase and then fell silent; None if it was there at the end."""
 
     @property
     def location(self) -> str | None:
@@ -156,6 +160,7 @@ class WorkloadRun:
         self.phase, self.ends = replace(phase, before=self.used or StreamCounts(streams=self.plan.topology.streams)), None
         self.folder, self.start, self.changes, self.spans = self.root / folder if folder else None, start, [], phase.stages
         self.outages, self.clock = Outages(start), WallClock(start)
+        self.went_away = None
         if folder:
             if self.location is not None:
                 make_location(self.location)
@@ -170,15 +175,21 @@ class WorkloadRun:
     def end_phase(self, reports: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()) -> None:
         """Check that the workers sent what was planned, and complete the phase's files. :param spans: the stages found by a watch.
 
+        A target that answered in a recorded phase and then fell silent has missed (docs/decisions/048).
+
         :raises NoData: they did not, or the wall clock was set while messages were delayed.
-        :raises TargetError: a client was not connected when the drain ended.
+        :raises TargetError: a client was not connected when the drain ended, and there is nothing to judge.
         """
         assert self.phase is not None
         gone = [
             f"worker {worker}: {report.disconnected}" for worker, report in zip(self.workers, reports, strict=True) if report.disconnected
         ]
         if gone and not self.aborted:
-            raise TargetError(f"the target {self.target} went away and was not back when the drain ended: {'; '.join(gone)}")
+            self.went_away = f"the target {self.target} went away and was not back when the drain ended: {'; '.join(gone)}"
+            answered = self.folder is not None and any(report.answered for report in reports)
+            if not answered or not all(map(_is_silence, gone)):
+                raise TargetError(self.went_away)
+        self.unanswered = any(report.unanswered for report in reports)
         self.clock.check(self.part.profile)
         self.used = self.ends = self._reached(self._column([report.ends for report in reports]))
         self.spans = tuple(spans_until(self.duration, spans or self.spans))
@@ -296,6 +307,7 @@ class WorkloadRun:
             changes=tuple(RunChange(**change.document(in_bytes=profile.in_bytes)) for change in self.changes),
             window=plan.profile.slo.window, drift="drift" in plan.profile.slo,
             foregone=next((change.foregone for change in self.changes if change.foregone), None), aborted=self.aborted,
+            went_away=self.went_away,
             started=self.started, seed=profile.seed, scale=None if plan.scale is None else plan.scale.factor,
             pace=None if plan.scale is None else plan.scale.rate, share=None if plan.scale is None else plan.scale.messages,
             test=self.test, profile=profile.document(), facts=self._facts(), clocks=self.host_clocks,
@@ -342,6 +354,11 @@ class WorkloadRun:
             if report is not None:
                 applied |= {f"{key} ({worker})": value for key, value in report.applied.items() if self.facts.applied.get(key) != value}
         self.facts = add_worker_counts(replace(self.facts, applied=applied), facts.values())
+
+
+def _is_silence(disconnected: str) -> bool:
+    """Return whether a client is disconnected because the target is silent, or for an unknown reason."""
+    return NO_ANSWER in disconnected or "(" not in disconnected
 
 
 def spans_until(end: int, spans: Sequence[StageSpan]) -> Iterator[StageSpan]:

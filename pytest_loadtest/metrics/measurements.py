@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.metrics.clocks import HostTime, WithinHosts
     from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
+    from pytest_loadtest.metrics.full_windows import FullWindows
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.silent import Silent
@@ -85,8 +86,8 @@ class Series:
 
     ``missing`` is acked × subscriptions less all copies, of the messages intended in that second. Above zero, deliveries are lost; below
     zero, messages came twice, or came without being acknowledged. None without subscriptions, or if others send. ``blocked`` is the time
-    before the target's full window, summed over the messages sent in that second; None if the run sends nothing. ``receive_lag_max`` is
-    None if it is unknown in every second.
+    before the target's full window, summed over the messages sent, or dropped, in that second; None if the run sends nothing.
+    ``receive_lag_max`` is None if it is unknown in every second.
     """
 
     offered: NDArray[np.int64]
@@ -182,7 +183,8 @@ class Measurements:
     :param duration: of the measured phase as planned, ns. :param rate: offered msg/s. :param subscriptions: per topic.
     :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``, ``end_to_end``, ``send_delay`` …;
         :mod:`pytest_loadtest.metrics.stats` defines each. A kind without values, or that does not apply to the run, is missing.
-    :param blocked: ns, summed over messages. :param own_late: messages sent after the phase because of the generator's own send delay
+    :param blocked: ns, summed over messages, sent or dropped. :param full_windows: the messages that were dropped because of full windows;
+        None if there are none. :param own_late: messages sent after the phase because of the generator's own send delay
         alone. :param intervals: the latencies of each ten seconds, where there is more than one.
     :param over_time: end-to-end latencies by second; None if nothing was received.
     :param windows: the windows for objectives; None without such objectives, or if the phase is shorter than one. :param tenths: the first
@@ -208,6 +210,7 @@ class Measurements:
     blocked: int
     series: Series
     own_late: int = 0
+    full_windows: FullWindows | None = None
     latencies: Mapping[str, Histogram | Lateness] = field(default_factory=dict)
     intervals: tuple[Mapping[str, Histogram], ...] = ()
     over_time: OverTime | None = None
@@ -291,6 +294,11 @@ class Measurements:
         counted = self if part is None else part
         lag = counted.latencies.get(kind) if kind == "receive_lag" else None
         return 0 if lag is None else (self.counts if part is None else part).received - lag.n
+
+    @property
+    def own_drops(self) -> int:
+        """Number of messages that were dropped although no full window caused most of their delay: the generator's doing."""
+        return self.counts.dropped - (self.full_windows.dropped if self.full_windows else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,9 @@ arrived before the end of its window, shifted by the median of the whole run (de
 samples, its own start, duration, rate, ``[first, end)`` of each stream, and its seconds of the workers' evidence. Foreign messages and
 damaged heads are not recorded by time, so a stage's foreign messages are None, and its corrupt ones have a good head.
 
+A message is *dropped* if it has one of ``NEVER_SENT``; those with ``Status.BLOCKED`` were dropped before full windows, see
+:mod:`pytest_loadtest.metrics.full_windows`.
+
 A message is *late by the generator* if it was sent after the phase (or after its window, or tenth), but would have been sent before without
 its own send delay.
 
@@ -50,9 +53,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.message.samples import NEVER_SENT, Flag, Status
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.expected import with_latencies
+from pytest_loadtest.metrics.full_windows import FullWindows, full_windows
 from pytest_loadtest.metrics.gaps import delivery_gaps, gap_times
 from pytest_loadtest.metrics.histogram import exact_total, histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
@@ -124,10 +128,11 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
             out_of_due_order=_out_of_due_order(first, run),
             corrupt_heads=recorded.corrupt,
         ),
-        bytes_sent=int(sent["size"][sent["status"] != Status.DROPPED].sum()),
+        bytes_sent=int(sent["size"][~_is_dropped(sent)].sum()),
         latencies={**_histograms(kinds), **_gaps(first, run), **recorded.latencies},
         blocked=exact_total(sent["blocked"]),
         own_late=int(sent_late_by_us(out, run).sum()),
+        full_windows=_full_windows(_take(sent, sent["status"] == Status.BLOCKED), run),
         series=series,
         intervals=intervals(run, sliced),
         over_time=by_second_and_bucket(first, run),
@@ -305,7 +310,7 @@ def _counts(sent: Columns, deliveries: Deliveries, run: Expected, foreign: int |
         sent_in_time=int(((sent["sent"] > 0) & (sent["sent"] < run.start + run.duration)).sum()),
         acked=status[Status.ACKED],
         failed=status[Status.FAILED],
-        dropped=status[Status.DROPPED],
+        dropped=sum(status[dropped] for dropped in NEVER_SENT),
         unknown=status[Status.UNKNOWN],
         received=int(received.sum()),
         received_in_time=int((deliveries.in_time > 0).sum()),
@@ -317,6 +322,20 @@ def _counts(sent: Columns, deliveries: Deliveries, run: Expected, foreign: int |
         resent=int((sent["resends"] > 0).sum()),
         duplicates_of_resent=int(duplicates[deliveries.resent].sum()),
     )
+
+
+def _is_dropped(sent: Columns) -> NDArray[np.bool_]:
+    return np.isin(sent["status"], NEVER_SENT)
+
+
+def _full_windows(blocked: Columns, run: Expected) -> FullWindows | None:
+    """:param blocked: rows of the messages that were dropped before full windows."""
+    topics, place, dropped = np.unique(blocked["topic"], return_inverse=True, return_counts=True)
+    int64 = np.iinfo(np.int64)
+    first, last = np.full(len(topics), int64.max), np.full(len(topics), int64.min)
+    np.minimum.at(first, place, blocked["intended"])
+    np.maximum.at(last, place, blocked["intended"] + blocked["blocked"])
+    return full_windows(run, exact_total(blocked["blocked"]), topics, dropped, first, last)
 
 
 def _silent(acked: Columns, copies: Columns, run: Expected) -> Silent | None:
@@ -342,7 +361,7 @@ def _breakdown(
     parts = []
     for i, name in enumerate(names):
         part_sent, part_acked, part_first = (_take(some, some[key] == i) for some in rows)
-        out = part_sent["status"] != Status.DROPPED
+        out = ~_is_dropped(part_sent)
         parts.append(
             Breakdown(
                 name=name,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_loadtest.message.broadcast import bits
-from pytest_loadtest.message.samples import WIDTH, Status
+from pytest_loadtest.message.samples import NEVER_SENT, WIDTH, Status
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.expected import with_latencies
+from pytest_loadtest.metrics.full_windows import FullWindows, full_windows
 from pytest_loadtest.metrics.histogram import Histogram, join_total, midpoint
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES, largest_lag
@@ -60,10 +61,11 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         rate=run.rate,
         subscriptions=run.subscriptions,
         counts=_counts(run, recorded, answers),
-        bytes_sent=_sum(sent["bytes"][sent["status"] != Status.DROPPED]),
+        bytes_sent=_sum(sent["bytes"][~_is_dropped(sent)]),
         latencies={**latencies_by_kind(answers.tables), **_gaps(answers.gaps), **recorded.latencies},
         blocked=join_total(_sum(sent["blocked_high"]), _sum(sent["blocked_low"])),
         own_late=_sum(sent["own_late"]),
+        full_windows=_full_windows(run, _where(sent, "status", Status.BLOCKED), answers.tables["full_windows"]),
         series=series,
         intervals=intervals(run, sliced),
         over_time=over_time(*(answers.tables["due"][name] for name in ("second", "index", "n"))),
@@ -161,7 +163,7 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
         sent_in_time=_sum(sent["in_time"]),
         acked=status[Status.ACKED],
         failed=status[Status.FAILED],
-        dropped=status[Status.DROPPED],
+        dropped=sum(status[dropped] for dropped in NEVER_SENT),
         unknown=status[Status.UNKNOWN],
         received=_sum(deliveries["received"]),
         received_in_time=_sum(deliveries["received_in_time"]),
@@ -176,6 +178,16 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
         duplicates_of_resent=_sum(deliveries["duplicates_of_resent"]),
         out_of_due_order=_sum(_where(answers.tables["seconds"], "what", t.UNDUE)["n"]) if run.delays else None,
     )
+
+
+def _is_dropped(sent: t.Table) -> NDArray[np.bool_]:
+    return np.isin(sent["status"], NEVER_SENT)
+
+
+def _full_windows(run: Expected, blocked: t.Table, topics: t.Table) -> FullWindows | None:
+    """:param blocked: the rows of the table ``sent`` for messages that were dropped before full windows."""
+    waited = join_total(_sum(blocked["blocked_high"]), _sum(blocked["blocked_low"]))
+    return full_windows(run, waited, *(topics[name] for name in ("topic", "n", "first", "last")))
 
 
 def _silent(run: Expected, answers: Answers) -> Silent | None:
@@ -238,7 +250,7 @@ def _breakdown(
     kinds = {kind: _histograms(tables, kind, by, n) for kind, metric in LATENCIES.items() if getattr(metric, f"per_{key}")}
     parts = []
     for i, sent in enumerate(_by_key(tables["sent"], key, n)):
-        out = sent["status"] != Status.DROPPED
+        out = ~_is_dropped(sent)
         parts.append(
             Breakdown(
                 name=names[i], offered=_sum(sent["n"]), sent=_sum(sent["n"][out]), acked=_sum(sent["n"][sent["status"] == Status.ACKED]),

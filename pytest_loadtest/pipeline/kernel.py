@@ -16,7 +16,7 @@ from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.gaps import gap_cells, gap_times
 from pytest_loadtest.metrics.histogram import HALF, hdr_index, midpoint
-from pytest_loadtest.metrics.series import SERIES_BITS
+from pytest_loadtest.metrics.series import SERIES_BITS, wait_end
 from pytest_loadtest.metrics.sliced_counts import late_by_generator
 from pytest_loadtest.metrics.stats import sent_late_by_us
 from pytest_loadtest.pipeline.tables import (
@@ -80,7 +80,8 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     yield from _by_second(SENT, run.seconds(went["sent"]))
     yield from _by_second(ACKED, run.seconds(acked["acked"]))
     yield from _by_second(KEPT, acked["second"])
-    yield from _blocked(take(went, went["blocked"] > 0), run)
+    yield from _blocked(take(rows, rows["blocked"] > 0), run)
+    yield from _full_windows(take(rows, rows["status"] == int(Status.BLOCKED)))
     yield from _own_late(went, run)
     # Most blocks have no blocked message: then both delays are one array, whose buckets are computed once.
     delay = went["sent"] - went["intended"]
@@ -189,10 +190,18 @@ def _by_second(what: int, second: NDArray[np.int64]) -> Iterator[tuple[str, Tabl
 
 
 def _blocked(waited: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    """:param waited: sent rows that waited for the target's full window."""
+    """:param waited: rows of messages that waited for the target's full window."""
     if len(waited["sent"]):
-        groups = Groups({"second": run.seconds(waited["sent"])})
+        groups = Groups({"second": run.seconds(wait_end(waited))})
         yield "seconds", {"what": np.full(len(groups.n), BLOCKED), **groups.keys, "n": groups.sum(waited["blocked"])}
+
+
+def _full_windows(blocked: Rows) -> Iterator[tuple[str, Table]]:
+    """:param blocked: rows of messages that were dropped before full windows."""
+    if len(blocked["topic"]):
+        groups = Groups({"topic": blocked["topic"]})
+        first, last = groups.minimum(blocked["intended"]), groups.maximum(blocked["intended"] + blocked["blocked"])
+        yield "full_windows", groups.keys | {"n": groups.n, "first": first, "last": last}
 
 
 def _own_late(out: Rows, run: Expected) -> Iterator[tuple[str, Table]]:

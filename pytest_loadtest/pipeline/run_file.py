@@ -144,6 +144,7 @@ class RunFile:
     drift: bool = False
     foregone: str | None = None
     aborted: Aborted | None = None
+    went_away: str | None = None
     started: float | None
     seed: int
     scale: float | None

@@ -42,6 +42,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     },
     "counts": {"what": "key", "by": "key", "group": "key", "index": "key", "n": "sum"},
     "spans": {"what": "key", "piece": "key", "index": "key", "n": "sum"},
+    "full_windows": {"topic": "key", "n": "sum", "first": "minimum", "last": "maximum"},
     "seconds": {"what": "key", "second": "key", "n": "sum"},
     "due": {"second": "key", "index": "key", "n": "sum"},
     "extremes": {"second": "key", "minimum": "minimum", "maximum": "maximum", "lag": "maximum"},
@@ -59,6 +60,8 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 """``sent``: measured sent rows. ``received``: measured received rows.
 ``histograms``: extremes and sums of histograms, in two halves. ``counts``: their values per HDR bucket.
 ``spans``: values per HDR bucket of pieces of the measured phase (:mod:`pytest_loadtest.metrics.time_slices`); their ``by`` is ``SPAN``.
+``full_windows``: messages dropped before full windows (:mod:`pytest_loadtest.metrics.full_windows`), the earliest intended time, and the
+latest instant up to which one waited.
 ``seconds``: messages by second. ``due``: latencies of first copies by the second of their intended time and HDR bucket of seven bits.
 ``extremes``: the same seconds' least and greatest latency, and greatest receive lag as it is recorded.
 ``gaps``: first copies by subscription, topic and cell of time (:mod:`pytest_loadtest.metrics.gaps`), with the earliest and latest receipt.

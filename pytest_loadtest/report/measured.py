@@ -19,9 +19,11 @@ from pytest_loadtest.report.document import (
 )
 from pytest_loadtest.report.hdr import encode_coarse_counts, encode_histogram
 from pytest_loadtest.report.measurements_section import (
+    BlockedTopicEntry,
     BreakdownEntry,
     CustomEntry,
     DelayedIndexSection,
+    FullWindowsSection,
     LatencySection,
     LostRange,
     MeasurementsSection,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.catalogue import Metric
     from pytest_loadtest.metrics.clocks import WithinHosts
     from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
+    from pytest_loadtest.metrics.full_windows import FullWindows
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Breakdown, CustomValue, DelayedIndex, Measurements, Series
     from pytest_loadtest.metrics.silent import Silent
@@ -81,6 +84,7 @@ def measurements_section(m: Measurements, *, tolerances: Sequence[Objective] = (
         delayed_index=None if m.delayed_index is None else _index(m.delayed_index),
         opening=None if m.opening is None else _opening(m.opening),
         silent=None if m.silent is None else _silent(m.silent),
+        full_windows=None if m.full_windows is None else _full_windows(m.full_windows),
         within_hosts=None if m.within_hosts is None else _within_hosts(m.within_hosts, m.counts.received),
         series=_series(m.series),
         over_time=_over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
@@ -153,6 +157,11 @@ def _silent(silent: Silent) -> SilentSection:
         first_pairs=tuple(SilentPair(topic=topic, subscription=subscription) for topic, subscription in silent.first_pairs),
         first_streams=tuple(SilentStream(stream=stream, topic=topic) for stream, topic in silent.first_streams),
     )
+
+
+def _full_windows(full: FullWindows) -> FullWindowsSection:
+    entries = tuple(BlockedTopicEntry(topic=one.topic, dropped=one.dropped, start=one.start, end=one.end) for one in full.first_topics)
+    return FullWindowsSection(dropped=full.dropped, waited=full.waited, topics=full.topics, first_topics=entries)
 
 
 def latency_section(latencies: Latencies, *, buckets: bool = True, error: int = 0) -> LatencySection | None:

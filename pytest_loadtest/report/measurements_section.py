@@ -165,6 +165,34 @@ class SilentSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedTopicEntry:
+    """A topic whose messages were dropped before full in-flight windows."""
+
+    topic: Count
+    """index"""
+    dropped: Count
+    """messages"""
+    start: Count
+    """ns after the start of the phase: the first of them was due"""
+    end: Count
+    """ns after the start of the phase: until then one of them waited"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullWindowsSection:
+    """Messages that were dropped because the in-flight windows of their streams were full: caused by the target."""
+
+    dropped: Count
+    """messages"""
+    waited: Count
+    """ns for which they waited before full windows, summed"""
+    topics: Count
+    """topics that they were for"""
+    first_topics: tuple[BlockedTopicEntry, ...]
+    """the ten topics that waited first"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesSection:
     """Values of each second."""
 
@@ -306,6 +334,8 @@ class MeasurementsSection:
     silent: SilentSection | None = None
     """subscriptions of topics (pairs), and streams, that had messages due and of which nothing arrived; null where that is unknown:
     nothing subscribes and acknowledgement is not applicable, or the messages come from others"""
+    full_windows: FullWindowsSection | None = None
+    """messages that were dropped because in-flight windows were full; null where there were none"""
     within_hosts: WithinHostsSection | None = None
     """deliveries within one host; null if all workers ran on the controller's host, or the run has no producers or no consumers"""
     series: SeriesSection

@@ -171,8 +171,7 @@ def describe_latency(objective: Objective, hold: int, first: int, due: int, time
 def evaluate_aborted(objectives: Sequence[Objective], measurements: Measurements, limits: EvidenceLimits, lost: Aborted) -> Verdict:
     """Judge a run that was ended because it was lost: *missed*, with the reason, whatever its measured part shows.
 
-    A run in which nothing was received, or which the generator's own pauses spoiled, is judged as any other. How long a dropped message
-    waited for a full window is not recorded: if messages were waiting when the run was lost, its drops are the target's doing.
+    A run in which nothing was received, or which the generator's own pauses spoiled, is judged as any other.
     """
-    verdict = evaluate_ended(objectives, measurements, limits, "", our_drops=not lost.blocked)
+    verdict = evaluate_ended(objectives, measurements, limits, "")
     return replace(verdict, reasons=(lost.reason, *verdict.reasons))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_loadtest.metrics.expected import Opening
+    from pytest_loadtest.metrics.full_windows import FullWindows
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Backlog, Breakdown, DelayedIndex, Measurements
     from pytest_loadtest.metrics.signed import Lateness
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 TAIL = 10
 """Samples that must lie beyond a percentile before it is reported as a number."""
+BLOCKED_NAMED: Final = 3
+"""Topics that the reason of a verdict names."""
 KINDS: Final = {metric.name: attribute for attribute, metric in LATENCIES.items() if metric.name}
 """Metric of an objective → the key of its latencies in measurements."""
 DELIVERIES: Final = needing(Need.CONSUMERS)
@@ -98,9 +101,23 @@ def unfit(
 
 
 def blocked_share(measurements: Measurements) -> float:
-    """Return the share of the whole send delay, 0 to 1, that was spent waiting for the target's full window: caused by the target."""
-    delay = measurements.latencies.get("send_delay")
-    return min(measurements.blocked / delay.total, 1.0) if delay is not None and delay.total > 0 else 0.0
+    """Return the share of the whole send delay, 0 to 1, that was spent waiting for the target's full window: caused by the target.
+
+    Of a message that was dropped before a full window, the delay is the time for which it waited.
+    """
+    delay, full = measurements.latencies.get("send_delay"), measurements.full_windows
+    total = (0 if delay is None else delay.total) + (0 if full is None else full.waited)
+    return min(measurements.blocked / total, 1.0) if total > 0 else 0.0
+
+
+def name_full_windows(full: FullWindows) -> str:
+    """Return how many messages were dropped before full windows, and the topics that waited first, with the time in the phase."""
+    first = [
+        f"topic {one.topic} from {format_duration(one.start)} to {format_duration(one.end)}" for one in full.first_topics[:BLOCKED_NAMED]
+    ]
+    more = full.topics - len(first)
+    named = ", ".join(first) + (f", and {exact(more)} more" if more else "")
+    return f"{exact(full.dropped)} messages were dropped because the target's in-flight windows were full: {named} of the phase"
 
 
 def sends_nothing(measurements: Measurements) -> bool:

@@ -15,7 +15,7 @@ from builders.run_file import made_run_file
 
 from pytest_loadtest.engine.sample_files import write_samples
 from pytest_loadtest.message import broadcast
-from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, Flag, Status
+from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, NEVER_SENT, Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded, WorkerEvidence
 from pytest_loadtest.pipeline.run_file import STREAMS_FILE, RunFile, RunStage, RunStreams, write_columns
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -61,14 +61,15 @@ def generate(run: Expected, seed: int, again: float = 0.1) -> tuple[Rows, Rows]:
     seq = np.concatenate([np.arange(first, end) for first, end in zip(run.first, run.end, strict=True)]) if len(lengths) else stream
     n = len(seq)
     intended = run.start + rng.integers(0, run.duration, n)
-    status = rng.choice([Status.ACKED, Status.FAILED, Status.DROPPED, Status.UNKNOWN], n, p=[0.9, 0.03, 0.03, 0.04]).astype(np.int8)
+    outcomes = [Status.ACKED, Status.FAILED, Status.DROPPED, Status.UNKNOWN, Status.BLOCKED]
+    status = rng.choice(outcomes, n, p=[0.87, 0.03, 0.03, 0.04, 0.03]).astype(np.int8)
     blocked = np.where(rng.random(n) < 0.2, rng.integers(0, 40 * MILLISECOND, n), 0)
     out = intended + rng.integers(-2, 30 * MILLISECOND, n) + blocked // 2
     acked = out + rng.lognormal(15, 2, n).astype(np.int64)
     sent = {
         "stream": stream, "topic": run.stream_topics[stream], "bucket": rng.integers(0, len(run.buckets), n),
         "size": rng.integers(16, 4096, n), "status": status, "seq": seq, "intended": intended,
-        "sent": np.where(status == Status.DROPPED, 0, out), "acked": np.where(status == Status.ACKED, acked, 0), "blocked": blocked,
+        "sent": np.where(np.isin(status, NEVER_SENT), 0, out), "acked": np.where(status == Status.ACKED, acked, 0), "blocked": blocked,
         "resends": _resends(n, seed),
     }  # fmt: skip
     received = _copies(run, sent, rng, again)

@@ -109,13 +109,11 @@ def test_a_bound_on_a_count_is_a_share_of_the_whole_phase() -> None:
     assert look({"failed": "1%"}, failed=1000)(10) is None
     change = look({"failed": "1%"}, failed=1001)(10)
     assert change is not None
-    assert change.aborted == Aborted(
-        reason="aborted 10.0 s into the phase: failed 1 001 > 1 % of the 100 000 messages planned", blocked=False
-    )
+    assert change.aborted == Aborted(reason="aborted 10.0 s into the phase: failed 1 001 > 1 % of the 100 000 messages planned")
     assert look({"dropped": 5}, dropped=5)(10) is None
     change = look({"dropped": 5}, dropped=6)(10)
     assert change is not None
-    assert change.aborted == Aborted(reason="aborted 10.0 s into the phase: dropped 6 > 5", blocked=False)
+    assert change.aborted == Aborted(reason="aborted 10.0 s into the phase: dropped 6 > 5")
 
 
 def test_a_phase_is_ended_once_and_not_near_its_end() -> None:

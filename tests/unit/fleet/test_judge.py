@@ -23,6 +23,7 @@ from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.watches import BacklogWatch
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.metrics.clocks import ClockFit, ClockLine, HostTime, WithinHosts
+from pytest_loadtest.metrics.full_windows import BlockedTopic, FullWindows
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
 from pytest_loadtest.pipeline.run_file import RunChange, RunClock, RunStage
 from pytest_loadtest.report import terminal
@@ -306,7 +307,7 @@ def ended_after_the_first_stage(folder: Path, aborted: Aborted | None = None) ->
     return replace(found, run=run, stages=(("ramp", found.measurements),))
 
 
-@pytest.mark.parametrize(("aborted", "outcome"), [(None, Outcome.NO_DATA), (Aborted(reason="too late", blocked=False), Outcome.MISSED)])
+@pytest.mark.parametrize(("aborted", "outcome"), [(None, Outcome.NO_DATA), (Aborted(reason="too late"), Outcome.MISSED)])
 def test_a_stage_that_never_began_is_named_and_never_met(aborted: Aborted | None, outcome: Outcome, tmp_path: Path) -> None:
     """Its objectives were not judged; an aborted run is missed in any case."""
     result, document = conclude_run(ended_after_the_first_stage(tmp_path, aborted))
@@ -323,6 +324,32 @@ def test_a_stage_that_never_began_is_named_and_never_met(aborted: Aborted | None
     assert "stage calm never began" in shown
     if aborted is None:
         assert document.verdict.reasons == ("stage spike: never began: the load was ended 10.0 s into the phase",)
+
+
+def test_a_target_that_fell_silent_is_a_miss_whatever_the_objectives_say(tmp_path: Path) -> None:
+    """Also when the samples are judged again."""
+    made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
+    assert conclude_run(made)[0].load.outcome is Outcome.MET
+    result, document = conclude_run(replace(made, run=replace(made.run, went_away="the target went away")))
+    assert (result.load.outcome, document.verdict.reasons) == (Outcome.MISSED, ("the target went away",))
+
+
+@pytest.mark.parametrize(("own_drops", "outcome"), [(0, Outcome.MISSED), (1, Outcome.NO_DATA)])
+def test_a_stage_in_which_the_target_hung_is_a_miss(own_drops: int, outcome: Outcome, tmp_path: Path) -> None:
+    """It answered before, in the same phase; nothing of the stage came, and all of it was dropped before full windows."""
+    found = samples(profiles.loads(STAGED, "p.yaml"), tmp_path)
+    topic = BlockedTopic(topic=0, dropped=100_000, start=0, end=10 * SECOND)
+    full = FullWindows(dropped=100_000, waited=1, topics=1, first_topics=(topic,))
+    dead = dict.fromkeys(("sent", "sent_in_time", "acked", "received", "received_in_time"), 0)
+    counts = replace(found.measurements.counts, **dead, offered=100_000 + own_drops, dropped=100_000 + own_drops)
+    hung = replace(found.measurements, counts=counts, full_windows=full, latencies={})
+    stages = tuple(
+        RunStage(name=name, start=i * 10 * SECOND, duration=10 * SECOND, slo=None, rate=1.0)
+        for i, name in enumerate(("ramp", "spike", "calm"))
+    )
+    parts = (("ramp", found.measurements), ("spike", hung), ("calm", found.measurements))
+    result, _ = conclude_run(replace(found, run=replace(found.run, stages=stages), stages=parts))
+    assert result.load.stage("spike").outcome is outcome
 
 
 def test_the_loss_bound_of_the_profile_applies_to_the_max_of_a_stage(tmp_path: Path) -> None:

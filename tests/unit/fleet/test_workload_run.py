@@ -48,14 +48,18 @@ def workload_of(profile: Profile, root: Path, workers: int = 3) -> WorkloadRun:
 
 
 def reports_of(
-    workload: WorkloadRun, ends: NDArray[np.int64], *marks: tuple[int, NDArray[np.int64]], disconnected: tuple[str | None, ...] = ()
+    workload: WorkloadRun,
+    ends: NDArray[np.int64],
+    *marks: tuple[int, NDArray[np.int64]],
+    disconnected: tuple[str | None, ...] = (),
+    answered: bool = False,
 ) -> list[PhaseFinished]:
     """Return the reports of all workers, each on its own streams."""
     many = len(workload.workers)
     return [
         PhaseFinished(
             ends=ends[rank::many], marks=tuple((at, column[rank::many]) for at, column in marks),
-            disconnected=disconnected[rank] if disconnected else None,
+            disconnected=disconnected[rank] if disconnected else None, answered=answered,
         )
         for rank in range(many)
     ]  # fmt: skip
@@ -104,6 +108,29 @@ def test_a_worker_that_sent_another_number_than_planned_is_no_data(tmp_path: Pat
         workload.end_phase(reports_of(workload, np.array([6, 6, 7, 6, 7])))
     with pytest.raises(TargetError, match="worker gw1: stream 4"):
         workload.end_phase(reports_of(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, "stream 4", None)))
+
+
+@pytest.mark.parametrize("lost", ["stream 4 (no answer to a ping within keepAlive) and 3 more", "stream 4"])
+def test_a_target_that_answered_and_fell_silent_is_judged(tmp_path: Path, lost: str) -> None:
+    workload = workload_of(loopback(producers=5, rate=10), tmp_path)
+    workload.begin(workload.plan.measure, "measure", 0)
+    workload.end_phase(reports_of(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, lost, None), answered=True))
+    run, _ = written(tmp_path / "measure")
+    assert run["went_away"] == f"the target loopback went away and was not back when the drain ended: worker gw1: {lost}"
+    workload.begin(workload.plan.measure, "again", 0)
+    assert workload.went_away is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "lost", "answered"),
+    [("measure", "a (no answer in 10 s)", False), ("measure", "a (Connection refused)", True), (None, "a (no answer in 10 s)", True)],
+)
+def test_a_target_that_never_answered_or_ended_is_no_data(tmp_path: Path, folder: str | None, lost: str, answered: bool) -> None:
+    """Nor is there anything to judge in a phase without samples."""
+    workload = workload_of(loopback(producers=5, rate=10), tmp_path)
+    workload.begin(workload.plan.measure, folder, 0)
+    with pytest.raises(TargetError, match="went away and was not back when the drain ended: worker gw1: a "):
+        workload.end_phase(reports_of(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, lost, None), answered=answered))
 
 
 def test_a_changed_rate_changes_the_planned_ends_and_the_offered_rate(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.clocks import HostTime, WithinHosts
 from pytest_loadtest.metrics.expected import WorkerEvidence
+from pytest_loadtest.metrics.full_windows import BlockedTopic, FullWindows
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.verdict.objectives import EXACTLY_ONCE, IMPLICIT, NO_FOREIGN
 from pytest_loadtest.verdict.observations import samples_needed
@@ -22,6 +23,15 @@ from pytest_loadtest.verdict.slo import REMEDY, Finding, Outcome, Verdict, evalu
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
+
+
+def full_windows(dropped: int, *, waited: int = 1, topics: int = 1) -> FullWindows:
+    """Return messages that were dropped before full windows; the first topic is number 3, the others begin to wait later."""
+    first = tuple(
+        BlockedTopic(topic=3 + i, dropped=dropped, start=(2_000 + 1_000 * i) * MS, end=10_000 * MS) for i in range(min(topics, 7))
+    )
+    return FullWindows(dropped=dropped, waited=waited, topics=topics, first_topics=first)
+
 
 FULL_WINDOW = {"sent": 60_000, "sent_in_time": 50_000, "dropped": 40_000, "acked": 60_000, "received": 60_000, "received_in_time": 50_000}
 
@@ -186,10 +196,33 @@ def test_a_stall_beyond_the_phase_takes_no_more_than_all_of_it() -> None:
 def test_messages_dropped_behind_a_full_window_are_a_miss() -> None:
     """With the reason."""
     delay = spread(1, 10_000)
-    run = made(counts=FULL_WINDOW, send_delay=delay, own_send_delay=spread(0, 3), blocked=int(delay.total * 0.97))
+    full = full_windows(40_000, waited=delay.total)
+    run = made(
+        counts=FULL_WINDOW, send_delay=delay, own_send_delay=spread(0, 3), blocked=int(delay.total * 0.94) + delay.total, full_windows=full
+    )
     result = verdict({"throughput": "99%"}, run)
     assert result.outcome is Outcome.MISSED
     assert "97 % of the send delay was spent before the target's full window" in result.findings[0].text
+    assert result.reasons == (
+        "40 000 messages were dropped because the target's in-flight windows were full: topic 3 from 2.00 s to 10.0 s of the phase",
+    )
+
+
+def test_a_miss_names_a_bounded_number_of_topics_that_stood_before_full_windows() -> None:
+    full = full_windows(40_000, topics=20)
+    result = verdict({}, made(counts=FULL_WINDOW, full_windows=full))
+    named = "topic 3 from 2.00 s to 10.0 s, topic 4 from 3.00 s to 10.0 s, topic 5 from 4.00 s to 10.0 s, and 17 more of the phase"
+    assert result.outcome is Outcome.MISSED
+    assert result.reasons[0].endswith(named)
+
+
+def test_a_single_drop_of_the_generators_own_among_those_before_full_windows_limits_the_run() -> None:
+    """Both numbers are exact."""
+    result = verdict({}, made(counts=FULL_WINDOW, full_windows=full_windows(39_999)))
+    assert result.outcome is Outcome.GENERATOR_LIMITED
+    assert result.reasons[0].startswith(
+        "1 messages were dropped, late by the generator's own delay; 39 999 messages were dropped because the target's in-flight windows"
+    )
 
 
 def test_messages_dropped_without_a_full_window_are_caused_by_the_generator() -> None:
