@@ -133,11 +133,11 @@ def test_if_bytes_are_paced_stages_begin_at_the_marks_of_the_workers(tmp_path: P
     """At the next mark if there is none at the instant; the last mark at an instant counts. The next phase begins at their ends."""
     workload = workload_of(staged("1KB/s", "2KB/s"), tmp_path, workers)
     workload.begin(workload.plan.measure, "measure", 0)
-    ends = np.array([41, 40, 39, 44, 38])
-    marks = [(0, ends * 0), (2 * SECOND, ends // 9), (5 * SECOND, ends // 2), (2 * SECOND, ends // 4)]
+    ends, at_two, at_five = np.array([41, 41, 41, 40, 40]), np.array([11, 11, 10, 10, 10]), np.array([20, 20, 20, 20, 20])
+    marks = [(0, ends * 0), (2 * SECOND, ends // 9), (5 * SECOND, at_five), (2 * SECOND, at_two)]
     workload.end_phase(reports_of(workload, ends, *marks))
     run, columns = written(tmp_path / "measure")
-    edges = [[0] * 5, (ends // 4).tolist(), (ends // 2).tolist(), ends.tolist()]
+    edges = [[0] * 5, at_two.tolist(), at_five.tolist(), ends.tolist()]
     assert read(columns) == [edges[0], edges[-1]]
     assert [read(columns, f"_{i}") for i in range(3)] == [edges[i : i + 2] for i in range(3)]
     assert [stage["rate"] for stage in run["stages"]] == [(sum(edges[i + 1]) - sum(edges[i])) / 2 for i in range(3)]
@@ -145,6 +145,14 @@ def test_if_bytes_are_paced_stages_begin_at_the_marks_of_the_workers(tmp_path: P
     workload.begin(workload.plan.measure, None, 0)
     assert workload.phase is not None
     assert workload.phase.first.tolist() == ends.tolist()
+
+
+def test_if_bytes_are_paced_streams_without_their_share_of_the_messages_are_no_data(tmp_path: Path) -> None:
+    """The number of messages depends on the sizes that are drawn, but the streams have them in turn."""
+    workload = workload_of(staged("1KB/s", "2KB/s"), tmp_path)
+    workload.begin(workload.plan.measure, "measure", 0)
+    with pytest.raises(NoData, match="stream 1 of loopback ended at sequence 40, the plan says 41"):
+        workload.end_phase(reports_of(workload, np.array([41, 40, 39, 44, 38])))
 
 
 @pytest.mark.parametrize(
