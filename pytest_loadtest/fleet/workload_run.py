@@ -26,6 +26,7 @@ from pytest_loadtest.fleet.targets import target_address, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.fleet.watches import abort_reporting
 from pytest_loadtest.message.streams import stream_column
+from pytest_loadtest.metrics.offering import PlannedLoad, PlannedSizes, PlannedStage, PlannedStep
 from pytest_loadtest.pipeline.run_file import (
     STREAMS_FILE,
     RunChange,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.fleet.messages import Disturbance, Part, PhaseFinished
     from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.message.size_mix import SizeMix
     from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
     from pytest_loadtest.plan.phases import Phase, StageSpan
     from pytest_loadtest.plan.plan import Plan
@@ -223,11 +225,13 @@ class WorkloadRun:
         for change in changes:
             if change.rate is not None:
                 pacer = pacer.changed(change.at, change.rate)
-        if phase.mean_size is None:
-            return DueMessages(pacer)
-        mixed = [change for change in (*phase.changes, *changes) if change.distribution is not None]
-        later = ((change.at, self._pool.mix(change.distribution)) for change in mixed if change.distribution is not None)
-        return DueMessages(pacer, ((0, self._pool.mix(0)), *later))
+        return DueMessages(pacer) if phase.mean_size is None else DueMessages(pacer, self._mixes(phase, changes))
+
+    def _mixes(self, phase: Phase, changes: Sequence[Change]) -> tuple[tuple[int, SizeMix], ...]:
+        """Return the sizes of messages, each from an instant on, ns after the phase's start."""
+        mixed = ((change.at, change.distribution) for change in (*phase.changes, *changes))
+        later = ((at, self._pool.mix(distribution)) for at, distribution in mixed if distribution is not None)
+        return (0, self._pool.mix(0)), *later
 
     @cached_property
     def _pool(self) -> PayloadPool:
@@ -320,8 +324,24 @@ class WorkloadRun:
             started=self.started, seed=profile.seed, scale=None if plan.scale is None else plan.scale.factor,
             pace=None if plan.scale is None else plan.scale.rate, share=None if plan.scale is None else plan.scale.messages,
             test=self.test, profile=profile.document(), facts=self._facts(), clocks=self.host_clocks,
-            within_hosts=bool(self.host_clocks) and plan.within_hosts, samples=self.location,
+            within_hosts=bool(self.host_clocks) and plan.within_hosts, samples=self.location, planned=self._planned_load(),
         )  # fmt: skip
+
+    def _planned_load(self) -> PlannedLoad | None:
+        """Return the load that was requested in this phase so far; None before it, and if it sends nothing."""
+        phase = self.phase
+        if phase is None or phase.idle or not phase.steps:
+            return None
+        load = PlannedLoad(
+            in_bytes=phase.mean_size is not None,
+            steps=tuple(PlannedStep(length=length, rate=float(rate)) for length, rate in phase.steps),
+            stages=tuple(PlannedStage(name=span.name, start=span.start) for span in phase.stages),
+            sizes=tuple(PlannedSizes(at=at, mix=mix) for at, mix in self._mixes(phase, self.changes)),
+        )
+        for change in self.changes:
+            if change.rate is not None:
+                load = load.changed(change.at, change.rate)
+        return load
 
     def _rate(self, duration: int) -> float:
         """Return the offered msg/s: the planned rate, or the mean of what was sent if the rate changed in the phase."""

@@ -21,6 +21,7 @@ from pytest_loadtest.verdict.observations import (
     observe_metric,
     sends_nothing,
 )
+from pytest_loadtest.verdict.offering import offered_otherwise
 from pytest_loadtest.verdict.tolerance import with_tolerances
 from pytest_loadtest.verdict.windows import LATE_BY_LAG, generator_caused
 
@@ -148,6 +149,7 @@ def _evidence(measurements: Measurements, limits: EvidenceLimits, *, our_drops: 
         evidence.append(f"own send delay p99 {delay} > {limit} (generator.sendDelayP99){_worst_worker(measurements, 'own_send_delay')}")
     evidence += _connecting(measurements, limits)
     evidence += _overloaded_workers(measurements, limits)
+    evidence += offered_otherwise(measurements.offering)
     if our_drops and measurements.counts.dropped and blocked_share(measurements) < 0.5:
         evidence.append(f"{exact(measurements.counts.dropped)} messages were dropped, and {_blocked(measurements)}")
     return evidence
