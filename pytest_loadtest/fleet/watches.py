@@ -237,7 +237,10 @@ class AbortWatch:
         counts = {"failed": sum(p.failed for p in progress), "dropped": sum(p.dropped for p in progress)}
         name = certainly_missed(self._abort.counts, planned, counts)
         broken = next((objective for objective in self._abort.counts if objective.name == name), None)
-        return None if broken is None else describe_count(broken, counts[broken.name], planned)
+        if broken is None:
+            return None
+        in_bytes = self._phase.mean_size is not None
+        return describe_count(broken, counts[broken.name], planned, at_most=in_bytes)
 
     def _too_late(self, progress: Sequence[Progress]) -> str | None:
         reports = [p.timely for p in progress if p.timely is not None]

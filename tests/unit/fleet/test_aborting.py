@@ -35,7 +35,14 @@ def watch_of(
 ) -> AbortWatch:
     """Return the watch of a phase with one stream and one subscription. :param mixes: sizes, if the rate is in bytes."""
     pacer = Pacer.of(rate, 1)
-    phase = Phase(name="measure", duration=seconds * SECOND, pacer=pacer, before=StreamCounts(streams=1), recorded=True)
+    phase = Phase(
+        name="measure",
+        duration=seconds * SECOND,
+        pacer=pacer,
+        before=StreamCounts(streams=1),
+        recorded=True,
+        mean_size=mixes[0][1].mean if mixes else None,
+    )
     return AbortWatch(Abort.read(section), phase, 1, lambda: DueMessages(pacer, mixes))
 
 
@@ -144,4 +151,7 @@ def test_if_bytes_are_paced_a_run_is_aborted_by_the_most_messages_that_it_can_ha
     assert planned > 41_000
     for dropped, ends_run in ((planned // 100, False), (planned // 100 + 1, True)):
         watch = watch_of({"dropped": "1%"}, rate=1000 * mix.mean, mixes=((0, mix),))
-        assert (watch.look([made_progress(elapsed=20 * SECOND, dropped=dropped)], 20 * SECOND) is not None) == ends_run
+        change = watch.look([made_progress(elapsed=20 * SECOND, dropped=dropped)], 20 * SECOND)
+        assert (change is not None) == ends_run
+    assert watch.reason is not None
+    assert "of at most 4" in watch.reason
