@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Clock, Driver, Joined
     from pytest_loadtest.message.draws import WeightedChoice
     from pytest_loadtest.message.due import Delays
-    from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.message.payloads import Chooser, PayloadPool
     from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.changes import Change
@@ -62,7 +62,7 @@ class Sender:
     def __init__(self, setup: Setup, retire: Callable[[Block], None]) -> None:
         self._setup, self._driver, self._streams = setup, setup.driver, setup.streams
         self._retire, self._max_delay = retire, setup.max_send_delay
-        self._chooser = make_chooser(setup.pool, setup.seed, setup.streams, setup.topology.topics)
+        self._chooser = self._choose_for(setup.streams)
         self._key_column = key_column(setup.key_distributor, setup.seed, setup.streams)
         self._row = self._next = 0
         self._end: int | None = 0
@@ -86,11 +86,17 @@ class Sender:
         self._delays: list[Column] = []
 
     def _make_schedule(self, phase: Phase) -> Schedule:
-        drawing = Drawing(self._chooser, self._streams, self._first, self._setup.pool.sizes)
-        table = self._setup.pool.table(0)
+        pool = self._setup.pool
         if phase.mean_size is None or not len(self._streams):
-            return EvenSchedule(phase.pacer, drawing, table, phase.turns)
-        return ByteSchedule(phase.pacer, drawing, table, phase.mean_size)
+            drawing = Drawing(self._chooser, self._streams, self._first, pool.sizes)
+            return EvenSchedule(phase.pacer, drawing, pool.table(0), phase.turns)
+        # The place of a message in the byte train depends on the sizes of all messages before it, also those of other workers.
+        everyone = range(phase.streams)
+        drawing = Drawing(self._choose_for(everyone), everyone, phase.first, pool.sizes)
+        return ByteSchedule(phase.pacer, drawing, pool.table(0), self._streams, phase.turns)
+
+    def _choose_for(self, streams: Streams) -> Chooser:
+        return make_chooser(self._setup.pool, self._setup.seed, streams, self._setup.topology.topics)
 
     # --- state of the phase
 

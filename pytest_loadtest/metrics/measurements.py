@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
     from pytest_loadtest.metrics.full_windows import FullWindows
     from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.metrics.offering import OfferedWindow
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.metrics.time_slices import OverTime, SlicedStats
@@ -200,6 +201,7 @@ class Measurements:
     :param lost: ranges of lost messages, at most 10 000; ``counts.lost`` is exact.
     :param checksum: payloads ended in a checksum, so that any damage is detected; otherwise only damage of heads and sizes is.
     :param backlog: None unless a backlog was built and its drain seen.
+    :param offering: the planned and the offered load; empty if the plan is unknown, and for a stage.
     """
 
     duration: int
@@ -230,6 +232,7 @@ class Measurements:
     delayed_index: DelayedIndex | None = None
     forgotten: int | None = None
     silent: Silent | None = None
+    offering: tuple[OfferedWindow, ...] = ()
 
     @property
     def clock_error(self) -> int:

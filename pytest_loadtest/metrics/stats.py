@@ -41,6 +41,8 @@ A message is *dropped* if it has one of ``NEVER_SENT``; those with ``Status.BLOC
 A message is *late by the generator* if it was sent after the phase (or after its window, or tenth), but would have been sent before without
 its own send delay.
 
+The windows in which the offered load is compared with the plan are defined in :mod:`pytest_loadtest.metrics.offering`.
+
 Series by second are defined in :mod:`pytest_loadtest.metrics.series`, silent subscriptions and streams in
 :mod:`pytest_loadtest.metrics.silent`.
 """
@@ -60,6 +62,7 @@ from pytest_loadtest.metrics.full_windows import FullWindows, full_windows
 from pytest_loadtest.metrics.gaps import delivery_gaps, gap_times
 from pytest_loadtest.metrics.histogram import exact_total, histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
+from pytest_loadtest.metrics.offering import count_offers, offered_windows
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
@@ -142,6 +145,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         buckets=_breakdown("bucket", run.buckets, (sent, acked, first), kinds, deliveries, run),
         workers=with_latencies(recorded.workers, _by_worker(kinds, run)),
         lost=_lost(deliveries.lost, run),
+        offering=offered_windows(run.planned, run.planned_windows, *count_offers(sent, run.start, run.planned_windows)),
         broadcasts=run.broadcasts,
         opening=recorded.opening,
         clocks=recorded.clocks,

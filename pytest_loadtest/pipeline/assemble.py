@@ -15,6 +15,7 @@ from pytest_loadtest.metrics.expected import with_latencies
 from pytest_loadtest.metrics.full_windows import FullWindows, full_windows
 from pytest_loadtest.metrics.histogram import Histogram, join_total, midpoint
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
+from pytest_loadtest.metrics.offering import offered_windows
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES, largest_lag
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.metrics.expected import Expected, Recorded
     from pytest_loadtest.metrics.gaps import DeliveryGaps
+    from pytest_loadtest.metrics.offering import OfferedWindow
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.time_slices import Histograms
 
@@ -80,12 +82,20 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         clocks=recorded.clocks,
         within_hosts=run.count_within_hosts(lambda: _sum(_where(answers.tables["seconds"], "what", t.WITHIN)["n"])),
         silent=_silent(run, answers),
+        offering=_offering(run, answers.tables["offers"]),
     )
 
 
 def latencies_by_kind(tables: Mapping[str, t.Table], kinds: Iterable[str] = LATENCIES) -> dict[str, Histogram | Lateness]:
     """Return the latencies of the whole run by kind; kinds without values are missing."""
     return with_lateness({kind: counted for kind in kinds if (counted := _whole(tables, kind)) is not None})
+
+
+def _offering(run: Expected, offers: t.Table) -> tuple[OfferedWindow, ...]:
+    counted = {name: np.zeros(len(run.planned_windows), np.int64) for name in ("n", "bytes")}
+    for name, column in counted.items():
+        column[offers["window"]] = offers[name]
+    return offered_windows(run.planned, run.planned_windows, counted["n"].tolist(), counted["bytes"].tolist())
 
 
 def _gaps(gaps: DeliveryGaps) -> dict[str, Histogram]:

@@ -16,6 +16,7 @@ from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.gaps import gap_cells, gap_times
 from pytest_loadtest.metrics.histogram import HALF, hdr_index, midpoint
+from pytest_loadtest.metrics.offering import window_of
 from pytest_loadtest.metrics.series import SERIES_BITS, wait_end
 from pytest_loadtest.metrics.sliced_counts import late_by_generator
 from pytest_loadtest.metrics.stats import sent_late_by_us
@@ -80,6 +81,7 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     yield from _by_second(SENT, run.seconds(went["sent"]))
     yield from _by_second(ACKED, run.seconds(acked["acked"]))
     yield from _by_second(KEPT, acked["second"])
+    yield from _offers(rows, run)
     yield from _blocked(take(rows, rows["blocked"] > 0), run)
     yield from _full_windows(take(rows, rows["status"] == int(Status.BLOCKED)))
     yield from _own_late(went, run)
@@ -202,6 +204,22 @@ def _full_windows(blocked: Rows) -> Iterator[tuple[str, Table]]:
         groups = Groups({"topic": blocked["topic"]})
         first, last = groups.minimum(blocked["intended"]), groups.maximum(blocked["intended"] + blocked["blocked"])
         yield "full_windows", groups.keys | {"n": groups.n, "first": first, "last": last}
+
+
+def _offers(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
+    """:param rows: messages due."""
+    if not run.planned_windows:
+        return
+    starts = np.array([window.start for window in run.planned_windows], np.int64)
+    elapsed = rows["intended"] - run.start
+    first, last = window_of(np.array([elapsed.min(), elapsed.max()]), starts)
+    # Fast path: the rows of a block are neighbours in time, so most blocks are in one window.
+    if first == last:
+        size = rows["size"].sum(dtype=np.int64, keepdims=True)
+        yield "offers", {"window": np.array([first]), "n": np.array([len(elapsed)]), "bytes": size}
+        return
+    groups = Groups({"window": window_of(elapsed, starts)})
+    yield "offers", groups.keys | {"n": groups.n, "bytes": groups.sum(rows["size"])}
 
 
 def _own_late(out: Rows, run: Expected) -> Iterator[tuple[str, Table]]:

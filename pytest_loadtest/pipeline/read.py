@@ -214,6 +214,7 @@ def _run(described: RunFile, columns: Columns) -> Expected:
         window=_window(described),
         drift=described.drift,
         workers=described.workers,
+        planned=described.planned,
     )
 
 
@@ -235,7 +236,7 @@ def _stages(described: RunFile, run: Expected, columns: Columns) -> dict[str, Ex
             raise ValueError(f"stage {name!r} has messages that are not the run's")
         by_name[name] = replace(
             run, start=stage.start, duration=stage.duration, rate=float(stage.rate), first=first, end=np.maximum(first, end),
-            window=_window(stage), drift=stage.drift,
+            window=_window(stage), drift=stage.drift, planned=None,
         )  # fmt: skip
     return by_name
 

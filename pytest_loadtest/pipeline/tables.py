@@ -56,6 +56,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "reached": {"topic": "key", "group": "key", "mask": "union"},
     "own_late": {"piece": "key", "windows_own_late": "sum", "tenths_own_late": "sum"},
     "pieces": {"piece": "key", "received": "sum", "windows": "sum", "tenths": "sum"},
+    "offers": {"window": "key", "n": "sum", "bytes": "sum"},
 }  # fmt: skip
 """``sent``: measured sent rows. ``received``: measured received rows.
 ``histograms``: extremes and sums of histograms, in two halves. ``counts``: their values per HDR bucket.
@@ -68,6 +69,7 @@ latest instant up to which one waited.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
 ``reached``: the subscriptions that received a message of the topic, by topic and ``group`` of 64 subscriptions (broadcasts only).
 ``own_late``: messages late by the generator, by the piece in which they were intended.
+``offers``: messages due by the window of the plan (:mod:`pytest_loadtest.metrics.offering`).
 ``pieces``: deliveries by the piece in which their message was intended, and those before the end of their window, or tenth.
 The tables of :func:`lost_edges`, which :func:`first_edges` merges, and of :func:`ranges_of`, without equal rows, are not among them."""
 

@@ -82,7 +82,8 @@ def _phases(plan: Plan) -> list[tuple[str, str]]:
         return [("phases", f"connect → hold {format_duration(plan.measure.duration)}, without messages")]
     if plan.search is not None:
         return [*_search(plan.search, plan.profile), *_implicit(plan)]
-    phases = (f"{p.name} {format_duration(p.duration)} ({format_count(p.total)} messages)" for p in plan.phases)
+    about = "about " if plan.profile.in_bytes else ""  # the sizes that are drawn decide
+    phases = (f"{p.name} {format_duration(p.duration)} ({about}{format_count(p.total)} messages)" for p in plan.phases)
     rows = [("phases", " → ".join(phases) + " → drain")]
     for number, stage in enumerate(plan.phases[-1].stages):
         pace = f"at {format_rate(stage.rate)} on the average" if stage.rate else "without messages"

@@ -156,9 +156,13 @@ def lost_seconds(due: Sequence[int], timely: Sequence[int], percentile: float) -
     return len(due)
 
 
-def describe_count(objective: Objective, count: int, planned: int) -> str:
-    """Describe a count beyond its bound: ``failed 1 234 > 1 % of the 100 000 messages planned``."""
-    of = f" of the {exact(planned)} messages planned" if objective.unit == "ratio" else ""
+def describe_count(objective: Objective, count: int, planned: int, *, at_most: bool = False) -> str:
+    """Describe a count beyond its bound: ``failed 1 234 > 1 % of the 100 000 messages planned``.
+
+    :param at_most: ``planned`` is the most messages that there can be.
+    """
+    messages = f"at most {exact(planned)} messages" if at_most else f"the {exact(planned)} messages"
+    of = f" of {messages} planned" if objective.unit == "ratio" else ""
     return f"{objective.name} {exact(count)} {_beyond(objective)}{of}"
 
 

@@ -23,6 +23,7 @@ from pytest_loadtest.verdict.observations import (
     sends_nothing,
     show_drain,
 )
+from pytest_loadtest.verdict.offering import offered_otherwise
 from pytest_loadtest.verdict.tolerance import with_tolerances
 from pytest_loadtest.verdict.windows import LATE_BY_LAG, generator_caused
 
@@ -154,6 +155,7 @@ def _evidence(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
         evidence.append(f"own send delay p99 {delay} > {limit} (generator.sendDelayP99){_worst_worker(measurements, 'own_send_delay')}")
     evidence += _connecting(measurements, limits)
     evidence += _overloaded_workers(measurements, limits)
+    evidence += offered_otherwise(measurements.offering)
     return evidence + _own_drops(measurements)
 
 

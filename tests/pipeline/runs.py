@@ -16,7 +16,9 @@ from builders.run_file import made_run_file
 from pytest_loadtest.engine.sample_files import write_samples
 from pytest_loadtest.message import broadcast
 from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, NEVER_SENT, Flag, Status
+from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.metrics.expected import Expected, Recorded, WorkerEvidence
+from pytest_loadtest.metrics.offering import PlannedLoad, PlannedSizes, PlannedStage, PlannedStep
 from pytest_loadtest.pipeline.run_file import STREAMS_FILE, RunFile, RunStage, RunStreams, write_columns
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -24,6 +26,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 START = 7_000 * SECOND
+MIX = SizeMix(mean=200.5, variance=1e4, smallest=32, largest=4096)
+PLANNED = PlannedLoad(
+    in_bytes=True,
+    steps=(PlannedStep(length=3 * SECOND + 5, rate=1000.5), PlannedStep(length=0, rate=0.0)),
+    stages=(
+        PlannedStage(name="up", start=0),
+        PlannedStage(name="down", start=SECOND // 3),
+        PlannedStage(name="more", start=11 * SECOND + 3),
+    ),
+    sizes=(PlannedSizes(at=0, mix=MIX), PlannedSizes(at=SECOND // 2, mix=MIX)),
+)
 NONCE = 0xC0FFEE
 Rows = dict[str, Any]
 
@@ -44,7 +57,7 @@ def make_stages(run: Expected, seed: int) -> dict[str, Expected]:
     cuts = run.first + np.sort(np.random.default_rng(seed).integers(0, run.end - run.first + 1, (3, len(run.first))), axis=0)
 
     def stage(first: Any, end: Any, begin: int) -> Expected:
-        changes = {"start": run.start + begin * SECOND // 2, "duration": SECOND // 2, "rate": run.rate / (begin + 1)}
+        changes = {"start": run.start + begin * SECOND // 2, "duration": SECOND // 2, "rate": run.rate / (begin + 1), "planned": None}
         return dataclasses.replace(run, first=first, end=end, **changes)
 
     return {"up": stage(run.first, cuts[0], 0), "down": stage(cuts[1], cuts[2], 1), "none": stage(cuts[2], cuts[2], 3)}
@@ -188,7 +201,10 @@ def write_run(
 
 
 def _described(run: Expected, workers: int, stages: dict[str, Expected]) -> RunFile:
-    names = ("start", "duration", "rate", "topics", "subscriptions", "broadcasts", "ordered", "publish_acks", "buckets", "window", "drift")
+    names = (
+        "start", "duration", "rate", "topics", "subscriptions", "broadcasts", "ordered", "publish_acks", "buckets", "window", "drift",
+        "planned",
+    )  # fmt: skip
     return made_run_file(
         **{name: getattr(run, name) for name in names}, nonce=NONCE, workers=tuple(f"gw{i}" for i in range(workers)),
         streams=RunStreams(count=len(run.first), file=STREAMS_FILE), delays=run.delays and run.delays.document(),

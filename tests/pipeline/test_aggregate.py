@@ -12,7 +12,7 @@ import pytest
 from frames_in_process import InProcess
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runs import START, by_worker, differences, empty, generate, make_recorded, make_run, make_stages, write_run
+from runs import PLANNED, START, by_worker, differences, empty, generate, make_recorded, make_run, make_stages, write_run
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.due import Delays
@@ -66,6 +66,7 @@ RUNS = {
     "windows of delayed messages": {"delays": RANDOM, "ordered": False, "duration": 30 * SECOND, "window": 10 * SECOND, "drift": True},
     "windows that nothing is received in": {"subscriptions": 0, "duration": 5 * SECOND, "window": SECOND},
     "drift alone, of a run without acknowledgements": {"duration": 40 * SECOND, "drift": True, "publish_acks": False},
+    "a plan with stages": {"planned": PLANNED, "duration": 23 * SECOND + 7, "subscriptions": 2},
     "a window longer than the run": {"window": 3 * SECOND},
     "sequences around 2**31": {"subscriptions": 2, "first": 2**31 - 50},
     "sequences around 2**33": {"subscriptions": 2, "first": 2**33 - 50, "delays": RANDOM, "ordered": False},
@@ -107,7 +108,7 @@ SHAPES = st.fixed_dictionaries({
     "streams": st.integers(0, 4), "topics": st.integers(1, 3), "subscriptions": st.integers(0, 3), "messages": st.sampled_from([0, 1, 63, 64, 130]),
     "first": st.sampled_from([0, 1, 64, 2**32 - 20, 2**40]), "duration": st.sampled_from([1, SECOND, 12 * SECOND + 7, 61 * SECOND]),
     "window": st.sampled_from([None, SECOND, 7 * SECOND]), "drift": st.booleans(), "delays": st.sampled_from([None, None, RANDOM]),
-    "publish_acks": st.booleans(),
+    "publish_acks": st.booleans(), "planned": st.sampled_from([None, PLANNED]),
 })  # fmt: skip
 
 
