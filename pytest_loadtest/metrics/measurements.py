@@ -181,7 +181,7 @@ class Measurements:
         :mod:`pytest_loadtest.metrics.stats` defines each. A kind without values, or that does not apply to the run, is missing.
     :param blocked: ns, summed over messages. :param own_late: messages sent after the phase because of the generator's own send delay
         alone. :param intervals: the latencies of each ten seconds, where there is more than one.
-    :param over_time: end-to-end latencies by second; None if nothing was received.
+    :param over_time: end-to-end latencies by blocks of seconds; None if nothing was received.
     :param windows: the windows for objectives; None without such objectives, or if the phase is shorter than one. :param tenths: the first
         and the last tenth; None without objectives on drift, or if the phase is shorter than ten seconds.
     :param custom: the metrics that users' own ``pytest_loadtest_aggregate`` returned, by name.
@@ -206,7 +206,7 @@ class Measurements:
     series: Series
     own_late: int = 0
     latencies: Mapping[str, Histogram | Lateness] = field(default_factory=dict)
-    intervals: tuple[Mapping[str, Histogram], ...] = ()
+    intervals: Sequence[Mapping[str, Histogram]] = ()
     over_time: OverTime | None = None
     windows: SlicedStats | None = None
     tenths: SlicedStats | None = None
