@@ -151,6 +151,11 @@ class Options:
     hosts: tuple[HostShare, ...] = ()
     samples: str | None = None
 
+    @property
+    def spark_here(self) -> bool:
+        """True if Spark runs on this machine."""
+        return self.spark_remote is None and (self.spark_master or "local").startswith("local")
+
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
         """Read the options of a session. :raises pytest.UsageError: one has a wrong value, or two contradict each other."""

@@ -187,7 +187,7 @@ class Measurements:
     :param blocked: ns, summed over messages, sent or dropped. :param full_windows: the messages that were dropped because of full windows;
         None if there are none. :param own_late: messages sent after the phase because of the generator's own send delay
         alone. :param intervals: the latencies of each ten seconds, where there is more than one.
-    :param over_time: end-to-end latencies by second; None if nothing was received.
+    :param over_time: end-to-end latencies by blocks of seconds; None if nothing was received.
     :param windows: the windows for objectives; None without such objectives, or if the phase is shorter than one. :param tenths: the first
         and the last tenth; None without objectives on drift, or if the phase is shorter than ten seconds.
     :param custom: the metrics that users' own ``pytest_loadtest_aggregate`` returned, by name.
@@ -214,7 +214,7 @@ class Measurements:
     own_late: int = 0
     full_windows: FullWindows | None = None
     latencies: Mapping[str, Histogram | Lateness] = field(default_factory=dict)
-    intervals: tuple[Mapping[str, Histogram], ...] = ()
+    intervals: Sequence[Mapping[str, Histogram]] = ()
     over_time: OverTime | None = None
     windows: SlicedStats | None = None
     tenths: SlicedStats | None = None

@@ -16,7 +16,7 @@ import numpy as np
 
 from pytest_loadtest.metrics.histogram import hdr_index, midpoint
 from pytest_loadtest.metrics.measurements import Series
-from pytest_loadtest.metrics.time_slices import over_time
+from pytest_loadtest.metrics.time_slices import block_seconds, over_time
 from pytest_loadtest.values.quantities import MICROSECOND, SECOND
 
 if TYPE_CHECKING:
@@ -73,8 +73,10 @@ def largest_lag(lag: ArrayLike) -> NDArray[np.float64]:
 
 
 def by_second_and_bucket(first: Columns, run: Expected) -> OverTime | None:
-    """Return end-to-end latencies by second. :param first: the first copy of each delivery (``intended``, ``received``)."""
-    return over_time(run.seconds(first["intended"]), hdr_index(first["received"] - first["intended"], SERIES_BITS))
+    """Return end-to-end latencies by blocks of seconds. :param first: the first copy of each delivery (``intended``, ``received``)."""
+    length = block_seconds(run.duration)
+    begin = run.seconds(first["intended"]) // length * length
+    return over_time(begin, hdr_index(first["received"] - first["intended"], SERIES_BITS))
 
 
 def _one_second(latency: NDArray[np.int64]) -> list[float]:

@@ -19,10 +19,12 @@ from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.assemble import Answers, assemble, latencies_by_kind
 from pytest_loadtest.pipeline.broadcasts import words_of
+from pytest_loadtest.pipeline.collect import Collector, Counted
 from pytest_loadtest.pipeline.executor import unpack
-from pytest_loadtest.pipeline.gap_receipts import SuspectCells, suspects_of
+from pytest_loadtest.pipeline.gap_receipts import INSIDE, SuspectCells, suspects_of
 from pytest_loadtest.pipeline.kernel import FIRST_COPY_KINDS
-from pytest_loadtest.pipeline.tables import KINDS, TABLES, UNDUE, WITHIN, Table, first_edges, joined, merge_rows, take
+from pytest_loadtest.pipeline.spool import Spool, joined_spans, spool_spans
+from pytest_loadtest.pipeline.tables import KINDS, UNDUE, WITHIN, Table, first_edges, joined, merge_rows, take
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,38 +100,41 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
     # A row of the range is one task; each is a partition of its own, so that Spark runs them in parallel.
     tasks = read.tasks(folder)
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    counted = _tables(T.file_tables(numbers, tasks, parts), len(parts))
+    collector = Collector(Spool(folder.path), parts, sum(folder.files.values()))
+    counted = collector.tables(T.file_tables(numbers, tasks, parts))
     begins = _begins(parts, counted)
     slots = _slots(T.deliveries(numbers, tasks, parts, begins, LOST_RANGES), len(parts))
     repeated = [_repeated(of_part) for of_part in slots]
     if any(ranges is not None for ranges in repeated):
-        firsts = _tables(T.first_copies(numbers, tasks, parts, repeated), len(parts))
+        firsts = collector.tables(T.first_copies(numbers, tasks, parts, repeated))
         counted = [
             tables if ranges is None else _of_first_copies(tables, first)
             for tables, ranges, first in zip(counted, repeated, firsts, strict=True)
         ]
         if (shifted := _begins(parts, counted)) != begins:
             slots = _slots(T.deliveries(numbers, tasks, parts, shifted, LOST_RANGES), len(parts))
-    suspects = [suspects_of(part, tables["gaps"]) for part, tables in zip(parts, counted, strict=True)]
+    suspects = [suspects_of(part, found.tables["gaps"]) for part, found in zip(parts, counted, strict=True)]
     inside: list[list[Table]] = [[] for _ in parts]
     if any(suspects):
-        for (number, _), found in _collected(T.gap_receipts(numbers, tasks, parts, repeated, suspects)).items():
-            inside[number] = found
+        found_inside = _slots(T.gap_receipts(numbers, tasks, parts, repeated, suspects), len(parts))
+        inside = [of_part.get(INSIDE, []) for of_part in found_inside]
     gaps = [_gaps(*of_part) for of_part in zip(parts, counted, suspects, inside, strict=True)]
-    return [_answers(*of_part) for of_part in zip(counted, slots, gaps, strict=True)]
+    return [_answers(collector.spool, *of_part) for of_part in zip(counted, slots, gaps, strict=True)]
 
 
-def _gaps(run: Expected, counted: Mapping[str, Table], suspects: SuspectCells | None, inside: Sequence[Table]) -> DeliveryGaps:
+def _gaps(run: Expected, counted: Counted, suspects: SuspectCells | None, inside: Sequence[Table]) -> DeliveryGaps:
     """Return the longest gap of each pair. :param inside: the longest gap inside each suspect cell, see ``gap_receipts.longest_inside``."""
-    shown = gaps_of_cells(run, counted["gaps"])
+    shown = gaps_of_cells(run, counted.tables["gaps"])
     found = [] if suspects is None else [suspects.of_pairs(table) for table in inside]
     return longest_gaps(run, joined([shown, *found]))
 
 
 def _slots(frame: DataFrame, parts: int) -> list[dict[str, list[Table]]]:
     """Return the tables of every slot by name, for each part."""
-    collected = _collected(frame)
-    return [{name: tables for (part, name), tables in collected.items() if part == number} for number in range(parts)]
+    slots: list[dict[str, list[Table]]] = [{} for _ in range(parts)]
+    for row in frame.toArrow().to_pylist():
+        slots[row["part"]].setdefault(row["name"], []).append(unpack(row["content"]))
+    return slots
 
 
 def _repeated(slots: Mapping[str, list[Table]]) -> Table | None:
@@ -138,24 +143,29 @@ def _repeated(slots: Mapping[str, list[Table]]) -> Table | None:
     return joined(repeated) if repeated else None
 
 
-def _of_first_copies(tables: Mapping[str, Table], first: Mapping[str, Table]) -> dict[str, Table]:
+def _of_first_copies(counted: Counted, first: Counted) -> Counted:
     """Replace the latencies of all copies by those of first copies. :param first: the tables of the third scan."""
-    replaced = {**tables, **{name: first[name] for name in ("due", "extremes", "gaps")}}
-    for name in ("counts", "histograms", "spans", "seconds"):
-        of_copies = [UNDUE, WITHIN] if name == "seconds" else [KINDS[kind] for kind in FIRST_COPY_KINDS]
-        others = take(tables[name], ~np.isin(tables[name]["what"], of_copies))
-        replaced[name] = merge_rows(name, [others, first[name]])
-    return replaced
+    replaced = {**counted.tables, **{name: first.tables[name] for name in ("extremes", "gaps")}}
+    kinds = [KINDS[kind] for kind in FIRST_COPY_KINDS]
+    for name in ("counts", "histograms", "seconds"):
+        of_copies = [UNDUE, WITHIN] if name == "seconds" else kinds
+        others = take(counted.tables[name], ~np.isin(counted.tables[name]["what"], of_copies))
+        replaced[name] = merge_rows(name, [others, first.tables[name]])
+    of_others = {(kind, shard): tables for (kind, shard), tables in counted.spans.items() if kind not in kinds}
+    return Counted(tables=replaced, spans=joined_spans(of_others, first.spans), due=first.due)
 
 
-def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]], gaps: DeliveryGaps) -> Answers:
-    """:param tables: of the first or third scan. :param slots: the tables of every slot of words, by name."""
+def _answers(spool: Spool, counted: Counted, slots: Mapping[str, list[Table]], gaps: DeliveryGaps) -> Answers:
+    """:param counted: in the first or third scan. :param slots: the tables of every slot of words, by name."""
+    tables = counted.tables
     deliveries, buckets, reached, pieces = (
         merge_rows(name, slots.get(name, ())) for name in ("deliveries", "buckets", "reached", "pieces")
     )
-    further = [name for name in ("counts", "histograms", "spans") if name in slots]  # of broadcasts
+    further = [name for name in ("counts", "histograms") if name in slots]  # of broadcasts
     return Answers(
         tables={**tables, **{name: merge_rows(name, [tables[name], *slots[name]]) for name in further}},
+        spans=joined_spans(counted.spans, spool_spans(spool, slots.get("spans", ()))),
+        due=counted.due,
         deliveries=deliveries,
         buckets=buckets,
         reached=reached,
@@ -165,30 +175,11 @@ def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]], gaps
     )
 
 
-def _begins(parts: list[Expected], counted: list[Mapping[str, Table]]) -> list[int]:
+def _begins(parts: list[Expected], counted: list[Counted]) -> list[int]:
     """Return the start of the time in which a copy is in time, ns, for each part: the phase's start plus the median latency."""
-    return [part.start + median_shift(latencies_by_kind(tables, FIRST_COPY_KINDS)) for part, tables in zip(parts, counted, strict=True)]
-
-
-def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:
-    """Return every table of every part; a table without rows is empty, not missing."""
-    collected: list[dict[str, list[Table]]] = [{} for _ in range(parts)]
-    for (part, name), tables in sorted(_collected(frame).items(), key=_shard):
-        collected[part].setdefault(name.partition(" ")[0], []).extend(tables)
-    return [{name: joined(tables[name]) if name in tables else merge_rows(name, ()) for name in TABLES} for tables in collected]
-
-
-def _shard(entry: tuple[tuple[int, str], list[Table]]) -> int:
-    """Return the number of a shard of a large table, see :func:`~pytest_loadtest.pipeline.executor.shards`."""
-    return int(entry[0][1].partition(" ")[2] or 0)
-
-
-def _collected(frame: DataFrame) -> dict[tuple[int, str], list[Table]]:
-    """Return the tables of a frame by part and name."""
-    collected: dict[tuple[int, str], list[Table]] = {}
-    for row in frame.toArrow().to_pylist():
-        collected.setdefault((row["part"], row["name"]), []).append(unpack(row["content"]))
-    return collected
+    return [
+        part.start + median_shift(latencies_by_kind(of_part.tables, FIRST_COPY_KINDS)) for part, of_part in zip(parts, counted, strict=True)
+    ]
 
 
 def _cause(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,9 @@ from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
 from pytest_loadtest.metrics.sliced_counts import intervals, sliced_stats
 from pytest_loadtest.metrics.stats import LOST_RANGES
-from pytest_loadtest.metrics.time_slices import histograms, over_time
+from pytest_loadtest.metrics.time_slices import block_seconds, histograms, over_time
 from pytest_loadtest.pipeline import tables as t
+from pytest_loadtest.pipeline.spool import StoredCells
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -32,20 +33,24 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.gaps import DeliveryGaps
     from pytest_loadtest.metrics.offering import OfferedWindow
     from pytest_loadtest.metrics.signed import Lateness
-    from pytest_loadtest.metrics.time_slices import Histograms
+    from pytest_loadtest.metrics.time_slices import Histograms, OverTime
+    from pytest_loadtest.pipeline.spool import Packed, Spans
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
     """The merged tables of one run or stage.
 
-    :param tables: the tables of rows, by their name in ``tables.TABLES``. :param deliveries: see ``tables.delivery_totals``.
+    :param tables: the tables of rows, by their name in ``tables.TABLES``. :param spans: and :param due: see
+        :class:`~pytest_loadtest.pipeline.collect.Counted`. :param deliveries: see ``tables.delivery_totals``.
     :param buckets: see ``tables.bucket_totals``. :param reached: of a broadcast; otherwise empty. :param pieces: see
         ``tables.piece_totals``. :param edges: see ``tables.lost_edges``; None if nothing was lost.
     :param gaps: the longest time without delivery of each subscription of each topic.
     """
 
     tables: Mapping[str, t.Table]
+    spans: Spans
+    due: Sequence[Packed]
     deliveries: t.Table
     buckets: t.Table
     reached: t.Table
@@ -56,7 +61,9 @@ class Answers:
 
 def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurements:
     """Return the measurements of a run or stage."""
-    sent, sliced, series = answers.tables["sent"], _by_piece(run, answers.tables), _series(run, answers.tables)
+    sent, sliced = answers.tables["sent"], _by_piece(run, answers)
+    seconds = _by_second(run, answers.due, answers.tables["extremes"])
+    series = _series(run, answers.tables, seconds)
     counted = {**_counts_by_piece(run, answers.pieces), **_counts_by_piece(run, answers.tables["own_late"])}
     return Measurements(
         duration=run.duration,
@@ -70,7 +77,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         full_windows=_full_windows(run, _where(sent, "status", Status.BLOCKED), answers.tables["full_windows"]),
         series=series,
         intervals=intervals(run, sliced),
-        over_time=over_time(*(answers.tables["due"][name] for name in ("second", "index", "n"))),
+        over_time=seconds.over_time,
         windows=sliced_stats(run, "windows", sliced, series.offered, counted),
         tenths=sliced_stats(run, "tenths", sliced, series.offered, counted),
         topics=_topics(run, answers),
@@ -213,16 +220,15 @@ def _silent(run: Expected, answers: Answers) -> Silent | None:
     return silence(run, heard_of(run, subscription, topic), marked(run, deliveries["stream"][came]))
 
 
-def _by_piece(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histograms]:
+def _by_piece(run: Expected, answers: Answers) -> dict[str, Histograms]:
     """Return the latencies of each piece of the cut phase, by kind."""
     by_kind = {}
     for kind, metric in LATENCIES.items():
         if run.cut is None or not run.slices(metric):
             continue
-        # The table ``spans`` is in the order of its pieces, as histograms() requires.
-        cells = _where(tables["spans"], "what", t.KINDS[kind])
-        whole = dict(_where(_where(tables["histograms"], "what", t.KINDS[kind]), "by", t.SPAN))
-        by_kind[kind] = histograms(len(run.cut.starts), cells, whole | {"piece": whole["group"]})
+        pieces, number = len(run.cut.starts), t.KINDS[kind]
+        whole = dict(_where(_where(answers.tables["histograms"], "what", number), "by", t.SPAN))
+        by_kind[kind] = histograms(pieces, StoredCells(pieces, answers.spans, number), whole | {"piece": whole["group"]})
     return {kind: parts for kind, parts in by_kind.items() if parts is not None}
 
 
@@ -272,26 +278,55 @@ def _breakdown(
     return tuple(parts)
 
 
-def _series(run: Expected, tables: Mapping[str, t.Table]) -> Series:
-    def by_second(what: int) -> NDArray[np.int64]:
+@dataclass(frozen=True, kw_only=True)
+class _Seconds:
+    """End-to-end latencies of first copies by the second of their intended time.
+
+    :param came: int64, first copies in each second. :param percentiles: int64, one row for each of the seconds with latencies.
+    """
+
+    came: NDArray[np.int64]
+    percentiles: NDArray[np.int64]
+    over_time: OverTime | None
+
+
+def _by_second(run: Expected, shards: Sequence[Packed], extremes: t.Table) -> _Seconds:
+    """Read the table ``due`` shard by shard: that of a day has some ten million rows."""
+    length = block_seconds(run.duration)
+    came = np.zeros(int(extremes["second"].max(initial=-1)) + 1, np.int64)
+    percentiles = [np.zeros((0, len(SERIES_PERCENTILES)), np.int64)]
+    blocks = [t.merge_rows("due", ())]
+    for shard in shards:
+        due = {name: column.astype(np.int64) for name, column in shard.table().items()}
+        np.add.at(came, due["second"], due["n"])
+        seconds = np.unique(due["second"])
+        buckets = [midpoint(_nearest_rank(due, seconds, p), SERIES_BITS) for p in SERIES_PERCENTILES]
+        percentiles.append(np.stack(buckets, axis=1))
+        blocks.append(t.merge_rows("due", [due | {"second": due["second"] // length * length}]))
+    every = np.concatenate(percentiles)
+    limits = extremes["minimum"][:, None], extremes["maximum"][:, None]
+    rows = t.merge_rows("due", blocks)
+    return _Seconds(
+        came=came,
+        percentiles=np.clip(every, *limits),
+        over_time=over_time(rows["second"], rows["index"], rows["n"]),
+    )
+
+
+def _series(run: Expected, tables: Mapping[str, t.Table], latencies: _Seconds) -> Series:
+    def by_second(what: int, least: int = 0) -> NDArray[np.int64]:
         happened = _where(tables["seconds"], "what", what)
-        counted = np.zeros(int(happened["second"].max(initial=-1)) + 1, np.int64)
+        counted = np.zeros(max(int(happened["second"].max(initial=-1)) + 1, least), np.int64)
         np.add.at(counted, happened["second"], happened["n"])
         return counted
 
-    extremes, due = tables["extremes"], tables["due"]
-    again = _where(tables["seconds"], "what", t.AGAIN)
-    came = np.zeros(int(due["second"].max(initial=-1)) + 1, np.int64)
     # Copies by intended second: first ones are in the table of latencies. A later copy has the intended second of its first one, so no copy
     # lies beyond the end of the column.
-    for copies in (due, again):
-        np.add.at(came, copies["second"], copies["n"])
+    came = latencies.came + by_second(t.AGAIN, len(latencies.came))
     counted = [*(by_second(what) for what in (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED, t.BLOCKED, t.KEPT)), came]
-    percentiles = [
-        np.clip(midpoint(_nearest_rank(due, extremes["second"], p), SERIES_BITS), extremes["minimum"], extremes["maximum"])
-        for p in SERIES_PERCENTILES
-    ]
-    times = np.stack([*percentiles, extremes["maximum"], largest_lag(extremes["lag"])], axis=1).astype(np.float64)
+    extremes = tables["extremes"]
+    columns = [latencies.percentiles, extremes["maximum"][:, None], largest_lag(extremes["lag"])[:, None]]
+    times = np.concatenate(columns, axis=1).astype(np.float64)
     return Series.padded(-(-run.duration // SECOND), counted, extremes["second"], times, run.subscriptions)
 
 
@@ -299,8 +334,7 @@ def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[n
     """Return the HDR bucket of each second's percentile. :param seconds: all seconds of ``due``, ascending; its rows are in order."""
     # One cumulative sum over all seconds: the rank within a second is shifted by the values of all seconds before it.
     below = np.cumsum(due["n"])
-    after = np.searchsorted(due["second"], seconds, side="right")
-    whole = below[after - 1] if len(seconds) else below
+    whole = below[np.searchsorted(due["second"], seconds, side="right") - 1]
     n = np.diff(whole, prepend=0)
     rank = whole - n + -(-n * p // 100)
     bucket: NDArray[np.int64] = due["index"][np.searchsorted(below, rank)]

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
 
-from pytest_loadtest.pipeline.executor import TABLE_SCHEMA, WORDS_SCHEMA, TablesOfFiles, WordsOfFiles, deliveries_of_words, merge_tables
+from pytest_loadtest.pipeline.executor import (
+    COUNTED_SCHEMA,
+    TABLE_SCHEMA,
+    WORDS_SCHEMA,
+    TablesOfFiles,
+    WordsOfFiles,
+    counted_tables,
+    deliveries_of_words,
+)
 from pytest_loadtest.pipeline.first_copies import ROWS_SCHEMA, FirstCopiesOfFiles, tables_of_slots
 from pytest_loadtest.pipeline.gap_receipts import ReceiptsOfFiles, longest_inside, receipts_of_slots
 
@@ -35,9 +43,12 @@ if TYPE_CHECKING:
 
 
 def file_tables(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected]) -> DataFrame:
-    """Return ``part, name, content``: every table of every part. :param numbers: of the tasks, each in a partition of its own."""
+    """Return the columns of ``executor.COUNTED_SCHEMA``: every table of every part.
+
+    :param numbers: of the tasks, each in a partition of its own.
+    """
     parted = numbers.mapInArrow(TablesOfFiles(tasks, parts), TABLE_SCHEMA)
-    return parted.groupBy("part", "name").applyInArrow(merge_tables, TABLE_SCHEMA)
+    return parted.groupBy("part", "name").applyInArrow(counted_tables, COUNTED_SCHEMA)
 
 
 def for_workers() -> AbstractContextManager[None]:
@@ -55,13 +66,13 @@ def deliveries(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], begi
 
 
 def first_copies(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], repeated: Sequence[Table | None]) -> DataFrame:
-    """Return ``part, name, content``: the tables of latencies of each part with deliveries that came more than once.
+    """Return the columns of ``executor.COUNTED_SCHEMA``: the tables of latencies of each part with deliveries that came more than once.
 
     :param repeated: see :class:`~pytest_loadtest.pipeline.first_copies.FirstCopiesOfFiles`.
     """
     rows = numbers.mapInArrow(FirstCopiesOfFiles(tasks, parts, repeated), ROWS_SCHEMA)
     tables = rows.groupBy("part", "slot", "name").applyInArrow(tables_of_slots(parts), TABLE_SCHEMA)
-    return tables.groupBy("part", "name").applyInArrow(merge_tables, TABLE_SCHEMA)
+    return tables.groupBy("part", "name").applyInArrow(counted_tables, COUNTED_SCHEMA)
 
 
 def gap_receipts(

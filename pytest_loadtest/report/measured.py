@@ -70,6 +70,7 @@ def measurements_section(m: Measurements, *, tolerances: Sequence[Objective] = (
 
     :param tolerances: the bounds on messages that never come. :param over_time: include its latencies by blocks of the phase.
     """
+    parts: Sequence[Mapping[str, Histogram | Lateness]] = m.intervals or [m.latencies]
     return MeasurementsSection(
         duration=m.duration,
         rate=m.rate,
@@ -88,9 +89,7 @@ def measurements_section(m: Measurements, *, tolerances: Sequence[Objective] = (
         within_hosts=None if m.within_hosts is None else _within_hosts(m.within_hosts, m.counts.received),
         series=_series(m.series),
         over_time=_over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
-        intervals=tuple(
-            _part_latencies(part, [metric for metric in LATENCIES.values() if metric.per_interval]) for part in m.intervals or [m.latencies]
-        ),
+        intervals=tuple(_part_latencies(part, [metric for metric in LATENCIES.values() if metric.per_interval]) for part in parts),
         topics=tuple(_breakdown(topic, m, tolerances, buckets=len(m.topics) <= TOPICS) for topic in m.topics),
         buckets=tuple(_breakdown(bucket, m, tolerances) for bucket in m.buckets),
         workers=tuple(map(_worker, m.workers)),

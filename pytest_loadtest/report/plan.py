@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_loadtest.drivers.base import DriverFacts
+    from pytest_loadtest.plan.aggregation import Aggregation
     from pytest_loadtest.plan.hosts import HostShare
     from pytest_loadtest.plan.needs import Needs
     from pytest_loadtest.plan.plan import Plan
@@ -43,7 +44,7 @@ def plan_table(plan: Plan, driver: DriverFacts, machine: Machine, hosts: Sequenc
         ("driver", f"{driver.client} {driver.version}"),
         *_choice(plan),
         *((f"  {key}", f"not applied: {why}") for key, why in {**plan.profile.not_applied, **driver.not_applied}.items()),
-        *(_host_needs(plan, hosts) if hosts else _needs(plan, machine)),
+        *(_host_needs(plan, hosts, machine) if hosts else _needs(plan, machine)),
     ]
     if plan.scale is not None:
         changes = "; ".join(f"{name} {change}" for name, change in plan.scale.changes.items())
@@ -177,10 +178,21 @@ def _needs(plan: Plan, machine: Machine) -> list[tuple[str, str]]:
         ("CPU", f"about {needs.cores:,.1f} cores by calibrated cost{_batch(needs.batch)}{broker}; this machine has {machine.cores:g}"),
         ("", f"busiest worker {needs.busiest_worker:,.2f} of the one core it can use"),
         ("samples", f"{format_size(needs.disk)} on disk"),
+        *_aggregation(needs.aggregation, machine),
     ]
 
 
-def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]:
+def _aggregation(needs: Aggregation, machine: Machine) -> list[tuple[str, str]]:
+    """Return the needs after the load, of a search after each step."""
+    took = format_duration(needs.duration(machine.cores))
+    spark = f"{format_size(needs.java)} in Spark and {format_size(needs.worker)} in each of its workers, one for each core"
+    return [
+        ("aggregation", f"about {took} on the {machine.cores:g} cores here after the load; at most {format_size(needs.controller)}"),
+        ("", f"in the controller, {spark}; {format_size(needs.disk)} on disk while it lasts"),
+    ]
+
+
+def _host_needs(plan: Plan, hosts: Sequence[HostShare], machine: Machine) -> list[tuple[str, str]]:
     """Return the needs of each host, next to its resources."""
     rows = [("connections", exact(plan.needs.connections.total)), *_pace(plan)]
     shares = plan.host_shares
@@ -196,12 +208,13 @@ def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]
         )  # fmt: skip
         rows.append(("hosts" if not at else "", ", ".join(parts)))
     rows += _placement(plan)
+    aggregation = _aggregation(plan.needs.aggregation, machine)
     written = plan.unscaled or plan.needs
     smallest = min(hosts, key=lambda host: (host.machine.cores, host.machine.bandwidth or math.inf))
     as_written = "as written it needs" if plan.unscaled else "it needs"
     needed = hosts_needed([written], smallest)
     rows.append(("", f"{as_written} {counted(needed, 'host')} like {smallest.name}, by calibrated cost"))
-    return [*rows, ("samples", f"{format_size(plan.needs.disk)} on disk, on the controller's host")]
+    return [*rows, ("samples", f"{format_size(plan.needs.disk)} on disk, on the controller's host"), *aggregation]
 
 
 def _placement(plan: Plan) -> list[tuple[str, str]]:

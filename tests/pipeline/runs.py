@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -258,7 +258,8 @@ def differences(one: Any, other: Any, path: str = "measurements") -> list[str]:
         return [found for name in names for found in differences(getattr(one, name), getattr(other, name), f"{path}.{name}")]
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         return [found for name in one for found in differences(one[name], other[name], f"{path}.{name}")]
-    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+    sequences = isinstance(one, Sequence) and isinstance(other, Sequence) and not isinstance(one, str | bytes)
+    if sequences and len(one) == len(other):  # some are read from a file, item by item
         return [found for i, pair in enumerate(zip(one, other, strict=True)) for found in differences(*pair, f"{path}[{i}]")]
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         same = one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
