@@ -22,7 +22,7 @@ from pytest_loadtest.message.samples import KINDS
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.aggregate import aggregate_with_stages
-from pytest_loadtest.pipeline.executor import TABLE_SCHEMA
+from pytest_loadtest.pipeline.executor import COUNTED_SCHEMA
 from pytest_loadtest.pipeline.run_file import RunFile
 from pytest_loadtest.pipeline.samples import SampleFiles, Samples
 
@@ -188,7 +188,7 @@ def test_a_cluster_needs_no_package_to_read_objects(spark: SparkSession, reachab
         assert not [name for name in sys.modules if name.startswith("pytest_loadtest")], "the package was imported"
 
     with T.for_workers():
-        found = T.file_tables(spark.range(1), read.tasks(read.load_run(folder)), [run]).mapInArrow(hidden, TABLE_SCHEMA)  # type: ignore[arg-type]
+        found = T.file_tables(spark.range(1), read.tasks(read.load_run(folder)), [run]).mapInArrow(hidden, COUNTED_SCHEMA)  # type: ignore[arg-type]
         assert found.count() > 0
 
 
