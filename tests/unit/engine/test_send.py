@@ -409,6 +409,21 @@ def test_a_block_is_half_a_second_of_the_workers_own_rate(rate: float, size: int
     assert made._ledger.block_size == size
 
 
+def test_a_worker_without_streams_has_nothing_to_send_of_a_rate_in_bytes() -> None:
+    """Its end is known at once; and so are its marks of a change."""
+    pool = make_pool()
+    made = Sender(replace(sender(Rooms(), [])._setup, streams=range(0), pool=pool), [].append)
+    made.begin(replace(phase(0), pacer=Pacer.of(1e4, ALL), mean_size=pool.mean_size), START)
+    made.change(Change(at=SECOND), None, pool.table(0))
+    for elapsed in (0, SECOND, LENGTH):
+        made.tick(START + elapsed)
+        assert made.next_at() == NEVER
+        assert made.offered(elapsed) == 0
+    assert made.finished
+    assert made.ends.tolist() == []
+    assert [(at, marks.tolist()) for at, marks in made.marks] == [(SECOND, [])]
+
+
 MIXED = build_pool(
     buckets=[Bucket(name=str(size), low=size, high=size + 1, weight=1) for size in (40, 100)], message_size=None, randomized=False,
     random_ratio=0.0, file_content=None, seed=0, checksum=False, max_size=None, more=[[Bucket(name="300", low=300, high=301, weight=1)]],
