@@ -230,7 +230,8 @@ class Sender:
         number = row // size
         block = self._ledger.blocks.get(number)
         if block is None:
-            self._schedule.forget(min(self._ledger.blocks, default=number) * size)  # rows of retired blocks
+            # Rows that were sent or dropped are needed no more, whether they are answered or not.
+            self._schedule.forget(min(number * size, self._looked) if self._waiting.any else number * size)
             block = self._ledger.blocks[number] = self._make(number * size, size)
         return block
 
