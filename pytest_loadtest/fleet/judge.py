@@ -125,6 +125,8 @@ def _whole_verdict(
         *samples.notes, *_unchecked_host(profile, broker), *profile.driver.outage_notes(broker), *_clock_notes(measurements, run, profile),
     )  # fmt: skip
     verdict = _verdict(run, objectives, measurements, profile)
+    if run.went_away is not None and run.went_away not in verdict.reasons:  # it limits nothing, but is never left unsaid
+        notes = (*notes, run.went_away)
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))

@@ -334,6 +334,15 @@ def test_a_target_that_fell_silent_is_a_miss_whatever_the_objectives_say(tmp_pat
     assert (result.load.outcome, document.verdict.reasons) == (Outcome.MISSED, ("the target went away",))
 
 
+def test_a_run_that_the_generator_limited_says_that_the_target_went_away(tmp_path: Path) -> None:
+    """As a note: it is no evidence against the generator."""
+    made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path, counts={"offered": 100_001, "dropped": 1})
+    result, document = conclude_run(replace(made, run=replace(made.run, went_away="the target went away")))
+    assert result.load.outcome is Outcome.GENERATOR_LIMITED
+    assert "the target went away" not in document.verdict.reasons
+    assert "the target went away" in document.notes
+
+
 HUNG = dict.fromkeys(("sent", "sent_in_time", "acked", "received", "received_in_time"), 0)
 """The counts of a stage in which the target answered nothing."""
 
