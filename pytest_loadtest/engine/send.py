@@ -73,8 +73,9 @@ class Sender:
         self._row += self._end or 0  # row numbers go on, so that an answer to a message of an earlier phase is recognized
         self._start, self._last, self._first = start, phase.duration - 1, phase.first_of(self._streams)
         self._ticked = start
+        # A worker without streams has no message whose time would have to be drawn: it knows its end at once.
+        self._paces_bytes = phase.mean_size is not None and len(self._streams) > 0
         self._schedule = self._make_schedule(phase)
-        self._paces_bytes = phase.mean_size is not None
         # messages per second of this worker at the highest rate, by which the size of blocks is chosen
         rate = phase.pacer.highest / (phase.mean_size or 1) / phase.pacer.streams * len(self._streams)
         self._ledger = Ledger(self._row, _block_size(rate))
@@ -87,7 +88,7 @@ class Sender:
 
     def _make_schedule(self, phase: Phase) -> Schedule:
         pool = self._setup.pool
-        if phase.mean_size is None or not len(self._streams):
+        if not self._paces_bytes:
             drawing = Drawing(self._chooser, self._streams, self._first, pool.sizes)
             return EvenSchedule(phase.pacer, drawing, pool.table(0), phase.turns)
         # The place of a message in the byte train depends on the sizes of all messages before it, also those of other workers.
@@ -229,7 +230,8 @@ class Sender:
         number = row // size
         block = self._ledger.blocks.get(number)
         if block is None:
-            self._schedule.forget(min(self._ledger.blocks, default=number) * size)  # rows of retired blocks
+            # Rows that were sent or dropped are needed no more, whether they are answered or not.
+            self._schedule.forget(min(number * size, self._looked) if self._waiting.any else number * size)
             block = self._ledger.blocks[number] = self._make(number * size, size)
         return block
 

@@ -125,6 +125,8 @@ def _whole_verdict(
         *samples.notes, *_unchecked_host(profile, broker), *profile.driver.outage_notes(broker), *_clock_notes(measurements, run, profile),
     )  # fmt: skip
     verdict = _verdict(run, objectives, measurements, profile)
+    if run.went_away is not None and run.went_away not in verdict.reasons:  # it limits nothing, but is never left unsaid
+        notes = (*notes, run.went_away)
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
@@ -186,8 +188,17 @@ def _stage_verdict(
 
 
 def _hung(stage: Measurements, whole: Measurements) -> bool:
-    """Return whether the target, which answered in the same phase, hung all through a stage: nothing came, and windows were full."""
-    return stage.full_windows is not None and not stage.own_drops and not stage.counts.received and whole.counts.received > 0
+    """Return whether the target, which answered in the same phase, hung all through a stage: it kept messages waiting, and nothing came."""
+    waited = stage.full_windows is not None or (stage.counts.sent > 0 and not stage.counts.acked)
+    return waited and not stage.own_drops and not _answers(stage) and _answers(whole) > 0
+
+
+def _answers(measured: Measurements) -> int:
+    """Return the number of messages that the target delivered; without subscriptions, acknowledged."""
+    if measured.subscriptions:
+        return measured.counts.received
+    # At QoS 0 an acknowledgement only says that the kernel took the message.
+    return measured.counts.acked if "publish" in measured.latencies else 0
 
 
 def stages_not_begun(run: RunFile, profile: Profile) -> list[tuple[str, slo.Verdict]]:

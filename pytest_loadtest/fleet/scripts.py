@@ -126,8 +126,9 @@ class SearchScript:
         early = self._watch.broke if self._watch is not None else None
         names = tuple(dict.fromkeys([*([early] if early else []), *(finding.objective.name for finding in missed)]))
         # The reasons of a generator-limited step are about the generator; what it missed says nothing about the target.
-        reasons = [finding.text for finding in missed] if verdict.outcome is Outcome.MISSED else verdict.reasons
-        text = next(iter(reasons), "")
+        reasons = [finding.text for finding in missed] if verdict.outcome is Outcome.MISSED else []
+        # A target that went away has missed the step, whatever its objectives say.
+        text = next(iter((*reasons, *verdict.reasons)), "")
         throughput = load.measurements.throughput if load.measurements.counts.received else None
         step = Step(ask=ask, outcome=verdict.outcome, broke=names, text=text, early=early is not None, throughput=throughput)
         self._search.record(step)

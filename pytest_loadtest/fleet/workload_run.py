@@ -299,7 +299,10 @@ class WorkloadRun:
         """Write ``run.json`` of the current phase."""
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True)
-        replace(self.run_file(), ended=ended).write(self.folder)
+        # Samples are judged only once the load has ended. A rate in tens of thousands of pieces takes seconds to write, and the start of
+        # load does not wait for it.
+        planned = self._planned_load() if ended else None
+        replace(self.run_file(), ended=ended, planned=planned).write(self.folder)
 
     def _columns(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """Return the first and the end sequence in every stream, for the phase that has ended and for each of its stages."""
@@ -336,7 +339,7 @@ class WorkloadRun:
             started=self.started, seed=profile.seed, scale=None if plan.scale is None else plan.scale.factor,
             pace=None if plan.scale is None else plan.scale.rate, share=None if plan.scale is None else plan.scale.messages,
             test=self.test, profile=profile.document(), facts=self._facts(), clocks=self.host_clocks,
-            within_hosts=bool(self.host_clocks) and plan.within_hosts, samples=self.location, planned=self._planned_load(),
+            within_hosts=bool(self.host_clocks) and plan.within_hosts, samples=self.location,
         )  # fmt: skip
 
     def _planned_load(self) -> PlannedLoad | None:

@@ -25,6 +25,7 @@ from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.clocks import Correction, HostTime
 from pytest_loadtest.metrics.expected import Expected, Opening, Recorded, WorkerEvidence
 from pytest_loadtest.metrics.measurements import Counts, Measurements, Series
+from pytest_loadtest.metrics.sizes import TASK_ROWS
 from pytest_loadtest.pipeline.reconcile import open_store, reconcile
 from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, what_is_wrong
 from pytest_loadtest.values.quantities import SECOND
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.pipeline.run_file import RunStage
 
 
-# Rows of a task; fewer in all are one task, so that nothing is shuffled.
-TASK_ROWS = 2_000_000
 # The most tasks, which then have more rows.
 TASKS = 512
 

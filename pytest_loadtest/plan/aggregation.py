@@ -7,11 +7,12 @@ except those of many topics.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.metrics.sizes import PACKED_BYTES, SECOND_BUCKETS, filled
+from pytest_loadtest.metrics.sizes import PACKED_BYTES, SECOND_BUCKETS, TASK_ROWS, filled
 from pytest_loadtest.metrics.time_slices import INTERVAL
 from pytest_loadtest.values.quantities import SECOND, format_size
 
@@ -59,9 +60,9 @@ class Aggregation:
     """The needs of one workload's aggregation.
 
     :param parallel: CPU time of Spark's workers, which share the machine's cores, s. :param serial: of the controller, s.
-    :param controller: peak memory of the controller, bytes. :param java: of Spark's Java process. :param worker: of each Python worker, one
-        for each core. :param disk: bytes, for the time of the aggregation. :param at_once: packed bytes of the tables that are collected at
-        once.
+    :param controller: peak memory of the controller, bytes. :param java: of Spark's Java process. :param worker: of each Python worker.
+    :param tasks: into which the samples are cut; a worker has one at a time. :param disk: bytes, for the time of the aggregation.
+    :param at_once: packed bytes of the tables that are collected at once.
     """
 
     parallel: float
@@ -69,6 +70,7 @@ class Aggregation:
     controller: int
     java: int
     worker: int
+    tasks: int
     disk: int
     at_once: int
 
@@ -76,9 +78,13 @@ class Aggregation:
         """Return the time that it takes, ns."""
         return round((self.parallel / cores + self.serial) * SECOND)
 
+    def workers(self, cores: float) -> int:
+        """Return the number of Python workers at a time."""
+        return max(min(round(cores), self.tasks), 1)
+
     def memory(self, cores: float, *, spark_here: bool) -> int:
         """Return the peak memory on the controller's host."""
-        return self.controller + (self.java + round(self.worker * cores) if spark_here else 0)
+        return self.controller + (self.java + self.worker * self.workers(cores) if spark_here else 0)
 
 
 def aggregation_of(profile: Profile, topology: Topology, messages: float, duration: int, stages: Sequence[StageSpan]) -> Aggregation:
@@ -110,6 +116,7 @@ def aggregation_of(profile: Profile, topology: Topology, messages: float, durati
         ),
         java=_JAVA + int(min(rows * _JAVA_ROW, _JAVA_MOST)),
         worker=_WORKER + int(min(rows * _WORKER_ROW, _WORKER_MOST)),
+        tasks=math.ceil(rows / TASK_ROWS),
         disk=int(packed * _COPIES),
         at_once=int(of_topics * PACKED_BYTES),
     )

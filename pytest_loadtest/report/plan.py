@@ -185,7 +185,8 @@ def _needs(plan: Plan, machine: Machine) -> list[tuple[str, str]]:
 def _aggregation(needs: Aggregation, machine: Machine) -> list[tuple[str, str]]:
     """Return the needs after the load, of a search after each step."""
     took = format_duration(needs.duration(machine.cores))
-    spark = f"{format_size(needs.java)} in Spark and {format_size(needs.worker)} in each of its workers, one for each core"
+    workers = counted(needs.workers(machine.cores), "worker")
+    spark = f"{format_size(needs.java)} in Spark and {format_size(needs.worker)} in each of its {workers}"
     return [
         ("aggregation", f"about {took} on the {machine.cores:g} cores here after the load; at most {format_size(needs.controller)}"),
         ("", f"in the controller, {spark}; {format_size(needs.disk)} on disk while it lasts"),

@@ -32,10 +32,13 @@ class DueMessages:
         """Return the fewest messages that can be due before an instant, ns after the phase's start."""
         if not self.mixes:
             return self.pacer.total(before)
-        # The last message of one mix may end behind the first byte of the next.
-        overlaps = [0, *(mix.largest for _, mix in self.mixes)]
-        parts = zip(self._rooms(before), overlaps, strict=False)
-        return sum(mix.fewest_messages(room - overlap) for (mix, room), overlap in parts)
+        total = 0
+        # The last message of one mix may end behind the first byte of the next, or even behind all of that mix.
+        taken = 0
+        for mix, room in self._rooms(before):
+            total += mix.fewest_messages(room - taken)
+            taken = max(taken - room, mix.largest if room else 0)
+        return total
 
     def _rooms(self, before: int) -> list[tuple[SizeMix, int]]:
         """Return each mix with the bytes in which its messages begin."""

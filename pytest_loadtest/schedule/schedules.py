@@ -112,7 +112,7 @@ class EvenSchedule:
         return self._order.before(place)
 
     def forget(self, row: int) -> None:
-        """Discard the rows before this one: no method gets them again, not even :meth:`find`."""
+        """Discard the rows before this one: only :meth:`find` gets them again."""
         # nothing is stored
 
     def marks(self) -> list[tuple[int, Column]]:

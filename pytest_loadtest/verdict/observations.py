@@ -103,11 +103,16 @@ def unfit(
 def blocked_share(measurements: Measurements) -> float:
     """Return the share of the whole send delay, 0 to 1, that was spent waiting for the target's full window: caused by the target.
 
-    Of a message that was dropped before a full window, the delay is the time for which it waited.
+    Of a message that was dropped before a full window, the delay is the time for which it waited. Messages that the generator dropped are
+    left out: their delay is not recorded.
     """
-    delay, full = measurements.latencies.get("send_delay"), measurements.full_windows
-    total = (0 if delay is None else delay.total) + (0 if full is None else full.waited)
-    return min(measurements.blocked / total, 1.0) if total > 0 else 0.0
+    delay, own, full = measurements.latencies.get("send_delay"), measurements.latencies.get("own_send_delay"), measurements.full_windows
+    waited = 0 if full is None else full.waited
+    total = (0 if delay is None else delay.total) + waited
+    blocked = measurements.blocked
+    if measurements.own_drops and delay is not None and own is not None:
+        blocked = min(blocked, delay.total - own.total + waited)
+    return min(blocked / total, 1.0) if total > 0 else 0.0
 
 
 def name_full_windows(full: FullWindows) -> str:

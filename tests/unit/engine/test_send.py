@@ -24,6 +24,7 @@ from pytest_loadtest.message.streams import stream_column
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.changes import Change
 from pytest_loadtest.schedule.pacing import NEVER, Pacer, StreamCounts
+from pytest_loadtest.schedule.schedules import ByteSchedule
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -407,6 +408,49 @@ def test_a_block_is_half_a_second_of_the_workers_own_rate(rate: float, size: int
     assert made._ledger.block_size == size
     made.begin(replace(phase(0), pacer=Pacer.of(rate * 2 * 64, ALL), mean_size=64.0), START)
     assert made._ledger.block_size == size
+
+
+def test_a_worker_without_streams_has_nothing_to_send_of_a_rate_in_bytes() -> None:
+    """Its end is known at once; and so are its marks of a change."""
+    pool = make_pool()
+    made = Sender(replace(sender(Rooms(), [])._setup, streams=range(0), pool=pool), [].append)
+    made.begin(replace(phase(0), pacer=Pacer.of(1e4, ALL), mean_size=pool.mean_size), START)
+    made.change(Change(at=SECOND), None, pool.table(0))
+    for elapsed in (0, SECOND, LENGTH):
+        made.tick(START + elapsed)
+        assert made.next_at() == NEVER
+        assert made.offered(elapsed) == 0
+    assert made.finished
+    assert made.ends.tolist() == []
+    assert [(at, marks.tolist()) for at, marks in made.marks] == [(SECOND, [])]
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+def test_unanswered_messages_do_not_keep_the_rows_of_a_rate_in_bytes_after_them(waiting: bool) -> None:
+    """A target that leaves one message without an answer would fill the memory in a day, and each drawing would copy all rows.
+
+    Rows of a stream that waits are kept until they are dropped, and no longer.
+    """
+    driver, retired = Rooms(), list[Block]()
+    driver.room = dict.fromkeys(MINE, 10**9)
+    made = sender(driver, retired)
+    size, each = make_pool().mean_size, 200_000
+    made.begin(replace(phase(0), pacer=Pacer.of(each * size, ALL), mean_size=size), START)
+    kept, mine = [], each // 2 * MAX_DELAY // SECOND
+    for elapsed in range(0, LENGTH, LENGTH // 50):
+        driver.now = START + elapsed
+        driver.room[MINE[0]] = 0 if waiting else 10**9
+        made.tick(driver.now)
+        driver.answers, driver.open = driver.open[1:], driver.open[:1]
+        driver.answered_at = driver.now
+        made.collect()
+        schedule = made._schedule
+        assert isinstance(schedule, ByteSchedule)
+        kept.append(len(schedule._place))
+        late = max(elapsed - MAX_DELAY, 0) * each // 2 // len(MINE) // SECOND
+        assert made.counts.dropped == pytest.approx(late if waiting else 0, abs=2)
+    assert len(driver.open) == 1
+    assert max(kept) < mine * waiting + 5 * 8192
 
 
 MIXED = build_pool(

@@ -334,22 +334,53 @@ def test_a_target_that_fell_silent_is_a_miss_whatever_the_objectives_say(tmp_pat
     assert (result.load.outcome, document.verdict.reasons) == (Outcome.MISSED, ("the target went away",))
 
 
-@pytest.mark.parametrize(("own_drops", "outcome"), [(0, Outcome.MISSED), (1, Outcome.NO_DATA)])
-def test_a_stage_in_which_the_target_hung_is_a_miss(own_drops: int, outcome: Outcome, tmp_path: Path) -> None:
-    """It answered before, in the same phase; nothing of the stage came, and all of it was dropped before full windows."""
-    found = samples(profiles.loads(STAGED, "p.yaml"), tmp_path)
-    topic = BlockedTopic(topic=0, dropped=100_000, start=0, end=10 * SECOND)
-    full = FullWindows(dropped=100_000, waited=1, topics=1, first_topics=(topic,))
-    dead = dict.fromkeys(("sent", "sent_in_time", "acked", "received", "received_in_time"), 0)
-    counts = replace(found.measurements.counts, **dead, offered=100_000 + own_drops, dropped=100_000 + own_drops)
-    hung = replace(found.measurements, counts=counts, full_windows=full, latencies={})
+def test_a_run_that_the_generator_limited_says_that_the_target_went_away(tmp_path: Path) -> None:
+    """As a note: it is no evidence against the generator."""
+    made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path, counts={"offered": 100_001, "dropped": 1})
+    result, document = conclude_run(replace(made, run=replace(made.run, went_away="the target went away")))
+    assert result.load.outcome is Outcome.GENERATOR_LIMITED
+    assert "the target went away" not in document.verdict.reasons
+    assert "the target went away" in document.notes
+
+
+HUNG = dict.fromkeys(("sent", "sent_in_time", "acked", "received", "received_in_time"), 0)
+"""The counts of a stage in which the target answered nothing."""
+
+
+def stage_outcome(folder: Path, *, subscriptions: int = 1, dropped: int = 0, own_drops: int = 0, **counts: int) -> Outcome:
+    """Return the outcome of a stage between two good ones. :param dropped: before full windows. :param counts: of the stage."""
+    nothing = {} if subscriptions else {"received": 0, "received_in_time": 0}
+    found = samples(profiles.loads(STAGED, "p.yaml"), folder, subscriptions=subscriptions, counts=nothing)
+    topic = BlockedTopic(topic=0, dropped=dropped, start=0, end=10 * SECOND)
+    full = FullWindows(dropped=dropped, waited=1, topics=1, first_topics=(topic,)) if dropped else None
+    every = {**HUNG, "dropped": dropped + own_drops, **counts}
+    made = replace(found.measurements.counts, **every, offered=every["dropped"] + every["sent"])
+    hung = replace(found.measurements, counts=made, full_windows=full, latencies={})
     stages = tuple(
         RunStage(name=name, start=i * 10 * SECOND, duration=10 * SECOND, slo=None, rate=1.0)
         for i, name in enumerate(("ramp", "spike", "calm"))
     )
     parts = (("ramp", found.measurements), ("spike", hung), ("calm", found.measurements))
     result, _ = conclude_run(replace(found, run=replace(found.run, stages=stages), stages=parts))
-    assert result.load.stage("spike").outcome is outcome
+    return result.load.stage("spike").outcome
+
+
+@pytest.mark.parametrize("subscriptions", [0, 1])
+@pytest.mark.parametrize(("own_drops", "outcome"), [(0, Outcome.MISSED), (1, Outcome.NO_DATA)])
+def test_a_stage_in_which_the_target_hung_is_a_miss(own_drops: int, outcome: Outcome, subscriptions: int, tmp_path: Path) -> None:
+    """It answered before, in the same phase; nothing of the stage came, and all of it was dropped before full windows."""
+    assert stage_outcome(tmp_path, subscriptions=subscriptions, dropped=100_000, own_drops=own_drops) is outcome
+
+
+@pytest.mark.parametrize("subscriptions", [0, 1])
+def test_a_stage_whose_messages_the_target_took_and_never_answered_is_a_miss(subscriptions: int, tmp_path: Path) -> None:
+    """All of them fit into the windows, so that none is dropped."""
+    assert stage_outcome(tmp_path, subscriptions=subscriptions, sent=1000, unknown=1000) is Outcome.MISSED
+
+
+def test_a_stage_whose_messages_were_acknowledged_and_not_received_is_no_data(tmp_path: Path) -> None:
+    """The consumers may have failed, and not the target."""
+    assert stage_outcome(tmp_path, sent=1000, acked=1000) is Outcome.NO_DATA
 
 
 def test_the_loss_bound_of_the_profile_applies_to_the_max_of_a_stage(tmp_path: Path) -> None:

@@ -36,9 +36,12 @@ search: {start: 2000, hold: 1s, confirm: 1s, warmup: 0s, precision: 5%, repeats:
 
 
 class Target:
-    """A target that meets every step up to ``holds``. :param first: the outcome of the first step at a rate, if another."""
+    """A target that meets every step up to ``holds``.
 
-    def __init__(self, holds: float, first: dict[float, Outcome] | None = None) -> None:
+    :param first: the outcome of the first step at a rate, if another. :param went_away: that is what it misses, and no objective.
+    """
+
+    def __init__(self, holds: float, first: dict[float, Outcome] | None = None, *, went_away: bool = False) -> None:
         profile = profiles.loads(SEARCH, "p.yaml")
         plan = make_plan(
             profile, profile_pool(profile), workers=1, cost=shipped_costs()[profile_cost_key(profile)], machine=Machine(cores=2, memory=1 << 34),
@@ -49,7 +52,7 @@ class Target:
         )
         self.lines: list[str] = []
         self.script, self.said = SearchScript(workload, self._judge, self.lines.append), Counter[float]()
-        self._holds, self._first = holds, first or {}
+        self._holds, self._first, self._went_away = holds, first or {}, went_away
         self._rate = 0.0
 
     def _judge(self) -> tuple[MeasuredRun, Load]:
@@ -59,7 +62,7 @@ class Target:
             outcome = self._first.get(self._rate, outcome)
         objective = Objective(metric="loss", minimum=None, maximum=0, unit="messages")
         missed = Finding(objective=objective, outcome=Outcome.MISSED, observed=1, samples=9, text="loss 1 > 0")
-        findings = () if outcome is Outcome.MET else (missed,)
+        findings = () if outcome is Outcome.MET or self._went_away else (missed,)
         measurements, verdict = made(), Verdict(outcome=outcome, findings=findings, reasons=("why",))
         folder = Path(f"{self._rate:g}-{self.said[self._rate]}-{outcome.value}")
         samples = MeasuredRun(folder=folder, run={}, measurements=measurements, stages=())
@@ -103,3 +106,10 @@ def test_a_generator_limited_step_shows_the_evidence_and_a_missed_one_the_miss()
     missed = Target(0)
     missed.search()
     assert missed.lines[0].endswith("missed: loss 1 > 0")
+
+
+def test_a_step_whose_target_went_away_says_so() -> None:
+    """It has missed, though no objective is."""
+    gone = Target(0, went_away=True)
+    gone.search()
+    assert gone.lines[0].endswith("missed: why")

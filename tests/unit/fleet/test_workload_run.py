@@ -244,6 +244,7 @@ def test_the_requested_load_is_kept_by_stage(tmp_path: Path, rate: str, more: st
     """In messages or bytes, as the rate is."""
     workload = workload_of(staged(rate, more), tmp_path)
     workload.begin(workload.plan.measure, "measure", 7)
+    workload.write(ended=True)
     assert planned_windows(tmp_path / "measure") == [("up", 0, 2, amounts[0]), ("more", 2, 4, amounts[1]), ("down", 4, 6, amounts[2])]
     planned = RunFile.read(tmp_path / "measure").planned
     assert planned is not None
@@ -262,6 +263,7 @@ def test_a_step_of_a_search_has_the_load_of_its_rate(tmp_path: Path) -> None:
     workload = workload_of(loopback(producers=5, rate=10), tmp_path)
     step = search_phases(50.0, in_bytes=None, warmup=0, hold=4 * SECOND, number=1, streams=5)[-1]
     workload.begin(step, "step-01", 0)
+    workload.write(ended=True)
     assert planned_windows(tmp_path / "step-01") == [("", 0, 4, 200.0)]
 
 
@@ -270,4 +272,14 @@ def test_a_run_that_sends_nothing_has_no_requested_load(tmp_path: Path) -> None:
         profiles.loads("name: p\ntopic: t\nproducersPerTopic: 0\ntestDuration: 2s\ndriver: {name: mqtt}\n", "p.yaml"), tmp_path
     )
     workload.begin(workload.plan.measure, "measure", 0)
+    workload.write(ended=True)
     assert RunFile.read(tmp_path / "measure").planned is None
+
+
+def test_the_requested_load_is_written_when_the_load_has_come_to_its_end(tmp_path: Path) -> None:
+    """A day's ramp has tens of thousands of pieces, for which the start of load does not wait."""
+    workload = workload_of(staged(), tmp_path)
+    workload.begin(workload.plan.measure, "measure", 0)
+    assert RunFile.read(tmp_path / "measure").planned is None
+    workload.write(ended=True)
+    assert RunFile.read(tmp_path / "measure").planned is not None

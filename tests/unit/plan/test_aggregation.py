@@ -70,6 +70,15 @@ def test_memory_of_spark_counts_where_spark_runs() -> None:
     assert "--load-spark-master" not in reasons(needs, 1, spark_here=False)
 
 
+@pytest.mark.parametrize("cores", [1, 8, 64])
+def test_a_small_run_needs_one_worker_of_spark_however_many_cores_there_are(cores: int) -> None:
+    """Its samples are one task: a machine of 2 GiB can aggregate them."""
+    needs = aggregation(rate=1000, duration="60s", slo="{throughput: 95%}")
+    assert list(aggregation_reasons([needs], cores, 2 * GIB, spark_here=True)) == []
+    assert needs.workers(cores) == 1
+    assert aggregation().workers(cores) == cores
+
+
 def test_the_plan_states_what_the_aggregation_needs() -> None:
     """Time, memory of each process, and disk."""
     profile = profiles.loads("name: p\nproducerRate: 10\nmessageSize: 64\ntestDuration: 9s\ndriver: {name: loopback}\n", "p.yaml")

@@ -35,3 +35,15 @@ def test_the_messages_of_a_schedule_are_within_the_bounds(rate: int, change: int
     schedule.change(change, pool.table(1))
     due = DueMessages(pacer, ((0, pool.mix(0)), (change, pool.mix(1))))
     assert due.fewest(at) <= schedule.due(at - 1) <= due.most(at)
+
+
+def test_a_large_message_is_the_only_one_due_while_it_lasts_however_often_the_sizes_change_meanwhile() -> None:
+    """10 kB last for a second; the sizes change twice in the first 20 ms."""
+    made = [[Bucket(name=str(size), low=size, high=size + 1, weight=1)] for size in (10_000, 100)]
+    pool = build_pool(
+        buckets=made[0], message_size=None, randomized=False, random_ratio=0.0, file_content=None, seed=1, checksum=False, max_size=None,
+        more=made[1:],
+    )  # fmt: skip
+    later = [(at * NS // 100, pool.mix(1)) for at in (1, 2)]
+    due = DueMessages(Pacer.of(10_000, 1), ((0, pool.mix(0)), *later))
+    assert due.fewest(9 * NS // 10) == 1

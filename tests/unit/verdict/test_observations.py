@@ -190,7 +190,16 @@ def test_an_open_drain_has_a_value_if_both_ends_are_on_one_side_of_the_bound(bou
 
 
 def test_the_blocked_share_is_between_0_and_1() -> None:
+    none = {"dropped": 0}
     delay = spread(1, 3, 1000)
-    assert blocked_share(run(send_delay=delay, blocked=delay.total // 4)) == pytest.approx(0.25)
-    assert blocked_share(run(send_delay=delay, blocked=delay.total * 2)) == 1.0
-    assert blocked_share(run(send_delay=None, blocked=5)) == blocked_share(run(send_delay=spread(0, 0, 10), blocked=5)) == 0.0
+    assert blocked_share(run(none, send_delay=delay, blocked=delay.total // 4)) == pytest.approx(0.25)
+    assert blocked_share(run(none, send_delay=delay, blocked=delay.total * 2)) == 1.0
+    assert blocked_share(run(none, send_delay=None, blocked=5)) == blocked_share(run(none, send_delay=spread(0, 0, 10), blocked=5)) == 0.0
+
+
+def test_the_wait_of_messages_that_the_generator_dropped_is_no_part_of_the_blocked_share() -> None:
+    """Their delay is not recorded, so it is no part of the whole either."""
+    delay, own = spread(0, 4, 1000), spread(0, 3, 1000)
+    of_sent = delay.total - own.total
+    for dropped in (0, 1, delay.total):
+        assert blocked_share(run(send_delay=delay, own_send_delay=own, blocked=of_sent + dropped)) == pytest.approx(0.25)
