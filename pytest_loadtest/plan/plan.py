@@ -189,7 +189,10 @@ def make_plan(
     phases = () if search else warmup_and_measure(traffic, topology.streams, warmup, turns)
     if backlog is not None:
         phases = backlog.phases(phases)
-    rate, longest = (search.start, search.confirm) if search else (traffic.rate, phases[-1].duration)
+    if search is None:
+        rate, longest = traffic.rate, phases[-1].duration
+    else:
+        rate, longest = search.start / (traffic.mean_size if profile.in_bytes else 1), search.confirm
     needs = partial(
         needs_of, profile, pool=pool, size=traffic.mean_size, duration=longest, cost=cost, machine=machine, broker_here=broker_here,
         stages=phases[-1].stages if phases else (),

@@ -9,7 +9,7 @@ from pytest_loadtest.kinds.registry import load_reference
 from pytest_loadtest.plan.connecting import connect_duration
 from pytest_loadtest.plan.hosts import HostNeeds, clocks_needed, hosts_needed
 from pytest_loadtest.profile.model import choose_client
-from pytest_loadtest.values.quantities import MILLISECOND, format_bits, format_count, format_duration, format_rate, format_size
+from pytest_loadtest.values.quantities import MILLISECOND, ByteRate, format_bits, format_count, format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import counted, exact, format_value, scale_word
 from pytest_loadtest.verdict.finding import write_bounds
 from pytest_loadtest.verdict.grammar import SILENT
@@ -122,10 +122,11 @@ def _delays(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _search(spec: Spec, profile: Profile) -> list[tuple[str, str]]:
-    top = "" if spec.maximum is None else f" up to {format_rate(spec.maximum)}"
+    unit = ByteRate if profile.in_bytes else float
+    top = "" if spec.maximum is None else f" up to {format_rate(unit(spec.maximum))}"
     warmup, hold, confirm = map(format_duration, (spec.warmup, spec.hold, spec.confirm))
     step = f"each step {warmup} warm-up and {hold} hold, the best one {confirm}"
-    rows = [("search", f"from {format_rate(spec.first)}{top}, to within {spec.precision:.2%}"), ("", step)]
+    rows = [("search", f"from {format_rate(unit(spec.first))}{top}, to within {spec.precision:.2%}"), ("", step)]
     if not {"producer_rate", "search"} & profile.model_fields_set:
         rows.append(("", "because producerRate is missing, for which OMB searches the highest rate"))
     return rows

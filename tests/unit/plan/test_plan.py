@@ -345,6 +345,13 @@ def test_the_rates_of_a_search_are_scaled_and_have_a_floor() -> None:
     assert without.search.maximum is None
 
 
+def test_the_needs_of_a_search_in_bytes_are_those_of_its_messages() -> None:
+    plan = made(parsed("producerRate: 0\nsearch: {start: 1MB/s, max: 4MB/s, hold: 10s}\nslo: {loss: 0}"))
+    assert plan.rate == pytest.approx(1024**2 / 100)
+    assert plan.needs.bytes_per_second == pytest.approx(1024**2, rel=0.01)
+    assert plan.needs.disk == pytest.approx(1024**2 / 100 * 2 * 20 * needs_module.SAMPLE_BYTES, rel=0.01)
+
+
 def test_a_run_that_only_consumes_may_have_sizes() -> None:
     """They are those of others; without any there is one payload, as a pool is never empty."""
     text = "name: p\ntopic: t\nproducersPerTopic: 0\ntestDuration: 1s\ndriver: {name: loopback}\n"

@@ -38,3 +38,10 @@ def test_bytes_of_a_varying_rate_are_those_of_the_highest_and_an_hour_is_the_mea
     table = plan.plan_table(made_plan(profiles.loads(text, "p.yaml")), DriverFacts(client="c", version="1"), HERE)
     (line,) = [line for line in table if line.startswith("bytes")]
     assert line == "bytes        150 kB/s = 1.2 Mbit/s at the highest rate, 360 MB per hour out; 1 × that in"
+
+
+def test_a_search_in_bytes_states_its_rates_in_bytes() -> None:
+    text = "name: p\nproducerRate: 0\nmessageSize: 1KB\ndriver: {name: loopback}\nsearch: {start: 1MB/s, max: 4MB/s}\nslo: {loss: 0}\n"
+    table = plan.plan_table(made_plan(profiles.loads(text, "p.yaml")), DriverFacts(client="c", version="1"), HERE)
+    assert "search       from 1.00 MiB/s up to 4.00 MiB/s, to within 2.00%" in table
+    assert "rate         1 024 msg/s of 1 024 B mean" in table
