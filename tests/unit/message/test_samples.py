@@ -6,7 +6,14 @@ from pytest_loadtest.message.samples import Flag, Status
 
 
 def test_the_numbers_of_a_status_never_change() -> None:
-    assert {status.name: int(status) for status in Status} == {"PENDING": -1, "ACKED": 0, "FAILED": 1, "DROPPED": 2, "UNKNOWN": 3}
+    assert {status.name: int(status) for status in Status} == {
+        "PENDING": -1,
+        "ACKED": 0,
+        "FAILED": 1,
+        "DROPPED": 2,
+        "UNKNOWN": 3,
+        "BLOCKED": 4,
+    }
 
 
 def test_the_numbers_of_a_flag_are_bits_and_never_change() -> None:

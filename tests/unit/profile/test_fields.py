@@ -92,7 +92,7 @@ def test_an_absurd_value_is_one_short_error(keys: dict[str, Any], said: str, tmp
     path = written(tmp_path, **keys)
     with pytest.raises(LoadtestError) as caught:
         found = profile.load(path)
-        profile.payload(found, path)
+        profile.payload(found, path, path.parent)
     assert isinstance(caught.value, UsageError)
     lines = str(caught.value).splitlines()
     assert said in "\n".join(lines)
