@@ -119,6 +119,8 @@ class Inbox:
         """Number of copies, over all phases, that may have arrived more than :data:`EXACT` before their stamp."""
         self.taken = 0
         """Number of copies of any kind that the driver handed over, over all phases."""
+        self.client_stamps = False
+        """True if the client stamps copies itself, perhaps in threads of its own."""
         self._order, self._due_order = OrderCheck(), DueOrder()
         self._consumers = np.empty(0, np.int32)  # by place
 
@@ -167,6 +169,7 @@ class Inbox:
         if received is None or not len(received.size):
             return None
         self.taken += len(received.size)
+        self.client_stamps = received.lag is None
         if received.lag is not None:
             lag = received.lag
             if pauses:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.engine.generator import GeneratorWatch
+from pytest_loadtest.engine.pauses import PauseLog
 from pytest_loadtest.engine.progress import Progress, TimelyCounts
 from pytest_loadtest.engine.receive import Consumers, Inbox
 from pytest_loadtest.engine.send import Sender
@@ -59,6 +60,7 @@ class Engine:
     def __init__(self, setup: Setup) -> None:
         self._clock, self._pool, self.driver = setup.clock, setup.pool, setup.driver
         self.watch = GeneratorWatch(setup.clock)
+        self.pauses = PauseLog()
         self.inbox = Inbox(setup.driver, setup.pool, nonce=setup.nonce, ordered=setup.ordered, bounds=setup.bounds)
         self.inbox.timely = TimelyCounts(setup.timely_bounds, setup.timely_seconds)
         self.consumers = Consumers(setup.driver, self.inbox, setup.opened, setup.later, max(setup.topology.consumers, 1))
@@ -78,6 +80,7 @@ class Engine:
         """
         delays = None if self._delays is None else replace(self._delays, start=start, wall=wall)
         self._phase, self._start, self._control, self._recorder = phase, start, control, recorder
+        self.pauses.clear()
         self._changes: list[Change] = sorted(phase.changes, key=lambda change: change.at)
         self.sender.begin(phase, start, delays)
         self.inbox.begin(phase, start, delays)
@@ -149,6 +152,7 @@ class Engine:
         if end - begin > PAUSE:
             # The driver reads after the pause, and until then the kernel may still merge packets.
             self.inbox.note_pause(begin, end + 2 * TICK)
+            self.pauses.add(begin, end)
             return True
         return False
 
@@ -167,6 +171,7 @@ class Engine:
         self.sender.collect()
         self.consumers.welcome()
         columns = self.inbox.collect()
+        self.pauses.took(None if columns is None or not self.inbox.client_stamps else columns["received"])
         if self._recorder is not None:
             if columns is not None:
                 self._recorder.received(columns)

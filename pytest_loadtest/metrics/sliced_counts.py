@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.metrics.time_slices import Histograms, SlicedStats, Spans, of_parts
 from pytest_loadtest.values.quantities import SECOND
@@ -29,7 +29,7 @@ def intervals(run: Expected, latencies: ByPiece) -> tuple[Mapping[str, Histogram
         return ()
     begin, after = run.interval_spans.pieces(run.cut)
     # Windows have more kinds than intervals, and share the same pieces.
-    kinds = [kind for kind in latencies if LATENCIES[kind].per_interval]
+    kinds = [kind for kind in latencies if COUNTED_LATENCIES[kind].per_interval]
     return tuple(
         {kind: histogram_of_kind for kind in kinds if (histogram_of_kind := latencies[kind].of(*ends)) is not None}
         for ends in zip(begin.tolist(), after.tolist(), strict=True)
@@ -76,7 +76,7 @@ def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
     """
     by_kind = {}
     for kind, (rows, values) in kinds.items():
-        if run.cut is None or not run.slices(LATENCIES[kind]):
+        if run.cut is None or not run.slices(COUNTED_LATENCIES[kind]):
             continue
         # By the intended time, as everywhere: a stall belongs to the slice in which it began.
         piece = run.cut.of(run.seconds(rows["intended"]))

@@ -124,7 +124,7 @@ def _repeated(slots: Mapping[str, list[Table]]) -> Table | None:
 
 def _of_first_copies(tables: Mapping[str, Table], first: Mapping[str, Table]) -> dict[str, Table]:
     """Replace the latencies of all copies by those of first copies. :param first: the tables of the third scan."""
-    replaced = {**tables, **{name: first[name] for name in ("due", "extremes", "gaps")}}
+    replaced = {**tables, **{name: first[name] for name in ("due", "extremes", "gaps", "gaps_without_own")}}
     for name in ("counts", "histograms", "spans", "seconds"):
         of_copies = [UNDUE, WITHIN] if name == "seconds" else [KINDS[kind] for kind in FIRST_COPY_KINDS]
         others = take(tables[name], ~np.isin(tables[name]["what"], of_copies))

@@ -10,7 +10,7 @@ import numpy as np
 
 from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.message.samples import WIDTH, Status
-from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, LATENCIES, with_own, without_own
 from pytest_loadtest.metrics.expected import with_latencies
 from pytest_loadtest.metrics.gaps import delivery_gaps
 from pytest_loadtest.metrics.histogram import Histogram, join_total, midpoint
@@ -59,7 +59,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         subscriptions=run.subscriptions,
         counts=_counts(run, recorded, answers),
         bytes_sent=_sum(sent["bytes"][sent["status"] != Status.DROPPED]),
-        latencies={**latencies_by_kind(answers.tables), **_gaps(run, answers.tables["gaps"]), **recorded.latencies},
+        latencies={**latencies_by_kind(answers.tables), **_gaps(run, answers.tables), **recorded.latencies},
         blocked=join_total(_sum(sent["blocked_high"]), _sum(sent["blocked_low"])),
         own_late=_sum(sent["own_late"]),
         series=series,
@@ -76,22 +76,31 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         clocks=recorded.clocks,
         within_hosts=run.count_within_hosts(lambda: _sum(_where(answers.tables["seconds"], "what", t.WITHIN)["n"])),
         silent=_silent(run, answers),
+        pauses_known=bool(run.pauses),
     )
 
 
-def latencies_by_kind(tables: Mapping[str, t.Table], kinds: Iterable[str] = LATENCIES) -> dict[str, Histogram | Lateness]:
+def latencies_by_kind(tables: Mapping[str, t.Table], kinds: Iterable[str] = COUNTED_LATENCIES) -> dict[str, Histogram | Lateness]:
     """Return the latencies of the whole run by kind; kinds without values are missing."""
     return with_lateness({kind: counted for kind in kinds if (counted := _whole(tables, kind)) is not None})
 
 
-def _gaps(run: Expected, cells: t.Table) -> dict[str, Histogram]:
-    gaps = delivery_gaps(run, *(cells[name] for name in ("subscription", "topic", "first", "last")))
-    return {} if gaps is None else {"delivery_gap": gaps}
+def _gaps(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histogram]:
+    gaps, earlier = (_gaps_of(run, tables[name]) for name in ("gaps", "gaps_without_own"))
+    if gaps is None:
+        return {}
+    if earlier is None:
+        return {"delivery_gap": gaps}
+    return {"delivery_gap": gaps, with_own("delivery_gap"): gaps, without_own("delivery_gap"): earlier}
+
+
+def _gaps_of(run: Expected, cells: t.Table) -> Histogram | None:
+    return delivery_gaps(run, *(cells[name] for name in ("subscription", "topic", "first", "last")))
 
 
 def _whole(tables: Mapping[str, t.Table], kind: str) -> Histogram | None:
     """Return all groups of a kind as one histogram."""
-    by = t.BUCKET if LATENCIES[kind].per_bucket else t.WHOLE
+    by = t.BUCKET if COUNTED_LATENCIES[kind].per_bucket else t.WHOLE
     counts, whole = _of_kind(tables, kind, by)
     # The groups of a breakdown, such as size buckets, add up to the whole run.
     index, place = np.unique(counts["index"], return_inverse=True)
@@ -192,7 +201,7 @@ def _silent(run: Expected, answers: Answers) -> Silent | None:
 def _by_piece(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histograms]:
     """Return the latencies of each piece of the cut phase, by kind."""
     by_kind = {}
-    for kind, metric in LATENCIES.items():
+    for kind, metric in COUNTED_LATENCIES.items():
         if run.cut is None or not run.slices(metric):
             continue
         # The table ``spans`` is in the order of its pieces, as histograms() requires.
@@ -233,7 +242,7 @@ def _breakdown(
     names: tuple[str, ...], key: str, tables: Mapping[str, t.Table], deliveries: Mapping[str, NDArray[np.int64]]
 ) -> tuple[Breakdown, ...]:
     n, by = len(names), t.TOPIC if key == "topic" else t.BUCKET
-    kinds = {kind: _histograms(tables, kind, by, n) for kind, metric in LATENCIES.items() if getattr(metric, f"per_{key}")}
+    kinds = {kind: _histograms(tables, kind, by, n) for kind, metric in COUNTED_LATENCIES.items() if getattr(metric, f"per_{key}")}
     parts = []
     for i, sent in enumerate(_by_key(tables["sent"], key, n)):
         out = sent["status"] != Status.DROPPED

@@ -17,6 +17,7 @@ from pytest_loadtest.engine.sample_files import write_samples
 from pytest_loadtest.message import broadcast
 from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded, WorkerEvidence
+from pytest_loadtest.metrics.pauses import COLUMNS, Pauses
 from pytest_loadtest.pipeline.run_file import STREAMS_FILE, RunFile, RunStage, RunStreams, write_columns
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -150,6 +151,18 @@ def make_recorded(workers: int) -> Recorded:
     return Recorded(foreign=2 * workers, corrupt=workers, workers=evidence)
 
 
+def make_pauses(number: int) -> Pauses:
+    """Return pauses of a worker: short ones, stalls that reach into one another, and one in which the client went on; none of a third."""
+    rng = np.random.default_rng(number)
+    lengths = np.array([3, 20, 120, 30, 400, 60, 9, 700]) * MILLISECOND * (number % 3 != 2)
+    begin = START + np.sort(rng.integers(0, 3 * SECOND, len(lengths)))
+    end = np.minimum(begin + lengths, np.append(begin[1:], begin[-1] + SECOND))
+    kept = end - begin > 2 * MILLISECOND
+    begin, end = begin[kept], end[kept]
+    since = np.where(np.arange(len(begin)) % 4 == 3, begin + (end - begin) // 3, begin)
+    return Pauses(begin=begin, end=end, since=since, until=end, exact=number % 2 == 0)
+
+
 def write_run(
     folder: Path,
     run: Expected,
@@ -166,12 +179,14 @@ def write_run(
     _described(run, workers, stages or {}).write(folder)
     write_columns(folder, _columns(run, stages or {}))
     for i, evidence in enumerate(recorded.workers):
+        pauses = make_pauses(i)
         mine = {"sent": np.flatnonzero(sent["stream"] % workers == i), "received": np.arange(i, len(received["seq"]), workers)}
         manifest: dict[str, Any] = {
             "version": MANIFEST_VERSION, "worker": f"gw{i}", "nonce": NONCE, "clean": True, "foreign": 2, "corrupt": 1, "stragglers": 0, "opening": {},
             "evidence": {
                 "cpu": evidence.cpu, "stalled": evidence.stalled, "longest_stall": evidence.longest_stall, "gc": evidence.gc,
                 "seconds": dict(zip(EVIDENCE, evidence.seconds.T.tolist(), strict=True)),
+                "pauses": {name: getattr(pauses, name).tolist() for name in COLUMNS} | {"exact": pauses.exact},
             },
         }  # fmt: skip
         for kind, rows in (("sent", sent), ("received", received)):
@@ -228,10 +243,14 @@ def _write_broadcasts(folder: Path, rows: Rows, worker: str, chunk: int) -> dict
 
 
 def by_worker(run: Expected, sent: Rows, received: Rows, workers: int = 2) -> tuple[Rows, Rows, Expected]:
-    """Return the rows with the worker that :func:`write_run` gives them to, and the run with the workers' names."""
+    """Return the rows with the worker that :func:`write_run` gives them to, and the run with the workers' names and pauses."""
     sent = sent | {"worker": sent["stream"] % workers}
     received = received | {"worker": np.arange(len(received["seq"])) % workers}
-    return sent, received, dataclasses.replace(run, workers=tuple(f"gw{i}" for i in range(workers)))
+    changes: dict[str, Any] = {"workers": tuple(f"gw{i}" for i in range(workers))}
+    if len(run.first):
+        changes["pauses"] = tuple(make_pauses(i) for i in range(workers))
+        changes["stream_workers"] = np.arange(len(run.first)) % workers
+    return sent, received, dataclasses.replace(run, **changes)
 
 
 def differences(one: Any, other: Any, path: str = "measurements") -> list[str]:
