@@ -11,11 +11,11 @@ from builders.measurements import MS, Limits, histogram, made, made_bucket, spre
 from builders.objectives import parse_slo
 
 from pytest_loadtest.metrics.catalogue import CATALOGUE, OBJECTIVES, Own, with_own, without_own
-from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 
 if TYPE_CHECKING:
+    from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Measurements
 
 
@@ -64,7 +64,9 @@ def test_a_stall_excuses_the_connections_that_the_loop_was_handling(metric: str,
     assert verdict({metric: {"max": "100ms"}}, made(**with_part(kind, own=50, theirs=1, of=51))).outcome is Outcome.MISSED
 
 
-@pytest.mark.parametrize(("metric", "kind"), [("deliveryGap", "delivery_gap"), ("broadcastSpread", "spread"), ("broadcastCompletion", "completion")])
+@pytest.mark.parametrize(
+    ("metric", "kind"), [("deliveryGap", "delivery_gap"), ("broadcastSpread", "spread"), ("broadcastCompletion", "completion")]
+)
 def test_gaps_and_broadcasts_are_judged_without_our_part(metric: str, kind: str) -> None:
     ours, theirs = (made(broadcasts=True, **with_part(kind, own=own, theirs=1 - own)) for own in (1, 0))
     section = {metric: {"max": "100ms"}}

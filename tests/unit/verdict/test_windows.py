@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from builders.measurements import MS, Limits, histogram, made, made_bucket, spread
+from builders.measurements import MS, Limits, histogram, made
 from builders.objectives import parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.time_slices import Histograms, SlicedStats, of_parts
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
+from pytest_loadtest.verdict.slo import Outcome, evaluate
 from pytest_loadtest.verdict.windows import moment
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram
-    from pytest_loadtest.metrics.measurements import Measurements
     from pytest_loadtest.verdict.finding import Finding
 
 
