@@ -48,12 +48,13 @@ class PauseLog:
     def took(self, times: NDArray[np.int64] | None = None) -> None:
         """Settle the pauses since the last call.
 
-        :param times: ns, at which a client with threads of its own stamped arrivals; None if only the loop takes them.
+        :param times: ns, at which the client took copies since then; None without any.
         """
         for begin, end in self._open:
             since, until = begin, end
             if times is not None:
-                # Threads that took copies while the loop stood still were delayed for no longer than the longest time between two.
+                # A client with threads of its own may have gone on while the loop stood still, and any client has read what had come
+                # before the loop had its turn: the client stood still for no longer than the longest time between two takes.
                 within = np.sort(times[(times > begin) & (times < end)])
                 edges = np.concatenate([[begin], within, [end]])
                 longest = int(np.argmax(np.diff(edges)))

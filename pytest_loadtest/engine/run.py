@@ -171,7 +171,7 @@ class Engine:
         self.sender.collect()
         self.consumers.welcome()
         columns = self.inbox.collect()
-        self.pauses.took(None if columns is None or not self.inbox.client_stamps else columns["received"])
+        self.pauses.took(self.inbox.took_at)
         if self._recorder is not None:
             if columns is not None:
                 self._recorder.received(columns)

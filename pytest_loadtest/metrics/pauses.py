@@ -27,7 +27,8 @@ class Pauses:
     """The longest pauses of one worker's loop in a phase; int64 ``(n,)`` each, ns, ascending, no two overlap.
 
     :param begin: and :param end: the time in which the loop sent nothing and looked at nothing.
-    :param since: and :param until: the longest part of it in which the client took nothing: a library's own threads may go on.
+    :param since: and :param until: the longest part of it in which the client took nothing: a library's own threads may go on, and before
+        the loop has its turn again, the client has read what had come.
     :param exact: the kernel stamps arrivals, so a short pause changes no time.
     """
 

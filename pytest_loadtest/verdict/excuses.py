@@ -64,11 +64,11 @@ def _without_own_part(objective: Objective, ranked: Latencies, counted: Counted,
     if value is None or value > bound:
         return None
     share = f"{exact(lengthened.n)} of {exact(ranked.histogram.n)}"
-    causes = " or ".join(own.value for own in OBJECTIVES[objective.metric].lengthened_by)
+    causes = ", ".join(own.name.lower().replace("_", " ") for own in OBJECTIVES[objective.metric].lengthened_by)
     stalls = {worker.worker: worker.longest_stall for worker in measurements.workers if worker.longest_stall}
     longest = max(stalls, key=lambda worker: stalls[worker], default=None)
     shown = "" if longest is None else f"; longest stall {format_duration(stalls[longest])} on worker {longest}"
-    return f"would be {format_value(value, 'ns')} without the generator's own part of {share}: {causes}{shown}"
+    return f"would be {format_value(value, 'ns')} without the generator's own part of {share} ({causes}){shown}"
 
 
 def _exchanged(whole: Histogram | Lateness, lengthened: Histogram, rest: Histogram) -> Histogram | Lateness:
