@@ -86,7 +86,8 @@ class SloKeys(Table):
 
         meanings = {key: value["description"] for key, value in profile.json_schema()["$defs"]["Slo"]["properties"].items()}
         rows = [
-            (f"`{name}`", metric.meaning, bound(metric), needed(metric), parts(metric), excuses(metric)) for name, metric in OBJECTIVES.items()
+            (f"`{name}`", metric.meaning, bound(metric), needed(metric), parts(metric), excuses(metric))
+            for name, metric in OBJECTIVES.items()
         ]
         rows += [(f"`{key}`", meaning, "", "", "", "") for key, meaning in meanings.items() if key not in OBJECTIVES]
         return table(("key", "meaning", "a bound alone is", "needs", "also for", "a miss is excused by"), rows)
