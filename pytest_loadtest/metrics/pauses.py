@@ -62,6 +62,9 @@ class Pauses:
         columns = [np.array(document[name], np.int64) for name in COLUMNS]
         if len({len(column) for column in columns}) > 1:
             raise ValueError("pauses have columns of different lengths")
+        edges = np.stack(columns[:2], axis=1).ravel()
+        if (np.diff(edges) < 0).any():
+            raise ValueError("pauses are not in the order of time")
         if correction is not None:
             columns = [correction.apply(column) for column in columns]
         begin, end, since, until = columns

@@ -90,6 +90,8 @@ def test_a_manifests_pauses_are_read_with_the_correction_of_the_clock() -> None:
     assert Pauses.of_document(document, better).begin.tolist() == [SECOND + 5]
     with pytest.raises(ValueError, match="different lengths"):
         Pauses.of_document({**document, "end": []})
+    with pytest.raises(ValueError, match="not in the order of time"):
+        Pauses.of_document({**document, "end": [0]})
 
 
 def test_a_worker_without_pauses_delays_nothing() -> None:
