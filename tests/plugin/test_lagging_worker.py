@@ -178,13 +178,19 @@ def test_a_stopped_worker_does_not_let_the_target_miss_a_latency(session: Sessio
     assert document["driver"]["stamps"] == "kernel"
 
 
-@pytest.mark.parametrize("test", ["test_stopped", "test_library"])
-def test_a_stopped_worker_does_not_let_the_target_miss_a_gap(session: Session, test: str) -> None:
-    """A library's copies have no receive lag: the stall of the process is the evidence."""
+@pytest.mark.parametrize(
+    ("test", "outcomes"),
+    [("test_stopped", {"met", "generator-limited"}), ("test_library", {"generator-limited"})],
+)
+def test_a_stopped_worker_does_not_let_the_target_miss_a_gap(session: Session, test: str, outcomes: set[str]) -> None:
+    """A library's copies have no receive lag: the stall of the process is the evidence.
+
+    The kernel stamps the first packets of a stop one by one, so the gap of the native client may be shorter than the stop.
+    """
     verdict = session.finished.documents[test]["verdict"]
     assert verdict["outcome"] == "generator-limited"
-    assert any(reason.startswith("deliveryGap.max would be") for reason in verdict["reasons"]), verdict["reasons"]
-    assert {finding["outcome"] for finding in verdict["findings"]} <= {"met", "generator-limited"}
+    (gap,) = (finding for finding in verdict["findings"] if finding["name"] == "deliveryGap.max")
+    assert gap["outcome"] in outcomes, (gap["text"], verdict["reasons"])
 
 
 def test_copies_that_waited_for_a_stopped_worker_came_between_their_longest_lag_and_their_stamp(session: Session) -> None:
