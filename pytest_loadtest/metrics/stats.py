@@ -57,12 +57,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.metrics import own_delays
 from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, with_own, without_own
 from pytest_loadtest.metrics.expected import with_latencies
 from pytest_loadtest.metrics.gaps import delivery_gaps, gap_times
 from pytest_loadtest.metrics.histogram import exact_total, histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
+from pytest_loadtest.metrics.own_delays import of_acknowledgements, of_copies, of_sends
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
@@ -196,7 +196,7 @@ def _gaps(first: Columns, run: Expected) -> dict[str, Histogram]:
         return {}
     if not run.stalled:
         return {"delivery_gap": gaps}
-    earlier = _gaps_at({**first, "received": first["received"] - own_delays.of_copies(first, run)}, run)
+    earlier = _gaps_at({**first, "received": first["received"] - of_copies(first, run)}, run)
     assert earlier is not None
     return {"delivery_gap": gaps, with_own("delivery_gap"): gaps, without_own("delivery_gap"): earlier}
 
@@ -223,13 +223,13 @@ def _own_part(kind: str, rows: Columns, values: NDArray[np.int64], run: Expected
     """Return the part of each value that our own delays explain; None for kinds that they do not lengthen."""
     match kind:
         case "publish":
-            return own_delays.of_acknowledgements(rows, run)
+            return of_acknowledgements(rows, run)
         case "send_delay":
-            return own_delays.of_sends(rows)
+            return of_sends(rows)
         case "end_to_end":
-            return own_delays.of_copies(rows, run)
+            return of_copies(rows, run)
         case "lateness":
-            return own_delays.of_copies(rows, run, rows["received"] - values)
+            return of_copies(rows, run, rows["received"] - values)
         case "completion" | "spread":
             # The latest copy would have come earlier; see _completions.
             earlier: NDArray[np.int64] = np.minimum(rows["last"] - rows["last_without_own"], values)
@@ -343,7 +343,7 @@ def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict
     # A message that some subscription did not receive is not complete: it ranks above any bound, see NeverCame.
     all_got = (deliveries.copies.reshape(run.subscriptions, offered) > 0).all(axis=0)
     earlier = np.full(offered, int64.min)
-    np.maximum.at(earlier, number, copies["received"] - own_delays.of_copies(copies, run))
+    np.maximum.at(earlier, number, copies["received"] - of_copies(copies, run))
     rows = {"intended": due[all_got], "last": last[all_got], "last_without_own": earlier[all_got]}
     return {"completion": (rows, (last - due)[all_got]), "spread": (rows, (last - first)[all_got])}
 

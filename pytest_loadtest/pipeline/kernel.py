@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.metrics import own_delays
 from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, with_own, without_own
 from pytest_loadtest.metrics.gaps import gap_cells, gap_times
 from pytest_loadtest.metrics.histogram import HALF, hdr_index, midpoint
+from pytest_loadtest.metrics.own_delays import of_acknowledgements, of_copies, of_sends
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.metrics.sliced_counts import late_by_generator
 from pytest_loadtest.metrics.stats import sent_late_by_us
@@ -92,12 +92,12 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     own = np.maximum(delay - went["blocked"], 0)
     yield from latency_tables({"send_delay": delay, "own_send_delay": delay if (own == delay).all() else own}, went, run)
     if run.pauses and own.any():
-        yield from own_part_tables("send_delay", delay, own_delays.of_sends(went), went, run)
+        yield from own_part_tables("send_delay", delay, of_sends(went), went, run)
     if run.publish_acks and len(acked["acked"]):
         published = acked["acked"] - acked["intended"]
         yield from latency_tables({"publish": published}, acked, run)
         if run.pauses:
-            yield from own_part_tables("publish", published, own_delays.of_acknowledgements(acked, run), acked, run)
+            yield from own_part_tables("publish", published, of_acknowledgements(acked, run), acked, run)
 
 
 def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
@@ -127,7 +127,7 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
     index = hdr_index(latency)
     rows = {**copies, "second": second}
     yield from latency_tables({"end_to_end": latency}, rows, run, index)
-    part = own_delays.of_copies(copies, run) if run.pauses else None
+    part = of_copies(copies, run) if run.pauses else None
     if part is not None:
         yield from own_part_tables("end_to_end", latency, part, rows, run)
     known = copies["lag"] >= 0
@@ -140,7 +140,7 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
             yield from latency_tables({kind: values[side]}, {"second": second[side]}, run)
         if run.pauses:
             after = {"second": second[late >= 0]}
-            own_part = own_delays.of_copies(copies, run, copies["received"] - late)[late >= 0]
+            own_part = of_copies(copies, run, copies["received"] - late)[late >= 0]
             yield from own_part_tables("lateness", late[late >= 0], own_part, after, run)
         yield from _by_second(UNDUE, second[copies["flags"] & int(Flag.UNDUE) != 0])
     if run.stream_hosts is not None:
