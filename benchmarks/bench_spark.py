@@ -34,6 +34,8 @@ from pytest_loadtest.pipeline.session import SparkHost
 from pytest_loadtest.values.quantities import SECOND
 
 WORKERS, BUCKETS = 10, 8
+# Of all workers' files of one time: slower runs have longer files, otherwise a day of few messages would be a million files.
+LEAST_ROWS = 200_000
 
 
 class Shape(NamedTuple):
@@ -46,7 +48,7 @@ class Shape(NamedTuple):
 
 
 def generate(folder: Path, messages: int, shape: Shape) -> None:
-    """Write every worker's part of the run, ten seconds a file."""
+    """Write every worker's part of the run, ten seconds a file; more for few messages a second."""
     per_stream = messages // shape.streams
     duration = messages * SECOND // shape.rate
     own = np.arange(shape.streams)
@@ -54,7 +56,7 @@ def generate(folder: Path, messages: int, shape: Shape) -> None:
         rng = np.random.default_rng(worker)
         streams = own[own % WORKERS == worker]
         files: dict[str, list[dict[str, object]]] = {"sent": [], "received": []}
-        step = max(10 * shape.rate // shape.streams, 1)
+        step = max(max(10 * shape.rate, LEAST_ROWS) // shape.streams, 1)
         for number, low in enumerate(range(0, per_stream, step), start=1):
             seq = np.repeat(np.arange(low, min(low + step, per_stream)), len(streams))
             stream = np.tile(streams, len(seq) // len(streams))

@@ -170,6 +170,11 @@ class UnavailableError(TargetError):
         return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
 
+def unapplied_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the fact, for the report, that the broker does not have the profile's settings; empty without settings."""
+    return {"broker.settings not applied": ", ".join(sorted(settings))} if settings else {}
+
+
 def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[str]) -> None:
     """Reject settings that the run chooses itself (ports, folders): they would be overwritten silently, or break the start.
 
@@ -179,7 +184,8 @@ def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[
         raise UsageError(f"broker.settings: {', '.join(taken)} of {broker} is chosen per run; remove it from the profile")
     for key, value in settings.items():
         if not key.strip() or "\n" in key + value:
-            from pytest_loadtest.profile.secrets import HIDDEN, may_hold_secret
+            from pytest_loadtest.profile.secrets import may_hold_secret
+            from pytest_loadtest.values.addresses import HIDDEN
 
             shown = HIDDEN if may_hold_secret(key) else repr(value)
             raise UsageError(f"broker.settings: {key!r}: {shown} is not one line of {broker}'s configuration")

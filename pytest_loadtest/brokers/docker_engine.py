@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.values.addresses import masked, masked_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,8 +54,8 @@ def require_engine() -> str:
         finally:
             client.close()
     except (DockerException, OSError) as error:
-        reason = getattr(error, "strerror", None) or str(error)[:120]
-        raise UnavailableError(f"no Docker engine answers at {_host()} ({reason})", ENGINE_REMEDY) from error
+        reason = getattr(error, "strerror", None) or masked_text(str(error), _host())[:120]
+        raise UnavailableError(f"no Docker engine answers at {masked(_host())} ({reason})", ENGINE_REMEDY) from error
 
 
 def images_here(names: Sequence[str]) -> tuple[str, ...]:
@@ -94,7 +95,7 @@ def _probe(host: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    return str(getattr(error, "explanation", None) or error)[:300]
+    return masked_text(str(getattr(error, "explanation", None) or error), _host())[:300]
 
 
 class RunningContainer:
@@ -148,7 +149,7 @@ class RunningContainer:
             _probe(_host())
             container.reload()
         except (DockerException, OSError) as error:
-            return f"container {container.short_id} has an unknown state, the engine at {_host()} does not answer: {_reason(error)}"
+            return f"container {container.short_id} has an unknown state, the engine at {masked(_host())} does not answer: {_reason(error)}"
         if container.status in ("created", "running"):
             return None
         return f"container {container.short_id} is {container.status}, exit status {container.attrs['State']['ExitCode']}"
@@ -187,7 +188,7 @@ class RunningContainer:
         trouble = _end_guard(self._guard)
         if trouble:
             remedy = f"once the engine answers: docker rm -f $(docker ps -aqf label={self._label})"
-            self._tell(f"the container is still at {_host()} ({trouble}); {remedy}")
+            self._tell(f"the container is still at {masked(_host())} ({trouble}); {remedy}")
 
 
 def _start_guard(label: str) -> subprocess.Popen[bytes]:

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 OLDEST = 17
-REMEDY = "apt-get install openjdk-17-jre-headless, or python -m pytest_loadtest doctor --fix"
+DEFAULT_PACKAGE: Final = "default-jre-headless"
+"""Debian's package of the distribution's default JRE: Java 17 on Debian 12, 21 on Debian 13."""
+OLDEST_PACKAGE: Final = f"openjdk-{OLDEST}-jre-headless"
+"""The package for distributions whose default is older, as Debian 11 and Ubuntu 22.04. Debian 13 does not have it."""
+REMEDY = f"apt-get install {DEFAULT_PACKAGE}, or python -m pytest_loadtest doctor --fix"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,32 @@ def parse_major(text: str) -> int | None:
     """Return 17 for ``openjdk version "17.0.15"``, 8 for ``java version "1.8.0_392"``, None for a text without a version."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match[1]) if match else None
+
+
+def debian_package() -> str:
+    """Return the Debian package with a Java that is new enough.
+
+    Without package lists, as before the first ``apt-get update``, this is the default one.
+    """
+    try:
+        answer = subprocess.run(
+            ["apt-cache", "show", "--no-all-versions", DEFAULT_PACKAGE],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return DEFAULT_PACKAGE
+    return package_for(answer.stdout)
+
+
+def package_for(description: str) -> str:
+    """Return the package to install. :param description: apt's of the default JRE; empty if unknown."""
+    default = re.search(r"^Depends:.*\bopenjdk-(\d+)-jre-headless", description, re.MULTILINE)
+    if default is not None and int(default[1]) < OLDEST:
+        return OLDEST_PACKAGE
+    return DEFAULT_PACKAGE
 
 
 def require(broker: str) -> Java:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, Node, refuse_node
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, Node, refuse_node, unapplied_settings
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.kinds.registry import kind_of, load_reference
-from pytest_loadtest.values.addresses import check_address
+from pytest_loadtest.values.addresses import check_address, masked
 
 if TYPE_CHECKING:
     from pytest_loadtest.brokers.starting import Progress
@@ -41,7 +41,8 @@ def parse_endpoints(kind: str, url: str) -> tuple[Endpoint, ...]:
     ports = {name: scheme.port for name, scheme in kind_of(kind).schemes.items()}
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ports:
-        raise UsageError(f"target {url!r}: a {kind} address begins with {' or '.join(f'{name}://' for name in ports)}")
+        schemes = " or ".join(f"{name}://" for name in ports)
+        raise UsageError(f"target {masked(url)!r} is not an address of {kind_of(kind).label}: it begins with {schemes}")
     authority = rest.partition("/")[0]
     return tuple(_endpoint(url, scheme, host, ports[scheme]) for host in authority.split(","))
 
@@ -51,9 +52,9 @@ def _endpoint(url: str, scheme: str, text: str, default: int) -> Endpoint:
         parts = urlsplit(f"{scheme}://{text}")
         host, port = parts.hostname, parts.port or default
     except ValueError as error:
-        raise UsageError(f"target {url!r}: {error}") from error
+        raise UsageError(f"target {masked(url)!r}: {error}") from error
     if not host or not port:
-        raise UsageError(f"target {url!r}: {'no host' if not host else 'no port'}; write {scheme}://HOST:PORT")
+        raise UsageError(f"target {masked(url)!r}: {'no host' if not host else 'no port'}; write {scheme}://HOST:PORT")
     return Endpoint(host, port)
 
 
@@ -126,7 +127,7 @@ def reach_target(request: BrokerRequest, progress: Progress) -> RemoteBroker:
             url=url,
             subscriber_url=request.subscriber_url,
             admin_url=admin,
-            settings=settings,
+            settings={**settings, **unapplied_settings(request.settings)},
             local=all(is_local(endpoint.host) for endpoint in endpoints),
         ),
         endpoints,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_loadtest.commands import compare, report
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, UsageError
 from pytest_loadtest.kinds.registry import shipped_costs
+from pytest_loadtest.values.addresses import masked
 from pytest_loadtest.values.quantities import parse_duration
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def _doctor(options: argparse.Namespace) -> int:
             probe = bandwidth_request(options.target, options.admin_url, _settings_like(options.like))
         return OK if check_hosts(options.hosts, options.target, _print_line, probe) else MISSED
     if options.target:
-        raise UsageError(f"doctor --target {options.target}: only hosts are checked against a broker: name them with --hosts FILE")
+        raise UsageError(f"doctor --target {masked(options.target)}: only hosts are checked against a broker: name them with --hosts FILE")
     machine = doctor.take_inventory()
     _print_line(doctor.render(doctor.inspect(machine)))
     if not options.fix:

@@ -12,7 +12,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-PACKAGES = {"java": "openjdk-17-jre-headless", "maven": "maven"}
+MAVEN = "maven"
 MEMORY_NEEDED = 4 * 1024**3  # Pulsar 2 GiB, Spark 1 GiB, the load workers
 DISK_NEEDED = 2 * 1024**3  # jars 240 MB twice (Maven's and ours), samples
 FILES_NEEDED = 4096
@@ -47,6 +47,7 @@ class Inventory:
     """The relevant facts about this machine. None: missing or unknown."""
 
     java: java.Java | None
+    java_package: str  # the Debian package that brings one
     maven: str | None
     docker: str | None  # engine version
     docker_missing: str  # the reason why there is none
@@ -73,6 +74,7 @@ def take_inventory() -> Inventory:
     docker, missing, images = _docker()
     return Inventory(
         java=java.find(),
+        java_package=java.debian_package(),
         maven=shutil.which("mvn"),
         docker=docker,
         docker_missing=missing,
@@ -136,8 +138,8 @@ def _broker_rows(machine: Inventory) -> tuple[MachineNeed, ...]:
     archive = "made" if machine.archive else None
     slow_start = "Spark starts in some 20 s instead of 10, in every session"
     return (
-        _row("Java", version, machine.runs_java, java_costs, _install("java")),
-        _row("Maven", machine.maven, maven_ok, "jars of brokers cannot be fetched", _install("maven")),
+        _row("Java", version, machine.runs_java, java_costs, f"apt-get install {machine.java_package}"),
+        _row("Maven", machine.maven, maven_ok, "jars of brokers cannot be fetched", f"apt-get install {MAVEN}"),
         *machine.needs,
         _row("Spark archive", archive, bool(machine.archive), slow_start, FIX),
         _row("Docker", docker, machine.docker is not None, "no brokers in containers; processes work too", docker_engine.ENGINE_REMEDY),
@@ -171,10 +173,6 @@ def _limit_rows(machine: Inventory) -> tuple[MachineNeed, ...]:
     )
 
 
-def _install(key: str) -> str:
-    return f"apt-get install {PACKAGES[key]}"
-
-
 def _row(name: str, value: str | None, ok: bool, cost: str, remedy: str) -> MachineNeed:
     return MachineNeed(name=name, value=value, ok=ok, cost=cost, remedy=remedy)
 
@@ -191,8 +189,11 @@ def render(rows: tuple[MachineNeed, ...]) -> str:
 
 def missing_packages(machine: Inventory) -> tuple[str, ...]:
     """Return the Debian packages that are missing, in the order of the table."""
-    installed = {"java": machine.runs_java, "maven": machine.maven is not None}
-    missing = [package for key, package in PACKAGES.items() if not installed[key]]
+    missing = []
+    if not machine.runs_java:
+        missing.append(machine.java_package)
+    if machine.maven is None:
+        missing.append(MAVEN)
     return (*missing, *(need.package for need in machine.needs if need.package and not need.ok))
 
 
@@ -201,8 +202,7 @@ def fix(machine: Inventory, tell: Callable[[str], None]) -> bool:
 
     Only root on Debian and its derivatives installs packages; other users get the exact line to run.
     """
-    packages = missing_packages(machine)
-    if packages and not _install_packages(machine, packages, tell):
+    if missing_packages(machine) and not _install_packages(machine, tell):
         return False
     if not machine.localhost and not _name_localhost(machine, tell):
         return False
@@ -232,8 +232,12 @@ def _name_localhost(machine: Inventory, tell: Callable[[str], None]) -> bool:
     return True
 
 
-def _install_packages(machine: Inventory, packages: tuple[str, ...], tell: Callable[[str], None]) -> bool:
-    line = f"apt-get update && apt-get install -y --no-install-recommends {' '.join(packages)}"
+UPDATE = ("apt-get", "update")
+INSTALL = ("apt-get", "install", "-y", "--no-install-recommends")
+
+
+def _install_packages(machine: Inventory, tell: Callable[[str], None]) -> bool:
+    line = " ".join([*UPDATE, "&&", *INSTALL, *missing_packages(machine)])
     if not machine.debian:
         others = ", ".join(("Maven", *(need.name for need in machine.needs if need.package)))
         tell(f"install by hand: Java {java.OLDEST} or later, {others} (on Debian: {line})")
@@ -241,14 +245,20 @@ def _install_packages(machine: Inventory, packages: tuple[str, ...], tell: Calla
     if not machine.root:
         tell(f"as root: {line}")
         return False
+    if not _run_apt(UPDATE, tell):
+        return False
+    # Only now are there package lists, and with them the version of the default JRE.
+    updated = replace(machine, java_package=java.debian_package())
+    return _run_apt((*INSTALL, *missing_packages(updated)), tell)
+
+
+def _run_apt(command: tuple[str, ...], tell: Callable[[str], None]) -> bool:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", *packages]):
-        tell(" ".join(command))
-        status = subprocess.run(command, env=environment, check=False).returncode
-        if status != 0:
-            tell(f"{' '.join(command)} ended with status {status}; run it by hand to see the reason")
-            return False
-    return True
+    tell(" ".join(command))
+    status = subprocess.run(command, env=environment, check=False).returncode
+    if status != 0:
+        tell(f"{' '.join(command)} ended with status {status}; run it by hand to see the reason")
+    return status == 0
 
 
 WRITE_SECONDS = 300  # the JVM writes the class archive at its end, which takes 20 s on two slow cores

@@ -71,7 +71,9 @@ def bandwidth_request(target: str, admin_url: str | None, settings: ClientSettin
     kind = _kind_of_target(target)
     settings = load_reference(kind, kind.settings)() if settings is None else settings
     if settings.name != kind.name:
-        raise UsageError(f"--like: the driver {settings.name!r} of the profile cannot connect to {target}: name a profile for {kind.label}")
+        raise UsageError(
+            f"--like: the driver {settings.name!r} of the profile cannot connect to {masked(target)}: name a profile for {kind.label}"
+        )
     if settings.unacknowledged is not None:
         reason, remedy = settings.unacknowledged
         raise UsageError(f"--bandwidth counts acknowledged bytes, and there are none {reason}: {remedy}")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pytest_loadtest.errors import NoData, UsageError
 from pytest_loadtest.kinds.registry import able, load_reference
 from pytest_loadtest.profile.observed import Seen, Source, Traffic, profile_text, summary
-from pytest_loadtest.values.addresses import check_address
+from pytest_loadtest.values.addresses import check_address, masked
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def open_observer(url: str, topics: Sequence[str], admin_url: str | None, settin
     kind = kind_at(url)
     if settings is not None and settings.name != kind.name:
         scheme = urlsplit(url).scheme
-        raise UsageError(f"the profile's driver cannot connect to {url!r}: give a profile for {scheme}")
+        raise UsageError(f"the profile's driver cannot connect to {masked(url)!r}: give a profile for {scheme}")
     observer: TopicObserver = load_reference(kind, kind.observer or "")(
         url, topics, settings or load_reference(kind, kind.settings)(), admin_url
     )
@@ -108,7 +108,7 @@ def kind_at(url: str) -> DriverKind:
     match = next((kind for kind in readable if scheme in kind.target_schemes), None)
     if match is None:
         examples = [f"{name}://host:{kind.schemes[name].port}" for kind in readable for name in kind.target_schemes]
-        raise UsageError(f"{url!r}: write {', '.join(examples[:-1])} or {examples[-1]}")
+        raise UsageError(f"{masked(url)!r}: write {', '.join(examples[:-1])} or {examples[-1]}")
     return match
 
 

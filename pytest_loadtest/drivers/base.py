@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.topology import Topology
 
 Clock = Callable[[], int]
+
+
+NO_ANSWER: Final = "no answer"
+"""These words are in the reason why a client is not connected if the target does not answer it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,8 @@ class DriverContext:
     :param ordered: the run judges order, so :attr:`Received.order` must be filled.
     :param sources: source addresses of this worker's connections, all IPv4 or all IPv6: connection ``n`` comes from ``sources[n % len]``.
         Empty: the system chooses. Only clients with ``Client.source_addresses`` get any.
+    :param broker: the profile's ``broker.settings`` if the run started the broker with them. A driver that changes policies at the broker
+        leaves those alone that would replace one of them.
     """
 
     target: TargetAddress
@@ -74,6 +80,7 @@ class DriverContext:
     checksum: bool = False
     ordered: bool = True
     sources: tuple[str, ...] = ()
+    broker: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +374,10 @@ class Driver(Protocol):
         """
 
     def disconnected(self) -> str | None:
-        """Return what is not connected now ("producer of stream 3"), or None if everything is."""
+        """Return what is not connected now ("producer of stream 3"), with the reason in parentheses if it is known; None if everything is.
+
+        The reason has the words :data:`NO_ANSWER` if the target is silent, as one that hangs, and not if it rejects clients or is gone.
+        """
 
     def close(self) -> None:
         """Disconnect everything. Safe to call twice and after an error; never hangs on a dead target."""

@@ -57,10 +57,17 @@ class Block:
         key, due = None if self.key is None else self.key[rows], None if self.due is None else self.due[rows]
         return Burst(row, self.stream[rows], self.seq[rows], self.intended[rows], self.payload[rows], sent, idle, key, due)
 
-    def drop(self, index: Column) -> None:
-        """Give up messages that are later than allowed and will never be sent."""
-        self.status[index] = Status.DROPPED
-        self.blocked[index] = 0  # while a message waits, the column holds an interim value: see Retries._account
+    def drop(self, index: Column, blocked: Column, now: int) -> None:
+        """Give up messages that are later than allowed and will never be sent.
+
+        A message that waited for a full window for at least half of its delay is BLOCKED, any other DROPPED (docs/decisions/048).
+
+        :param blocked: the time for which each waited for a full window, ns. :param now: the instant of the drop, ns.
+        """
+        delay = now - self.intended[index]
+        by_target = (blocked > 0) & (2 * blocked >= delay)
+        self.status[index] = np.where(by_target, Status.BLOCKED, Status.DROPPED)
+        self.blocked[index] = blocked
         self.open -= len(index)
 
     def answer(self, index: Column, acks: Acks, pick: NDArray[np.bool_] | slice) -> NDArray[np.int8]:
@@ -150,7 +157,12 @@ class Ledger:
             block = self.blocks[int(numbers[low])]
             yield block, rows[low:high] - block.row, slice(low, high)
 
-    def streams(self, rows: Column) -> NDArray[np.int32]:
-        """Return the streams of the rows whose blocks exist, in no particular order."""
-        streams = [block.stream[index] for block, index, _ in self._split(rows)] if len(rows) else []
+    def answers(self, acks: Acks) -> Iterator[tuple[NDArray[np.int32], Column]]:
+        """Yield the streams and the times of the answers to messages whose blocks exist."""
+        for block, index, pick in self._split(acks.row):
+            yield block.stream[index], acks.time[pick]
+
+    def in_flight(self) -> NDArray[np.int32]:
+        """Return the stream of every message that was sent and is not answered. Costs a look at every row that is kept."""
+        streams = [block.stream[(block.sent > 0) & (block.status == Status.PENDING)] for block in self.blocks.values()]
         return np.concatenate(streams) if streams else np.empty(0, np.int32)

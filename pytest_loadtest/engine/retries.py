@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Driver
+    from pytest_loadtest.drivers.base import Acks, Driver
     from pytest_loadtest.engine.blocks import Block, Ledger
     from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.schedule.schedules import Schedule
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # ns between two attempts of streams without an answer: a window may open for other reasons than an answer
 RETRY: Final = 10_000_000
+# ns without a tick after which the loop counts as stalled: the driver may have answers that it has not read.
+STALL: Final = 2 * RETRY
 # Streams that are tried at once without an answer; the others have their turn at later attempts. This bounds the cost of a tick, whatever
 # the number of streams that wait.
 AT_ONCE: Final = 1024
@@ -66,13 +68,39 @@ class Retries:
         self.waiting.join(index[waits])
         return np.flatnonzero(~waits) + start
 
-    def answered(self, row: Column) -> None:
+    def answered(self, acks: Acks) -> None:
         """Note answers to messages, before they are removed from their blocks: their streams have room."""
-        self.waiting.answered(self._index(self._ledger.streams(row)))
+        for stream, time in self._ledger.answers(acks):
+            self.waiting.answered(self._index(stream), time)
 
     def drop(self, stream: NDArray[np.int32]) -> None:
         """Give up the oldest waiting message of each of these streams; one entry for each message."""
         self.waiting.drop(self._index(stream))
+
+    def full_until(self, now: int) -> Column:
+        """Return, by stream, the instant until which its window was full, as far as is known at ``now``; 0 if it does not wait."""
+        waits = self.waiting.streams()
+        until: Column = np.where(waits, now, 0)
+        # Streams with answers are tried at every tick, so an older attempt means that the loop stalled. Until the next attempt only the
+        # answers tell whether the target was idle meanwhile: it was, from the last answer on, if nothing is in flight any more.
+        late = np.flatnonzero(waits & self.waiting.answered_since_attempt(now - STALL))
+        if len(late):
+            emptied = late[~np.isin(late, self._index(self._ledger.in_flight()))]
+            until[emptied] = np.maximum(self.waiting.answered_at[emptied], self.waiting.tried_at[emptied])
+        return until
+
+    def blocked(self, block: Block, rows: Column, until: Column) -> Column:
+        """Return how long unsent messages of a block have waited for their full windows, ns.
+
+        :param rows: their positions in the block. :param until: from :meth:`full_until`, before any of them was dropped.
+        """
+        index = self._index(block.stream[rows])
+        until, tried, blocked = until[index], self.waiting.tried_at[index], self.waiting.blocked[index]
+        # The column of a message that was there at the last attempt has the time before it already: see _account.
+        counted = self.waiting.is_counted(index, block.seq[rows] - self._first[index])
+        before = np.where(counted, -block.blocked[rows], blocked_before(block.intended[rows], tried, blocked, until))
+        waited = np.maximum(blocked + until - tried - before, 0)
+        return np.where(until > 0, waited, 0)
 
     def retry(self, now: int) -> Iterator[Column]:
         """Offer waiting messages again, the oldest of each stream first. Yields send delays, less blocked time, of those taken."""
@@ -173,6 +201,8 @@ class Waiting:
         self.blocked = np.zeros(streams, np.int64)
         """By stream, the blocked time from the beginning of the wait to the last attempt."""
         self._freed = np.zeros(streams, np.int64)  # answers since the last attempt
+        self.answered_at = np.zeros(streams, np.int64)
+        """By stream, the time of the latest answer that was noted."""
         self._retry_at = self._turn = 0
 
     @property
@@ -198,9 +228,20 @@ class Waiting:
         np.add.at(self.end, index, 1)
         self.count += len(index)
 
-    def answered(self, index: Column) -> None:
-        """Note answers, one entry each: their streams may have room."""
+    def answered(self, index: Column, time: Column) -> None:
+        """Note answers, one entry each: their streams may have room. :param time: their times."""
         np.add.at(self._freed, index, 1)
+        np.maximum.at(self.answered_at, index, time)
+
+    def answered_since_attempt(self, before: int) -> NDArray[np.bool_]:
+        """Return a mask of the streams with an answer since their last attempt, if that was before this instant."""
+        mask: NDArray[np.bool_] = (self._freed > 0) & (self.tried_at < before)
+        return mask
+
+    def is_counted(self, index: Column, number: Column) -> NDArray[np.bool_]:
+        """Return whether the blocked time before each of these messages was subtracted at an attempt."""
+        mask: NDArray[np.bool_] = number < self._known[index]
+        return mask
 
     def candidates(self, now: int) -> tuple[Column, Column]:
         """Return the streams to try now, with their answers since the last attempt; every ``RETRY`` ns also streams without answers."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from pytest_loadtest.engine.blocks import Block, Ledger
 from pytest_loadtest.engine.progress import take_p99
-from pytest_loadtest.engine.retries import Retries
+from pytest_loadtest.engine.retries import STALL, Retries
 from pytest_loadtest.errors import WorkerError
 from pytest_loadtest.message import draws
 from pytest_loadtest.message.payloads import make_chooser
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Clock, Driver, Joined
     from pytest_loadtest.message.draws import WeightedChoice
     from pytest_loadtest.message.due import Delays
-    from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.message.payloads import Chooser, PayloadPool
     from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.changes import Change
@@ -62,7 +62,7 @@ class Sender:
     def __init__(self, setup: Setup, retire: Callable[[Block], None]) -> None:
         self._setup, self._driver, self._streams = setup, setup.driver, setup.streams
         self._retire, self._max_delay = retire, setup.max_send_delay
-        self._chooser = make_chooser(setup.pool, setup.seed, setup.streams, setup.topology.topics)
+        self._chooser = self._choose_for(setup.streams)
         self._key_column = key_column(setup.key_distributor, setup.seed, setup.streams)
         self._row = self._next = 0
         self._end: int | None = 0
@@ -72,6 +72,7 @@ class Sender:
         self._delayed = delays
         self._row += self._end or 0  # row numbers go on, so that an answer to a message of an earlier phase is recognized
         self._start, self._last, self._first = start, phase.duration - 1, phase.first_of(self._streams)
+        self._ticked = start
         self._schedule = self._make_schedule(phase)
         self._paces_bytes = phase.mean_size is not None
         # messages per second of this worker at the highest rate, by which the size of blocks is chosen
@@ -85,11 +86,17 @@ class Sender:
         self._delays: list[Column] = []
 
     def _make_schedule(self, phase: Phase) -> Schedule:
-        drawing = Drawing(self._chooser, self._streams, self._first, self._setup.pool.sizes)
-        table = self._setup.pool.table(0)
+        pool = self._setup.pool
         if phase.mean_size is None or not len(self._streams):
-            return EvenSchedule(phase.pacer, drawing, table, phase.turns)
-        return ByteSchedule(phase.pacer, drawing, table, phase.mean_size)
+            drawing = Drawing(self._chooser, self._streams, self._first, pool.sizes)
+            return EvenSchedule(phase.pacer, drawing, pool.table(0), phase.turns)
+        # The place of a message in the byte train depends on the sizes of all messages before it, also those of other workers.
+        everyone = range(phase.streams)
+        drawing = Drawing(self._choose_for(everyone), everyone, phase.first, pool.sizes)
+        return ByteSchedule(phase.pacer, drawing, pool.table(0), self._streams, phase.turns)
+
+    def _choose_for(self, streams: Streams) -> Chooser:
+        return make_chooser(self._setup.pool, self._setup.seed, streams, self._setup.topology.topics)
 
     # --- state of the phase
 
@@ -167,17 +174,22 @@ class Sender:
         """Hand over all messages that are due, as far as the target takes them."""
         elapsed = now - self._start
         due = self._due(elapsed)
+        if self._waiting.any:
+            if now - self._ticked > STALL:
+                # The answers that came meanwhile show whether the target or this loop made messages wait: read them before any drop.
+                self._driver.poll(0)
+            self.collect()  # answers show which streams have room again
+        self._ticked = now
         # the search for late messages is skipped while even the oldest unsent one, the next, is in time
         if self._waiting.any or (self._next < due and elapsed - self._next_due > self._max_delay):
-            self._drop_late(elapsed)
+            self._drop_late(now)
         if self._waiting.any:
-            self.collect()  # answers show which streams have room again
             for delays in self._retries.retry(now):
                 self._took(delays)
         while self._next < due:
             self._offer(due, now)
             if self._next < due:  # several blocks are due at once, and while one is sent the next may become too late
-                self._drop_late(self._setup.clock() - self._start)
+                self._drop_late(self._setup.clock())
 
     def _due(self, elapsed: int) -> int:
         """Return the number of rows due, and note the end of the phase."""
@@ -230,28 +242,32 @@ class Sender:
         due = None if self._delayed is None else self._delayed.on_the_wire(stream, seq, intended)
         return Block(self._row + first, stream, seq, intended, rows.payload, self._key_column(rows.index, seq), due)
 
-    def _drop_late(self, elapsed: int) -> None:
-        self._drop(self._schedule.due(min(elapsed - self._max_delay - 1, self._last)))
+    def _drop_late(self, now: int) -> None:
+        self._drop(self._schedule.due(min(now - self._start - self._max_delay - 1, self._last)), now)
 
-    def _drop(self, until: int) -> None:
+    def _drop(self, until: int, now: int) -> None:
         """Drop the rows before ``until`` that were not sent."""
         size = self._ledger.block_size
         # Rows up to _looked, and those of retired blocks, are sent or dropped already: each row is looked at once. Every row from _next on
         # needs a block, also one that is dropped without being offered, because a dropped message is recorded too.
         self._looked = max(self._looked, min(self._ledger.blocks, default=self._next // size) * size)
+        if self._looked >= until:
+            return
+        # Once for all rows: a stream whose waiting messages are all dropped has a full window for its later rows too.
+        full_until = self._retries.full_until(now)
         while self._looked < until:
             number = self._looked // size
             low, high = self._looked - number * size, min(until - number * size, size)
             if self._looked >= self._next or number in self._ledger.blocks:
-                self._drop_of(self._block(self._looked), low, high)
+                self._drop_of(self._block(self._looked), low, high, full_until, now)
             self._looked = number * size + high
         self._next = max(self._next, until)
 
-    def _drop_of(self, block: Block, low: int, high: int) -> None:
+    def _drop_of(self, block: Block, low: int, high: int, full_until: Column, now: int) -> None:
         index = np.flatnonzero((block.status[low:high] == Status.PENDING) & (block.sent[low:high] == 0)) + low
         if not len(index):
             return
-        block.drop(index)
+        block.drop(index, self._retries.blocked(block, index, full_until), now)
         self.counts.dropped += len(index)
         # rows that were never offered are not among those that wait, and are not removed from them
         self._retries.drop(block.stream[index[index < self._next - (block.row - self._row)]])
@@ -266,7 +282,7 @@ class Sender:
         if acks is None or not len(acks.row):
             return
         if self._waiting.any:
-            self._retries.answered(acks.row)  # before the ledger, which removes complete blocks
+            self._retries.answered(acks)  # before the ledger, which removes complete blocks
         if acks.resends is not None:
             self.counts.resent += int(np.count_nonzero(acks.resends))
         complete, statuses = self._ledger.answer(acks)
@@ -281,7 +297,7 @@ class Sender:
         """End the phase: messages without an answer are given up, and all blocks retired."""
         if self._end is None:  # bytes are paced, and the phase was cut short before all messages were due
             self._end = self._next
-        self._drop(self._end)  # the rest of the plan was never sent
+        self._drop(self._end, self._setup.clock())  # the rest of the plan was never sent
         for block in self._ledger.blocks.values():
             block.cut(self._end - (block.row - self._row))
             block.give_up()

@@ -70,7 +70,7 @@ class Drain:
     def _nothing_can_come(self, reports: Sequence[Progress], now: int) -> bool:
         """Return whether the target's last answer proves that no copy can arrive that is not in a worker's driver already."""
         # From this point on the target gets no message of the run any more, because each was sent once and answered. A message that failed
-        # or was sent again may still be in a broken connection. A run ends in an error if a client is not connected at its end, so lost
+        # or was sent again may still be in a broken connection. A run is lost if a client is not connected at its end, so lost
         # ones get the time to return.
         if not all(p.connected and not (p.in_flight or p.failed or p.resent) for p in reports):
             self._settled_since = self._answer = None

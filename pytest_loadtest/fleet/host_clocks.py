@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 BURST: Final = 40
 """Exchanges before and after a phase: some milliseconds each at most, so that no phase waits for them noticeably."""
 SMALL_BURST: Final = 3
-"""Exchanges once a second while load runs: they show whether the clock runs evenly."""
+"""Exchanges at a time while load runs. The first often waits for a thread that sleeps, so the fastest one is kept."""
+INTERVAL: Final = 0.25
+"""s between two small bursts. The stated error grows by :data:`~pytest_loadtest.metrics.clocks.MOST_SLEW` of it, 125 µs."""
+RECENT: Final = 250_000_000
+"""ns: a phase does not begin with exchanges that are older, for the same reason."""
 TIMEOUT: Final = 10
 """s until a host that does not answer counts as lost."""
 REMEMBERED: Final = 600_000_000_000
@@ -73,18 +77,34 @@ class HostClocks:
         """Store the answer of a worker; called in the thread that receives its messages."""
         self._answers[worker].put((number, host_time, time.monotonic_ns()))
 
-    def ask(self, count: int = BURST, *, wait: bool = True) -> None:
-        """Make a burst of exchanges with every host. :param wait: False: do nothing if another thread makes one just now.
+    def ask(self, count: int = BURST) -> int:
+        """Make a burst of exchanges with every host, between two phases; return the instant at which it began, ns.
 
         :raises NoData: a host does not answer.
         """
-        if not self._lock.acquire(blocking=wait):
+        with self._lock:
+            began = time.monotonic_ns()
+            for host, worker in self._answering():
+                self._exchanges.setdefault(host, []).extend(self._exchange(worker, host) for _ in range(count))
+        return began
+
+    def ask_under_load(self) -> None:
+        """Make a small burst with every host, of which the fastest exchange is kept; nothing if another thread makes a burst just now.
+
+        :raises NoData: a host does not answer.
+        """
+        if not self._lock.acquire(blocking=False):
             return
         try:
-            for host, worker in {host: worker for worker, host in list(self.hosts.items())}.items():
-                self._exchanges.setdefault(host, []).extend(self._exchange(worker, host) for _ in range(count))
+            for host, worker in self._answering():
+                burst = [self._exchange(worker, host) for _ in range(SMALL_BURST)]
+                self._exchanges.setdefault(host, []).append(min(burst, key=lambda exchange: exchange.round_trip))
         finally:
             self._lock.release()
+
+    def _answering(self) -> list[tuple[str, str]]:
+        """Return each host with the worker that answers for it."""
+        return list({host: worker for worker, host in list(self.hosts.items())}.items())
 
     def _exchange(self, worker: str, host: str) -> ClockExchange:
         from pytest_loadtest.metrics.clocks import ClockExchange  # on use: sessions without load tests load no numpy
@@ -104,10 +124,18 @@ class HostClocks:
     def fits(self, since: int | None = None) -> dict[str, ClockFit]:
         """Return the relation of each worker's clock to the controller's, by worker.
 
-        :param since: leave out exchanges before this instant of the controller's clock, ns; the last ten minutes if None.
+        :param since: leave out exchanges before this instant of the controller's clock, ns. None: the relation for the next phase, by the
+            last ten minutes, or by the last burst if a clock was set in them.
         """
+        fits = {host: self._fit(host, since) for host in sorted(set(self.hosts.values()))}
+        return {worker: fits[host] for worker, host in self.hosts.items()}
+
+    def _fit(self, host: str, since: int | None) -> ClockFit:
         from pytest_loadtest.metrics.clocks import fit_clock
 
         begin = time.monotonic_ns() - REMEMBERED if since is None else since
-        fits = {host: fit_clock([one for one in self._exchanges[host] if one.left >= begin]) for host in sorted(set(self.hosts.values()))}
-        return {worker: fits[host] for worker, host in self.hosts.items()}
+        exchanges = [exchange for exchange in self._exchanges[host] if exchange.left >= begin]
+        fit = fit_clock(exchanges)
+        if since is None and not fit.holds:
+            return fit_clock(exchanges[-BURST:])
+        return fit

@@ -6,6 +6,7 @@ The run controller calls :func:`conclude_run` in the thread that answers the las
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -33,7 +34,7 @@ from pytest_loadtest.values.wording import exact, format_value
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
 from pytest_loadtest.verdict.changes import with_findings
-from pytest_loadtest.verdict.early import evaluate_ended
+from pytest_loadtest.verdict.early import evaluate_ended, lost_target
 from pytest_loadtest.verdict.finding import no_data
 from pytest_loadtest.verdict.objectives import scale_objectives
 from pytest_loadtest.verdict.tolerance import tolerances
@@ -82,7 +83,7 @@ def conclude_run(
     objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
     allowed = tolerances(objectives)
     verdict, notes = _whole_verdict(samples, measurements, profile, objectives, telemetry)
-    stages = [(name, measured, _stage_verdict(name, measured, run, profile, allowed)) for name, measured in samples.stages]
+    stages = [(name, measured, _stage_verdict(name, measured, run, profile, allowed, measurements)) for name, measured in samples.stages]
     if any(found is not None and found.rate is None for found in (peak, peak_before)):
         # without a peak the search is a miss, whatever its last step was
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
@@ -159,16 +160,19 @@ def _verdict(run: RunFile, objectives: Sequence[Objective], measurements: Measur
     if run.aborted:
         return evaluate_aborted(objectives, measurements, profile.generator, run.aborted)
     if run.foregone:
-        return evaluate_ended(objectives, measurements, profile.generator, run.foregone)
-    return slo.evaluate(objectives, measurements, profile.generator)
+        verdict = evaluate_ended(objectives, measurements, profile.generator, run.foregone)
+    else:
+        verdict = slo.evaluate(objectives, measurements, profile.generator)
+    return verdict if run.went_away is None else lost_target(verdict, run.went_away)
 
 
 def _stage_verdict(
-    name: str, measured: Measurements, run: RunFile, profile: Profile, allowed: tuple[Objective, ...]
+    name: str, measured: Measurements, run: RunFile, profile: Profile, allowed: tuple[Objective, ...], whole: Measurements
 ) -> slo.Verdict:  # fmt: skip
     """Judge a stage by its own objectives alone; implicit ones apply to the whole run.
 
     :param allowed: the profile's own bounds on messages that never arrive: they apply to a stage's ``max`` too.
+    :param whole: the measurements of the run.
     """
     objectives = next((stage.slo.objectives for stage in profile.stages if stage.name == name), ())
     if not objectives:
@@ -176,7 +180,14 @@ def _stage_verdict(
     verdict = slo.evaluate(_scaled(objectives, run), replace(measured, checksum=profile.checksum), profile.generator, tolerated=allowed)
     if run.aborted and verdict.outcome is slo.Outcome.NO_DATA:  # cut short by the abort, which is a miss of the run
         return replace(verdict, outcome=slo.Outcome.MISSED)
+    if verdict.outcome is slo.Outcome.NO_DATA and _hung(measured, whole):
+        return replace(verdict, outcome=slo.Outcome.MISSED, reasons=(*slo.causes_at_target(measured), *verdict.reasons))
     return verdict
+
+
+def _hung(stage: Measurements, whole: Measurements) -> bool:
+    """Return whether the target, which answered in the same phase, hung all through a stage: nothing came, and windows were full."""
+    return stage.full_windows is not None and not stage.own_drops and not stage.counts.received and whole.counts.received > 0
 
 
 def stages_not_begun(run: RunFile, profile: Profile) -> list[tuple[str, slo.Verdict]]:
@@ -276,7 +287,7 @@ def _clock_notes(measurements: Measurements, run: RunFile, profile: Profile) -> 
     share = f"{exact(within.deliveries)} of {exact(received)} deliveries ({format_value(within.deliveries / received, 'ratio')})"
     if within.complete:
         uneven = ", ".join(clock.host for clock in measurements.clocks if not clock.holds)
-        remark = f"; the clock of host {uneven} was set or ran unevenly while load ran" if uneven else ""
+        remark = f"; the clock of host {uneven} was set while load ran" if uneven else ""
         return (f"{share} are within one host: their latencies need no relation of clocks{remark}",)
     reason = ""
     if profile.pair_consumers is not None:
@@ -292,7 +303,7 @@ def _facts(run: RunFile, folder: Path, telemetry: Telemetry | None, notes: tuple
         started=datetime.fromtimestamp(run.started, UTC).isoformat(timespec="milliseconds") if run.started else None, results=str(folder),
         scale=run.scale,
         scaling=facts.scaling, plan=facts.plan, broker=broker, driver=facts.driver, versions=facts.versions,
-        machine=facts.machine, notes=(*changed, *notes),
+        machine=facts.machine, notes=(*changed, *(telemetry.notes if telemetry else ()), *notes),
     )  # fmt: skip
 
 
@@ -327,15 +338,21 @@ def settle_backlog(watch: BacklogWatch, windows: Mapping[str, Measurements], who
     uncounted = _uncounted(whole.counts, whole.subscriptions)
     first, certain = watch.drained_between(uncounted)
     exact, end = first == certain, first or watch.last
-    drain, during = end.elapsed - watch.resumed, windows.get("drain")
+    took, during = end.elapsed - watch.resumed, windows.get("drain")
     between = None
     if first is not None and not exact:
-        between = (drain, None if certain is None else certain.elapsed - watch.resumed)
+        between = (took, None if certain is None else certain.elapsed - watch.resumed)
+    left = None if uncounted else max(end.waiting, 0)
+    drain: float | None = None
+    if first is None:
+        drain = given_up(watch.messages, left)
+    elif exact:
+        drain = took
     return Backlog(
         size_messages=watch.messages, size_bytes=round(watch.messages * watch.mean_size), build=watch.reached,
-        drain=None if between else drain, drained=None if between else first is not None, between=between, uncounted=uncounted,
-        left=None if uncounted else max(end.waiting, 0), allowed=watch.allowed,
-        drain_rate=None if uncounted else end.received / (drain / SECOND),
+        drain=drain, drained=None if between else first is not None, between=between, uncounted=uncounted,
+        left=left, allowed=watch.allowed, waited=took if first is None else None,
+        drain_rate=None if uncounted else end.received / (took / SECOND),
         publish_during_drain=None if during is None or between or end.elapsed != watch.emptied else during.latencies.get("publish"),
     )  # fmt: skip
 
@@ -347,10 +364,24 @@ def _uncounted(counts: Counts, subscriptions: int) -> int:
     return max(counts.received - first_of_acked, 0) + counts.duplicates + counts.corrupt + (counts.foreign or 0)
 
 
+def given_up(messages: int, left: int | None) -> float | None:
+    """Return how long a drain that was given up takes: inf if the backlog did not shrink, otherwise None: unknown.
+
+    :param messages: deliveries waiting at the resumption. :param left: those waiting at the end; None if unknown.
+    """
+    return math.inf if left is not None and left >= messages else None
+
+
 def recorded_backlog(section: BacklogSection) -> Backlog:
     """Return the backlog in an earlier results document, as far as it is judged."""
+    drain: float | None = section.drain
+    waited = section.waited
+    if section.drained is False:
+        # Older results have the time of the wait as that of the drain.
+        waited = section.drain if waited is None else waited
+        drain = given_up(section.messages, section.left)
     return Backlog(
-        size_messages=section.messages, size_bytes=section.bytes, build=section.build, drain=section.drain, drained=section.drained,
+        size_messages=section.messages, size_bytes=section.bytes, build=section.build, drain=drain, drained=section.drained, waited=waited,
         left=section.left, allowed=section.allowed, drain_rate=section.drain_rate, publish_during_drain=None,
         between=section.drained_between, uncounted=section.uncounted,
     )  # fmt: skip

@@ -68,12 +68,12 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
         clock = time.monotonic_ns if line is None else HostClock(line)
         with _shares(link.assignments, clock) as shares:
             _drive(link, shares, clock, lead=lead)
-            link.meet("closed", tuple(share.facts() for share in shares))
+            is_silent = link.meet("closed", tuple(share.facts() for share in shares))
             if lead:
                 link.before_cleanup()
                 for share in shares:
-                    # a run may have been aborted because its target hangs: then its topics cannot be deleted, which is no new error
-                    with contextlib.suppress(*[TargetError] * link.aborted):
+                    # a run may be lost because its target hangs: then its topics cannot be deleted, which is no new error
+                    with contextlib.suppress(*[TargetError] * (link.aborted or is_silent)):
                         share.driver.cleanup()
         result: RunResult | None = link.meet("judged")
         return result
@@ -94,7 +94,7 @@ class WorkloadShare:
         context = DriverContext(
             target=assigned.target, settings=profile.driver, clock=clock, run=assigned.run, nonce=assigned.nonce,
             worker=assigned.worker, topology=assigned.topology, pool=self.pool, checksum=profile.checksum, ordered=assigned.ordered,
-            sources=assigned.sources,
+            sources=assigned.sources, broker=profile.broker.settings if assigned.target.started else {},
         )  # fmt: skip
         self.driver: Driver = driver_class(profile.driver.name, choose_client(profile).client)(context)  # type: ignore[call-arg]
         self._recorder: Recorder | None = None
@@ -220,7 +220,13 @@ class WorkloadShare:
             })  # fmt: skip
         if self._samples is not None:
             self._move_samples(link, *self._samples, idle)
-        return PhaseFinished(ends=self.engine.sender.ends, marks=self.engine.sender.marks, disconnected=self.driver.disconnected())
+        sender, received = self.engine.sender, self.engine.inbox.counts.received
+        # At QoS 0 an acknowledgement only says that the kernel took the message.
+        acknowledged = self.assigned.profile.publish_acks and sender.counts.acked > 0
+        return PhaseFinished(
+            ends=sender.ends, marks=sender.marks, disconnected=self.driver.disconnected(), answered=acknowledged or received > 0,
+            unanswered=sender.counts.in_flight > 0,
+        )  # fmt: skip
 
     def _move_samples(self, link: Link, here: Path, there: Path | str, idle: Idle) -> None:
         if isinstance(there, Path):

@@ -157,11 +157,14 @@ class PhaseFinished:
     :param ends: one past the last sequence of each of the worker's streams, in the order of its assignment.
     :param marks: for each change ``(ns after the start, first sequence of each of those streams from then on)``, in the order in which the
         worker applied them. :param disconnected: the clients without a connection when the drain ended; None if there were none.
+    :param answered: the target acknowledged or delivered a message in the phase. :param unanswered: it left messages without an answer.
     """
 
     ends: NDArray[np.int64]
     marks: tuple[tuple[int, NDArray[np.int64]], ...]
     disconnected: str | None
+    answered: bool
+    unanswered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.values.addresses import check_address, check_samples_location
+from pytest_loadtest.values.addresses import check_address, check_samples_location, masked
 from pytest_loadtest.values.quantities import parse_duration
 
 if TYPE_CHECKING:
@@ -61,14 +61,14 @@ def parse_spark_conf(pairs: list[str]) -> dict[str, str]:
 def check_image(name: str | None, broker: str, target: str | None) -> str | None:
     """Return ``--load-image``, after a check that the other options allow a container."""
     if name is not None and target is not None:
-        raise pytest.UsageError(f"--load-image {name}: the broker of --load-target {target} runs already; leave one of them out")
+        raise pytest.UsageError(f"--load-image {name}: the broker of --load-target {masked(target)} runs already; leave one of them out")
     if name is not None and broker not in ("auto", "container"):
         raise pytest.UsageError(f"--load-image {name}: an image runs as a container; leave --load-broker {broker} out")
     return name
 
 
 def _address(text: str | None, option: str) -> str | None:
-    """Return the address in ``--load-target`` or ``--load-admin-url``, after a check that it contains no credentials."""
+    """Return the address in an option, after a check that it contains no credentials."""
     try:
         check_address(text, option)
     except UsageError as error:
@@ -151,6 +151,11 @@ class Options:
     hosts: tuple[HostShare, ...] = ()
     samples: str | None = None
 
+    @property
+    def spark_here(self) -> bool:
+        """True if Spark runs on this machine."""
+        return self.spark_remote is None and (self.spark_master or "local").startswith("local")
+
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
         """Read the options of a session. :raises pytest.UsageError: one has a wrong value, or two contradict each other."""
@@ -161,7 +166,7 @@ class Options:
             omb_json=None if option.load_omb_json is None else Path(option.load_omb_json), broker=option.load_broker,
             target=_address(option.load_target, "--load-target"), admin=_address(option.load_admin_url, "--load-admin-url"),
             image=check_image(option.load_image, option.load_broker, option.load_target),
-            spark_master=option.load_spark_master, spark_remote=option.load_spark_remote,
+            spark_master=_address(option.load_spark_master, "--load-spark-master"), spark_remote=option.load_spark_remote,
             spark_conf=parse_spark_conf(option.load_spark_conf), root=config.rootpath,
             baseline=_baseline(option.load_baseline, config.getini("load_baseline"), force=option.load_baseline_force),
             baseline_source="load_baseline (ini)" if option.load_baseline is None else "--load-baseline",

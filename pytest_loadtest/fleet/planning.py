@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.errors import GeneratorLimited, UsageError
-from pytest_loadtest.fleet.targets import check_broker, check_cluster, check_security, has_admin, uses_this_machine
+from pytest_loadtest.fleet.targets import check_addresses, check_broker, check_cluster, check_security, has_admin, uses_this_machine
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
+from pytest_loadtest.plan.aggregation import aggregation_reasons
 from pytest_loadtest.plan.hosts import CONTROLLER, host_overload_reasons, joint_machine
 from pytest_loadtest.plan.plan import make_plan, overload_reasons, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost
@@ -52,6 +53,7 @@ def make_plans(request: Request, hosts: Sequence[str], options: Options) -> list
 
 def _make_plan(request: Request, part: Part, hosts: Sequence[str], options: Options) -> Plan:
     profile = part.profile
+    check_addresses(request, profile, options)
     check_security(request, profile, options)
     check_broker(request, profile, options)
     check_cluster(request, profile, options)
@@ -112,12 +114,16 @@ def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
 
 def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:
     """Return the reasons why this machine cannot carry the plans; the disk must have room for their samples."""
-    needed = OTHER_FILES + math.ceil(_share_here(options) * sum(plan.needs.disk for plan in plans))
+    aggregations = [plan.needs.aggregation for plan in plans]
+    samples = math.ceil(_share_here(options) * sum(plan.needs.disk for plan in plans))
+    needed = OTHER_FILES + samples + sum(one.disk for one in aggregations)
     free = shutil.disk_usage(_existing_folder(options)).free
     room = f"samples and results need {format_size(needed)} below {options.results}, {format_size(free)} are free"
     beyond = overload_reasons(plans, machine())
     if options.hosts:
         beyond = tuple(host_overload_reasons([(plan.needs, plan.host_shares) for plan in plans], options.hosts))
+    here = machine()
+    beyond += tuple(aggregation_reasons(aggregations, here.cores, here.memory, spark_here=options.spark_here))
     return (*beyond, *([f"{room} (load_results in pytest.ini)"] if needed > free else []))
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_loadtest.errors import LoadtestError, NoData, UsageError, WorkerError
+from pytest_loadtest.fleet.host_clocks import INTERVAL
 from pytest_loadtest.fleet.link import Key, Message, portable
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.drain import Drain
+    from pytest_loadtest.fleet.host_clocks import HostClocks
     from pytest_loadtest.schedule.changes import Change
 
 MEETING_TIMEOUT = 300  # s; connecting thousands of clients may take minutes
@@ -58,6 +60,8 @@ class Run:
 class RunControl(Protocol):
     """The callbacks of a rendezvous, described in :class:`~pytest_loadtest.fleet.run_controller.RunController`."""
 
+    clocks: HostClocks | None
+
     def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]: ...
 
     def check(self, run: Run) -> None: ...
@@ -85,7 +89,7 @@ class Rendezvous:
         self._workers: list[str] = []
         self.runs: dict[Key, Run] = {}
         self._closed = threading.Event()
-        self._watch: threading.Thread | None = None
+        self._watches: list[threading.Thread] = []
 
     # --- workers join and leave
 
@@ -184,7 +188,7 @@ class Rendezvous:
             run.meetings[name] = dict.fromkeys(meeting)  # later only the names are needed, not the payloads
             # A daemon, so that Ctrl-C does not wait for a broker that is starting: its watchdog stops it when this process ends.
             threading.Thread(target=self._answer_meeting, args=(run, name, payloads), name=f"loadtest-{name}", daemon=True).start()
-            self._start_watch()
+            self._start_watches()
 
     def _answer_meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> None:
         try:
@@ -267,22 +271,37 @@ class Rendezvous:
         run.release()
         self._send_all(run, "release", None)
 
-    def _start_watch(self) -> None:
-        if self._watch is None:
-            self._watch = threading.Thread(target=self._watch_runs, name="loadtest-watch", daemon=True)
-            self._watch.start()
+    def _start_watches(self) -> None:
+        if self._watches:
+            return
+        checks = [("watch", 1.0, self._check)]
+        if self._run_controller.clocks is not None:
+            # A thread of its own: a container engine may take long to answer, and times are exchanged meanwhile.
+            checks.append(("clocks", INTERVAL, self._ask_clocks))
+        for name, interval, check in checks:
+            watch = threading.Thread(target=self._watch_runs, args=(interval, check), name=f"loadtest-{name}", daemon=True)
+            self._watches.append(watch)
+            watch.start()
 
-    def _watch_runs(self) -> None:
-        while not self._closed.wait(1.0):
+    def _watch_runs(self, interval: float, check: Callable[[Run], None]) -> None:
+        while not self._closed.wait(interval):
             with self.lock:
                 runs = [run for run in self.runs.values() if run.members and not (run.ended or run.concluded or run.error)]
             for run in runs:
                 try:
-                    self._run_controller.check(run)
-                    self._check_silence(run)
+                    check(run)
                 except Exception as error:  # of any kind: the workers must get it
                     with self.lock:
                         self.abort(run, portable(error))
+
+    def _check(self, run: Run) -> None:
+        self._run_controller.check(run)
+        self._check_silence(run)
+
+    def _ask_clocks(self, run: Run) -> None:
+        clocks = self._run_controller.clocks
+        if clocks is not None and run.drains:
+            clocks.ask_under_load()
 
     def _check_silence(self, run: Run) -> None:
         now = self._clock()

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 # ns from the decision to start a phase until its first message is due: all workers must have received the decision by then.
 START_IN = 200_000_000
-# ns before a phase in which the exchanges of times with other hosts belong to it: those that were made just before it.
-CLOCKS_BEFORE = 5_000_000_000
 
 
 @dataclass(slots=True)
@@ -109,6 +107,7 @@ class RunController:
         if name == "assign":
             return self._assign(run, payloads[0])
         state: RunState = run.state
+        answer: Any = None
         if name == "prepared":
             for workload, facts in zip(state.workloads, payloads[0], strict=True):
                 workload.set_driver_facts(facts)
@@ -124,9 +123,10 @@ class RunController:
             return self._next(run, payloads)
         elif name == "closed":
             self._closed(run, payloads)
+            answer = any(workload.went_away or workload.unanswered for workload in state.workloads)
         elif name == "judged":
             return [self._judge(run)] + [None] * (len(payloads) - 1)
-        return [None] * len(payloads)
+        return [answer] * len(payloads)
 
     def _assign(self, run: Run, request: Request) -> Sequence[Sequence[WorkloadAssignment]]:
         from pytest_loadtest.fleet import planning
@@ -170,12 +170,24 @@ class RunController:
         """
         if self.clocks is None:
             return
-        self.clocks.ask()
+        began = self.clocks.ask()
         if ended:
             fits = self.clocks.fits(state.clocks_since)
             for workload in ended:
                 workload.relate_clocks(self.clocks.hosts, state.clock_lines, fits)
+        state.clocks_since = began
         state.clock_lines = {worker: fit.line for worker, fit in self.clocks.fits().items()}
+
+    def _renew_clocks(self, state: RunState) -> None:
+        """Exchange times again if the last burst is too old to begin a phase with."""
+        if self.clocks is None:
+            return
+        from pytest_loadtest.fleet.host_clocks import RECENT, SMALL_BURST
+
+        # A burst with many hosts takes seconds, and so does the judgement of a step of a search.
+        if time.monotonic_ns() - state.clocks_since > RECENT:
+            state.clocks_since = self.clocks.ask(SMALL_BURST)
+            state.clock_lines = {worker: fit.line for worker, fit in self.clocks.fits().items()}
 
     def _workload_runs(self, run: Run, request: Request, plans: Sequence[Plan]) -> list[WorkloadRun]:
         from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -220,7 +232,8 @@ class RunController:
         if not any(following):
             return [None] * len(finished)
         state.watches = {}
-        state.clocks_since, start = time.monotonic_ns() - CLOCKS_BEFORE, time.monotonic_ns() + START_IN
+        self._renew_clocks(state)
+        start = time.monotonic_ns() + START_IN
         phases = [self._begin(run, workload, phase, start) for workload, phase in zip(state.workloads, following, strict=True)]
         if run.error is not None:  # given up meanwhile, and `gave_up` may have ended what was sampled before this phase began
             for workload in state.workloads:
@@ -247,11 +260,7 @@ class RunController:
                 workload.write(ended=True)
 
     def check(self, run: Run) -> None:
-        """Check the targets and the other hosts of a run. :raises TargetError: a target is gone. :raises NoData: a host does not answer."""
-        if self.clocks is not None and run.drains:
-            from pytest_loadtest.fleet.host_clocks import SMALL_BURST
-
-            self.clocks.ask(SMALL_BURST, wait=False)
+        """Check the targets of a run. :raises TargetError: a target is gone."""
         if run.state is not None:
             for workload in run.state.workloads:
                 workload.check_broker()

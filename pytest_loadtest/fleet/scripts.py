@@ -46,7 +46,7 @@ class PlannedScript:
         self.backlog = None if plan.backlog is None else BacklogWatch(plan.backlog, plan.mean_size, ordered=ordered)
         watch: Watch | None = self.backlog
         if (abort := abort_bounds(plan)) is not None:
-            watch = AbortWatch(abort, plan.measure, plan.topology.subscriptions, workload.due)
+            watch = AbortWatch(abort, plan.measure, plan.topology.subscriptions, workload.due_messages)
         self._rest: list[Next | None] = [
             Next(phase=phase, folder="measure" if phase.recorded else None, watch=watch if phase.recorded else None)
             for phase in plan.phases
@@ -109,7 +109,9 @@ class SearchScript:
             ask.rate, in_bytes=plan.mean_size if plan.profile.in_bytes else None, warmup=ask.warmup, hold=ask.duration, number=ask.number,
             streams=plan.topology.streams, turns=plan.turns,
         )  # fmt: skip
-        self._watch = BrokenWatch(self._workload.bounds, phases[-1], plan.topology.subscriptions, plan.topology.consumers)
+        topology = plan.topology
+        due = self._workload.due_messages_of(phases[-1])
+        self._watch = BrokenWatch(self._workload.bounds, phases[-1], topology.subscriptions, topology.consumers, due)
         return [
             Next(phase=phase, folder=f"step-{ask.number:02d}" if phase.recorded else None, watch=self._watch if phase.recorded else None)
             for phase in phases

@@ -14,7 +14,7 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers.base import BrokerRequest
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.values.addresses import is_loopback
+from pytest_loadtest.values.addresses import is_loopback, masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +67,24 @@ def uses_this_machine(request: Request, profile: Profile, options: Options) -> b
     return url is None or broker_mode(request, options) not in ("auto", "url") or is_loopback(urlsplit(url).hostname or "")
 
 
+def check_addresses(request: Request, profile: Profile, options: Options) -> None:
+    """Check the target's addresses without connecting to them.
+
+    :raises UsageError: one is no address of this kind of broker.
+    """
+    from pytest_loadtest.brokers.url import parse_endpoints  # on use: a session without load tests needs none of it
+
+    url, admin, _ = choose_address(request, profile, options)
+    kind = profile.driver.kind
+    if url is not None:
+        parse_endpoints(kind.name, url)
+        subscribers = subscriber_url(url, profile)
+        if subscribers is not None:
+            parse_endpoints(kind.name, subscribers)
+    if admin is not None and kind.describe and urlsplit(admin).scheme not in ("http", "https"):
+        raise UsageError(f"admin URL {masked(admin)!r}: it begins with http:// or https://: write http://HOST:8080")
+
+
 def check_security(request: Request, profile: Profile, options: Options) -> None:
     """Check ``target.security``. :raises UsageError: the run does not start the broker as a process, or the broker does not support it."""
     if profile.target is None or profile.target.security is None:
@@ -103,12 +121,16 @@ def check_cluster(request: Request, profile: Profile, options: Options) -> None:
     """Check ``broker.brokers`` and ``bookies``. :raises UsageError: the run does not start the broker as processes."""
     if not cluster_nodes(profile):
         return
+    if broker_mode(request, options) == "process":
+        return  # An address, of a driver file for example, does not apply then, as with a single broker.
     url, _, image = choose_address(request, profile, options)
-    other = url or image or _other_mode(request, options)
+    address = url or image
+    other = address or _other_mode(request, options)
     if other is not None:
         place = request.source if request.cluster_line is None else f"{request.source}:{request.cluster_line}"
         message = f"broker.brokers and bookies are for a cluster of processes that the run starts, not for {other}"
-        raise UsageError(f"{place}: {message}: leave one of the two out")
+        remedy = "leave one of the two out, or run with --load-broker process" if address else "leave one of the two out"
+        raise UsageError(f"{place}: {message}: {remedy}")
 
 
 def cluster_nodes(profile: Profile) -> dict[str, int]:

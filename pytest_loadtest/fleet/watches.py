@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.plan.phases import BacklogPlan
     from pytest_loadtest.plan.plan import Plan
+    from pytest_loadtest.schedule.due_messages import DueMessages
     from pytest_loadtest.verdict.abort import Abort
     from pytest_loadtest.verdict.objectives import Objective
 
 
-# If bytes are paced, the number of messages depends on the drawn sizes: at most this many times the planned number.
-BYTES_SPREAD: Final = 1.1
 # A worker reports this many seconds more than are judged; one that is silent for a minute ends the run anyway.
 STALE: Final = 70
 
@@ -149,21 +148,22 @@ class BrokenWatch:
     arrivals: a message among them that no worker has counted is too late, if it comes at all.
 
     :param objectives: upper bounds on end-to-end latencies, as the workers count them. :param consumers: number for each subscription.
+    :param due: the messages of the phase.
     """
 
     spans: tuple[StageSpan, ...] = ()
 
-    def __init__(self, objectives: Sequence[Objective], phase: Phase, subscriptions: int, consumers: int) -> None:
+    def __init__(
+        self, objectives: Sequence[Objective], phase: Phase, subscriptions: int, consumers: int, due: DueMessages
+    ) -> None:  # fmt: skip
         self._objectives, self._phase, self._fan_out, self._consumers = objectives, phase, subscriptions, consumers
-        self._in_bytes = phase.mean_size is not None
+        self._due = due
         self.broke: str | None = None
 
     def look(self, progress: Sequence[Progress], elapsed: int) -> Change | None:
         if self.broke is not None or elapsed + 2 * CHANGE_IN >= self._phase.duration:
             return None
-        planned = self._phase.total * self._fan_out
-        if self._in_bytes:
-            planned = round(planned * BYTES_SPREAD)
+        planned = self._due.most(self._phase.duration) * self._fan_out
         self.broke = certainly_missed(self._objectives, planned, self._exceeded(progress))
         return None if self.broke is None else Change(at=elapsed + CHANGE_IN, end=True, foregone=self.broke)
 
@@ -184,7 +184,7 @@ class BrokenWatch:
             if objective.percentile is None:
                 exceeded[objective.name] = late
             else:
-                overdue = 0 if self._in_bytes else self._phase.pacer.due(seen - (exceeds(objective) or 0)) * self._fan_out
+                overdue = self._due.fewest(seen - (exceeds(objective) or 0) + 1) * self._fan_out
                 # a lower bound: a received copy may belong to a message due later
                 exceeded[objective.name] = late + max(0, overdue - received)
         return exceeded
@@ -212,13 +212,12 @@ class AbortWatch:
     A second is judged once every message intended in it is older than the bound at the time of the oldest report minus the interval between
     two looks at arrivals: a message that was not counted by then took longer than the bound.
 
-    :param due: returns the number of messages due before an instant, ns after the phase's start, with all changes so far.
-    :param deliveries: number for each message.
+    :param due: returns the messages of the phase, with all changes so far. :param deliveries: number for each message.
     """
 
     spans: tuple[StageSpan, ...] = ()
 
-    def __init__(self, abort: Abort, phase: Phase, deliveries: int, due: Callable[[int], int]) -> None:
+    def __init__(self, abort: Abort, phase: Phase, deliveries: int, due: Callable[[], DueMessages]) -> None:
         self._abort, self._phase, self._deliveries, self._due = abort, phase, deliveries, due
         self.reason: str | None = None
 
@@ -229,17 +228,19 @@ class AbortWatch:
         if self.reason is None:
             return None
         reason = f"aborted {format_duration(elapsed)} into the phase: {self.reason}"
-        return Change(at=elapsed + CHANGE_IN, end=True, aborted=Aborted(reason=reason, blocked=any(p.blocked for p in progress)))
+        return Change(at=elapsed + CHANGE_IN, end=True, aborted=Aborted(reason=reason))
 
     def _too_many(self, progress: Sequence[Progress]) -> str | None:
         if not self._abort.counts:
             return None
-        in_bytes = self._phase.mean_size is not None
-        planned = round(self._phase.total * BYTES_SPREAD) if in_bytes else self._due(self._phase.duration)
+        planned = self._due().most(self._phase.duration)
         counts = {"failed": sum(p.failed for p in progress), "dropped": sum(p.dropped for p in progress)}
         name = certainly_missed(self._abort.counts, planned, counts)
         broken = next((objective for objective in self._abort.counts if objective.name == name), None)
-        return None if broken is None else describe_count(broken, counts[broken.name], planned)
+        if broken is None:
+            return None
+        in_bytes = self._phase.mean_size is not None
+        return describe_count(broken, counts[broken.name], planned, at_most=in_bytes)
 
     def _too_late(self, progress: Sequence[Progress]) -> str | None:
         reports = [p.timely for p in progress if p.timely is not None]
@@ -251,7 +252,8 @@ class AbortWatch:
             first = last - hold
             if first < max(report.first for report in reports):
                 continue
-            edges = [self._due(second * SECOND) * self._deliveries for second in range(first, last + 1)]
+            # the section has no latency if the rate is in bytes, so the numbers are exact
+            edges = [self._due().most(second * SECOND) * self._deliveries for second in range(first, last + 1)]
             due = [later - before for before, later in pairwise(edges)]
             timely = [sum(report.count(i, second) for report in reports) for second in range(first, last)]
             if lost_seconds(due, timely, objective.percentile or 0) == hold:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from pytest_loadtest.drivers import undelivered_function
-from pytest_loadtest.drivers.base import DriverFacts, add_worker_counts
+from pytest_loadtest.drivers.base import NO_ANSWER, DriverFacts, add_worker_counts
 from pytest_loadtest.engine.sample_store import make_location
 from pytest_loadtest.errors import NoData, TargetError
 from pytest_loadtest.fleet.drain import Drain
@@ -25,6 +26,7 @@ from pytest_loadtest.fleet.targets import target_address, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.fleet.watches import abort_reporting
 from pytest_loadtest.message.streams import stream_column
+from pytest_loadtest.metrics.offering import PlannedLoad, PlannedSizes, PlannedStage, PlannedStep
 from pytest_loadtest.pipeline.run_file import (
     STREAMS_FILE,
     RunChange,
@@ -36,8 +38,10 @@ from pytest_loadtest.pipeline.run_file import (
     write_columns,
 )
 from pytest_loadtest.plan.connecting import opened_clients, opened_consumers, opened_each
+from pytest_loadtest.plan.plan import profile_pool
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.report.build import broker_document, driver_document
+from pytest_loadtest.schedule.due_messages import DueMessages
 from pytest_loadtest.schedule.pacing import StreamCounts
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
 from pytest_loadtest.values.wording import scale_word
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.fleet.messages import Disturbance, Part, PhaseFinished
+    from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.message.size_mix import SizeMix
     from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
     from pytest_loadtest.plan.phases import Phase, StageSpan
     from pytest_loadtest.plan.plan import Plan
@@ -96,6 +102,10 @@ class WorkloadRun:
     spans: tuple[StageSpan, ...] = ()
     host_clocks: tuple[RunClock, ...] = ()
     samples: str | None = None
+    unanswered: bool = False
+    """The target left messages of the current phase without an answer: it may hang."""
+    went_away: str | None = None
+    """Which clients lost a target that had answered in the current phase and then fell silent; None if it was there at the end."""
 
     @property
     def location(self) -> str | None:
@@ -156,6 +166,7 @@ class WorkloadRun:
         self.phase, self.ends = replace(phase, before=self.used or StreamCounts(streams=self.plan.topology.streams)), None
         self.folder, self.start, self.changes, self.spans = self.root / folder if folder else None, start, [], phase.stages
         self.outages, self.clock = Outages(start), WallClock(start)
+        self.went_away = None
         if folder:
             if self.location is not None:
                 make_location(self.location)
@@ -170,15 +181,21 @@ class WorkloadRun:
     def end_phase(self, reports: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()) -> None:
         """Check that the workers sent what was planned, and complete the phase's files. :param spans: the stages found by a watch.
 
+        A target that answered in a recorded phase and then fell silent has missed (docs/decisions/048).
+
         :raises NoData: they did not, or the wall clock was set while messages were delayed.
-        :raises TargetError: a client was not connected when the drain ended.
+        :raises TargetError: a client was not connected when the drain ended, and there is nothing to judge.
         """
         assert self.phase is not None
         gone = [
             f"worker {worker}: {report.disconnected}" for worker, report in zip(self.workers, reports, strict=True) if report.disconnected
         ]
         if gone and not self.aborted:
-            raise TargetError(f"the target {self.target} went away and was not back when the drain ended: {'; '.join(gone)}")
+            self.went_away = f"the target {self.target} went away and was not back when the drain ended: {'; '.join(gone)}"
+            answered = self.folder is not None and any(report.answered for report in reports)
+            if not answered or not all(map(_is_silence, gone)):
+                raise TargetError(self.went_away)
+        self.unanswered = any(report.unanswered for report in reports)
         self.clock.check(self.part.profile)
         self.used = self.ends = self._reached(self._column([report.ends for report in reports]))
         self.spans = tuple(spans_until(self.duration, spans or self.spans))
@@ -196,38 +213,57 @@ class WorkloadRun:
         return column
 
     def _reached(self, ends: NDArray[np.int64]) -> StreamCounts:
-        """Return the counts that the workers report; if messages are paced (not bytes), they must equal the planned ones."""
+        """Return the counts that the workers report, which must be the planned ones.
+
+        If bytes are paced, only the workers know how many messages there are, but their order says which streams have them.
+        """
         assert self.phase is not None
-        if self.phase.mean_size is not None:
-            return StreamCounts(streams=len(ends), counted=ends)
-        planned = self._planned(self.duration)
+        planned = self._planned(self.duration) if self.phase.mean_size is None else self._counted(ends)
         wrong = np.flatnonzero(ends != planned.column())
         if len(wrong):
             stream, (end,) = wrong[0], planned.of(wrong[:1])
             raise NoData(f"stream {stream} of {self.target} ended at sequence {ends[stream]}, the plan says {end}")
         return planned
 
-    def due(self, at: int) -> int:
-        """Return the number of messages due before ``at``, ns after the phase's start, with the changes made so far."""
+    def due_messages(self) -> DueMessages:
+        """Return the messages of the phase, with the changes made so far."""
         assert self.phase is not None
-        pacer = self.phase.pacer
-        for change in self.changes:
+        return self.due_messages_of(self.phase, self.changes)
+
+    def due_messages_of(self, phase: Phase, changes: Sequence[Change] = ()) -> DueMessages:
+        """Return the messages of a phase. :param changes: those that are not planned."""
+        pacer = phase.pacer
+        for change in changes:
             if change.rate is not None:
                 pacer = pacer.changed(change.at, change.rate)
-        return pacer.total(at)
+        return DueMessages(pacer) if phase.mean_size is None else DueMessages(pacer, self._mixes(phase, changes))
+
+    def _mixes(self, phase: Phase, changes: Sequence[Change]) -> tuple[tuple[int, SizeMix], ...]:
+        """Return the sizes of messages, each from an instant on, ns after the phase's start."""
+        mixed = ((change.at, change.distribution) for change in (*phase.changes, *changes))
+        later = ((at, self._pool.mix(distribution)) for at, distribution in mixed if distribution is not None)
+        return (0, self._pool.mix(0)), *later
+
+    @cached_property
+    def _pool(self) -> PayloadPool:
+        return profile_pool(self.part.profile, self.part.payload_file)
 
     def _planned(self, at: int) -> StreamCounts:
-        """Return the number of messages that each stream has due before ``at``."""
+        """Return the number of messages that each stream has due before ``at``, if messages are paced."""
         assert self.phase is not None
-        return self.phase.after(self.due(at))
+        return self.phase.after(self.due_messages().most(at))
+
+    def _counted(self, reached: NDArray[np.int64]) -> StreamCounts:
+        """Return the counts of as many messages as the workers report. :param reached: their number in each stream."""
+        assert self.phase is not None
+        return self.phase.after(int(reached.sum()) - self.phase.before.total)
 
     def _boundary(self, at: int) -> StreamCounts:
         """Return the counts at ``at``, the instant of a change; if bytes are paced, only the workers' marks have them."""
         assert self.phase is not None
         if self.phase.mean_size is None:
             return self._planned(at)
-        column = self._column([mark_at(marks, at) for marks in self.marks])
-        return StreamCounts(streams=len(column), counted=column)
+        return self._counted(self._column([mark_at(marks, at) for marks in self.marks]))
 
     @property
     def duration(self) -> int:
@@ -296,11 +332,28 @@ class WorkloadRun:
             changes=tuple(RunChange(**change.document(in_bytes=profile.in_bytes)) for change in self.changes),
             window=plan.profile.slo.window, drift="drift" in plan.profile.slo,
             foregone=next((change.foregone for change in self.changes if change.foregone), None), aborted=self.aborted,
+            went_away=self.went_away,
             started=self.started, seed=profile.seed, scale=None if plan.scale is None else plan.scale.factor,
             pace=None if plan.scale is None else plan.scale.rate, share=None if plan.scale is None else plan.scale.messages,
             test=self.test, profile=profile.document(), facts=self._facts(), clocks=self.host_clocks,
-            within_hosts=bool(self.host_clocks) and plan.within_hosts, samples=self.location,
+            within_hosts=bool(self.host_clocks) and plan.within_hosts, samples=self.location, planned=self._planned_load(),
         )  # fmt: skip
+
+    def _planned_load(self) -> PlannedLoad | None:
+        """Return the load that was requested in this phase so far; None before it, and if it sends nothing."""
+        phase = self.phase
+        if phase is None or phase.idle or not phase.steps:
+            return None
+        load = PlannedLoad(
+            in_bytes=phase.mean_size is not None,
+            steps=tuple(PlannedStep(length=length, rate=float(rate)) for length, rate in phase.steps),
+            stages=tuple(PlannedStage(name=span.name, start=span.start) for span in phase.stages),
+            sizes=tuple(PlannedSizes(at=at, mix=mix) for at, mix in self._mixes(phase, self.changes)),
+        )
+        for change in self.changes:
+            if change.rate is not None:
+                load = load.changed(change.at, change.rate)
+        return load
 
     def _rate(self, duration: int) -> float:
         """Return the offered msg/s: the planned rate, or the mean of what was sent if the rate changed in the phase."""
@@ -342,6 +395,11 @@ class WorkloadRun:
             if report is not None:
                 applied |= {f"{key} ({worker})": value for key, value in report.applied.items() if self.facts.applied.get(key) != value}
         self.facts = add_worker_counts(replace(self.facts, applied=applied), facts.values())
+
+
+def _is_silence(disconnected: str) -> bool:
+    """Return whether a client is disconnected because the target is silent, or for an unknown reason."""
+    return NO_ANSWER in disconnected or "(" not in disconnected
 
 
 def spans_until(end: int, spans: Sequence[StageSpan]) -> Iterator[StageSpan]:

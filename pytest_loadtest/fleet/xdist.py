@@ -34,11 +34,29 @@ CHANNEL = "loadtest_channel"
 HOST = "loadtest_host"
 
 
+class LedItem:
+    """A load test at the controller since its lead has begun it. :param description: the lead's, see :class:`GangWorker`."""
+
+    def __init__(self, description: Any) -> None:
+        self.description = description
+        self.start = time.time()
+        self.since = time.monotonic()
+
+
 class GangController:
     """The plugin on xdist's controller: passes messages between channels and rendezvous, wraps the scheduler."""
 
-    def __init__(self, config: pytest.Config, controller: RunController, hosts: Mapping[str, str]) -> None:
-        """:param hosts: name of the host that each command of an execnet specification (``python=``) starts a worker on."""
+    def __init__(
+        self,
+        config: pytest.Config,
+        controller: RunController,
+        hosts: Mapping[str, str],
+        report_crash: Callable[[Any, pytest.TestReport], None] = lambda described, report: None,
+    ) -> None:
+        """:param hosts: name of the host that each command of an execnet specification (``python=``) starts a worker on.
+
+        :param report_crash: called with the lead's description of a load test and pytest's report of it, if the lead died.
+        """
         self._config, self._load_items = config, list[int]()
         self._hosts, self._machines = hosts, dict[str, str]()  # boot id of each host
         self._run_controller = controller
@@ -47,6 +65,9 @@ class GangController:
         self._stop: str | None = None
         self._usage: str | None = None
         self._properties: list[tuple[str, object]] = []
+        self._report_crash = report_crash
+        self._led_items: dict[int, LedItem] = {}  # by index of the item
+        self._crashed: pytest.TestReport | None = None
         self.rendezvous = Rendezvous(controller, self._send, time.monotonic_ns, self._stopping, self._kill)
         controller.rendezvous = self.rendezvous
         self._clocks = HostClocks(self._send, self._disconnect)
@@ -79,6 +100,9 @@ class GangController:
             self._load_items = message[2]
             if self._load_items:
                 self._run_controller.spark.start()
+        elif message[0] == "lead":
+            assert message[1] is not None
+            self._led_items[message[1][0]] = LedItem(message[2])
         elif message[0] == "usage":
             self._usage = message[2]
         elif message[0] == "host":
@@ -187,16 +211,35 @@ class GangController:
         indexes = {i for collection in collections for i in self._load_items if i < len(collection) and collection[i] == crashitem}
         with self.rendezvous.lock:
             runs = [run for key, run in self.rendezvous.runs.items() if key[0] in indexes and run.members]
-        if indexes and not (runs and runs[-1].concluded):
+        if not indexes:
+            return
+        if runs and runs[-1].concluded:
+            report.when = "call"
+        else:
             report.when = "setup"
             report.longrepr = f"no data: {report.longrepr}; it led the load run of {crashitem}"
+        led = next((self._led_items[index] for index in indexes if index in self._led_items), None)
+        if led is not None:
+            report.start = led.start
+            report.duration = time.monotonic() - led.since
+            report.stop = report.start + report.duration
+            self._report_crash(led.description, report)
+        self._crashed = report
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Let the three reports of a test share its properties: pytest keeps them all, and each comes with a copy from the worker."""
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
+        """Let the three reports of a test share its properties: pytest keeps them all, and each comes with a copy from the worker.
+
+        The report of a load test whose lead died is followed by one of its teardown: pytest-html shows no test without it.
+        """
         if report.user_properties == self._properties:
             report.user_properties = list(self._properties)
         self._properties = report.user_properties
+        result = yield
+        if report is self._crashed and report.failed:
+            self._crashed = None
+            self._config.hook.pytest_runtest_logreport(report=_teardown_after(report))
+        return result
 
     def pytest_keyboard_interrupt(self) -> None:
         """Release the workers at once: execnet would wait five seconds for one that waits for a message or for its next test."""
@@ -213,7 +256,9 @@ class GangController:
 class GangWorker:
     """The plugin on an xdist worker."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, describe: Callable[[pytest.Item], Any] = lambda item: None) -> None:
+        """:param describe: describes a load test for the controller, which reports the test if this worker dies as its lead."""
+        self._describe = describe
         self._channel = config.workerinput[CHANNEL]  # type: ignore[attr-defined]
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()  # roles, and their end
         # A live load whose body gave it up may still be running when the next test begins: it must not take that one's messages.
@@ -222,6 +267,7 @@ class GangWorker:
         self._index: dict[pytest.Item, int] = {}  # by item: with --keep-duplicates, two have one node id
         self._key: Key = (-1, 0)
         self._lead: bool | None = None  # None while this worker has no role in an item
+        self._in_load_test = False
         self._took_part = False
         self._attempt = 0
 
@@ -261,9 +307,12 @@ class GangWorker:
     def gather(self, item: pytest.Item) -> None:
         """Wait until this worker has a role in the item, or is released from it."""
         if item in self._index:
+            self._in_load_test = True
             self._key, self._attempt = (self._index[item], 0), 0
             self._send(("arrive", self._key, None))
             self._await_role()
+            if self.leads:
+                self._send(("lead", self._key, self._describe(item)))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
@@ -308,6 +357,11 @@ class GangWorker:
         """True if this worker leads the current item."""
         return bool(self._lead)
 
+    @property
+    def is_member(self) -> bool:
+        """True while this worker has a load test as its current item and does not report it: another one does, or none."""
+        return self._in_load_test and not self.leads
+
     def run(self, request: Request, on_link: Callable[[Link], None] | None = None) -> RunResult | None:
         """Take part in the run of the current item; return its result on the lead, None on the others.
 
@@ -333,12 +387,14 @@ class GangWorker:
         """Release the members when the lead has finished the item, including its reruns."""
         if item in self._index and self.leads:
             self._send(("finished", self._key, None))
+        self._in_load_test = False
 
 
 class GangRelease:
     """Wraps the whole protocol of an item: gathers the workers before it, releases them after it.
 
-    A plugin of its own, because a class can implement each hook only once, and :class:`GangWorker` implements this one already.
+    A plugin of its own, because a class can implement each hook only once, and :class:`GangWorker` implements this one already. It must be
+    registered after all others: their wrappers of the protocol begin when the worker has its role.
     """
 
     def __init__(self, worker: GangWorker) -> None:
@@ -358,3 +414,13 @@ def _cancel_timer(item: pytest.Item) -> None:
     cancel = getattr(item.config.hook, "pytest_timeout_cancel_timer", None)
     if cancel is not None:
         cancel(item=item)
+
+
+def _teardown_after(report: pytest.TestReport) -> pytest.TestReport:
+    """Make the report of a teardown that follows the report of a crash."""
+    teardown = pytest.TestReport(
+        nodeid=report.nodeid, location=report.location, keywords={}, outcome="passed", longrepr=None, when="teardown", start=report.stop,
+        stop=report.stop,
+    )  # fmt: skip
+    teardown.node = report.node  # type: ignore[attr-defined]  # the worker, by which JUnit finds the test
+    return teardown

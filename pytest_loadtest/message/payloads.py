@@ -15,6 +15,7 @@ import numpy as np
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message import draws, envelope
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
+from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.message.sizing import SizeLimits, check_payload_count
 from pytest_loadtest.message.streams import stream_column
 from pytest_loadtest.values.quantities import parse_size
@@ -162,9 +163,27 @@ class PayloadPool:
         if isinstance(distribution, int):
             return self.choices[distribution]
         check_weights(distribution, self.bucket_names)
-        weights = np.array([distribution.get(name, 0) for name in self.bucket_names], np.float64)[self.buckets]
+        return draws.sparse_choice(self._weights_by_bucket(distribution))
+
+    def mix(self, distribution: int | Mapping[str, int]) -> SizeMix:
+        """Return the sizes of a distribution, as in :meth:`table`."""
+        weights = self.weights_of[distribution] if isinstance(distribution, int) else self._weights_by_bucket(distribution)
+        sizes = self.sizes[weights > 0].astype(np.float64)
+        weights = weights[weights > 0]
+        mean = float(weights @ sizes)
+        return SizeMix(
+            mean=mean,
+            variance=float(weights @ (sizes - mean) ** 2),
+            smallest=int(sizes.min()),
+            largest=int(sizes.max()),
+            independent=not self.of_topics,
+        )
+
+    def _weights_by_bucket(self, buckets: Mapping[str, int]) -> NDArray[np.float64]:
+        weights = np.array([buckets.get(name, 0) for name in self.bucket_names], np.float64)[self.buckets]
         shares = np.bincount(self.buckets, minlength=len(self.bucket_names))[self.buckets]
-        return draws.sparse_choice(weights / shares / (weights / shares).sum())
+        whole: NDArray[np.float64] = weights / shares / (weights / shares).sum()
+        return whole
 
 
 def check_weights(weights: Mapping[str, float], names: Sequence[str]) -> None:

@@ -31,8 +31,13 @@ class Status(enum.IntEnum):
     PENDING = -1  # in memory only, never in a file
     ACKED = 0
     FAILED = 1  # answered with an error, by the client or the target
-    DROPPED = 2  # never handed to the client: later than maxSendDelay
+    DROPPED = 2  # never handed to the client: later than maxSendDelay, mostly by the generator's own delay
     UNKNOWN = 3  # handed over, and not answered before the drain ended
+    BLOCKED = 4  # never handed to the client: later than maxSendDelay, mostly because its stream's window was full
+
+
+NEVER_SENT: Final = (Status.DROPPED, Status.BLOCKED)
+"""The statuses of messages that were dropped."""
 
 
 class Flag(enum.IntFlag):
@@ -54,7 +59,7 @@ SENT: Final = (
     Column("intended", "int64", "ns"),
     Column("sent", "int64", "ns; 0 when dropped"),
     Column("acked", "int64", "ns; 0 unless status is ACKED"),
-    Column("blocked", "int64", "ns of the send delay in which the stream waited for the target's full window"),
+    Column("blocked", "int64", "ns in which the message, sent or dropped, waited for the target's full window"),
     Column("resends", "int16", "how often the client sent it again after a lost connection, 255 for 255 or more; 0 also where unknown"),
 )
 

@@ -1,14 +1,17 @@
 """Clocks of several hosts: the relation between a host's monotonic clock and the controller's, and the error of that relation.
 
 An *exchange* is a question of the controller and the answer of a host, with three times: the controller's clock when the question left and
-when the answer came, and the host's clock in between. The host's time belongs to some instant between the two, so the offset that follows
-from their middle is wrong by half the round trip at most, however asymmetric the path is (the bound of NTP, RFC 5905 section 4).
+when the answer came, and the host's clock in between. The host's time belongs to some instant between the two, so each exchange is an
+interval that has the offset in it, as wide as the round trip, however asymmetric the path is (the bound of NTP, RFC 5905 section 4).
 
-Exchanges come in bursts. The offset of a burst is that of its fastest exchanges, because whatever delays one direction makes the round
-trip longer. A line through the bursts gives offset and drift. The error that is stated for the line is half the best round trip of the
-first burst or of the last one, whichever is larger, plus the largest distance between the line and the exchanges that it was fitted to. Two
-lines differ most at the ends of an interval, so the error holds between the first burst and the last one as long as the host's clock runs
-evenly. Bursts in between show whether it does; those whose round trips are long, because the host was busy, show nothing and are left out.
+Between two exchanges the offset changes by drift and slew, and by no more than :data:`MOST_SLEW` of the time between them. If some two
+intervals are further apart than that, the clock was set, and there is no relation: this is tested with every exchange, fast or slow.
+
+Exchanges come in bursts. The fastest exchanges of each burst have the best offsets, because whatever delays one direction makes the round
+trip longer. A line through them gives offset and drift. It need not agree with the clock: the stated error is the largest distance from the
+line at which the exchanges still allow the offset to be, at any time between the first and the last burst. At each time it is what the two
+exchanges before allow or what the two after allow, whichever is more: then it also covers a clock that was set by less than can be found.
+Two on each side, so that one slow burst is bridged. Not covered is a clock that is set and set back before the third burst after.
 """
 
 from __future__ import annotations
@@ -24,18 +27,20 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-BURST: Final = 200_000_000
+BURST: Final = 100_000_000
 """ns: exchanges that are further apart belong to different bursts."""
 KEPT: Final = 10
 """One in so many exchanges of a burst is kept: the fastest tenth, and at least one."""
-SLOW: Final = 2
-"""A burst between the first and the last one is left out if its best round trip is so many times the best of all."""
-DRIFT_AFTER: Final = 10_000_000_000
+DRIFT_AFTER: Final = 5_000_000_000
 """ns between the first burst and the last one from which on a drift is fitted. Over shorter times noise gives drifts that are not there:
-bursts over some seconds gave -3 to 94 ppm for a clock that drifted by 50 ppm."""
+bursts over some seconds gave -3 to 94 ppm for a clock that drifted by 50 ppm. The stated error covers a drift that is not fitted."""
 MOST_SLEW: Final = 500e-6
-"""Seconds per second by which Linux lets NTP change the rate of a clock (MAXFREQ in its timex.h). A latency that is read on such a clock
-alone is wrong by this share at most, which is as much as a percentile of a histogram may be off."""
+"""Seconds per second by which the offset between two clocks that nobody sets may change. Linux lets NTP change the rate of a clock by so
+much (MAXFREQ in its timex.h), and ntpd and systemd-timesyncd slew no faster; crystals differ by less than a fifth of it. chronyd may slew
+faster: that counts as a clock that was set, if it goes on for long enough to be seen. A latency that is read on such a clock alone is wrong
+by this share at most, which is as much as a percentile of a histogram may be off."""
+ROUNDING: Final = 2
+"""ns: clocks are read in whole ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +87,10 @@ class ClockLine:
 class ClockFit:
     """The relation that exchanges show, and how good it is.
 
-    :param line: the fitted line. :param error: bound on the error of a converted time, ns. :param round_trip: the best one, ns.
-    :param exchanges: number of exchanges. :param holds: the line agrees with each exchange it was fitted to, within half its round trip;
-        False if the clock was set, or did not run evenly.
-    :param steady: from burst to burst the offset changed by no more than NTP may change it, so latencies within the host are true whether
-        or not the line holds; False also if unknown, as in files of older releases.
+    :param line: the fitted line. :param error: bound on the error of a time that is converted by it, between the end of the first burst and
+        the start of the last one, ns. :param round_trip: the best one, ns.
+    :param exchanges: number of exchanges. :param holds: the exchanges agree with a clock that drifts and slews by :data:`MOST_SLEW` at
+        most; False if it was set, so that ``error`` bounds nothing, and latencies within the host are unknown too.
     """
 
     line: ClockLine
@@ -94,43 +98,105 @@ class ClockFit:
     round_trip: int
     exchanges: int
     holds: bool
-    steady: bool = False
 
 
 def fit_clock(exchanges: Sequence[ClockExchange]) -> ClockFit:
-    """Fit a line to the fastest exchanges of each burst.
+    """Fit a line to the fastest exchanges of each burst, and bound its distance from the host's clock.
 
     :param exchanges: at least one, in the order in which they were made.
     """
-    bursts = [sorted(burst, key=lambda one: one.round_trip) for burst in _bursts(exchanges)]
-    best = min(burst[0].round_trip for burst in bursts)
-    ends = (bursts[0], bursts[-1])
-    bursts = [burst for burst in bursts if burst in ends or burst[0].round_trip <= SLOW * best]
-    kept = [exchange for burst in bursts for exchange in burst[: max(len(burst) // KEPT, 1)]]
-    # The line is written around the last exchange: the next phase uses it from there on.
-    at = kept[-1].host
-    # Small numbers: a float has 53 bits, and ns since the boot of a host may need more.
-    time = np.array([exchange.host - at for exchange in kept], np.float64)
-    base = kept[-1].offset
-    offset = np.array([exchange.offset - base for exchange in kept], np.float64)
-    drift, start = np.polyfit(time, offset, 1) if time.max() - time.min() >= DRIFT_AFTER else (0.0, float(np.median(offset)))
-    distance = np.abs(offset - (start + drift * time))
-    half = np.array([exchange.round_trip for exchange in kept]) / 2
+    kept = [exchange for burst in _bursts(exchanges) for exchange in _fastest(burst)]
+    line = _fit_line(kept)
     return ClockFit(
-        line=ClockLine(at=at, offset=base + round(float(start)), drift=float(drift)),
-        error=-(-max(burst[0].round_trip for burst in ends) // 2) + int(np.ceil(distance.max())),
-        round_trip=best,
+        line=line,
+        error=_largest_distance(_Bounds.of(kept, line), MOST_SLEW + abs(line.drift)),
+        round_trip=min(exchange.round_trip for exchange in kept),
         exchanges=len(exchanges),
-        holds=bool((distance <= np.maximum(half, 1)).all()),
-        steady=not any(_stepped(before[0], after[0]) for before, after in pairwise(bursts)),
+        holds=not _is_set(_Bounds.of(exchanges, ClockLine(at=line.at, offset=line.offset))),
     )
 
 
-def _stepped(before: ClockExchange, after: ClockExchange) -> bool:
-    """Return whether the offset changed by more between two exchanges than their errors and the fastest slew explain."""
-    # Each offset is wrong by half a round trip at most. Nothing but a step explains what is beyond both, and beyond the slew.
-    uncertain = (before.round_trip + after.round_trip) / 2
-    return abs(after.offset - before.offset) > uncertain + MOST_SLEW * (after.came - before.left)
+def _fastest(burst: Sequence[ClockExchange]) -> list[ClockExchange]:
+    """Return the fastest tenth of a burst, in the order in which the exchanges were made."""
+    count = max(len(burst) // KEPT, 1)
+    return sorted(sorted(burst, key=lambda exchange: exchange.round_trip)[:count], key=lambda exchange: exchange.left)
+
+
+def _fit_line(kept: Sequence[ClockExchange]) -> ClockLine:
+    # The line is written around the last exchange: the next phase uses it from there on.
+    last = kept[-1]
+    # Small numbers: a float has 53 bits, and ns since the boot of a host may need more.
+    time = np.array([exchange.host - last.host for exchange in kept], np.float64)
+    offset = np.array([exchange.offset - last.offset for exchange in kept], np.float64)
+    # The error of an offset is in proportion to the round trip.
+    weight = 1 / np.maximum([exchange.round_trip for exchange in kept], 1)
+    drift, start = 0.0, float(np.average(offset, weights=weight))
+    if np.ptp(time) >= DRIFT_AFTER:
+        slope, intercept = np.polyfit(time, offset, 1, w=weight)
+        # Beyond this it is noise or a step, and a line that is used for the next phase must not go on with it.
+        if abs(slope) <= MOST_SLEW:
+            drift, start = float(slope), float(intercept)
+    return ClockLine(at=last.host, offset=last.offset + round(start), drift=drift)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Bounds on the distance of the host's clock from a line, ns, by exchange.
+
+    :param began: the controller's clock when the question left, since the first one. :param ended: when the answer came.
+    """
+
+    lowest: NDArray[np.float64]
+    highest: NDArray[np.float64]
+    began: NDArray[np.float64]
+    ended: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, exchanges: Sequence[ClockExchange], line: ClockLine) -> _Bounds:
+        # The host answered when the line's clock showed this: differences are small, and exact as floats.
+        shown = [line.to_controller(exchange.host) for exchange in exchanges]
+        first = exchanges[0].left
+        return cls(
+            lowest=np.array([time - exchange.came for time, exchange in zip(shown, exchanges, strict=True)], np.float64),
+            highest=np.array([time - exchange.left for time, exchange in zip(shown, exchanges, strict=True)], np.float64),
+            began=np.array([exchange.left - first for exchange in exchanges], np.float64),
+            ended=np.array([exchange.came - first for exchange in exchanges], np.float64),
+        )
+
+    def mirrored(self) -> _Bounds:
+        """Return the bounds of a clock that is ahead wherever this one is behind."""
+        return _Bounds(-self.highest, -self.lowest, self.began, self.ended)
+
+
+def _is_set(bounds: _Bounds) -> bool:
+    """Return whether drift and slew cannot explain the change between some two exchanges."""
+    return _leaps_up(bounds) or _leaps_up(bounds.mirrored())
+
+
+def _leaps_up(bounds: _Bounds) -> bool:
+    # For all pairs at once: the bound of a later exchange is compared with the smallest one that any earlier one leaves for its time.
+    allowed = np.minimum.accumulate(bounds.highest - MOST_SLEW * bounds.began)[:-1]
+    reached = (bounds.lowest - MOST_SLEW * bounds.ended)[1:]
+    return bool((reached > allowed + ROUNDING).any())
+
+
+def _largest_distance(bounds: _Bounds, rate: float) -> int:
+    """Return the largest distance from the line that the exchanges allow, ns. :param rate: its fastest change, seconds per second."""
+    largest = max(_largest_above(bounds, rate), _largest_above(bounds.mirrored(), rate))
+    return int(np.ceil(largest)) + ROUNDING
+
+
+def _largest_above(bounds: _Bounds, rate: float) -> float:
+    if len(bounds.highest) == 1:
+        return float(bounds.highest[0])
+    # Both as straight lines in time: what each exchange allows after it, and what it allows before it.
+    after = bounds.highest - rate * bounds.began
+    before = bounds.highest + rate * bounds.ended
+    # The better of each exchange and the one further away.
+    after[1:] = np.minimum(after[1:], after[:-1])
+    before[:-1] = np.minimum(before[:-1], before[1:])
+    # Between two exchanges these lines are highest at the other exchange.
+    return float(max((after[:-1] + rate * bounds.ended[1:]).max(), (before[1:] - rate * bounds.began[:-1]).max()))
 
 
 def _bursts(exchanges: Sequence[ClockExchange]) -> list[list[ClockExchange]]:
@@ -147,14 +213,13 @@ class HostTime:
     """The error of the times of one host in a phase.
 
     :param host: its name. :param error: bound on the error, ns. :param round_trip: of the best exchange, ns.
-    :param holds: as of :class:`ClockFit`. :param steady: as of :class:`ClockFit`.
+    :param holds: as of :class:`ClockFit`.
     """
 
     host: str
     error: int
     round_trip: int
     holds: bool
-    steady: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.catalogue import Metric
     from pytest_loadtest.metrics.clocks import HostTime
     from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.metrics.offering import PlannedLoad, PlannedWindow
     from pytest_loadtest.metrics.pauses import Pauses
 
 
@@ -44,6 +45,8 @@ class Expected:
     :param within_hosts: ``complete`` of :class:`~pytest_loadtest.metrics.clocks.WithinHosts`.
     :ivar spans: ``windows`` and ``tenths``, if they are measured and the phase has room for them. :ivar slice_cut: the phase cut at those;
         None without any. :ivar cut: the phase cut at its intervals too, for latencies.
+    :param planned: the requested load, with which the offered one is compared; None if it is unknown, and for a stage.
+    :ivar planned_windows: its windows; empty without it.
     :param stream_topics: int64 ``(P,)``, topic of each stream.
     :param first: int64 ``(P,)``, first measured sequence of each stream. :param end: int64 ``(P,)``, one past the last.
     """
@@ -68,6 +71,8 @@ class Expected:
     workers: tuple[str, ...] = ()
     pauses: tuple[Pauses, ...] = ()
     stream_workers: NDArray[np.int64] | None = None
+    planned: PlannedLoad | None = None
+    planned_windows: tuple[PlannedWindow, ...] = field(init=False, repr=False, compare=False)
     spans: Mapping[str, Spans] = field(init=False, repr=False, compare=False)
     slice_cut: Boundaries | None = field(init=False, repr=False, compare=False)
     cut: Boundaries | None = field(init=False, repr=False, compare=False)
@@ -83,6 +88,7 @@ class Expected:
         # The first tenth's end is a cut of its own: unlike a window's end, no other part begins there.
         edges += [spans["tenths"].end[:1] // SECOND] if "tenths" in spans else []
         # The dataclass is frozen, and these fields are derived from the others.
+        object.__setattr__(self, "planned_windows", tuple(self.planned.windows(self.duration)) if self.planned else ())
         object.__setattr__(self, "spans", spans)
         object.__setattr__(self, "slice_cut", Boundaries(*edges) if spans else None)
         object.__setattr__(self, "cut", Boundaries(*edges, self.interval_spans.start // SECOND) if spans or self.intervals else None)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.metrics.clocks import HostTime, WithinHosts
     from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
+    from pytest_loadtest.metrics.full_windows import FullWindows
     from pytest_loadtest.metrics.histogram import Histogram
+    from pytest_loadtest.metrics.offering import OfferedWindow
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.metrics.time_slices import OverTime, SlicedStats
@@ -85,8 +87,8 @@ class Series:
 
     ``missing`` is acked × subscriptions less all copies, of the messages intended in that second. Above zero, deliveries are lost; below
     zero, messages came twice, or came without being acknowledged. None without subscriptions, or if others send. ``blocked`` is the time
-    before the target's full window, summed over the messages sent in that second; None if the run sends nothing. ``receive_lag_max`` is
-    None if it is unknown in every second.
+    before the target's full window, summed over the messages sent, or dropped, in that second; None if the run sends nothing.
+    ``receive_lag_max`` is None if it is unknown in every second.
     """
 
     offered: NDArray[np.int64]
@@ -136,8 +138,10 @@ class Backlog:
 
     :param size_messages: deliveries waiting when consumers resumed, summed over subscriptions. :param size_bytes: their payload bytes.
     :param build: ns from the pause until the size was reached.
-    :param drain: ns from the resumption until only the share ``backlogDrainRatio`` was left, or until ``backlogDrainTimeout``.
+    :param drain: ns from the resumption until only the share ``backlogDrainRatio`` was left; inf if the drain was given up and the backlog
+        was not smaller than at the resumption; None if it was given up while the backlog was shrinking: it is longer than ``waited``.
     :param drained: that share was reached in time. Both are None if second copies make the end of the drain uncertain.
+    :param waited: ns from the resumption until the drain was given up, after ``backlogDrainTimeout``; None if it was not.
     :param left: deliveries still waiting then; None with second copies.
     :param allowed: deliveries that may be left of a backlog that counts as drained.
     :param drain_rate: deliveries per second during the drain; None with second copies.
@@ -151,7 +155,7 @@ class Backlog:
     size_messages: int
     size_bytes: int
     build: int
-    drain: int | None
+    drain: float | None
     drained: bool | None
     left: int | None
     allowed: int
@@ -159,6 +163,7 @@ class Backlog:
     publish_during_drain: Histogram | Lateness | None
     between: tuple[int, int | None] | None = None
     uncounted: int = 0
+    waited: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +184,10 @@ class Measurements:
     :param duration: of the measured phase as planned, ns. :param rate: offered msg/s. :param subscriptions: per topic.
     :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``, ``end_to_end``, ``send_delay`` …;
         :mod:`pytest_loadtest.metrics.stats` defines each. A kind without values, or that does not apply to the run, is missing.
-    :param blocked: ns, summed over messages. :param own_late: messages sent after the phase because of the generator's own send delay
+    :param blocked: ns, summed over messages, sent or dropped. :param full_windows: the messages that were dropped because of full windows;
+        None if there are none. :param own_late: messages sent after the phase because of the generator's own send delay
         alone. :param intervals: the latencies of each ten seconds, where there is more than one.
-    :param over_time: end-to-end latencies by second; None if nothing was received.
+    :param over_time: end-to-end latencies by blocks of seconds; None if nothing was received.
     :param windows: the windows for objectives; None without such objectives, or if the phase is shorter than one. :param tenths: the first
         and the last tenth; None without objectives on drift, or if the phase is shorter than ten seconds.
     :param custom: the metrics that users' own ``pytest_loadtest_aggregate`` returned, by name.
@@ -197,6 +203,7 @@ class Measurements:
         the names of :func:`~pytest_loadtest.metrics.catalogue.without_own`.
     :param checksum: payloads ended in a checksum, so that any damage is detected; otherwise only damage of heads and sizes is.
     :param backlog: None unless a backlog was built and its drain seen.
+    :param offering: the planned and the offered load; empty if the plan is unknown, and for a stage.
     """
 
     duration: int
@@ -207,8 +214,9 @@ class Measurements:
     blocked: int
     series: Series
     own_late: int = 0
+    full_windows: FullWindows | None = None
     latencies: Mapping[str, Histogram | Lateness] = field(default_factory=dict)
-    intervals: tuple[Mapping[str, Histogram], ...] = ()
+    intervals: Sequence[Mapping[str, Histogram]] = ()
     over_time: OverTime | None = None
     windows: SlicedStats | None = None
     tenths: SlicedStats | None = None
@@ -227,6 +235,7 @@ class Measurements:
     forgotten: int | None = None
     silent: Silent | None = None
     pauses_known: bool = False
+    offering: tuple[OfferedWindow, ...] = ()
 
     @property
     def clock_error(self) -> int:
@@ -234,7 +243,11 @@ class Measurements:
 
         Intended times are the controller's, so only the clock that stamps the end of a latency has an error.
         """
-        return 0 if self.one_clock else max((one.error for one in self.clocks), default=0)
+        return self.clock_error_of(1)
+
+    def clock_error_of(self, clocks: int) -> int:
+        """Return the bound for a latency whose ends are stamped by the clocks of so many hosts, ns."""
+        return 0 if self.one_clock else sum(sorted(clock.error for clock in self.clocks)[-clocks:])
 
     @property
     def one_clock(self) -> bool:
@@ -243,9 +256,8 @@ class Measurements:
 
     @property
     def uneven_hosts(self) -> tuple[str, ...]:
-        """The hosts whose clocks ran in a way that makes latencies unknown."""
-        # A host that is measured by its own clock alone needs no line through the exchanges, only a clock without steps.
-        return tuple(clock.host for clock in self.clocks if not (clock.steady if self.one_clock else clock.holds))
+        """The hosts whose clocks were set while load ran, so that latencies are unknown: also those that are read on one such clock."""
+        return tuple(clock.host for clock in self.clocks if not clock.holds)
 
     @property
     def throughput(self) -> float:
@@ -288,6 +300,11 @@ class Measurements:
         counted = self if part is None else part
         lag = counted.latencies.get(kind) if kind == "receive_lag" else None
         return 0 if lag is None else (self.counts if part is None else part).received - lag.n
+
+    @property
+    def own_drops(self) -> int:
+        """Number of messages that were dropped although no full window caused most of their delay: the generator's doing."""
+        return self.counts.dropped - (self.full_windows.dropped if self.full_windows else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

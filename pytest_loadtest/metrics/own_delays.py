@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_loadtest.metrics.gaps import gap_times
 from pytest_loadtest.metrics.pauses import SHORTEST, STALL
 from pytest_loadtest.values.quantities import MICROSECOND
 
@@ -69,6 +70,11 @@ def of_copies(copies: Rows, run: Expected, due: NDArray[np.int64] | None = None)
     for mine, pauses in _workers(copies, "worker", run):
         part[mine] += pauses.waited(copies["received"][mine], floor[mine], lag[mine])
     return part
+
+
+def gap_times_without_own(copies: Rows, run: Expected) -> NDArray[np.int64]:
+    """Return the times of receipt for delivery gaps, each earlier by the part that the generator's own delays explain, ns."""
+    return gap_times({"received": copies["received"] - of_copies(copies, run)}, run)
 
 
 def _before_target(copies: Rows, run: Expected) -> NDArray[np.int64]:

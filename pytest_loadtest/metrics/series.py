@@ -16,7 +16,7 @@ import numpy as np
 
 from pytest_loadtest.metrics.histogram import hdr_index, midpoint
 from pytest_loadtest.metrics.measurements import Series
-from pytest_loadtest.metrics.time_slices import over_time
+from pytest_loadtest.metrics.time_slices import block_seconds, over_time
 from pytest_loadtest.values.quantities import MICROSECOND, SECOND
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ SERIES_PERCENTILES: Final = (50, 99)
 def by_second(sent: Columns, out: Columns, acked: Columns, received: tuple[Columns, Columns], run: Expected) -> Series:
     """Return the series of a run. All columns are int64, times in ns.
 
-    :param sent: messages due (``intended``). :param out: messages sent (``sent``, ``blocked``). :param acked: messages acknowledged
-        (``intended``, ``acked``). :param received: all copies, and the first one of each delivery (both ``intended``, ``received``, the
+    :param sent: messages due (``intended``, ``sent``, ``blocked``). :param out: messages sent (``sent``).
+    :param acked: messages acknowledged (``intended``, ``acked``).
+    :param received: all copies, and the first one of each delivery (both ``intended``, ``received``, the
         latter also ``lag``).
     """
     copies, first = received
@@ -47,13 +48,21 @@ def by_second(sent: Columns, out: Columns, acked: Columns, received: tuple[Colum
     happened = (sent["intended"], out["sent"], acked["acked"], copies["received"])
     counted = [np.bincount(run.seconds(times)) for times in happened]
     # Blocked time is summed in int64: the weights of bincount would be floats, which are not exact.
-    blocked = np.zeros(int(run.seconds(out["sent"]).max(initial=-1)) + 1, np.int64)
-    np.add.at(blocked, run.seconds(out["sent"]), out["blocked"])
+    waited = sent["blocked"] > 0
+    ended = run.seconds(wait_end(sent))[waited]
+    blocked = np.zeros(int(ended.max(initial=-1)) + 1, np.int64)
+    np.add.at(blocked, ended, sent["blocked"][waited])
     counted += [blocked, np.bincount(run.seconds(acked["intended"])), np.bincount(run.seconds(copies["intended"]))]
     latency = first["received"] - first["intended"]
     seconds = np.unique(second)
     rows = [[*_one_second(latency[second == s]), largest_lag(first["lag"][second == s].max())] for s in seconds]
     return Series.padded(-(-run.duration // SECOND), counted, seconds, np.array(rows, np.float64).reshape(-1, 4), run.subscriptions)
+
+
+def wait_end(rows: Mapping[str, NDArray[Any]]) -> Column:
+    """Return when the wait of messages for a full window ended: when they were sent, or how long dropped ones had waited."""
+    end: Column = np.where(rows["sent"] > 0, rows["sent"], rows["intended"] + rows["blocked"])
+    return end
 
 
 def largest_lag(lag: ArrayLike) -> NDArray[np.float64]:
@@ -64,8 +73,10 @@ def largest_lag(lag: ArrayLike) -> NDArray[np.float64]:
 
 
 def by_second_and_bucket(first: Columns, run: Expected) -> OverTime | None:
-    """Return end-to-end latencies by second. :param first: the first copy of each delivery (``intended``, ``received``)."""
-    return over_time(run.seconds(first["intended"]), hdr_index(first["received"] - first["intended"], SERIES_BITS))
+    """Return end-to-end latencies by blocks of seconds. :param first: the first copy of each delivery (``intended``, ``received``)."""
+    length = block_seconds(run.duration)
+    begin = run.seconds(first["intended"]) // length * length
+    return over_time(begin, hdr_index(first["received"] - first["intended"], SERIES_BITS))
 
 
 def _one_second(latency: NDArray[np.int64]) -> list[float]:

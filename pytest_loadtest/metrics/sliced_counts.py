@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES
 from pytest_loadtest.metrics.histogram import histogram
-from pytest_loadtest.metrics.time_slices import Histograms, SlicedStats, Spans, of_parts
+from pytest_loadtest.metrics.time_slices import Histograms, Intervals, SlicedStats, Spans, of_parts
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -23,17 +23,14 @@ ByPiece = Mapping[str, Histograms]
 """Latencies by kind; the pieces are those of ``Expected.cut``."""
 
 
-def intervals(run: Expected, latencies: ByPiece) -> tuple[Mapping[str, Histogram], ...]:
+def intervals(run: Expected, latencies: ByPiece) -> Sequence[Mapping[str, Histogram]]:
     """Return the latencies of every ten seconds; empty if the phase is one interval."""
-    if run.cut is None:
+    if run.cut is None or not run.intervals:
         return ()
-    begin, after = run.interval_spans.pieces(run.cut)
     # Windows have more kinds than intervals, and share the same pieces.
-    kinds = [kind for kind in latencies if COUNTED_LATENCIES[kind].per_interval]
-    return tuple(
-        {kind: histogram_of_kind for kind in kinds if (histogram_of_kind := latencies[kind].of(*ends)) is not None}
-        for ends in zip(begin.tolist(), after.tolist(), strict=True)
-    )
+    kinds = {kind: parts for kind, parts in latencies.items() if COUNTED_LATENCIES[kind].per_interval}
+    begin, after = run.interval_spans.pieces(run.cut)
+    return Intervals(begin=begin, after=after, latencies=kinds)
 
 
 def sliced_stats(

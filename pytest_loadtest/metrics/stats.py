@@ -41,8 +41,13 @@ arrived before the end of its window, shifted by the median of the whole run (de
 samples, its own start, duration, rate, ``[first, end)`` of each stream, and its seconds of the workers' evidence. Foreign messages and
 damaged heads are not recorded by time, so a stage's foreign messages are None, and its corrupt ones have a good head.
 
+A message is *dropped* if it has one of ``NEVER_SENT``; those with ``Status.BLOCKED`` were dropped before full windows, see
+:mod:`pytest_loadtest.metrics.full_windows`.
+
 A message is *late by the generator* if it was sent after the phase (or after its window, or tenth), but would have been sent before without
 its own send delay.
+
+The windows in which the offered load is compared with the plan are defined in :mod:`pytest_loadtest.metrics.offering`.
 
 Series by second are defined in :mod:`pytest_loadtest.metrics.series`, silent subscriptions and streams in
 :mod:`pytest_loadtest.metrics.silent`.
@@ -56,13 +61,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.message.samples import NEVER_SENT, Flag, Status
 from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, with_own, without_own
 from pytest_loadtest.metrics.expected import with_latencies
-from pytest_loadtest.metrics.gaps import delivery_gaps, gap_times
+from pytest_loadtest.metrics.full_windows import FullWindows, full_windows
+from pytest_loadtest.metrics.gaps import delivery_gaps, gap_latencies, gap_times
 from pytest_loadtest.metrics.histogram import exact_total, histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
-from pytest_loadtest.metrics.own_delays import of_acknowledgements, of_copies, of_sends
+from pytest_loadtest.metrics.offering import count_offers, offered_windows
+from pytest_loadtest.metrics.own_delays import gap_times_without_own, of_acknowledgements, of_copies, of_sends
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
@@ -132,10 +139,11 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
             out_of_due_order=_out_of_due_order(first, run),
             corrupt_heads=recorded.corrupt,
         ),
-        bytes_sent=int(sent["size"][sent["status"] != Status.DROPPED].sum()),
+        bytes_sent=int(sent["size"][~_is_dropped(sent)].sum()),
         latencies={**_histograms(kinds), **_gaps(first, run), **recorded.latencies},
         blocked=exact_total(sent["blocked"]),
         own_late=int(sent_late_by_us(out, run).sum()),
+        full_windows=_full_windows(_take(sent, sent["status"] == Status.BLOCKED), run),
         series=series,
         intervals=intervals(run, sliced),
         over_time=by_second_and_bucket(first, run),
@@ -145,6 +153,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         buckets=_breakdown("bucket", run.buckets, (sent, acked, first), kinds, deliveries, run),
         workers=with_latencies(recorded.workers, _by_worker(kinds, run)),
         lost=_lost(deliveries.lost, run),
+        offering=offered_windows(run.planned, run.planned_windows, *count_offers(sent, run.start, run.planned_windows)),
         broadcasts=run.broadcasts,
         opening=recorded.opening,
         clocks=recorded.clocks,
@@ -191,19 +200,11 @@ def _by_worker(kinds: Mapping[str, Rows], run: Expected) -> dict[str, dict[str, 
 
 
 def _gaps(first: Columns, run: Expected) -> dict[str, Histogram]:
-    gaps = _gaps_at(first, run)
-    if gaps is None:
-        return {}
+    measured = delivery_gaps(run, first["subscription"], first["topic"], gap_times(first, run))
     if not run.stalled:
-        return {"delivery_gap": gaps}
-    earlier = _gaps_at({**first, "received": first["received"] - of_copies(first, run)}, run)
-    assert earlier is not None
-    return {"delivery_gap": gaps, with_own("delivery_gap"): gaps, without_own("delivery_gap"): earlier}
-
-
-def _gaps_at(first: Columns, run: Expected) -> Histogram | None:
-    received = gap_times(first, run)
-    return delivery_gaps(run, first["subscription"], first["topic"], received, received)
+        return gap_latencies(measured, None)
+    earlier = gap_times_without_own(first, run)
+    return gap_latencies(measured, delivery_gaps(run, first["subscription"], first["topic"], earlier))
 
 
 def _without_own(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Rows]:
@@ -358,7 +359,7 @@ def _counts(sent: Columns, deliveries: Deliveries, run: Expected, foreign: int |
         sent_in_time=int(((sent["sent"] > 0) & (sent["sent"] < run.start + run.duration)).sum()),
         acked=status[Status.ACKED],
         failed=status[Status.FAILED],
-        dropped=status[Status.DROPPED],
+        dropped=sum(status[dropped] for dropped in NEVER_SENT),
         unknown=status[Status.UNKNOWN],
         received=int(received.sum()),
         received_in_time=int((deliveries.in_time > 0).sum()),
@@ -370,6 +371,20 @@ def _counts(sent: Columns, deliveries: Deliveries, run: Expected, foreign: int |
         resent=int((sent["resends"] > 0).sum()),
         duplicates_of_resent=int(duplicates[deliveries.resent].sum()),
     )
+
+
+def _is_dropped(sent: Columns) -> NDArray[np.bool_]:
+    return np.isin(sent["status"], NEVER_SENT)
+
+
+def _full_windows(blocked: Columns, run: Expected) -> FullWindows | None:
+    """:param blocked: rows of the messages that were dropped before full windows."""
+    topics, place, dropped = np.unique(blocked["topic"], return_inverse=True, return_counts=True)
+    int64 = np.iinfo(np.int64)
+    first, last = np.full(len(topics), int64.max), np.full(len(topics), int64.min)
+    np.minimum.at(first, place, blocked["intended"])
+    np.maximum.at(last, place, blocked["intended"] + blocked["blocked"])
+    return full_windows(run, exact_total(blocked["blocked"]), topics, dropped, first, last)
 
 
 def _silent(acked: Columns, copies: Columns, run: Expected) -> Silent | None:
@@ -395,7 +410,7 @@ def _breakdown(
     parts = []
     for i, name in enumerate(names):
         part_sent, part_acked, part_first = (_take(some, some[key] == i) for some in rows)
-        out = part_sent["status"] != Status.DROPPED
+        out = ~_is_dropped(part_sent)
         parts.append(
             Breakdown(
                 name=name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.signed import Lateness
 
 INTERVAL: Final = 10 * SECOND
+SHARD: Final = 128
+"""Pieces whose counts are kept together. No process holds those of all pieces: a day has thousands, of thousands of buckets each."""
 
 
 class Boundaries:
@@ -46,18 +48,30 @@ class Boundaries:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Histograms:
-    """Latencies of one kind, a histogram for each piece; empty buckets take no memory.
+class Cells:
+    """The counts of consecutive pieces by HDR bucket; empty buckets take no memory.
 
-    :param first: int64 ``(n + 1,)``, the position in ``index`` and ``count`` at which each piece begins. :param index: int32 ``(k,)``, HDR
-        buckets, ascending in each piece. :param count: ``(k,)``, messages per bucket: int32 if that is enough, otherwise int64.
-    :param minimum: and :param maximum: int64 ``(n,)``, ns, exact; 0 for an empty piece. :param high: and :param low: int64 ``(n,)``, the
-        two halves of the sum. :param negative: int64 ``(n,)``, values below zero.
+    :param first: int64 ``(n + 1,)``, the position in ``index`` and ``count`` at which each of n pieces begins. :param index: int32
+        ``(k,)``, HDR buckets, ascending in each piece. :param count: ``(k,)``, messages per bucket: int32 if that is enough, otherwise
+        int64.
     """
 
     first: NDArray[np.int64]
     index: NDArray[np.int32]
     count: NDArray[np.int32] | NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histograms:
+    """Latencies of one kind, a histogram for each piece.
+
+    :param shards: the counts of ``SHARD`` pieces each; the last shard can have fewer. A day of short windows has a thousand million counts,
+        so the sequence may read each shard when it is needed.
+    :param minimum: and :param maximum: int64 ``(n,)``, ns, exact; 0 for an empty piece. :param high: and :param low: int64 ``(n,)``, the
+        two halves of the sum. :param negative: int64 ``(n,)``, values below zero.
+    """
+
+    shards: Sequence[Cells]
     minimum: NDArray[np.int64]
     maximum: NDArray[np.int64]
     high: NDArray[np.int64]
@@ -66,19 +80,52 @@ class Histograms:
 
     def of(self, begin: int, end: int) -> Histogram | None:
         """Return the histogram of the pieces ``begin`` to ``end - 1`` together; None without values."""
-        parts = [part for piece in range(begin, end) if (part := self._one(piece)) is not None]
+        # Fast path: each of many short windows is one piece.
+        if end - begin == 1:
+            return self._one(begin)
+        shards = range(begin // SHARD, -(-end // SHARD))
+        parts = [part for number in shards if (part := self._in_shard(number, begin, end)) is not None]
         return parts[0] if len(parts) == 1 else merge(parts)
 
     def _one(self, piece: int) -> Histogram | None:
-        low, high = self.first[piece : piece + 2].tolist()
+        number, at = divmod(piece, SHARD)
+        cells = self.shards[number]
+        low, high = cells.first[at : at + 2].tolist()
         if low == high:
             return None
         # Stored in 32 bits to halve the memory, but computed with in 64: sums of counts can need more than 32.
-        index, count = self.index[low:high].astype(np.int64), self.count[low:high].astype(np.int64)
         return Histogram(
-            index=index, count=count, minimum=int(self.minimum[piece]), maximum=int(self.maximum[piece]),
-            total=join_total(int(self.high[piece]), int(self.low[piece])), negative=int(self.negative[piece]),
-        )  # fmt: skip
+            index=cells.index[low:high].astype(np.int64),
+            count=cells.count[low:high].astype(np.int64),
+            minimum=int(self.minimum[piece]),
+            maximum=int(self.maximum[piece]),
+            total=join_total(int(self.high[piece]), int(self.low[piece])),
+            negative=int(self.negative[piece]),
+        )
+
+    def _in_shard(self, number: int, begin: int, end: int) -> Histogram | None:
+        """Return the histogram of those of the pieces that are in one shard."""
+        cells = self.shards[number]
+        before = number * SHARD
+        pieces = slice(max(begin, before), min(end, before + SHARD))
+        first = cells.first[pieces.start - before : pieces.stop - before + 1]
+        low, high = int(first[0]), int(first[-1])
+        if low == high:
+            return None
+        index, place = np.unique(cells.index[low:high].astype(np.int64), return_inverse=True)
+        count = np.zeros(len(index), np.int64)
+        # Unbuffered: several pieces can have the same bucket.
+        np.add.at(count, place, cells.count[low:high].astype(np.int64))
+        # The extremes of an empty piece are 0, which is no value.
+        filled = np.diff(first) > 0
+        return Histogram(
+            index=index,
+            count=count,
+            minimum=int(self.minimum[pieces][filled].min()),
+            maximum=int(self.maximum[pieces][filled].max()),
+            total=join_total(int(self.high[pieces].sum()), int(self.low[pieces].sum())),
+            negative=int(self.negative[pieces].sum()),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +181,34 @@ class SlicedStats:
         """Return the number of deliveries whose receive lag is unknown, as ``Measurements.unstamped`` does."""
         lag = self._histogram(kind, at) if kind == "receive_lag" else None
         return 0 if lag is None else int(self.received[at]) - lag.n
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervals(Sequence[Mapping[str, Histogram]]):
+    """The latencies of each ten seconds, by kind; each interval is read when it is asked for.
+
+    :param begin: and :param after: int64 ``(n,)``: each consists of the pieces ``begin`` to ``after - 1``.
+    """
+
+    begin: NDArray[np.int64]
+    after: NDArray[np.int64]
+    latencies: Mapping[str, Histograms]
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    @overload
+    def __getitem__(self, at: int) -> Mapping[str, Histogram]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Mapping[str, Histogram], ...]: ...
+
+    def __getitem__(self, at: int | slice) -> Mapping[str, Histogram] | tuple[Mapping[str, Histogram], ...]:
+        if isinstance(at, slice):
+            return tuple(self[number] for number in range(len(self))[at])
+        ends = int(self.begin[at]), int(self.after[at])
+        parts = {kind: pieces.of(*ends) for kind, pieces in self.latencies.items()}
+        return {kind: part for kind, part in parts.items() if part is not None}
 
 
 @dataclass(frozen=True)
@@ -195,13 +270,13 @@ def tenths(duration: int) -> Spans | None:
     return Spans(np.array([0, (duration - length) // SECOND * SECOND]), np.array([length, duration]))
 
 
-def histograms(pieces: int, cells: Mapping[str, NDArray[np.int64]], whole: Mapping[str, NDArray[np.int64]]) -> Histograms | None:
+def histograms(pieces: int, shards: Sequence[Cells], whole: Mapping[str, NDArray[np.int64]]) -> Histograms | None:
     """Return histograms from columns; None without values.
 
-    :param cells: in order, columns ``piece``, ``index``, ``n``. :param whole: columns ``piece``, ``minimum``, ``maximum``, ``high``,
-        ``low``, ``negative``, one entry for each piece with cells.
+    :param shards: see :class:`Histograms`. :param whole: columns ``piece``, ``minimum``, ``maximum``, ``high``, ``low``, ``negative``, one
+        entry for each piece with values.
     """
-    if not len(cells["n"]):
+    if not len(whole["piece"]):
         return None
     extremes = {name: np.zeros(pieces, np.int64) for name in ("minimum", "maximum", "high", "low", "negative")}
     for name, column in extremes.items():
@@ -209,13 +284,35 @@ def histograms(pieces: int, cells: Mapping[str, NDArray[np.int64]], whole: Mappi
     # Low halves are sums themselves and can be larger than their bits: the rest is carried into the high half.
     extremes["high"] += extremes["low"] >> HALF
     extremes["low"] &= (1 << HALF) - 1
-    # A day has millions of cells, nearly all of which have small counts: 32 bits halve their memory.
-    small = int(cells["n"].max()) <= np.iinfo(np.int32).max
-    return Histograms(
-        first=np.searchsorted(cells["piece"], np.arange(pieces + 1, dtype=cells["piece"].dtype)),
-        index=cells["index"].astype(np.int32),
-        count=cells["n"].astype(np.int32) if small else cells["n"].astype(np.int64), **extremes,
-    )  # fmt: skip
+    return Histograms(shards=shards, **extremes)
+
+
+def cells_of(number: int, pieces: int, counts: Mapping[str, NDArray[np.integer[Any]]]) -> Cells:
+    """Return the counts of one shard.
+
+    :param number: of the shard. :param pieces: of the whole phase. :param counts: in order, columns ``piece``, ``index``, ``n``, those of
+        the shard's pieces.
+    """
+    begin = number * SHARD
+    own = np.arange(begin, min(begin + SHARD, pieces) + 1)
+    many = counts["n"]
+    # Nearly all counts are small: 32 bits halve their memory.
+    small = int(many.max(initial=0)) <= np.iinfo(np.int32).max
+    return Cells(
+        first=np.searchsorted(counts["piece"], own),
+        index=counts["index"].astype(np.int32),
+        count=many.astype(np.int32) if small else many.astype(np.int64),
+    )
+
+
+def in_shards(pieces: int, counts: Mapping[str, NDArray[np.int64]]) -> tuple[Cells, ...]:
+    """Return the shards of counts that are in memory. :param counts: in order, columns ``piece``, ``index``, ``n``."""
+    starts = np.arange(0, pieces, SHARD)
+    edges = np.searchsorted(counts["piece"], np.append(starts, pieces))
+    return tuple(
+        cells_of(number, pieces, {name: column[edges[number] : edges[number + 1]] for name, column in counts.items()})
+        for number in range(len(starts))
+    )
 
 
 def of_parts(parts: Sequence[Histogram | None]) -> Histograms | None:
@@ -230,7 +327,7 @@ def of_parts(parts: Sequence[Histogram | None]) -> Histograms | None:
     low = (1 << HALF) - 1
     whole = [(piece, part.minimum, part.maximum, part.total >> HALF, part.total & low, part.negative) for piece, part in filled]
     names = ("piece", "minimum", "maximum", "high", "low", "negative")
-    return histograms(len(parts), cells, dict(zip(names, np.array(whole).T, strict=True)))
+    return histograms(len(parts), in_shards(len(parts), cells), dict(zip(names, np.array(whole).T, strict=True)))
 
 
 # The most blocks of latencies by second in a results document.
@@ -239,10 +336,11 @@ MOST_BLOCKS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverTime:
-    """End-to-end latencies of first copies by the second of their message's intended time.
+    """End-to-end latencies of first copies by the block of seconds that has their message's intended time.
 
-    :param second: int64 ``(k,)``, since the start of the measured phase, ascending. :param index: int64 ``(k,)``, HDR bucket of seven
-        bits, that of an HdrHistogram with two significant digits; ascending in each second. :param count: int64 ``(k,)``, copies.
+    :param second: int64 ``(k,)``, the first one of each block, since the start of the measured phase, ascending. :param index: int64
+        ``(k,)``, HDR bucket of seven bits, that of an HdrHistogram with two significant digits; ascending in each block.
+    :param count: int64 ``(k,)``, copies.
     """
 
     second: NDArray[np.int64]
@@ -255,11 +353,16 @@ class OverTime:
         All but the last have this length. :param duration: of the measured phase, ns.
         """
         seconds = max(-(-duration // SECOND), 1)
-        length = -(-seconds // most)
+        length = block_seconds(duration, most)
         blocks: list[dict[int, int]] = [{} for _ in range(-(-seconds // length))]
         for block, index, count in zip((self.second // length).tolist(), self.index.tolist(), self.count.tolist(), strict=True):
             blocks[block][index] = blocks[block].get(index, 0) + count
         return length * SECOND, blocks
+
+
+def block_seconds(duration: int, most: int = MOST_BLOCKS) -> int:
+    """Return the length of at most ``most`` blocks of a measured phase, whole seconds. :param duration: ns."""
+    return -(-max(-(-duration // SECOND), 1) // most)
 
 
 def over_time(second: NDArray[np.int64], index: NDArray[np.int64], many: NDArray[np.int64] | None = None) -> OverTime | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.observe.rules import RULES, Sampled
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, format_duration
+from pytest_loadtest.verdict.observations import name_full_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,9 @@ def conclude(telemetry: Telemetry, measurements: Measurements | None, *, generat
     sampled = _sampled(telemetry, measurements, cores)
     saturated = _saturated(sampled)
     window = None if measurements is None else _window(measurements, sampled)
-    ranked = [side for side in saturated if side.share >= MOSTLY]
+    # Messages that were dropped before full windows are the target's doing, also on a machine where the worker waits for a core.
+    dropped = measurements is not None and measurements.full_windows is not None
+    ranked = [side for side in saturated if side.share >= MOSTLY and not (dropped and side.conclusion == "generator")]
     ranked += [] if window is None else [window]
     ranked += [side for side in saturated if side not in ranked]
     if generator:
@@ -99,8 +102,11 @@ def _saturated(sampled: Sampled) -> list[Saturation]:
 
 
 def _window(measurements: Measurements, sampled: Sampled) -> Saturation | None:
-    """Return a full publisher window if messages waited for it for at least half of their publish latency, else None."""
-    latencies = measurements.latencies
+    """Return a full publisher window if messages were dropped or waited for it for at least half of their publish latency, else None."""
+    latencies, full = measurements.latencies, measurements.full_windows
+    if full is not None:
+        waited = name_full_windows(full)
+        return Saturation(conclusion="publisher window", evidence="; ".join(filter(None, [waited, _background(sampled)])))
     sent, latency = measurements.counts.sent, latencies.get("publish") or latencies.get("send_delay")
     if not sent or latency is None:
         return None

@@ -34,7 +34,8 @@ class TelemetrySource(Protocol):
     """A source of samples.
 
     ``missing``: sentences about what it could not sample. ``used``: CPU seconds of its own threads so far. A source may also have
-    ``version``: the target's version as it last reported it, several of a cluster joined by "and"; "" while it is unknown.
+    ``version``: the target's version as it last reported it, several of a cluster joined by "and"; "" while it is unknown; and ``notes``:
+    sentences for the report about what it saw until it was closed.
     """
 
     @property
@@ -168,9 +169,10 @@ class Sampler:
             lost |= dict.fromkeys([paced.name for paced in sources if paced.answered and paced.name not in self._closed], reason)
         used = self._used + sum(paced.source.used for paced in sources)
         columns = {name: _filled(column, len(at)) for name, column in list(self._columns.items())}
+        notes = [note for paced in sources for note in getattr(paced.source, "notes", ())]
         return Telemetry(
             time=at, columns=columns, missing=tuple(missing), lost=lost, cost=used / took if took > 0 else 0.0, broker=self._broker,
-            versions=dict(self._versions),
+            versions=dict(self._versions), notes=tuple(notes),
         )  # fmt: skip
 
 
@@ -245,6 +247,11 @@ class BackgroundSource:
     def version(self) -> str:
         """The target's version, by the source; "" if it is unknown."""
         return getattr(self._paced.source, "version", "") if self._paced else ""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """The source's sentences for the report."""
+        return getattr(self._paced.source, "notes", ()) if self._paced else ()
 
     def read(self, now: int) -> Mapping[str, float]:
         """Return the answers that have arrived; starts a request if none is open. Raises the source's exceptions."""

@@ -66,6 +66,7 @@ class Telemetry:
     :param broker: the target's name. :param hosts: the other hosts. :param lost: sources that failed during the phase, by name, with their
         sentence in ``missing``: conclusions from them are unknown. A source that never returned a value is not in it.
     :param versions: each version that the target reported → ns after the phase's start at which it was first seen.
+    :param notes: sentences for the report about what the sources saw.
     """
 
     time: NDArray[np.int64]
@@ -76,6 +77,7 @@ class Telemetry:
     lost: Mapping[str, str] = field(default_factory=dict)
     hosts: tuple[SampledHost, ...] = ()
     versions: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.time)
@@ -108,7 +110,7 @@ class Telemetry:
             "time": self.time.tolist(), "columns": columns, "missing": list(self.missing), "cost": round(self.cost, 5),
             "broker": self.broker, "lost": dict(self.lost),
             **({"hosts": [host.document() for host in self.hosts]} if self.hosts else {}),
-            "versions": dict(self.versions),
+            "versions": dict(self.versions), "notes": list(self.notes),
         }  # fmt: skip
 
     @classmethod
@@ -119,7 +121,7 @@ class Telemetry:
             time=np.array(document["time"], np.int64), columns=columns, missing=tuple(document["missing"]), cost=document["cost"],
             broker=document["broker"], lost=document.get("lost", {}),  # earlier versions did not write it
             hosts=tuple(SampledHost(**{**host, "workers": tuple(host["workers"])}) for host in document.get("hosts", ())),
-            versions=document.get("versions", {}),
+            versions=document.get("versions", {}), notes=tuple(document.get("notes", ())),
         )  # fmt: skip
 
 

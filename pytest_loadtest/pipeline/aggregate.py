@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,19 +13,24 @@ from pyspark.errors import PySparkException
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.expected import Recorded
+from pytest_loadtest.metrics.gaps import gaps_of_cells, longest_gaps
 from pytest_loadtest.metrics.stats import LOST_RANGES, median_shift
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.assemble import Answers, assemble, latencies_by_kind
 from pytest_loadtest.pipeline.broadcasts import words_of
+from pytest_loadtest.pipeline.collect import Collector, Counted
 from pytest_loadtest.pipeline.executor import unpack
+from pytest_loadtest.pipeline.gap_receipts import INSIDE, SuspectCells, suspects_of
 from pytest_loadtest.pipeline.kernel import FIRST_COPY_KINDS
-from pytest_loadtest.pipeline.tables import KINDS, TABLES, UNDUE, WITHIN, Table, first_edges, joined, merge_rows, take
+from pytest_loadtest.pipeline.spool import Spool, joined_spans, spool_spans
+from pytest_loadtest.pipeline.tables import KINDS, UNDUE, WITHIN, Table, first_edges, joined, merge_rows, take
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.metrics.gaps import DeliveryGaps
     from pytest_loadtest.metrics.measurements import Measurements
 
 _DAMAGED = re.compile(r"ValueError: (\S+ (?:is damaged|cannot be read): .*)")
@@ -88,32 +93,69 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
 
     Latencies are those of first copies. The first scan counts every copy as one; the second finds the deliveries that came more than once.
     Most runs have none. Otherwise a third scan counts the latencies again, and the second is repeated if the median has changed (decision
-    024).
+    024). A last one measures delivery gaps that are shorter than the cells of the first (decision 036).
     """
     for part in parts:
         words_of(part)  # raises NoData if there are more words than can be numbered, before anything is read
     # A row of the range is one task; each is a partition of its own, so that Spark runs them in parallel.
     tasks = read.tasks(folder)
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    counted = _tables(T.file_tables(numbers, tasks, parts), len(parts))
+    collector = Collector(Spool(folder.path), parts, sum(folder.files.values()))
+    counted = collector.tables(T.file_tables(numbers, tasks, parts))
     begins = _begins(parts, counted)
     slots = _slots(T.deliveries(numbers, tasks, parts, begins, LOST_RANGES), len(parts))
     repeated = [_repeated(of_part) for of_part in slots]
     if any(ranges is not None for ranges in repeated):
-        firsts = _tables(T.first_copies(numbers, tasks, parts, repeated), len(parts))
+        firsts = collector.tables(T.first_copies(numbers, tasks, parts, repeated))
         counted = [
             tables if ranges is None else _of_first_copies(tables, first)
             for tables, ranges, first in zip(counted, repeated, firsts, strict=True)
         ]
         if (shifted := _begins(parts, counted)) != begins:
             slots = _slots(T.deliveries(numbers, tasks, parts, shifted, LOST_RANGES), len(parts))
-    return [_answers(*of_part) for of_part in zip(counted, slots, strict=True)]
+    gaps = _delivery_gaps(numbers, tasks, parts, repeated, counted)
+    return [_answers(collector.spool, *of_part) for of_part in zip(counted, slots, gaps, strict=True)]
+
+
+def _delivery_gaps(
+    numbers: DataFrame, tasks: T.Tasks, parts: Sequence[Expected], repeated: Sequence[Table | None], counted: Sequence[Counted]
+) -> list[tuple[DeliveryGaps, DeliveryGaps | None]]:
+    """Return the longest gap of each pair of each part, and the same without the generator's own delays; None in parts without stalls."""
+    # The parts with stalls are counted twice in the same scan, the second time without the generator's own delays.
+    stalled = [number for number, part in enumerate(parts) if part.stalled]
+    places = [*range(len(parts)), *stalled]
+    names = ["gaps"] * len(parts) + ["gaps_without_own"] * len(stalled)
+    runs = [parts[number] for number in places]
+    cells = [counted[number].tables[name] for number, name in zip(places, names, strict=True)]
+    suspects = [
+        suspects_of(run, of_run, without_own=name == "gaps_without_own") for run, of_run, name in zip(runs, cells, names, strict=True)
+    ]
+    inside: list[list[Table]] = [[] for _ in places]
+    if any(suspects):
+        frame = T.gap_receipts(numbers, tasks, runs, [repeated[number] for number in places], suspects)
+        inside = [of_run.get(INSIDE, []) for of_run in _slots(frame, len(runs))]
+    gaps = [_gaps(*of_run) for of_run in zip(runs, cells, suspects, inside, strict=True)]
+    earlier = dict(zip(stalled, gaps[len(parts) :], strict=True))
+    return [(gaps[number], earlier.get(number)) for number in range(len(parts))]
+
+
+def _gaps(run: Expected, cells: Table, suspects: SuspectCells | None, inside: Sequence[Table]) -> DeliveryGaps:
+    """Return the longest gap of each pair.
+
+    :param cells: the table ``gaps``, or ``gaps_without_own``. :param inside: the longest gap inside each suspect cell, see
+        ``gap_receipts.longest_inside``.
+    """
+    shown = gaps_of_cells(run, cells)
+    found = [] if suspects is None else [suspects.of_pairs(table) for table in inside]
+    return longest_gaps(run, joined([shown, *found]))
 
 
 def _slots(frame: DataFrame, parts: int) -> list[dict[str, list[Table]]]:
     """Return the tables of every slot by name, for each part."""
-    collected = _collected(frame)
-    return [{name: tables for (part, name), tables in collected.items() if part == number} for number in range(parts)]
+    slots: list[dict[str, list[Table]]] = [{} for _ in range(parts)]
+    for row in frame.toArrow().to_pylist():
+        slots[row["part"]].setdefault(row["name"], []).append(unpack(row["content"]))
+    return slots
 
 
 def _repeated(slots: Mapping[str, list[Table]]) -> Table | None:
@@ -122,56 +164,52 @@ def _repeated(slots: Mapping[str, list[Table]]) -> Table | None:
     return joined(repeated) if repeated else None
 
 
-def _of_first_copies(tables: Mapping[str, Table], first: Mapping[str, Table]) -> dict[str, Table]:
+def _of_first_copies(counted: Counted, first: Counted) -> Counted:
     """Replace the latencies of all copies by those of first copies. :param first: the tables of the third scan."""
-    replaced = {**tables, **{name: first[name] for name in ("due", "extremes", "gaps", "gaps_without_own")}}
-    for name in ("counts", "histograms", "spans", "seconds"):
-        of_copies = [UNDUE, WITHIN] if name == "seconds" else [KINDS[kind] for kind in FIRST_COPY_KINDS]
-        others = take(tables[name], ~np.isin(tables[name]["what"], of_copies))
-        replaced[name] = merge_rows(name, [others, first[name]])
-    return replaced
+    replaced = {**counted.tables, **{name: first.tables[name] for name in ("extremes", "gaps", "gaps_without_own")}}
+    kinds = [KINDS[kind] for kind in FIRST_COPY_KINDS]
+    for name in ("counts", "histograms", "seconds"):
+        of_copies = [UNDUE, WITHIN] if name == "seconds" else kinds
+        others = take(counted.tables[name], ~np.isin(counted.tables[name]["what"], of_copies))
+        replaced[name] = merge_rows(name, [others, first.tables[name]])
+    of_others = {(kind, shard): tables for (kind, shard), tables in counted.spans.items() if kind not in kinds}
+    return Counted(tables=replaced, spans=joined_spans(of_others, first.spans), due=first.due)
 
 
-def _answers(tables: Mapping[str, Table], slots: Mapping[str, list[Table]]) -> Answers:
-    """:param tables: of the first or third scan. :param slots: the tables of every slot of words, by name."""
+def _answers(
+    spool: Spool,
+    counted: Counted,
+    slots: Mapping[str, list[Table]],
+    gaps: tuple[DeliveryGaps, DeliveryGaps | None],
+) -> Answers:
+    """:param counted: in the first or third scan. :param slots: the tables of every slot of words, by name.
+
+    :param gaps: see :func:`_delivery_gaps`.
+    """
+    tables = counted.tables
     deliveries, buckets, reached, pieces = (
         merge_rows(name, slots.get(name, ())) for name in ("deliveries", "buckets", "reached", "pieces")
     )
-    further = [name for name in ("counts", "histograms", "spans") if name in slots]  # of broadcasts
+    further = [name for name in ("counts", "histograms") if name in slots]  # of broadcasts
     return Answers(
         tables={**tables, **{name: merge_rows(name, [tables[name], *slots[name]]) for name in further}},
+        spans=joined_spans(counted.spans, spool_spans(spool, slots.get("spans", ()))),
+        due=counted.due,
         deliveries=deliveries,
         buckets=buckets,
         reached=reached,
         pieces=pieces,
         edges=first_edges(slots["edges"], LOST_RANGES) if deliveries["lost"].any() else None,
+        gaps=gaps[0],
+        gaps_without_own=gaps[1],
     )
 
 
-def _begins(parts: list[Expected], counted: list[Mapping[str, Table]]) -> list[int]:
+def _begins(parts: list[Expected], counted: list[Counted]) -> list[int]:
     """Return the start of the time in which a copy is in time, ns, for each part: the phase's start plus the median latency."""
-    return [part.start + median_shift(latencies_by_kind(tables, FIRST_COPY_KINDS)) for part, tables in zip(parts, counted, strict=True)]
-
-
-def _tables(frame: DataFrame, parts: int) -> list[Mapping[str, Table]]:
-    """Return every table of every part; a table without rows is empty, not missing."""
-    collected: list[dict[str, list[Table]]] = [{} for _ in range(parts)]
-    for (part, name), tables in sorted(_collected(frame).items(), key=_shard):
-        collected[part].setdefault(name.partition(" ")[0], []).extend(tables)
-    return [{name: joined(tables[name]) if name in tables else merge_rows(name, ()) for name in TABLES} for tables in collected]
-
-
-def _shard(entry: tuple[tuple[int, str], list[Table]]) -> int:
-    """Return the number of a shard of a large table, see :func:`~pytest_loadtest.pipeline.executor.shards`."""
-    return int(entry[0][1].partition(" ")[2] or 0)
-
-
-def _collected(frame: DataFrame) -> dict[tuple[int, str], list[Table]]:
-    """Return the tables of a frame by part and name."""
-    collected: dict[tuple[int, str], list[Table]] = {}
-    for row in frame.toArrow().to_pylist():
-        collected.setdefault((row["part"], row["name"]), []).append(unpack(row["content"]))
-    return collected
+    return [
+        part.start + median_shift(latencies_by_kind(of_part.tables, FIRST_COPY_KINDS)) for part, of_part in zip(parts, counted, strict=True)
+    ]
 
 
 def _cause(error: Exception) -> str:

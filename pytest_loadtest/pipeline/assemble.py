@@ -2,69 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pytest_loadtest.message.broadcast import bits
-from pytest_loadtest.message.samples import WIDTH, Status
-from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, LATENCIES, with_own, without_own
+from pytest_loadtest.message.samples import NEVER_SENT, WIDTH, Status
+from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, LATENCIES
 from pytest_loadtest.metrics.expected import with_latencies
-from pytest_loadtest.metrics.gaps import delivery_gaps
+from pytest_loadtest.metrics.full_windows import FullWindows, full_windows
+from pytest_loadtest.metrics.gaps import gap_latencies
 from pytest_loadtest.metrics.histogram import Histogram, join_total, midpoint
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
+from pytest_loadtest.metrics.offering import offered_windows
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES, largest_lag
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
 from pytest_loadtest.metrics.sliced_counts import intervals, sliced_stats
 from pytest_loadtest.metrics.stats import LOST_RANGES
-from pytest_loadtest.metrics.time_slices import histograms, over_time
+from pytest_loadtest.metrics.time_slices import block_seconds, histograms, over_time
 from pytest_loadtest.pipeline import tables as t
+from pytest_loadtest.pipeline.spool import StoredCells
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected, Recorded
+    from pytest_loadtest.metrics.gaps import DeliveryGaps
+    from pytest_loadtest.metrics.offering import OfferedWindow
     from pytest_loadtest.metrics.signed import Lateness
-    from pytest_loadtest.metrics.time_slices import Histograms
+    from pytest_loadtest.metrics.time_slices import Histograms, OverTime
+    from pytest_loadtest.pipeline.spool import Packed, Spans
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
     """The merged tables of one run or stage.
 
-    :param tables: the tables of rows, by their name in ``tables.TABLES``. :param deliveries: see ``tables.delivery_totals``.
+    :param tables: the tables of rows, by their name in ``tables.TABLES``. :param spans: and :param due: see
+        :class:`~pytest_loadtest.pipeline.collect.Counted`. :param deliveries: see ``tables.delivery_totals``.
     :param buckets: see ``tables.bucket_totals``. :param reached: of a broadcast; otherwise empty. :param pieces: see
         ``tables.piece_totals``. :param edges: see ``tables.lost_edges``; None if nothing was lost.
+    :param gaps: the longest time without delivery of each subscription of each topic. :param gaps_without_own: the same without the
+        generator's own delays; None in a run without stalls.
     """
 
     tables: Mapping[str, t.Table]
+    spans: Spans
+    due: Sequence[Packed]
     deliveries: t.Table
     buckets: t.Table
     reached: t.Table
     pieces: t.Table
     edges: t.Table | None
+    gaps: DeliveryGaps
+    gaps_without_own: DeliveryGaps | None
 
 
 def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurements:
     """Return the measurements of a run or stage."""
-    sent, sliced, series = answers.tables["sent"], _by_piece(run, answers.tables), _series(run, answers.tables)
+    sent, sliced = answers.tables["sent"], _by_piece(run, answers)
+    seconds = _by_second(run, answers.due, answers.tables["extremes"])
+    series = _series(run, answers.tables, seconds)
     counted = {**_counts_by_piece(run, answers.pieces), **_counts_by_piece(run, answers.tables["own_late"])}
     return Measurements(
         duration=run.duration,
         rate=run.rate,
         subscriptions=run.subscriptions,
         counts=_counts(run, recorded, answers),
-        bytes_sent=_sum(sent["bytes"][sent["status"] != Status.DROPPED]),
-        latencies={**latencies_by_kind(answers.tables), **_gaps(run, answers.tables), **recorded.latencies},
+        bytes_sent=_sum(sent["bytes"][~_is_dropped(sent)]),
+        latencies={
+            **latencies_by_kind(answers.tables),
+            **gap_latencies(answers.gaps, answers.gaps_without_own),
+            **recorded.latencies,
+        },
         blocked=join_total(_sum(sent["blocked_high"]), _sum(sent["blocked_low"])),
         own_late=_sum(sent["own_late"]),
+        full_windows=_full_windows(run, _where(sent, "status", Status.BLOCKED), answers.tables["full_windows"]),
         series=series,
         intervals=intervals(run, sliced),
-        over_time=over_time(*(answers.tables["due"][name] for name in ("second", "index", "n"))),
+        over_time=seconds.over_time,
         windows=sliced_stats(run, "windows", sliced, series.offered, counted),
         tenths=sliced_stats(run, "tenths", sliced, series.offered, counted),
         topics=_topics(run, answers),
@@ -77,6 +97,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         within_hosts=run.count_within_hosts(lambda: _sum(_where(answers.tables["seconds"], "what", t.WITHIN)["n"])),
         silent=_silent(run, answers),
         pauses_known=bool(run.pauses),
+        offering=_offering(run, answers.tables["offers"]),
     )
 
 
@@ -85,17 +106,11 @@ def latencies_by_kind(tables: Mapping[str, t.Table], kinds: Iterable[str] = COUN
     return with_lateness({kind: counted for kind in kinds if (counted := _whole(tables, kind)) is not None})
 
 
-def _gaps(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histogram]:
-    gaps, earlier = (_gaps_of(run, tables[name]) for name in ("gaps", "gaps_without_own"))
-    if gaps is None:
-        return {}
-    if earlier is None:
-        return {"delivery_gap": gaps}
-    return {"delivery_gap": gaps, with_own("delivery_gap"): gaps, without_own("delivery_gap"): earlier}
-
-
-def _gaps_of(run: Expected, cells: t.Table) -> Histogram | None:
-    return delivery_gaps(run, *(cells[name] for name in ("subscription", "topic", "first", "last")))
+def _offering(run: Expected, offers: t.Table) -> tuple[OfferedWindow, ...]:
+    counted = {name: np.zeros(len(run.planned_windows), np.int64) for name in ("n", "bytes")}
+    for name, column in counted.items():
+        column[offers["window"]] = offers[name]
+    return offered_windows(run.planned, run.planned_windows, counted["n"].tolist(), counted["bytes"].tolist())
 
 
 def _whole(tables: Mapping[str, t.Table], kind: str) -> Histogram | None:
@@ -168,7 +183,7 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
         sent_in_time=_sum(sent["in_time"]),
         acked=status[Status.ACKED],
         failed=status[Status.FAILED],
-        dropped=status[Status.DROPPED],
+        dropped=sum(status[dropped] for dropped in NEVER_SENT),
         unknown=status[Status.UNKNOWN],
         received=_sum(deliveries["received"]),
         received_in_time=_sum(deliveries["received_in_time"]),
@@ -185,6 +200,16 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
     )
 
 
+def _is_dropped(sent: t.Table) -> NDArray[np.bool_]:
+    return np.isin(sent["status"], NEVER_SENT)
+
+
+def _full_windows(run: Expected, blocked: t.Table, topics: t.Table) -> FullWindows | None:
+    """:param blocked: the rows of the table ``sent`` for messages that were dropped before full windows."""
+    waited = join_total(_sum(blocked["blocked_high"]), _sum(blocked["blocked_low"]))
+    return full_windows(run, waited, *(topics[name] for name in ("topic", "n", "first", "last")))
+
+
 def _silent(run: Expected, answers: Answers) -> Silent | None:
     deliveries = answers.deliveries
     if run.broadcasts:  # the table of deliveries has no single subscriptions
@@ -198,16 +223,15 @@ def _silent(run: Expected, answers: Answers) -> Silent | None:
     return silence(run, heard_of(run, subscription, topic), marked(run, deliveries["stream"][came]))
 
 
-def _by_piece(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, Histograms]:
+def _by_piece(run: Expected, answers: Answers) -> dict[str, Histograms]:
     """Return the latencies of each piece of the cut phase, by kind."""
     by_kind = {}
     for kind, metric in COUNTED_LATENCIES.items():
         if run.cut is None or not run.slices(metric):
             continue
-        # The table ``spans`` is in the order of its pieces, as histograms() requires.
-        cells = _where(tables["spans"], "what", t.KINDS[kind])
-        whole = dict(_where(_where(tables["histograms"], "what", t.KINDS[kind]), "by", t.SPAN))
-        by_kind[kind] = histograms(len(run.cut.starts), cells, whole | {"piece": whole["group"]})
+        pieces, number = len(run.cut.starts), t.KINDS[kind]
+        whole = dict(_where(_where(answers.tables["histograms"], "what", number), "by", t.SPAN))
+        by_kind[kind] = histograms(pieces, StoredCells(pieces, answers.spans, number), whole | {"piece": whole["group"]})
     return {kind: parts for kind, parts in by_kind.items() if parts is not None}
 
 
@@ -245,7 +269,7 @@ def _breakdown(
     kinds = {kind: _histograms(tables, kind, by, n) for kind, metric in COUNTED_LATENCIES.items() if getattr(metric, f"per_{key}")}
     parts = []
     for i, sent in enumerate(_by_key(tables["sent"], key, n)):
-        out = sent["status"] != Status.DROPPED
+        out = ~_is_dropped(sent)
         parts.append(
             Breakdown(
                 name=names[i], offered=_sum(sent["n"]), sent=_sum(sent["n"][out]), acked=_sum(sent["n"][sent["status"] == Status.ACKED]),
@@ -257,26 +281,55 @@ def _breakdown(
     return tuple(parts)
 
 
-def _series(run: Expected, tables: Mapping[str, t.Table]) -> Series:
-    def by_second(what: int) -> NDArray[np.int64]:
+@dataclass(frozen=True, kw_only=True)
+class _Seconds:
+    """End-to-end latencies of first copies by the second of their intended time.
+
+    :param came: int64, first copies in each second. :param percentiles: int64, one row for each of the seconds with latencies.
+    """
+
+    came: NDArray[np.int64]
+    percentiles: NDArray[np.int64]
+    over_time: OverTime | None
+
+
+def _by_second(run: Expected, shards: Sequence[Packed], extremes: t.Table) -> _Seconds:
+    """Read the table ``due`` shard by shard: that of a day has some ten million rows."""
+    length = block_seconds(run.duration)
+    came = np.zeros(int(extremes["second"].max(initial=-1)) + 1, np.int64)
+    percentiles = [np.zeros((0, len(SERIES_PERCENTILES)), np.int64)]
+    blocks = [t.merge_rows("due", ())]
+    for shard in shards:
+        due = {name: column.astype(np.int64) for name, column in shard.table().items()}
+        np.add.at(came, due["second"], due["n"])
+        seconds = np.unique(due["second"])
+        buckets = [midpoint(_nearest_rank(due, seconds, p), SERIES_BITS) for p in SERIES_PERCENTILES]
+        percentiles.append(np.stack(buckets, axis=1))
+        blocks.append(t.merge_rows("due", [due | {"second": due["second"] // length * length}]))
+    every = np.concatenate(percentiles)
+    limits = extremes["minimum"][:, None], extremes["maximum"][:, None]
+    rows = t.merge_rows("due", blocks)
+    return _Seconds(
+        came=came,
+        percentiles=np.clip(every, *limits),
+        over_time=over_time(rows["second"], rows["index"], rows["n"]),
+    )
+
+
+def _series(run: Expected, tables: Mapping[str, t.Table], latencies: _Seconds) -> Series:
+    def by_second(what: int, least: int = 0) -> NDArray[np.int64]:
         happened = _where(tables["seconds"], "what", what)
-        counted = np.zeros(int(happened["second"].max(initial=-1)) + 1, np.int64)
+        counted = np.zeros(max(int(happened["second"].max(initial=-1)) + 1, least), np.int64)
         np.add.at(counted, happened["second"], happened["n"])
         return counted
 
-    extremes, due = tables["extremes"], tables["due"]
-    again = _where(tables["seconds"], "what", t.AGAIN)
-    came = np.zeros(int(due["second"].max(initial=-1)) + 1, np.int64)
     # Copies by intended second: first ones are in the table of latencies. A later copy has the intended second of its first one, so no copy
     # lies beyond the end of the column.
-    for copies in (due, again):
-        np.add.at(came, copies["second"], copies["n"])
+    came = latencies.came + by_second(t.AGAIN, len(latencies.came))
     counted = [*(by_second(what) for what in (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED, t.BLOCKED, t.KEPT)), came]
-    percentiles = [
-        np.clip(midpoint(_nearest_rank(due, extremes["second"], p), SERIES_BITS), extremes["minimum"], extremes["maximum"])
-        for p in SERIES_PERCENTILES
-    ]
-    times = np.stack([*percentiles, extremes["maximum"], largest_lag(extremes["lag"])], axis=1).astype(np.float64)
+    extremes = tables["extremes"]
+    columns = [latencies.percentiles, extremes["maximum"][:, None], largest_lag(extremes["lag"])[:, None]]
+    times = np.concatenate(columns, axis=1).astype(np.float64)
     return Series.padded(-(-run.duration // SECOND), counted, extremes["second"], times, run.subscriptions)
 
 
@@ -284,8 +337,7 @@ def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[n
     """Return the HDR bucket of each second's percentile. :param seconds: all seconds of ``due``, ascending; its rows are in order."""
     # One cumulative sum over all seconds: the rank within a second is shifted by the values of all seconds before it.
     below = np.cumsum(due["n"])
-    after = np.searchsorted(due["second"], seconds, side="right")
-    whole = below[after - 1] if len(seconds) else below
+    whole = below[np.searchsorted(due["second"], seconds, side="right") - 1]
     n = np.diff(whole, prepend=0)
     rank = whole - n + -(-n * p // 100)
     bucket: NDArray[np.int64] = due["index"][np.searchsorted(below, rank)]

@@ -9,8 +9,8 @@ this package.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow as pa
 from pytest_loadtest.engine.sample_store import SampleStore, is_uri
 from pytest_loadtest.message.broadcast import unpack_copies as received_rows  # not the module: functions travel, modules do not
 from pytest_loadtest.message.samples import BROADCAST, WIDTH
+from pytest_loadtest.metrics.time_slices import SHARD
 from pytest_loadtest.pipeline.bitmaps import RECEIVED_WORD_COLUMNS, SENT_WORD_COLUMNS
 from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.kernel import RECEIVED_COLUMNS, SENT_COLUMNS, received_tables, sent_tables
@@ -39,11 +40,16 @@ BLOCK = 1 << 18
 CELLS = 1 << 20
 # Bytes of an Arrow column of texts or tables, whose offsets have 32 bits.
 LARGEST = (1 << 31) - 1
-# Pieces of the measured phase whose histograms are merged at once. A day has thousands of pieces with thousands of buckets each (decision
-# 021), which must not be in the memory of one worker.
-SHARD = 128
+# Seconds whose latencies are merged at once.
+SECONDS_SHARD = 1024
+# Tables that grow with the length of a run, by the column that cuts them into shards: no worker holds all of them, and the controller
+# collects some shards at a time.
+SHARDED: Final = {"spans": ("piece", SHARD), "due": ("second", SECONDS_SHARD)}
+# The shard of tables that are not cut.
+WHOLE_TABLE: Final = -1
 
 TABLE_SCHEMA = "part int, name string, content binary"
+COUNTED_SCHEMA = "part int, name string, shard int, kind int, content binary"
 WORDS_SCHEMA = "part int, slot bigint, content binary"
 
 
@@ -58,32 +64,76 @@ class TablesOfFiles:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:param batches: numbers of tasks."""
-        found: dict[tuple[int, str], Gathered] = {}
+        found = [GatheredTables() for _ in self._parts]
         how = {"sent": (SENT_COLUMNS, sent_tables), "received": (RECEIVED_COLUMNS, received_tables)}
         for kind, rows in blocks(self._tasks, batches, {kind: columns for kind, (columns, _) in how.items()}):
-            for number, part in enumerate(self._parts):
-                for name, table in how[kind][1](rows, part):
-                    found.setdefault((number, name), Gathered(name)).add(table)
-        yield table_batch({(part, name): table for (part, of), gathered in found.items() for name, table in shards(of, gathered.merged())})
+            for part, gathered in zip(self._parts, found, strict=True):
+                gathered.add(how[kind][1](rows, part))
+            # Files are read in the order of time, so shards that are sent early are nearly complete.
+            if any(gathered.large for gathered in found):
+                yield _tables_of_parts(gathered.take_shards() for gathered in found)
+        yield _tables_of_parts(gathered.merged() for gathered in found)
 
 
-def shards(name: str, table: Table) -> Iterator[tuple[str, Table]]:
-    """Split a large table into ``spans 0``, ``spans 1`` …, so that no worker holds all of it. Others are one shard."""
-    if name != "spans" or not len(table["piece"]):
-        yield name, table
+def _tables_of_parts(parts: Iterable[Iterable[tuple[str, Table]]]) -> pa.RecordBatch:
+    return table_batch({(number, name): table for number, part in enumerate(parts) for name, table in part})
+
+
+class GatheredTables:
+    """Tables of one part by name."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, Gathered] = {}
+
+    def add(self, tables: Iterable[tuple[str, Table]]) -> None:
+        """Add tables by name."""
+        for name, table in tables:
+            self._tables.setdefault(name, Gathered(name)).add(table)
+
+    @property
+    def large(self) -> bool:
+        """True if the tables that are cut into shards have grown large."""
+        return sum(self._tables[name].merged_rows for name in SHARDED if name in self._tables) > CELLS // 2
+
+    def merged(self) -> Iterator[tuple[str, Table]]:
+        """Yield the merged tables, large ones in shards: ``spans 0``, ``spans 1`` …"""
+        for name, gathered in self._tables.items():
+            table = gathered.merged()
+            if name not in SHARDED:
+                yield name, table
+            else:
+                yield from ((f"{name} {shard}", part) for shard, part in split(name, table))
+
+    def take_shards(self) -> Iterator[tuple[str, Table]]:
+        """Yield the shards of tables, and forget them."""
+        for name in SHARDED:
+            if name in self._tables:
+                yield from ((f"{name} {shard}", part) for shard, part in split(name, self._tables.pop(name).merged()))
+
+
+def split(name: str, table: Table) -> Iterator[tuple[int, Table]]:
+    """Split a table by the number of its shards."""
+    key, width = SHARDED[name]
+    if not len(table[key]):
         return
     table = narrow(table)
-    last = int(table["piece"].max()) // SHARD
-    order = np.argsort(table["piece"], kind="stable")
-    edges = np.searchsorted(table["piece"][order], np.arange(last + 2) * SHARD)
-    for shard in range(last + 1):
-        rows = order[edges[shard] : edges[shard + 1]]
-        if len(rows):
-            yield f"{name} {shard}", {column: values[rows] for column, values in table.items()}
+    first, last = int(table[key].min()) // width, int(table[key].max()) // width
+    order = np.argsort(table[key], kind="stable")
+    edges = np.searchsorted(table[key][order], np.arange(first, last + 2) * width)
+    for shard, (low, high) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True), start=first):
+        if low < high:
+            yield shard, {column: values[order[low:high]] for column, values in table.items()}
+
+
+def spans_by_kind(table: Table) -> Iterator[tuple[int, Table]]:
+    """Yield the spans of each kind of latencies."""
+    for kind in np.unique(table["what"]).tolist():
+        own = table["what"] == kind
+        yield kind, {name: column[own] for name, column in table.items() if name != "what"}
 
 
 def narrow(table: Table) -> Table:
-    """Store a table of spans in smaller integers: that of a day has some ten million rows."""
+    """Store a table that is cut into shards in smaller integers."""
     columns: dict[str, Any] = {
         name: values.astype(np.int8 if name == "what" else np.int32) for name, values in table.items() if name != "n"
     }
@@ -95,11 +145,27 @@ def narrow(table: Table) -> Table:
 def merge_tables(rows: pa.Table) -> pa.Table:
     """Merge the tables of one part and name."""
     part, name = rows["part"][0].as_py(), rows["name"][0].as_py()
-    gathered = Gathered(name.partition(" ")[0])
+    return pa.Table.from_batches([table_batch({(part, name): _merged(rows)})])
+
+
+def counted_tables(rows: pa.Table) -> pa.Table:
+    """Merge the tables of one part and name; the spans of each kind become a table of their own."""
+    part = rows["part"][0].as_py()
+    name, _, shard = rows["name"][0].as_py().partition(" ")
+    table = _merged(rows)
+    number = int(shard) if shard else WHOLE_TABLE
+    kinds = spans_by_kind(table) if name == "spans" else ((0, table),)
+    counted = [(part, name, number, kind, pack(of_kind)) for kind, of_kind in kinds]
+    return pa.Table.from_batches([record_batch(counted, COUNTED_SCHEMA)])
+
+
+def _merged(rows: pa.Table) -> Table:
+    name = rows["name"][0].as_py().partition(" ")[0]
+    gathered = Gathered(name)
     for content in unpacked(rows):
         gathered.add(content)
     table = gathered.merged()
-    return pa.Table.from_batches([table_batch({(part, name): narrow(table) if name.startswith("spans") else table})])
+    return narrow(table) if name in SHARDED else table
 
 
 def unpacked(rows: pa.Table) -> Iterator[Table]:
@@ -108,18 +174,24 @@ def unpacked(rows: pa.Table) -> Iterator[Table]:
 
 
 class Gathered:
-    """Tables of one name, merged from time to time to limit their memory."""
+    """Tables of one name, merged from time to time to limit their memory.
+
+    :ivar merged_rows: of the last merge.
+    """
 
     def __init__(self, name: str) -> None:
         self._name, self._size = name, 0
         self._tables: list[Table] = []
+        self.merged_rows = 0
 
     def add(self, table: Table) -> None:
         """Add a table."""
         self._tables.append(table)
         self._size += len(next(iter(table.values())))
         if self._size > CELLS:
-            self._tables, self._size = [self.merged()], 0
+            merged = self.merged()
+            self._tables, self._size = [merged], 0
+            self.merged_rows = len(next(iter(merged.values())))
 
     def merged(self) -> Table:
         """Return all tables as one."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.pipeline.bitmaps import WORD_BITS
 from pytest_loadtest.pipeline.broadcasts import BroadcastWords, words_of
-from pytest_loadtest.pipeline.executor import CELLS, Gathered, blocks, merge_tables, pack, record_batch, shards, table_batch, unpacked
+from pytest_loadtest.pipeline.executor import CELLS, GatheredTables, blocks, merge_tables, pack, record_batch, table_batch, unpacked
 from pytest_loadtest.pipeline.kernel import RECEIVED_COLUMNS, copies_of, first_copy_tables, later_copy_tables
 from pytest_loadtest.pipeline.tables import take, within
 
@@ -53,8 +53,8 @@ class FirstCopiesOfFiles:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:param batches: numbers of tasks."""
-        counted = {number: _Counted() for number, _, _ in self._parts}
-        waiting = {number: _Repeated(words_of(run)) for number, run, _ in self._parts}
+        counted = {number: GatheredTables() for number, _, _ in self._parts}
+        waiting = {number: RepeatedCopies(words_of(run)) for number, run, _ in self._parts}
         for _, rows in blocks(self._tasks, batches, {"received": RECEIVED_COLUMNS}):
             for number, run, ranges in self._parts:
                 # Rows outside the repeated words are first copies for certain.
@@ -64,33 +64,18 @@ class FirstCopiesOfFiles:
                 waiting[number].add(take(copies, again))
             if sum(one.size for one in waiting.values()) > CELLS:
                 yield _rows_by_slot(waiting, counted)
+            if any(one.large for one in counted.values()):
+                yield _tables_of_parts({number: one.take_shards() for number, one in counted.items()})
         yield _rows_by_slot(waiting, counted)
-        tables = [(number, NOWHERE, *table) for number, one in counted.items() for table in one.packed()]
-        yield record_batch(tables, ROWS_SCHEMA)
+        yield _tables_of_parts({number: one.merged() for number, one in counted.items()})
 
 
-class _Counted:
-    """Tables by name."""
-
-    def __init__(self) -> None:
-        self._tables: dict[str, Gathered] = {}
-
-    def add(self, tables: Iterator[tuple[str, Table]]) -> None:
-        """Add tables by name."""
-        for name, table in tables:
-            self._tables.setdefault(name, Gathered(name)).add(table)
-
-    def merged(self) -> Iterator[tuple[str, Table]]:
-        """Yield the merged tables, large ones in shards."""
-        for name, gathered in self._tables.items():
-            yield from shards(name, gathered.merged())
-
-    def packed(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the merged tables packed."""
-        return ((name, pack(table)) for name, table in self.merged())
+def _tables_of_parts(parts: Mapping[int, Iterator[tuple[str, Table]]]) -> pa.RecordBatch:
+    tables = [(number, NOWHERE, name, pack(table)) for number, part in parts.items() for name, table in part]
+    return record_batch(tables, ROWS_SCHEMA)
 
 
-class _Repeated:
+class RepeatedCopies:
     """Copies of deliveries that came more than once, with the ``number`` of each one's delivery."""
 
     def __init__(self, words: Words) -> None:
@@ -131,7 +116,7 @@ class _Repeated:
             yield int(slot[low]), {name: column[low:high] for name, column in rows.items()}
 
 
-def _rows_by_slot(waiting: Mapping[int, _Repeated], counted: Mapping[int, _Counted]) -> pa.RecordBatch:
+def _rows_by_slot(waiting: Mapping[int, RepeatedCopies], counted: Mapping[int, GatheredTables]) -> pa.RecordBatch:
     """Return the rows that can be first copies; count those that came after another one of the same task."""
     sent = []
     for number, one in waiting.items():
@@ -151,8 +136,8 @@ def tables_of_slots(parts: Sequence[Expected]) -> Callable[[pa.Table], pa.Table]
             return merge_tables(rows)
         number = rows["part"][0].as_py()
         run = parts[number]
-        words, counted = words_of(run), _Counted()
-        repeated = _Repeated(words)
+        words, counted = words_of(run), GatheredTables()
+        repeated = RepeatedCopies(words)
         for content in unpacked(rows):
             repeated.add(content)
         if (found := repeated.split()) is not None:

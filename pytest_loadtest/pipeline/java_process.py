@@ -70,7 +70,7 @@ class JavaProcess:
                 output = "; ".join(self._last_lines()) or "it printed nothing"
                 raise UsageError(f"Spark's Java process was not ready after {START_SECONDS:g} s: {output} (its output: {self._log})")
             if (status := self._process.poll()) is not None:
-                guess = "it needs Java 17 on the PATH or at JAVA_HOME" if status >= 0 else f"killed by signal {-status}"
+                guess = "it needs Java 17 or newer on the PATH or at JAVA_HOME" if status >= 0 else f"killed by signal {-status}"
                 why = self.last_cause() or guess
                 raise UsageError(f"Spark could not start its Java process: {why} (its output: {self._log})")
             time.sleep(_POLL)

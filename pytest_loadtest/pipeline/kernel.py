@@ -16,8 +16,9 @@ from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, with_own, without_own
 from pytest_loadtest.metrics.gaps import gap_cells, gap_times
 from pytest_loadtest.metrics.histogram import HALF, hdr_index, midpoint
+from pytest_loadtest.metrics.offering import window_of
 from pytest_loadtest.metrics.own_delays import of_acknowledgements, of_copies, of_sends
-from pytest_loadtest.metrics.series import SERIES_BITS
+from pytest_loadtest.metrics.series import SERIES_BITS, wait_end
 from pytest_loadtest.metrics.sliced_counts import late_by_generator
 from pytest_loadtest.metrics.stats import sent_late_by_us
 from pytest_loadtest.pipeline.tables import (
@@ -85,7 +86,9 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     yield from _by_second(SENT, run.seconds(went["sent"]))
     yield from _by_second(ACKED, run.seconds(acked["acked"]))
     yield from _by_second(KEPT, acked["second"])
-    yield from _blocked(take(went, went["blocked"] > 0), run)
+    yield from _offers(rows, run)
+    yield from _blocked(take(rows, rows["blocked"] > 0), run)
+    yield from _full_windows(take(rows, rows["status"] == int(Status.BLOCKED)))
     yield from _own_late(went, run)
     # Most blocks have no blocked message: then both delays are one array, whose buckets are computed once.
     delay = went["sent"] - went["intended"]
@@ -151,16 +154,16 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
     yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency), "lag": due.maximum(copies["lag"])}
     cells = Groups({"second": second, "index": _coarser(index)})
     yield "due", cells.keys | {"n": cells.n}
-    yield "gaps", _filled_cells(copies, run)
+    yield "gaps", _filled_cells(gap_times(copies, run), copies, run)
     if part is not None and run.stalled:
-        yield "gaps_without_own", _filled_cells({**copies, "received": copies["received"] - part}, run)
+        earlier = {**copies, "received": copies["received"] - part}
+        yield "gaps_without_own", _filled_cells(gap_times(earlier, run), copies, run)
 
 
-def _filled_cells(copies: Rows, run: Expected) -> Table:
-    """Return the earliest and latest receipt of each cell."""
-    times = gap_times(copies, run)
-    filled = Groups({"subscription": copies["subscription"], "topic": copies["topic"], "cell": gap_cells(copies, run)})
-    return filled.keys | {"first": filled.minimum(times), "last": filled.maximum(times)}
+def _filled_cells(times: NDArray[np.int64], copies: Rows, run: Expected) -> Table:
+    """Return the number of receipts, the earliest and the latest one of each cell. :param times: see ``gap_times``."""
+    filled = Groups({"subscription": copies["subscription"], "topic": copies["topic"], "cell": gap_cells(times, run)})
+    return filled.keys | {"first": filled.minimum(times), "last": filled.maximum(times), "n": filled.n}
 
 
 def own_part_tables(
@@ -229,10 +232,34 @@ def _by_second(what: int, second: NDArray[np.int64]) -> Iterator[tuple[str, Tabl
 
 
 def _blocked(waited: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    """:param waited: sent rows that waited for the target's full window."""
+    """:param waited: rows of messages that waited for the target's full window."""
     if len(waited["sent"]):
-        groups = Groups({"second": run.seconds(waited["sent"])})
+        groups = Groups({"second": run.seconds(wait_end(waited))})
         yield "seconds", {"what": np.full(len(groups.n), BLOCKED), **groups.keys, "n": groups.sum(waited["blocked"])}
+
+
+def _full_windows(blocked: Rows) -> Iterator[tuple[str, Table]]:
+    """:param blocked: rows of messages that were dropped before full windows."""
+    if len(blocked["topic"]):
+        groups = Groups({"topic": blocked["topic"]})
+        first, last = groups.minimum(blocked["intended"]), groups.maximum(blocked["intended"] + blocked["blocked"])
+        yield "full_windows", groups.keys | {"n": groups.n, "first": first, "last": last}
+
+
+def _offers(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
+    """:param rows: messages due."""
+    if not run.planned_windows:
+        return
+    starts = np.array([window.start for window in run.planned_windows], np.int64)
+    elapsed = rows["intended"] - run.start
+    first, last = window_of(np.array([elapsed.min(), elapsed.max()]), starts)
+    # Fast path: the rows of a block are neighbours in time, so most blocks are in one window.
+    if first == last:
+        size = rows["size"].sum(dtype=np.int64, keepdims=True)
+        yield "offers", {"window": np.array([first]), "n": np.array([len(elapsed)]), "bytes": size}
+        return
+    groups = Groups({"window": window_of(elapsed, starts)})
+    yield "offers", groups.keys | {"n": groups.n, "bytes": groups.sum(rows["size"])}
 
 
 def _own_late(out: Rows, run: Expected) -> Iterator[tuple[str, Table]]:

@@ -219,6 +219,7 @@ def _run(described: RunFile, columns: Columns) -> Expected:
         window=_window(described),
         drift=described.drift,
         workers=described.workers,
+        planned=described.planned,
     )
 
 
@@ -240,7 +241,7 @@ def _stages(described: RunFile, run: Expected, columns: Columns) -> dict[str, Ex
             raise ValueError(f"stage {name!r} has messages that are not the run's")
         by_name[name] = replace(
             run, start=stage.start, duration=stage.duration, rate=float(stage.rate), first=first, end=np.maximum(first, end),
-            window=_window(stage), drift=stage.drift,
+            window=_window(stage), drift=stage.drift, planned=None,
         )  # fmt: skip
     return by_name
 
@@ -285,7 +286,7 @@ def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> R
         latencies={kind: merged for kind, merged in times.items() if kind in COUNTED_LATENCIES},
         opening=opening_of(place, described, manifests, times),
         clocks=tuple(
-            HostTime(host=host, error=fit.error, round_trip=fit.round_trip, holds=fit.holds, steady=fit.steady)
+            HostTime(host=host, error=fit.error, round_trip=fit.round_trip, holds=fit.holds)
             for host, fit in sorted({clock.host: clock.fit for clock in described.clocks}.items())
         ),
     )

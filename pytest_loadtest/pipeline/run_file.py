@@ -20,6 +20,7 @@ import numpy as np
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.clocks import ClockFit, ClockLine  # noqa: TC001 - get_type_hints looks them up
+from pytest_loadtest.metrics.offering import PlannedLoad  # noqa: TC001 - get_type_hints looks it up
 from pytest_loadtest.plan.hosts import CONTROLLER
 from pytest_loadtest.schedule.changes import Aborted  # noqa: TC001 - get_type_hints looks it up
 
@@ -116,6 +117,7 @@ class RunFile:
     :param share: the factor for numbers of messages. :param test: node id. :param profile: the profile's document.
     :param clocks: of workers on other hosts. :param within_hosts: each delivery is within one host, and times stay as they were stamped.
     :param samples: the place of manifests and sample files if it is not this folder: a path, or a URI.
+    :param planned: the requested load, with which the offered one is compared; None if the run sends nothing.
     :param ended: the load came to its end.
     """
 
@@ -144,6 +146,7 @@ class RunFile:
     drift: bool = False
     foregone: str | None = None
     aborted: Aborted | None = None
+    went_away: str | None = None
     started: float | None
     seed: int
     scale: float | None
@@ -155,6 +158,7 @@ class RunFile:
     clocks: tuple[RunClock, ...] = ()
     within_hosts: bool = False
     samples: str | None = None
+    planned: PlannedLoad | None = None
     ended: bool = False
 
     @property

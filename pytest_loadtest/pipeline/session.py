@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.pipeline import java_process
 from pytest_loadtest.pipeline.java_process import STOP_SECONDS, JavaProcess
+from pytest_loadtest.values.addresses import check_address, masked, masked_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,15 +138,17 @@ class SparkHost:
         from pyspark.sql import SparkSession
 
         _quiet()
-        # create(), not getOrCreate(): a session of its own can be stopped without affecting others.
-        builder = SparkSession.builder.remote(str(self._remote))
-        for key, value in self._conf.items():
-            builder = builder.config(key, value)
         try:
+            builder = SparkSession.builder.remote(str(self._remote))
+            for key, value in self._conf.items():
+                builder = builder.config(key, value)
+            # create(), not getOrCreate(): a session of its own can be stopped without affecting others.
             session = builder.create()
         except Exception as error:
             remedy = ": pip install 'pytest-loadtest[connect]'" if "PACKAGE_NOT_INSTALLED" in str(error) else ""
-            raise UsageError(f"the Spark Connect server {self._remote} cannot be used: {_first_line(error)}{remedy}") from error
+            # From None: the error of the library may have the whole address, with its token.
+            address, cause = masked(str(self._remote)), masked_text(_first_line(error), str(self._remote))
+            raise UsageError(f"the Spark Connect server {address} cannot be used: {cause}{remedy}") from None
         self._ours = True
         return session
 
@@ -170,6 +173,7 @@ class SparkHost:
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / "spark.log"
         master = self._master or self._conf.get("spark.master", "local[*]")
+        check_address(master, "the Spark master")  # the log of Spark has it too
         settings = self._settings(master)
         interrupt = signal.getsignal(signal.SIGINT)
         try:

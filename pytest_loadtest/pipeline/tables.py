@@ -42,11 +42,12 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     },
     "counts": {"what": "key", "by": "key", "group": "key", "index": "key", "n": "sum"},
     "spans": {"what": "key", "piece": "key", "index": "key", "n": "sum"},
+    "full_windows": {"topic": "key", "n": "sum", "first": "minimum", "last": "maximum"},
     "seconds": {"what": "key", "second": "key", "n": "sum"},
     "due": {"second": "key", "index": "key", "n": "sum"},
     "extremes": {"second": "key", "minimum": "minimum", "maximum": "maximum", "lag": "maximum"},
-    "gaps": {"subscription": "key", "topic": "key", "cell": "key", "first": "minimum", "last": "maximum"},
-    "gaps_without_own": {"subscription": "key", "topic": "key", "cell": "key", "first": "minimum", "last": "maximum"},
+    "gaps": {"subscription": "key", "topic": "key", "cell": "key", "first": "minimum", "last": "maximum", "n": "sum"},
+    "gaps_without_own": {"subscription": "key", "topic": "key", "cell": "key", "first": "minimum", "last": "maximum", "n": "sum"},
     "deliveries": {
         "subscription": "key", "stream": "key",
         "offered": "sum", "copies": "sum", "distinct": "sum", "received": "sum", "received_in_time": "sum", "lost": "sum", "late": "sum",
@@ -56,17 +57,21 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "reached": {"topic": "key", "group": "key", "mask": "union"},
     "own_late": {"piece": "key", "windows_own_late": "sum", "tenths_own_late": "sum"},
     "pieces": {"piece": "key", "received": "sum", "windows": "sum", "tenths": "sum"},
+    "offers": {"window": "key", "n": "sum", "bytes": "sum"},
 }  # fmt: skip
 """``sent``: measured sent rows. ``received``: measured received rows.
 ``histograms``: extremes and sums of histograms, in two halves. ``counts``: their values per HDR bucket.
 ``spans``: values per HDR bucket of pieces of the measured phase (:mod:`pytest_loadtest.metrics.time_slices`); their ``by`` is ``SPAN``.
+``full_windows``: messages dropped before full windows (:mod:`pytest_loadtest.metrics.full_windows`), the earliest intended time, and the
+latest instant up to which one waited.
 ``seconds``: messages by second. ``due``: latencies of first copies by the second of their intended time and HDR bucket of seven bits.
 ``extremes``: the same seconds' least and greatest latency, and greatest receive lag as it is recorded.
-``gaps``: first copies by subscription, topic and cell of time (:mod:`pytest_loadtest.metrics.gaps`): the earliest and latest receipt.
+``gaps``: first copies by subscription, topic and cell of time (:mod:`pytest_loadtest.metrics.gaps`), with the earliest and latest receipt.
 ``gaps_without_own``: the same with each copy earlier by the part of its latency that the generator's own delays explain.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
 ``reached``: the subscriptions that received a message of the topic, by topic and ``group`` of 64 subscriptions (broadcasts only).
 ``own_late``: messages late by the generator, by the piece in which they were intended.
+``offers``: messages due by the window of the plan (:mod:`pytest_loadtest.metrics.offering`).
 ``pieces``: deliveries by the piece in which their message was intended, and those before the end of their window, or tenth.
 The tables of :func:`lost_edges`, which :func:`first_edges` merges, and of :func:`ranges_of`, without equal rows, are not among them."""
 

@@ -16,8 +16,17 @@ from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
 
-from pytest_loadtest.pipeline.executor import TABLE_SCHEMA, WORDS_SCHEMA, TablesOfFiles, WordsOfFiles, deliveries_of_words, merge_tables
+from pytest_loadtest.pipeline.executor import (
+    COUNTED_SCHEMA,
+    TABLE_SCHEMA,
+    WORDS_SCHEMA,
+    TablesOfFiles,
+    WordsOfFiles,
+    counted_tables,
+    deliveries_of_words,
+)
 from pytest_loadtest.pipeline.first_copies import ROWS_SCHEMA, FirstCopiesOfFiles, tables_of_slots
+from pytest_loadtest.pipeline.gap_receipts import ReceiptsOfFiles, longest_inside, receipts_of_slots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.pipeline.gap_receipts import SuspectCells
     from pytest_loadtest.pipeline.read import SampleFile
     from pytest_loadtest.pipeline.tables import Table
 
@@ -33,9 +43,12 @@ if TYPE_CHECKING:
 
 
 def file_tables(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected]) -> DataFrame:
-    """Return ``part, name, content``: every table of every part. :param numbers: of the tasks, each in a partition of its own."""
+    """Return the columns of ``executor.COUNTED_SCHEMA``: every table of every part.
+
+    :param numbers: of the tasks, each in a partition of its own.
+    """
     parted = numbers.mapInArrow(TablesOfFiles(tasks, parts), TABLE_SCHEMA)
-    return parted.groupBy("part", "name").applyInArrow(merge_tables, TABLE_SCHEMA)
+    return parted.groupBy("part", "name").applyInArrow(counted_tables, COUNTED_SCHEMA)
 
 
 def for_workers() -> AbstractContextManager[None]:
@@ -53,13 +66,31 @@ def deliveries(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], begi
 
 
 def first_copies(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], repeated: Sequence[Table | None]) -> DataFrame:
-    """Return ``part, name, content``: the tables of latencies of each part with deliveries that came more than once.
+    """Return the columns of ``executor.COUNTED_SCHEMA``: the tables of latencies of each part with deliveries that came more than once.
 
     :param repeated: see :class:`~pytest_loadtest.pipeline.first_copies.FirstCopiesOfFiles`.
     """
     rows = numbers.mapInArrow(FirstCopiesOfFiles(tasks, parts, repeated), ROWS_SCHEMA)
     tables = rows.groupBy("part", "slot", "name").applyInArrow(tables_of_slots(parts), TABLE_SCHEMA)
-    return tables.groupBy("part", "name").applyInArrow(merge_tables, TABLE_SCHEMA)
+    return tables.groupBy("part", "name").applyInArrow(counted_tables, COUNTED_SCHEMA)
+
+
+def gap_receipts(
+    numbers: DataFrame,
+    tasks: Tasks,
+    parts: Sequence[Expected],
+    repeated: Sequence[Table | None],
+    suspects: Sequence[SuspectCells | None],
+) -> DataFrame:
+    """Return ``part, name, content``: the longest gap inside each suspect cell of each part, see ``gap_receipts.longest_inside``.
+
+    :param repeated: see :class:`~pytest_loadtest.pipeline.first_copies.FirstCopiesOfFiles`.
+    """
+    rows = numbers.mapInArrow(ReceiptsOfFiles(tasks, parts, repeated, suspects), ROWS_SCHEMA)
+    # Only where deliveries came more than once: their first copies are found before receipts are grouped by cell.
+    if any(ranges is not None for ranges in repeated):
+        rows = rows.groupBy("part", "slot", "name").applyInArrow(receipts_of_slots(parts, suspects), ROWS_SCHEMA)
+    return rows.groupBy("part", "slot").applyInArrow(longest_inside, TABLE_SCHEMA)
 
 
 _LOCK = threading.Lock()

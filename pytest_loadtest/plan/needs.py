@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pytest_loadtest.plan.aggregation import Aggregation, aggregation_of
 from pytest_loadtest.plan.scaling import OTHER_FILES, fewer_connections, largest_factor
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.schedule.topology import rows_of_broadcast
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.kinds.costs import Cost
     from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.plan.phases import StageSpan
     from pytest_loadtest.plan.scaling import Machine
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.schedule.topology import Topology
@@ -184,7 +186,7 @@ class Needs:
 
     :param bytes_per_second: from the producers. :param delivered: bytes per second to the consumers.
     :param batch: mean number of messages in a batch; None if the costs do not depend on it.
-    :param workers: number that suffices. :param chunks: None if no message is sent in chunks.
+    :param workers: number that suffices. :param chunks: None if no message is sent in chunks. :param aggregation: after the load.
     """
 
     bytes_per_second: float
@@ -198,11 +200,12 @@ class Needs:
     disk: int
     workers: int
     chunks: ChunkBuffers | None
+    aggregation: Aggregation
 
 
 def needs_of(
     profile: Profile, *, topology: Topology, pool: PayloadPool, rate: float, size: float, duration: int, workers: int, cost: Cost,
-    machine: Machine, broker_here: bool,
+    machine: Machine, broker_here: bool, stages: Sequence[StageSpan] = (),
 ) -> Needs:  # fmt: skip
     """Compute the needs. :param rate: msg/s of all streams. :param size: mean bytes of a message. :param duration: measured phase, ns."""
     fan_out, driver, partitions = topology.subscriptions, profile.driver, topology.partitions
@@ -221,6 +224,7 @@ def needs_of(
         busiest_worker=busiest, batch=batch if cost.shared else None, broker_here=broker_here,
         disk=int(rate * duration / SECOND * _sample_bytes(topology, workers)),
         workers=max(math.ceil(busiest * workers), connections.workers(machine), 1), chunks=chunks,
+        aggregation=aggregation_of(profile, topology, rate * duration / SECOND, duration, stages),
     )  # fmt: skip
 
 

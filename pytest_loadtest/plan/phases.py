@@ -47,6 +47,7 @@ class Phase:
     :param changes: the planned changes. :param paused: consumers are paused until a change resumes them.
     :param consumers: number of consumers of each subscription that take messages from the beginning; None: all.
     :param turns: the order of streams of a skewed workload; None: round robin.
+    :param steps: the requested rates, from which the pacer is made, as in :class:`PacedTraffic`; the last one never ends. Empty: unknown.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Phase:
     consumers: int | None = None
     stages: tuple[StageSpan, ...] = field(default=())
     turns: Turns | None = None
+    steps: Steps = ()
 
     @property
     def idle(self) -> bool:
@@ -219,12 +221,13 @@ def warmup_and_measure(traffic: PacedTraffic, streams: int, warmup: int, turns: 
     pacer = Pacer.through(traffic.steps, streams) if streams else Pacer.through([(traffic.duration, 0.0)], 1)
     measure = Phase(
         name="measure", duration=traffic.duration, pacer=pacer, before=before, recorded=True, mean_size=size, changes=traffic.changes,
-        consumers=consumers, stages=traffic.stages, turns=turns,
+        consumers=consumers, stages=traffic.stages, turns=turns, steps=traffic.steps if streams else (),
     )  # fmt: skip
     if not warmup or not streams:
         return (measure,)
-    pacer = Pacer.through([(warmup, next((rate for _, rate in traffic.steps if rate), 0.0))], streams)
-    first = replace(measure, name="warm-up", duration=warmup, pacer=pacer, recorded=False, changes=(), stages=())
+    steps = ((warmup, next((rate for _, rate in traffic.steps if rate), 0.0)),)
+    pacer = Pacer.through(steps, streams)
+    first = replace(measure, name="warm-up", duration=warmup, pacer=pacer, recorded=False, changes=(), stages=(), steps=steps)
     return first, replace(measure, before=first.ends)
 
 
@@ -235,6 +238,17 @@ def search_phases(
     pacer, phases, before = Pacer.of(rate, streams), [], StreamCounts(streams=streams)
     for name, length, recorded in ((f"step {number} warm-up", warmup, False), (f"step {number}", hold, True)):
         if length:
-            phases.append(Phase(name=name, duration=length, pacer=pacer, before=before, recorded=recorded, mean_size=in_bytes, turns=turns))
+            phases.append(
+                Phase(
+                    name=name,
+                    duration=length,
+                    pacer=pacer,
+                    before=before,
+                    recorded=recorded,
+                    mean_size=in_bytes,
+                    turns=turns,
+                    steps=((length, rate),),
+                )
+            )
             before = phases[-1].ends
     return tuple(phases)

@@ -191,8 +191,9 @@ def make_plan(
         phases = backlog.phases(phases)
     rate, longest = (search.start, search.confirm) if search else (traffic.rate, phases[-1].duration)
     needs = partial(
-        needs_of, profile, pool=pool, size=traffic.mean_size, duration=longest, cost=cost, machine=machine, broker_here=broker_here
-    )
+        needs_of, profile, pool=pool, size=traffic.mean_size, duration=longest, cost=cost, machine=machine, broker_here=broker_here,
+        stages=phases[-1].stages if phases else (),
+    )  # fmt: skip
     return Plan(
         profile=profile, topology=topology, rate=rate, phases=phases, turns=turns, search=search, backlog=backlog,
         assignments=assign_by_host(topology, hosts) if profile.pair_consumers else assign(topology, workers), hosts=hosts, scale=changed,

@@ -245,7 +245,7 @@ def _rates(profile: Profile, factor: float, whole: PacedTraffic) -> str:
     if profile.search is not None and profile.peak_search:
         rate = profile.search.start
     elif profile.in_bytes:
-        rate = ByteRate(profile.producer_rate)
+        rate = ByteRate(profile.producer_rate or max(rate for _, rate in whole.steps))
     return f"{format_rate(rate)} → {format_rate(type(rate)(rate * factor))}"
 
 

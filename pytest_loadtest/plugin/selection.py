@@ -93,6 +93,19 @@ def _check_values(nodeid: str, arguments: dict[str, Any]) -> None:
         raise UsageError(f"{nodeid}: @pytest.mark.load(broker={arguments['broker']!r}) is unknown: choose one of {', '.join(MODES)}")
 
 
+def profile_path(config: pytest.Config, item: pytest.Item, mark: LoadMark) -> Path:
+    """Return the file of a load test's profile.
+
+    A path is relative to the folder of the test file, the root folder, the folder where pytest was started, or ``load_profiles``.
+
+    :raises UsageError: there is none, or two of these folders have different files.
+    """
+    from pytest_loadtest import profile
+
+    places = (item.path.parent, config.rootpath, config.invocation_params.dir)
+    return profile.find(mark.profile, config.rootpath / config.getini("load_profiles"), places)
+
+
 def load_profile(config: pytest.Config, item: pytest.Item, changes: Mapping[str, Any] | None = None) -> tuple[Profile, Path]:
     """Return the profile of a load test and its path, with the changes by the matrix, the mark and ``--load-set``.
 
@@ -101,7 +114,7 @@ def load_profile(config: pytest.Config, item: pytest.Item, changes: Mapping[str,
     from pytest_loadtest import profile
 
     mark = load_mark(item)
-    path = profile.find(mark.profile, config.rootpath / config.getini("load_profiles"))
+    path = profile_path(config, item, mark)
     callspec = getattr(item, "callspec", None)
     combination: Mapping[str, Any] | None = None if callspec is None else callspec.params.get(MATRIX)
     overrides = {**(combination or {}), **mark.changes, **(changes or {})}
@@ -147,7 +160,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 
     try:
         mark = load_mark(metafunc.definition)
-        path = profile.find(mark.profile, metafunc.config.rootpath / metafunc.config.getini("load_profiles"))
+        path = profile_path(metafunc.config, metafunc.definition, mark)
         variants = profile.matrix_of(path, mark.matrix)
     except UsageError:  # reported by check_load_tests, with all other problems
         return
@@ -165,7 +178,7 @@ def check_load_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Check the mark and the profile of every load test. :raises pytest.UsageError: with all problems, one a line."""
     from pytest_loadtest.profile import payload
 
-    problems = []
+    tests: dict[str, list[str]] = {}  # node ids by problem: many tests may use one profile
     for item in items:
         try:
             load_mark(item)
@@ -173,8 +186,18 @@ def check_load_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
                 raise UsageError(f"{item.nodeid} is marked load but does not use the fixture `load`: no load would run; add the argument")
             profile, path = load_profile(config, item)
             for part in profile.workloads or (profile,):
-                payload(part, path)
+                payload(part, path, config.invocation_params.dir)
         except UsageError as error:
-            problems.append(str(error))
-    if problems:
-        raise pytest.UsageError("\n".join(dict.fromkeys(problems)))
+            tests.setdefault(str(error), []).append(item.nodeid)
+    if tests:
+        raise pytest.UsageError("\n".join(_with_tests(problem, nodeids) for problem, nodeids in tests.items()))
+
+
+def _with_tests(problem: str, nodeids: list[str]) -> str:
+    """Return the text of a problem with the test that has it, and the number of the others."""
+    if nodeids[0] in problem:
+        return problem
+    others = len(nodeids) - 1
+    if not others:
+        return f"{problem}\n  in {nodeids[0]}"
+    return f"{problem}\n  in {nodeids[0]} and {others} other test{'s' if others > 1 else ''}"

@@ -15,7 +15,9 @@ import pytest
 
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, UsageError
 from pytest_loadtest.plugin.aggregate_hook import AggregateHook
+from pytest_loadtest.plugin.allure import AllureDuration, allure_result, silence_allure, write_crashed, writes_allure
 from pytest_loadtest.plugin.reporting import CiReports, whose_load, write_report, xfail_names
+from pytest_loadtest.plugin.silence import MemberSilence, reporters
 from pytest_loadtest.report.ended_runs import EndedRuns
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class LoadSession:
         self._stop_serving: Callable[[], None] = lambda: None
         self._report_line = ""
         self._hook = AggregateHook(config.pluginmanager, config.rootpath)
+        if writes_allure(config):
+            AllureDuration().register(config)
         if "loadtest_channel" in getattr(config, "workerinput", {}):
             self._join_gang()
             return
@@ -61,16 +65,34 @@ class LoadSession:
             self._lead_gang()
 
     def _join_gang(self) -> None:
-        from pytest_loadtest.fleet.xdist import GangRelease, GangWorker
+        from pytest_loadtest.fleet.xdist import GangWorker
 
-        self._worker = GangWorker(self._config)
+        self._worker = GangWorker(self._config, allure_result) if writes_allure(self._config) else GangWorker(self._config)
         self._config.pluginmanager.register(self._worker, "loadtest-worker")
-        self._config.pluginmanager.register(GangRelease(self._worker), "loadtest-release")
+
+    def _complete_gang(self, worker: GangWorker) -> None:
+        """Register the plugins that must be around all others, when all others are registered."""
+        from pytest_loadtest.fleet.xdist import GangRelease
+
+        def is_member() -> bool:
+            return worker.is_member
+
+        silence = MemberSilence(self._config, is_member)
+        silence.begin()
+        if writes_allure(self._config):
+            silence_allure(self._config, is_member)
+        self._config.pluginmanager.register(silence, "loadtest-silence")
+        self._config.pluginmanager.register(GangRelease(worker), "loadtest-release")
 
     def _lead_gang(self) -> None:
         from pytest_loadtest.fleet.xdist import GangController
 
-        self._controller = GangController(self._config, self._make_run_controller(), self._config.stash.get(COMMANDS, {}))
+        def report_crash(described: Any, report: pytest.TestReport) -> None:
+            if described is not None:
+                write_crashed(described, report)
+
+        hosts = self._config.stash.get(COMMANDS, {})
+        self._controller = GangController(self._config, self._make_run_controller(), hosts, report_crash)
         self._config.pluginmanager.register(self._controller, "loadtest-controller")
 
     def _make_run_controller(self) -> RunController:
@@ -114,6 +136,7 @@ class LoadSession:
                 self._make_run_controller()  # checks the options
             check_load_tests(self._config, load_tests)
             self._hook.check()
+            reporters(self._config)
         except (pytest.UsageError, UsageError) as error:
             if self._worker is None:
                 raise pytest.UsageError(str(error)) from None
@@ -122,7 +145,11 @@ class LoadSession:
 
     def collected(self, items: list[pytest.Item]) -> None:
         """Start Spark as soon as a load test is certain to run. Under xdist the workers report their load tests to the controller."""
-        if self._run_controller is None or self._config.option.collectonly or not any(item.get_closest_marker("load") for item in items):
+        if self._config.option.collectonly or not any(item.get_closest_marker("load") for item in items):
+            return
+        if self._worker is not None:
+            self._complete_gang(self._worker)
+        if self._run_controller is None:
             return
         from pytest_loadtest.fleet.interrupts import interrupt_on_sigterm
 
@@ -270,9 +297,10 @@ def make_request(config: pytest.Config, item: pytest.Item, attempt: int, changes
     from pytest_loadtest.plugin.selection import load_mark, load_profile
 
     mark, (profile, path) = load_mark(item), load_profile(config, item, changes)
+    started = config.invocation_params.dir
     return Request(
         nodeid=item.nodeid, attempt=attempt, profile=profile, source=os.path.relpath(path, config.rootpath),
-        parts=tuple(Part(profile=part, payload_file=profiles.payload(part, path)) for part in profile.workloads or (profile,)),
+        parts=tuple(Part(profile=part, payload_file=profiles.payload(part, path, started)) for part in profile.workloads or (profile,)),
         broker=mark.broker, target=mark.target, admin=mark.admin, security_line=profiles.line_of(path, ("target", "security")),
         broker_line=profiles.line_of(path, ("driver", "broker")), cluster_line=profiles.line_of(path, ("broker",)),
     )  # fmt: skip

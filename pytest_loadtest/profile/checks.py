@@ -124,7 +124,7 @@ def _target(profile: Profile) -> Iterator[Problem]:
 
 
 def _cluster(profile: Profile) -> Iterator[Problem]:
-    kind, driver, target = profile.driver.kind, profile.driver, profile.target
+    kind, driver = profile.driver.kind, profile.driver
     keys = [key for key in ("brokers", "bookies") if getattr(profile.broker, key) is not None]
     if not keys:
         return
@@ -136,9 +136,6 @@ def _cluster(profile: Profile) -> Iterator[Problem]:
     elif others := [key for key in keys if key not in {f"{role}s" for role in start.nodes}]:
         message = f"broker.{others[0]}: a cluster of {start.label or kind.label} has none"
         yield Problem(("broker", others[0]), message, f"remove {others[0]}", at_key=True)
-    elif target is not None and (given := [name for name in _ADDRESSES if getattr(target, name) is not None]):
-        message = f"broker.{keys[0]}: a cluster consists of processes that the run starts, but there is target.{spelling(given[0])}"
-        yield Problem(path, message, f"remove it, or target.{spelling(given[0])}", at_key=True)
 
 
 def _security(profile: Profile) -> Iterator[Problem]:
@@ -276,7 +273,7 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Problem]], tuple[str, ...]], ..
     (_sendable, ("checksum", *_LIMIT)),
     (_target, ("target.*", "driver.name")),
     (_security, ("target.*", "driver.name")),
-    (_cluster, ("target.*", "driver.name", "broker.*")),
+    (_cluster, ("driver.name", "broker.*")),
     (_native, ("driver.name",)),
     (_most, ()),
     (_paired, ("messages", "producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")),

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.errors import Path, Problem
     from pytest_loadtest.profile.text import Document
 
-_EXAMPLES = {"name": "name: my workload"}
 _IN_STAGES = {
     "duration": "duration: 30s",
     "from": "from: 100",
@@ -40,8 +39,17 @@ _ELSEWHERE = {
     # keys of OMB's driver files that have no counterpart of the same name
     "serviceUrl": "write target: {url: …} next to driver",
     "httpUrl": "write target: {adminUrl: …} next to driver",
+    "webServiceUrl": "write target: {adminUrl: …} next to driver",
     "producer": "write its keys directly under driver",
     "consumer": "write its keys directly under driver",
+}
+_OTHER_TOOLS = {
+    # keys of workloads of OMB's forks and of the templates of its tool, none of which is close to a key of ours with its meaning
+    "topicGroups": "write each group as a workload: workloads: [{name: a, topics: 2, producerRate: 100}, …]",
+    "consumeDelaySeconds": "a live test delays its consumers: load.pause_consumers(), load.wait('600s'), load.resume_consumers()",
+    "drainProducerRate": "there is none: consumerBacklogSizeGB drains at producerRate; a live test can, with load.pause_consumers(),"
+    " load.resume_consumers() and load.set_rate(100)",
+    "nameFormat": "this is a template of OMB's WorkloadGenerationTool: name one of the workloads that the tool writes",
 }
 IN_RESULTS_ONLY = ("sizeSource", "notApplied")
 _LENGTHS = {
@@ -85,7 +93,7 @@ def explain_error(error: ErrorDetails, document: Document) -> Problem:
         return document.problem(path, f"unknown key {_last(path)!r}", _nearest_key(path, document), at_key=True)
     if kind == "missing":
         name = shown_path((*path, error["loc"][-1]))
-        example = _EXAMPLES.get(name) or (_IN_STAGES.get(str(error["loc"][-1])) if name.startswith("stages.") else None)
+        example = _IN_STAGES.get(str(error["loc"][-1])) if name.startswith("stages.") else None
         return document.problem(path, f"{name} is missing", f"write {example}" if example else "", at_key=True)
     if kind.startswith("union_tag"):
         return _driver_name(path, document) if path[-1] == "driver" else _shape(path, document)
@@ -221,6 +229,8 @@ def _nearest_key(path: Path, document: Document) -> str:
         return ""
     if path == ("driver", "driverClass"):
         return f"write name: {' | '.join(kinds())}"
+    if here is Profile and key in _OTHER_TOOLS:
+        return _OTHER_TOOLS[key]
     if path[0] == "driver" and key in _ELSEWHERE:
         return _ELSEWHERE[key]
     for kind in kinds().values():

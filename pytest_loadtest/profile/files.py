@@ -19,7 +19,7 @@ from pytest_loadtest.profile.sizes import read_limited, read_sizes
 from pytest_loadtest.profile.text import read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_loadtest.profile.merge import Variant
     from pytest_loadtest.profile.model import Profile
@@ -27,16 +27,25 @@ if TYPE_CHECKING:
 _SUFFIXES = (".yaml", ".yml")
 
 
-def find(name_or_path: str, folder: Path) -> Path:
+def find(name_or_path: str, folder: Path, places: Sequence[Path] = ()) -> Path:
     """Return the file of a profile: a path if the text has a file's suffix, otherwise a name in ``folder`` (``smoke``, ``mqtt/fanout``).
 
-    :raises UsageError: there is no such file.
+    :param places: the folders, besides ``folder``, to which a path may be relative; the first that has the file counts.
+    :raises UsageError: there is no such file, or two places have files with different content.
     """
     given = Path(name_or_path)
-    if given.suffix in _SUFFIXES or (len(given.parts) > 1 and given.is_file()):
-        if given.is_file():
-            return given
-        raise UsageError(f"no profile file {name_or_path}")
+    candidates = list(dict.fromkeys(place / given for place in (*places, folder)))
+    files = [path for path in candidates if path.is_file()]
+    if given.suffix in _SUFFIXES or (len(given.parts) > 1 and files):
+        if not files:
+            raise UsageError(f"no profile file {name_or_path}: looked at {_listed(candidates)}")
+        for other in files[1:]:
+            if read_limited(other, "profile") != read_limited(files[0], "profile"):
+                raise UsageError(
+                    f"profile {name_or_path} is two files with different content, {files[0]} and {other}:"
+                    " write a path that only one of them has, or remove one"
+                )
+        return files[0]
     for suffix in _SUFFIXES:
         if (path := folder / f"{name_or_path}{suffix}").is_file():
             return path
@@ -88,15 +97,21 @@ def matrix_of(path: Path, chosen: Mapping[str, object] = MappingProxyType({})) -
 def with_driver(profile: Profile, path: Path) -> Profile:
     """Return the profile, and each of its workloads, with the keys and the target of an OMB driver file.
 
+    The address to which OMB connects if the file has none applies to a profile without a target.
+
     :raises ProfileError: the file is not valid. :raises UsageError: it cannot be read, or contradicts the profile.
     """
     file = read_driver(_text(path, "driver file"), str(path))
     driver = models()[file.driver["name"]].model_validate(file.driver, context={"units": "named"})
     changes: dict[str, Any] = {"driver": driver, "not_applied": file.not_applied}
-    if file.target:
-        changes["target"] = TargetSection.model_validate(file.target)
-    workloads = tuple(workload.model_copy(update=changes) for workload in profile.workloads)
-    changed = profile.model_copy(update=changes | {"workloads": workloads})
+
+    def with_file(one: Profile) -> Profile:
+        if file.target and (file.target_named or one.target is None):
+            return one.model_copy(update=changes | {"target": TargetSection.model_validate(file.target)})
+        return one.model_copy(update=changes)
+
+    workloads = tuple(with_file(workload) for workload in profile.workloads)
+    changed = with_file(profile).model_copy(update={"workloads": workloads})
     checked = workloads or (changed,)
     problems = {f"{path} with profile {one.name}: {problem.text}": None for one in checked for problem in check_profile(one, set())}
     if problems:
@@ -123,17 +138,22 @@ def _readers(folder: Path) -> Readers:
     )
 
 
-def payload(profile: Profile, path: Path) -> bytes | None:
-    """Return the bytes of the profile's ``payloadFile``; None without one. Its path is relative to the profile's folder or its parent.
+def payload(profile: Profile, path: Path, started: Path) -> bytes | None:
+    """Return the bytes of the profile's ``payloadFile``; None without one.
 
-    :raises UsageError: the file cannot be read, or does not have the size in the profile.
+    Its path is relative to the profile's folder, to the parent of that folder, or to ``started``, the folder where pytest was started.
+
+    :raises UsageError: the file does not exist or cannot be read, or does not have the size in the profile.
     """
     if profile.payload_file is None:
         return None
-    file = path.parent / profile.payload_file
-    if not file.exists() and (above := path.parent.parent / profile.payload_file).exists():
-        file = above  # OMB runs workloads/x.yaml from the parent folder, which has payload/
+    # OMB runs workloads/x.yaml from the parent folder, which has payload/
+    places = dict.fromkeys((path.parent, path.parent.parent, started))
+    candidates = [place / profile.payload_file for place in places]
     what = f"{_place_of(path, 'payloadFile')}: payloadFile"
+    file = next((candidate for candidate in candidates if candidate.exists()), None)
+    if file is None:
+        raise UsageError(f"{what} {profile.payload_file} does not exist: looked at {_listed(candidates)}")
     content = read_limited(file, what, profile.max_message_size)
     if profile.message_size is not None and len(content) != profile.message_size:
         raise UsageError(
@@ -147,3 +167,8 @@ def _place_of(path: Path, key: str) -> str:
     places = read_yaml(_text(path, "profile")).values if path.is_file() else {}
     found = min(((place.line, place.column) for at, place in places.items() if at and at[-1] == key), default=None)
     return str(path) if found is None else f"{path}:{found[0]}:{found[1]}"
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    *others, last = [str(path) for path in paths]
+    return f"{', '.join(others)} and {last}" if others else last

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_loadtest.errors import Invalid, Path, Problem, UsageError
 from pytest_loadtest.kinds.registry import DEFAULT
-from pytest_loadtest.profile.secrets import HIDDEN, secret, shown_key, shown_path, shown_text, shown_value
+from pytest_loadtest.profile.secrets import secret, shown_key, shown_path, shown_text, shown_value
 from pytest_loadtest.profile.text import Document, Place
+from pytest_loadtest.values.addresses import HIDDEN
 
 if TYPE_CHECKING:
     from pytest_loadtest.errors import Path

@@ -99,7 +99,7 @@ class Profile(Section):
     """
 
     name: str = Field(min_length=1, max_length=200)
-    """Name in reports."""
+    """Name in reports; by default the name of the file."""
     description: str = ""
     """A sentence for the reader."""
 
@@ -236,11 +236,15 @@ class Profile(Section):
     @property
     def peak_search(self) -> bool:
         """True if the highest rate is searched."""
-        return self.producer_rate == 0 and not self.consumer_only and not self.connects_only and not self.workloads
+        # Stages may all have rates of their own, without producerRate.
+        sends = not (self.consumer_only or self.connects_only or self.workloads)
+        return sends and self.producer_rate == 0 and not self.stages
 
     @property
     def in_bytes(self) -> bool:
-        """True if the rate, or the searched rate, is in bytes per second."""
+        """True if the rate, the searched rate, or the rates of the stages are in bytes per second."""
+        if self.stages and not self.producer_rate:
+            return any(isinstance(rate, ByteRate) for stage in self.stages for rate in stage.rates.values() if rate)
         return isinstance(self.search.start if self.search and self.peak_search else self.producer_rate, ByteRate)
 
     @property
@@ -315,12 +319,10 @@ class Profile(Section):
 
     def document(self) -> dict[str, Any]:
         """Return the whole profile as JSON values, with defaults and without secrets; ``from_document`` reads it back."""
-        own = self.model_dump(
-            mode="json",
-            by_alias=True,
-            exclude_none=True,
-            exclude={"test_duration_minutes": True, "warmup_duration_minutes": True, "workloads": True},
-        )
+        left_out = {"test_duration_minutes", "warmup_duration_minutes", "workloads"}
+        if not self.peak_search:
+            left_out.add("search")
+        own = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
         return own | {"workloads": [workload.document() for workload in self.workloads]}
 
 

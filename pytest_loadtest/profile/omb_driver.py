@@ -1,13 +1,14 @@
 """Driver files, mainly those of the OpenMessaging Benchmark: their keys become keys of a profile's ``driver`` and ``target``.
 
 Each key has the same effect as in OMB, or is reported as not applied, with the reason; a key that OMB does not have is an error. Missing
-keys have OMB's defaults if they affect the load. Each kind of broker lists its keys and defaults (:class:`OmbKeys`).
+keys, in missing sections too, have the values with which OMB runs. Each kind of broker lists the fields of OMB's classes
+(:class:`OmbKeys`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
@@ -15,14 +16,15 @@ from pydantic import ValidationError
 from pytest_loadtest.errors import Path, ProfileError
 from pytest_loadtest.kinds.registry import able, kinds, load_reference
 from pytest_loadtest.profile.client import model_of
-from pytest_loadtest.profile.explain import did_you_mean, explain_error
-from pytest_loadtest.profile.secrets import shown_key
+from pytest_loadtest.profile.explain import did_you_mean, explain_error, shown
+from pytest_loadtest.profile.secrets import secret, shown_key
 from pytest_loadtest.profile.sections import TargetSection
 from pytest_loadtest.profile.text import Document, Place, read_yaml
 
 if TYPE_CHECKING:
     from pytest_loadtest.kinds import DriverKind
     from pytest_loadtest.profile.fields import Section
+    from pytest_loadtest.profile.omb_fields import Reader
 
 _TOP = ("name", "driverClass", "strictTuning")
 _PACKAGE = "io.openmessaging.benchmark.driver."
@@ -33,28 +35,59 @@ class OmbDriver(NamedTuple):
 
     :param driver: keys of ``driver``, with ``name``. :param target: keys of ``target``.
     :param not_applied: keys of the file, with their section, that have no effect here → reason.
+    :param target_named: False if the file has no address, and ``target`` is the one that OMB connects to then.
     """
 
     driver: dict[str, Any]
     target: dict[str, Any]
     not_applied: dict[str, str]
+    target_named: bool = True
 
 
 Rule = Callable[["OmbFile", Any, Path], None]
-"""Converts the value of one key, with its place, to keys of the profile."""
+"""Converts the value of one field, with its path in the driver file, to keys of the profile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OmbField:
+    """A field of one of OMB's classes.
+
+    :param read: the conversion to the field's Java type. :param initial: the value if the file does not have the key; None is null.
+    :param into: the key of ``driver`` that has the same meaning, or a function; None if the class's ``convert`` reads the field.
+    :param required: OMB stops at null.
+    """
+
+    read: Reader
+    initial: Any = None
+    into: str | Rule | None = None
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OmbClass:
+    """One of OMB's classes: a section of its driver files.
+
+    :param fields: key → field, or the class of a section inside. :param convert: converts all fields together; null ones are left out.
+    :param ignored: keys that OMB does not read, although its users' files have them → reason.
+    :param hints: keys of other drivers and versions → suggestion.
+    """
+
+    fields: Mapping[str, OmbField | OmbClass]
+    convert: Callable[[OmbFile, Mapping[str, Any], Path], None] | None = None
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    hints: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OmbKeys:
     """The keys of a kind's OMB driver files.
 
-    :param same: section → keys with the same name and meaning under ``driver``. :param defaults: OMB's defaults of keys of ``driver``.
-    :param rules: ``section.key`` → the function that converts another key.
+    :param sections: section → the class into which OMB reads it.
+    :param fixed: keys of ``driver`` for values that are fixed in the code of OMB's driver.
     """
 
-    same: Mapping[str, tuple[str, ...]]
-    defaults: Mapping[str, Any]
-    rules: Mapping[str, Rule]
+    sections: Mapping[str, OmbClass]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_driver(text: str, source: str) -> OmbDriver:
@@ -64,6 +97,8 @@ def read_driver(text: str, source: str) -> OmbDriver:
     :raises ProfileError: with every problem.
     """
     document = read_yaml(text, empty=True)
+    if document.value is not None and "driverClass" in document.value:
+        document = read_yaml(text, empty=True, words=True)
     out = OmbFile(document)
     if document.value is not None and _own(document):
         out.take_own()
@@ -73,7 +108,7 @@ def read_driver(text: str, source: str) -> OmbDriver:
         out.validate()
     if document.problems:
         raise ProfileError(source, tuple(sorted(document.problems, key=lambda problem: (problem.line, problem.column))))
-    return OmbDriver(out.keys["driver"], out.keys["target"], out.not_applied)
+    return OmbDriver(out.keys["driver"], out.keys["target"], out.not_applied, out.target_named)
 
 
 def _own(document: Document) -> bool:
@@ -99,42 +134,100 @@ def _kind(document: Document) -> DriverKind | None:
 class OmbFile:
     """The conversion of a driver file, key by key. Problems are added to the file's.
 
-    :ivar document: the file. :ivar not_applied: see :class:`OmbDriver`.
+    :ivar document: the file. :ivar not_applied: see :class:`OmbDriver`. :ivar target_named: see :class:`OmbDriver`.
     """
 
     def __init__(self, document: Document) -> None:
         self.document, self.not_applied = document, dict[str, str]()
+        self.target_named = True
         self.keys: dict[str, dict[str, Any]] = {"driver": {}, "target": {}}
         self._sections = Document(value=self.keys, values={path: Place(1, 1) for path in ((), ("driver",), ("target",))})
 
     def set(self, section: str, key: str, value: Any, at: Path) -> None:
         """Set the profile's ``section.key`` to this value. :param at: its path in the driver file."""
         self.keys[section][key] = value
+        if section == "target" and not self.has(at):
+            self.target_named = False
         for theirs, ours in ((self.document.values, self._sections.values), (self.document.keys, self._sections.keys)):
             ours |= {(section, key, *below[len(at) :]): place for below, place in theirs.items() if below[: len(at)] == at}
+
+    def set_default(self, key: str, value: Any) -> None:
+        """Set a key of ``driver`` that the file does not have, unless the profile's own default is the same."""
+        settings = model_of(self.keys["driver"]["name"])
+        assert settings is not None, "kinds with OMB's keys have settings"
+        ours = {str(one.alias): one.default for one in settings.model_fields.values()}
+        if ours[key] != value:
+            self.keys["driver"][key] = value
 
     def refuse(self, at: Path, message: str, suggestion: str = "", *, at_key: bool = False) -> None:
         self.document.problems.append(self.document.problem(at, message, suggestion, at_key=at_key))
 
+    def has(self, at: Path) -> bool:
+        """Return whether the file has a key."""
+        return at in self.document.keys
+
     def take(self, kind: DriverKind) -> None:
-        """Convert all keys of the file, then add OMB's defaults."""
+        """Convert the fields of all classes; those that the file does not have with their initial values."""
         self.keys["driver"]["name"] = kind.name
         theirs: OmbKeys = load_reference(kind, kind.omb or "")
-        rules = [key.split(".") for key in theirs.rules]
-        sections = theirs.same.keys() | {section for section, _ in rules}
-        for section, keys in self.document.value.items():
-            if section in sections and isinstance(keys, dict):
-                known = [*theirs.same.get(section, ()), *(key for of, key in rules if of == section)]
-                for key, value in keys.items():
-                    self._key(theirs, section, key, value, known)
-            elif section in sections and keys is not None:
-                self.refuse((section,), f"{section} is not a mapping")
-            elif section not in (*_TOP, *sections):
-                near = did_you_mean(section, [*_TOP, *sorted(sections)])
+        for section in self.document.value:
+            if section not in (*_TOP, *theirs.sections):
+                near = did_you_mean(section, [*_TOP, *sorted(theirs.sections)])
                 self.refuse((section,), f"unknown key {shown_key(section)!r}", near, at_key=True)
+        for section, fields in theirs.sections.items():
+            self._take_class(fields, (section,), self.document.value.get(section, {}))
         if "strictTuning" in self.document.value:
             self.set("driver", "strictTuning", self.document.value["strictTuning"], ("strictTuning",))
-        self.keys["driver"] |= {key: value for key, value in theirs.defaults.items() if key not in self.keys["driver"]}
+        for key, value in theirs.fixed.items():
+            self.set_default(key, value)
+
+    def _take_class(self, theirs: OmbClass, at: Path, section: Any) -> None:
+        """:param section: the content of the section; an empty mapping if the file does not have it."""
+        if section is None:
+            message = f"{at[-1]} has no value, and OMB stops at null"
+            self.refuse(at, message, "remove the key for OMB's defaults, or write its keys", at_key=True)
+            return
+        if not isinstance(section, dict):
+            self.refuse(at, f"{at[-1]} is not a mapping")
+            return
+        self._reject_unknown(theirs, at, section)
+        values: dict[str, Any] = {}
+        for key, fields in theirs.fields.items():
+            if isinstance(fields, OmbClass):
+                self._take_class(fields, (*at, key), section.get(key, {}))
+            elif (value := self._take_field(fields, (*at, key), section.get(key))) is not None:
+                values[key] = value
+        if theirs.convert is not None:
+            theirs.convert(self, values, at)
+
+    def _reject_unknown(self, theirs: OmbClass, at: Path, section: Mapping[str, Any]) -> None:
+        known = [*theirs.fields, *theirs.ignored]
+        for key, value in section.items():
+            if key in theirs.ignored:
+                self.not_applied[".".join(map(str, (*at, key)))] = f"{shown(value)}: {theirs.ignored[key]}"
+            elif key not in known:
+                suggestion = theirs.hints.get(key) or did_you_mean(key, known)
+                message = f"unknown key {shown_key(key, below=secret(at))!r}"
+                self.refuse((*at, key), message, suggestion, at_key=True)
+
+    def _take_field(self, theirs: OmbField, at: Path, written: Any) -> Any:
+        """Convert one field, and return its value; None if that is null, or if the file has an error here."""
+        if at in self.document.broken:
+            return None
+        value = theirs.initial
+        if self.has(at):
+            value = theirs.read(written, self.document.values[at].written)
+        if value is None:
+            if self.has(at) and theirs.required:
+                self.refuse(at, f"{at[-1]} has no value, and OMB stops at null", "write one, or remove the key", at_key=True)
+            return None
+        if callable(theirs.into):
+            theirs.into(self, value, at)
+        elif theirs.into is not None and self.has(at):
+            self.set("driver", theirs.into, value, at)
+        elif theirs.into is not None:
+            self.set_default(theirs.into, value)
+        return value
 
     def take_own(self) -> None:
         """Take a profile's own ``driver`` section, and ``target`` if the file has both."""
@@ -151,17 +244,6 @@ class OmbFile:
                         self.set(section, key, value, (*at, key))
         if model_of(self.keys["driver"].get("name")) is None:
             self.refuse(("driver",), "driver.name is missing or unknown", f"known: {', '.join(kinds())}")
-
-    def _key(self, theirs: OmbKeys, section: str, key: str, value: Any, known: list[str]) -> None:
-        at: Path = (section, key)
-        if key not in known:
-            self.refuse(at, f"unknown key {shown_key(key)!r}", did_you_mean(key, known), at_key=True)
-        elif value is None or at in self.document.broken:
-            return
-        elif key in theirs.same.get(section, ()):
-            self.set("driver", key, value, at)
-        else:
-            theirs.rules[f"{section}.{key}"](self, value, at)
 
     def validate(self) -> None:
         """Add the problems that the profile would have, at their places in the file."""

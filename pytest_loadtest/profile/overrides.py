@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import Invalid, ProfileError, UsageError
 from pytest_loadtest.profile.merge import OVERRIDE, Variant, combinations, copied, dotted, from_values, merged, value_at, with_combination
+from pytest_loadtest.profile.omb_workload import read_profile
 from pytest_loadtest.profile.parse import Readers, interpret, resolve_driver, sorted_problems
-from pytest_loadtest.profile.secrets import HIDDEN, names_secret, secret, shown_path, shown_value
+from pytest_loadtest.profile.secrets import names_secret, secret, shown_path, shown_value
 from pytest_loadtest.profile.text import read_yaml
-from pytest_loadtest.values.addresses import masked
+from pytest_loadtest.values.addresses import HIDDEN, masked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ def overridden(text: str, source: str, changes: Mapping[str, object], readers: R
     :param options: the same from the command line, values as text; they win.
     :raises UsageError: an override is wrong; names it. :raises ProfileError: the text itself is wrong.
     """
-    document, written = _base(read_yaml(text), source, changes, options, readers), list[str]()
+    document, written = _base(read_profile(text, source), source, changes, options, readers), list[str]()
     for values, word in ((changes, _mark), (_option_values(options), lambda key, _: _option(key, options[key]))):
         written += [word(key, value) for key, value in values.items()]
         document = _changed(document, values, written)
@@ -74,7 +75,7 @@ def varied(text: str, source: str, readers: Readers, chosen: Mapping[str, object
     :param chosen: axis → the value, or values, to keep.
     :raises ProfileError: the matrix is wrong, or the profile with one of its combinations. :raises UsageError: no combination is chosen.
     """
-    document = read_yaml(text)
+    document = read_profile(text, source)
     choices = combinations(document, chosen) if document.value is not None else ()
     problems = list(document.problems)
     for choice in choices:

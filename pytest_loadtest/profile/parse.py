@@ -13,11 +13,12 @@ from pytest_loadtest.profile.checks import check_profile
 from pytest_loadtest.profile.explain import IN_RESULTS_ONLY, explain_error, locate
 from pytest_loadtest.profile.merge import Combination, combinations, copied, entry, remove_key, with_combination
 from pytest_loadtest.profile.model import Profile
-from pytest_loadtest.profile.presence import presence
-from pytest_loadtest.profile.text import Document, read_yaml
+from pytest_loadtest.profile.omb_workload import read_profile
+from pytest_loadtest.profile.presence import all_stages_rated, presence
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile.omb_driver import OmbDriver
+    from pytest_loadtest.profile.text import Document
 
 _YAML = {"units": "named"}  # in text a number without unit is not a duration
 
@@ -47,7 +48,7 @@ def loads(
     :param sizes: reads a ``messageSizeDistribution`` that names a file or an address. :param driver: reads a ``driver`` that names a file.
     :raises ProfileError: with all problems, in the order of the text.
     """
-    profile, problems = interpret(read_yaml(text), Readers(sizes, driver))
+    profile, problems = interpret(read_profile(text, source), Readers(sizes, driver))
     if profile is None or problems:
         raise ProfileError(source, sorted_problems(problems))
     return profile
@@ -190,7 +191,7 @@ def _validate(document: Document) -> Interpreted:
         if path not in document.broken:
             problems.append(explain_error(error, document))
             broken.add(path)
-    unlocated = list(presence(document.value))
+    unlocated = list(presence(document.value, omb=document.omb))
     whole = profile if profile and not broken else _remains(document, broken)
     if whole is not None:
         unlocated += check_profile(whole, broken)
@@ -209,7 +210,8 @@ def _remains(document: Document, broken: set[Path]) -> Profile | None:
     """Return the profile without the broken values, for the checks between keys; None if too little is left."""
     value: dict[str, Any] = _without(document.value, (), broken)
     value.setdefault("name", "unnamed")
-    if value.get("messages") != 0:  # a rate of 0 would ask for a search, unless nothing is sent
+    # A rate of 0 would ask for a search, unless nothing is sent, or stages have their own.
+    if value.get("messages") != 0 and not all_stages_rated(value):
         value.setdefault("producerRate", 1)
     profile, errors = _attempt(value)
     if errors:  # a section without a key that it needs, or without keys

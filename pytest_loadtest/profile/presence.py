@@ -34,21 +34,34 @@ DURATION = ("testDuration", "testDurationMinutes", "messages", "stages")
 SIZE = ("messageSize", "messageSizeDistribution", "skew.messageSizes")
 
 
-def presence(value: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problems of one workload. :param value: as it is written."""
+def presence(value: Mapping[str, Any], *, omb: bool = False) -> Iterator[Problem]:
+    """Yield the problems of one workload.
+
+    :param value: as it is written. :param omb: it is a workload file of OMB, which searches the highest rate if there is none.
+    """
     silent = value.get("messages") == 0
     for keep, other in EXCLUSIVE:
         if _has(value, keep) and _has(value, other) and not (silent and (keep, other) in UNSENT):
             yield Problem(tuple(other.split(".")), f"{keep} and {other} exclude each other", f"keep one, e.g. {keep}", at_key=True)
     sends = value.get("producersPerTopic") != 0 and not silent
-    searches = "search" in value or value.get("producerRate") == 0
-    if sends and not {"producerRate", "search"} & value.keys():
-        yield Problem((), "producerRate is missing", "write producerRate: 1000")
+    rated = bool({"producerRate", "search"} & value.keys()) or all_stages_rated(value)
+    searches = "search" in value or value.get("producerRate") == 0 or (omb and not rated)
+    if sends and not rated and not searches:
+        remedy = "write producerRate: 1000"
+        if value.get("stages"):
+            remedy += ", or a rate in each stage"
+        yield Problem((), "producerRate is missing", remedy)
     if not (sends and searches) and not any(name in value for name in DURATION if not (silent and name == "messages")):
         yield Problem((), "testDuration is missing", "write testDuration: 30s, or OMB's testDurationMinutes: 1")
     if sends and not any(_has(value, name) for name in SIZE):
         remedy = 'write messageSize: 1KB, or messageSizeDistribution: {"0-256": 3, "256-1KB": 1}'
         yield Problem((), "messageSize is missing", remedy)
+
+
+def all_stages_rated(value: Mapping[str, Any]) -> bool:
+    """Return whether there are stages, each with a rate, so that ``producerRate`` would have no effect."""
+    stages = value.get("stages")
+    return isinstance(stages, list) and bool(stages) and all(isinstance(stage, dict) and "rate" in stage for stage in stages)
 
 
 def _has(value: Any, dotted: str) -> bool:

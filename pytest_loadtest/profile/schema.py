@@ -10,6 +10,7 @@ from pytest_loadtest.metrics.catalogue import OBJECTIVES
 from pytest_loadtest.profile.explain import IN_RESULTS_ONLY
 from pytest_loadtest.profile.fields import DURATION_PATTERN, PERCENT_PATTERN, exact_duration, exact_percent
 from pytest_loadtest.profile.model import Profile
+from pytest_loadtest.profile.omb_workload import KEYS
 from pytest_loadtest.profile.presence import DURATION, EXCLUSIVE, SIZE, UNSENT
 from pytest_loadtest.verdict.grammar import BUCKET_METRICS, LATENCY, REGRESSION, THROUGHPUT
 from pytest_loadtest.verdict.objectives import NEVER
@@ -42,7 +43,7 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a profile with ``slo``. :func:`~pytest_loadtest.profile.loads` checks more than it."""
     schema = Profile.model_json_schema(by_alias=True, mode="validation", schema_generator=_Untitled)
     schema |= schema["$defs"].pop("Profile")  # referenced because it contains itself, as workloads
-    del schema["$ref"]
+    del schema["$ref"], schema["required"]  # a profile without a name has that of its file
     for section in (schema, *schema["$defs"].values()):
         for name, key in section["properties"].items():
             section["properties"][name] = _present(_readable_default(key))
@@ -100,10 +101,12 @@ def _needed() -> list[dict[str, Any]]:
     receives = {"required": ["producersPerTopic"], "properties": {"producersPerTopic": {"const": 0}}}
     searches = {"required": ["producerRate"], "properties": {"producerRate": {"const": 0}}}
     connects = {"required": ["messages"], "properties": {"messages": {"const": 0}}}
+    rated = {"required": ["stages"], "properties": {"stages": {"minItems": 1, "items": {"required": ["rate"]}}}}
+    omb = {"propertyNames": {"enum": sorted(KEYS)}}  # a workload file of OMB, which searches the highest rate then
     lasts = [{"required": [name]} | ({"properties": {"messages": {"minimum": 1}}} if name == "messages" else {}) for name in DURATION]
     return [
-        {"anyOf": [{"required": ["producerRate"]}, {"required": ["search"]}, receives, connects]},
-        {"anyOf": [*lasts, {"required": ["search"]}, searches]},
+        {"anyOf": [{"required": ["producerRate"]}, {"required": ["search"]}, rated, receives, connects, omb]},
+        {"anyOf": [*lasts, {"required": ["search"]}, searches, {"not": {"required": ["producerRate"]}} | omb]},
         {"anyOf": [*(_required(name) for name in SIZE), receives, connects]},
     ]
 

@@ -16,9 +16,8 @@ from typing import Any, Final
 from pytest_loadtest.metrics.catalogue import OBJECTIVES
 from pytest_loadtest.profile.client import models
 from pytest_loadtest.profile.fields import Section
-from pytest_loadtest.values.addresses import masked
+from pytest_loadtest.values.addresses import HIDDEN, masked
 
-HIDDEN: Final = "***"
 _INSIDE: Final = (
     "password", "passwort", "passwd", "passphrase", "token", "secret", "credential", "authentication", "authparams", "privatekey",
 )  # fmt: skip

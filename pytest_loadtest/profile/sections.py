@@ -38,7 +38,7 @@ from pytest_loadtest.profile.fields import (
     spelling,
 )
 from pytest_loadtest.profile.secrets import shown_settings
-from pytest_loadtest.values.addresses import INSTEAD, NO_USER, masked
+from pytest_loadtest.values.addresses import INSTEAD, NO_USER, has_secret, masked
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.objectives import Slo
 
@@ -101,7 +101,7 @@ class TargetSection(Section):
     @field_validator("url", "subscriber_url", "admin_url", mode="before")
     @classmethod
     def _without_user(cls, value: object) -> object:
-        if isinstance(value, str) and "@" in value:
+        if isinstance(value, str) and has_secret(value):
             raise invalid_field(f"{masked(value)}: {NO_USER}", INSTEAD)
         return value
 

@@ -15,6 +15,7 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.payloads import MAX_BUCKETS
 from pytest_loadtest.message.sizing import Range, join_ranges, join_smallest
 from pytest_loadtest.profile.explain import did_you_mean
+from pytest_loadtest.values.addresses import masked, masked_text
 from pytest_loadtest.values.quantities import format_size, parse_size
 
 if TYPE_CHECKING:
@@ -51,12 +52,13 @@ def read_sizes(reference: str, folder: Path) -> dict[str, int]:
     :raises UsageError: the source cannot be read, or has another form; names file or address, line, value and remedy.
     """
     if reference.startswith(("http://", "https://")):
-        return _distribution((SizeRow(sizes, reference) for sizes in read_histogram(reference)), reference)
+        source = masked(reference)
+        return _distribution((SizeRow(sizes, source) for sizes in read_histogram(reference)), source)
     readers = {".csv": _csv, ".json": _json, ".hlog": _hlog}
     path = folder / reference
     if path.suffix not in readers:
         kinds = "a .csv, .json or .hlog file, or http://host/metrics#metric_name"
-        raise UsageError(f"messageSizeDistribution: {reference!r} is not a source of sizes: write {kinds}")
+        raise UsageError(f"messageSizeDistribution: {masked(reference)!r} is not a source of sizes: write {kinds}")
     try:
         text = read_limited(path, "sizes, relative to the profile,").decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -257,11 +259,12 @@ def read_histogram(reference: str) -> list[Range]:
     :raises UsageError: no answer, no such histogram, or invalid counts.
     """
     url, fragment = urldefrag(reference)
+    reference = masked(reference)
     try:
         (metric,) = _read(f"{unquote(fragment)} 0\n", strict=False)
     except ValueError:
         raise UsageError(
-            f'{reference}: write the metric after the address: {url}#metric_name or {url}#metric_name{{label="value"}}'
+            f'{reference}: write the metric after the address: {masked(url)}#metric_name or {masked(url)}#metric_name{{label="value"}}'
         ) from None
     text, strict = _fetch(url)
     try:
@@ -289,9 +292,9 @@ def _fetch(url: str) -> tuple[str, bool]:
         tls = ssl.create_default_context()
         answer = httpx.get(url, headers={"Accept": _ACCEPT}, timeout=TIMEOUT, follow_redirects=True, trust_env=False, verify=tls)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UsageError(f"GET {url}: {error}; is the address right and the server up?") from error
+        raise UsageError(f"GET {masked(url)}: {masked_text(str(error), url)}; is the address right and the server up?") from error
     if not answer.is_success:
-        raise UsageError(f"GET {url}: {answer.status_code} {answer.reason_phrase}; is the path right?")
+        raise UsageError(f"GET {masked(url)}: {answer.status_code} {answer.reason_phrase}; is the path right?")
     return answer.content.decode("utf-8", "replace"), "openmetrics" in answer.headers.get("Content-Type", "")
 
 

@@ -63,10 +63,9 @@ def _whose(profile: Profile) -> Iterator[Problem]:
         )
     if profile.consumer_only or profile.connects_only:
         yield Problem(("skew",), "skew: has no effect, because the run sends no messages", "remove it", at_key=True)
-    if profile.in_bytes:
-        yield Problem(
-            ("producerRate",), "skew: needs a rate in messages; producerRate is in bytes", "write producerRate in messages, as in 5000/s"
-        )
+    if profile.in_bytes and skew.swing is not None:  # shares move on after a number of messages
+        message = "skew.swing: needs a rate in messages; producerRate is in bytes"
+        yield Problem(("producerRate",), message, "write producerRate in messages, as in 5000/s")
     if "topics" in profile.scalable:
         yield Problem(("scalable",), "skew: needs all topics, but scalable allows fewer", "remove topics from scalable")
     if skew.swing is not None and (profile.stages or profile.peak_search):

@@ -175,7 +175,7 @@ class Stage(Section):
     duration: PositiveDuration
     """Length of the stage."""
     rate: StageRate | None = None
-    """Rate of all producers together: constant, as producerRate, or a ramp, sine, spike or replay. Default: producerRate."""
+    """Rate of all producers together: constant, 0 for a pause, or a ramp, sine, spike or replay. Default: producerRate."""
     message_size_distribution: Distribution | None = None
     """Sizes in this stage; default: the profile's."""
     consumer_per_subscription: Count | None = None
@@ -194,6 +194,10 @@ class Stage(Section):
         if self.rate is None:
             return {}
         return self.rate.rates() if isinstance(self.rate, Shape) else {"": self.rate}
+
+    def pauses(self, default_rate: float) -> bool:
+        """Return whether nothing is due in the stage. :param default_rate: the profile's rate, for a stage without one."""
+        return not any(self.rates.values()) if self.rates else not default_rate
 
     @property
     def pieces(self) -> int:

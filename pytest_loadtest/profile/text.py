@@ -6,6 +6,7 @@ PyYAML reads YAML 1.1: the last of two equal keys wins, ``no`` is false, ``1:30`
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +37,8 @@ class Document:
     :param value: mappings, lists, text, numbers, booleans, None; keys are text as written.
     :param values: place of each value by its path. :param keys: place of each key by the path of its value.
     :param broken: paths of values that already have a problem. :param empty: a key without a value is None instead of a problem.
+    :param words: yes, no, on and off are true and false instead of a problem.
+    :param nullable: keys of the top level that may have no value. :param omb: the text has keys of OMB's ``Workload`` alone.
     """
 
     value: Any = None
@@ -44,6 +47,9 @@ class Document:
     broken: set[Path] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
     empty: bool = False
+    words: bool = False
+    nullable: Collection[str] = ()
+    omb: bool = False
 
     def known(self, path: Path) -> Path:
         """Return the longest part of ``path`` that the text has."""
@@ -67,12 +73,13 @@ class Document:
         self.broken.add(path)
 
 
-def read_yaml(text: str, *, empty: bool = False, sequence: bool = False) -> Document:
+def read_yaml(text: str, *, empty: bool = False, sequence: bool = False, words: bool = False, nullable: Collection[str] = ()) -> Document:
     """Read one YAML document. Never raises: problems are in :attr:`Document.problems`, and then ``value`` may be None.
 
     :param empty: a key may have no value; it is None then. :param sequence: the document is a list, not a profile's mapping.
+    :param words: yes, no, on and off are true and false, as Jackson reads them. :param nullable: keys of the top level that may have none.
     """
-    document = Document(values={(): Place(1, 1)}, empty=empty)
+    document = Document(values={(): Place(1, 1)}, empty=empty, words=words, nullable=nullable)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -158,7 +165,8 @@ def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
             document.refuse(path, "half of a surrogate pair is no character", 'write the whole character, "\\U0001F600"')
         return text
     if tag == "null":
-        if not document.empty:
+        nullable = len(path) == 1 and path[0] in document.nullable
+        if not document.empty and not nullable:
             document.refuse(path, "no value", "give it one, or remove the key")
         return None
     if tag not in ("bool", "int", "float"):
@@ -168,9 +176,10 @@ def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
     except (ValueError, KeyError):
         document.refuse(path, f"{'the value' if secret(path) else repr(text)} is not what its tag says", "remove the tag")
         return None
-    ambiguous = (
-        text.lower() not in ("true", "false") if tag == "bool" else ":" in text or (tag == "int" and not _PLAIN_INTEGER.fullmatch(text))
-    )
+    if tag == "bool":
+        ambiguous = not document.words and text.lower() not in ("true", "false")
+    else:
+        ambiguous = ":" in text or (tag == "int" and not _PLAIN_INTEGER.fullmatch(text))
     if ambiguous and secret(path):
         document.refuse(path, f"YAML reads it as {'true or false' if tag == 'bool' else 'a number'}", "put it in quotes")
     elif ambiguous and tag == "bool":

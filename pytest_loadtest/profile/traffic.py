@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import able
@@ -85,19 +85,30 @@ def _bytes(profile: Profile) -> Iterator[Problem]:
 
 def _search(profile: Profile) -> Iterator[Problem]:
     search = profile.search
+    if profile.stages:
+        yield from _search_in_stages(profile)
+        return
     if "search" in profile.model_fields_set and search is not None and not profile.peak_search and not profile.connects_only:
         message = f"search: finds the rate, but producerRate is {format_rate(profile.producer_rate)}"
         yield Problem(("search",), message, "write producerRate: 0, or remove search", at_key=True)
     if not profile.peak_search or search is None:
         return
-    if profile.stages or profile.messages is not None or profile.consumer_backlog_size_gb:
-        key = "stages" if profile.stages else "messages" if profile.messages is not None else "consumerBacklogSizeGB"
+    if profile.messages is not None or profile.consumer_backlog_size_gb:
+        key = "messages" if profile.messages is not None else "consumerBacklogSizeGB"
         yield Problem((key,), f"{key}: cannot be combined with a search for the highest rate", "write a producerRate above 0", at_key=True)
     if search.confirm < search.hold:
         confirm, hold = format_duration(search.confirm), format_duration(search.hold)
         message = f"search.confirm: {confirm} is shorter than search.hold, {hold}"
         yield Problem(("search", "confirm"), message, f"write {hold.replace(' ', '')} or more, or remove it for twice the hold")
     yield from _search_rates(profile, search)
+
+
+def _search_in_stages(profile: Profile) -> Iterator[Problem]:
+    """Reject stages together with keys that ask for a search."""
+    zero = "producer_rate" in profile.model_fields_set and not profile.producer_rate and not profile.consumer_only
+    if zero or ("search" in profile.model_fields_set and profile.search is not None):
+        remedy = "write a producerRate above 0, or none if each stage has a rate; and no search"
+        yield Problem(("stages",), "stages: cannot be combined with a search for the highest rate", remedy, at_key=True)
 
 
 def _search_rates(profile: Profile, search: SearchSection) -> Iterator[Problem]:
@@ -159,6 +170,9 @@ def _mean_size(profile: Profile) -> float:
 
 
 def _stages(profile: Profile) -> Iterator[Problem]:
+    pauses = [stage.rate is not None and stage.pauses(profile.producer_rate) for stage in profile.stages]
+    if pauses and all(pauses) and not profile.consumer_only:
+        yield Problem(("stages",), "stages: every rate is 0: nothing would be sent", "write a rate above 0 in one of them", at_key=True)
     names: set[str] = set()
     for i, stage in enumerate(profile.stages):
         path: Path = ("stages", i)
@@ -179,17 +193,75 @@ def _stages(profile: Profile) -> Iterator[Problem]:
 def _rates(profile: Profile, stage: Stage, path: Path, label: str) -> Iterator[Problem]:
     path = (*path, "rate")
     rates = stage.rates
-    units = {isinstance(rate, ByteRate) for rate in rates.values()}
+    # 0 is the same in both units.
+    units = {isinstance(rate, ByteRate) for rate in rates.values() if rate}
     if profile.consumer_only and rates:
         yield Problem(path, f"{label} has a rate, but the run has no producers", "remove rate, or write producersPerTopic: 1", at_key=True)
     elif units - {profile.in_bytes}:
         unit, example = ("bytes", "10MB/s") if profile.in_bytes else ("messages", "5000/s")
-        key = next(key for key, rate in rates.items() if isinstance(rate, ByteRate) != profile.in_bytes)
-        message = f"{label} mixes messages and bytes: producerRate is in {unit}"
+        key = next(key for key, rate in rates.items() if rate and isinstance(rate, ByteRate) != profile.in_bytes)
+        other = "producerRate" if profile.producer_rate else "another rate"
+        message = f"{label} mixes messages and bytes: {other} is in {unit}"
         yield Problem((*path, *_steps(key)), message, f"write {unit}, as in {example}")
-    elif rates and not any(rates.values()):
-        yield Problem(path, f"{label} every rate is 0: nothing would be sent", "write a rate above 0, or remove it for producerRate")
+    elif stage.slo and stage.pauses(profile.producer_rate) and not profile.consumer_only:
+        message = f"{label} its rate is 0, so no message is due in it, and there is nothing to judge"
+        yield Problem((*path[:-1], "slo"), message, "remove slo, or write a rate above 0", at_key=True)
     yield from _shape(stage, path, label)
+
+
+class Pause(NamedTuple):
+    """A time without messages: one stage, or several in a row. Times are ns from the start of the measured phase."""
+
+    name: str
+    start: int
+    end: int
+
+
+def _pauses(profile: Profile) -> list[Pause]:
+    pauses: list[Pause] = []
+    start = 0
+    for stage in profile.stages:
+        end = start + stage.duration
+        if stage.pauses(profile.producer_rate) and not profile.consumer_only:
+            if pauses and pauses[-1].end == start:
+                pauses[-1] = pauses[-1]._replace(end=end)
+            else:
+                pauses.append(Pause(stage.name, start, end))
+        start = end
+    return pauses
+
+
+def _judged_in_pauses(profile: Profile) -> Iterator[Problem]:
+    """Reject objectives on the whole run that a pause leaves without data, or makes impossible."""
+    pauses = _pauses(profile)
+    for path, slo in (("slo",), profile.slo), (("scaled", "slo"), profile.scaled.slo):
+        for pause in pauses:
+            nothing = f"nothing is due in stage {pause.name!r}"
+            if "window" in slo and slo.window and _has_window(pause, slo.window):
+                message = f"{nothing}, so a window of {format_duration(slo.window)} in it has no data"
+                remedy = "write the objectives with a window under the other stages, or a longer window"
+                yield Problem((*path, "window"), message, remedy, at_key=True).named()
+            if "drift" in slo and _has_end(pause, profile.test_duration):
+                message = f"{nothing}, which is the first or the last tenth of the run"
+                yield Problem((*path, "drift"), message, "remove it, or the stage", at_key=True).named()
+            bounds = [one.maximum for one in slo.objectives if one.metric == "deliveryGap" and one.maximum is not None]
+            if bounds and min(bounds) < pause.end - pause.start:
+                message = f"{nothing} for {format_duration(pause.end - pause.start)}, which is a gap longer than the bound"
+                yield Problem((*path, "deliveryGap"), message, "write it under the other stages, or a longer bound", at_key=True).named()
+
+
+def _has_window(pause: Pause, window: int) -> bool:
+    """Return whether a whole window lies in the pause; the first one begins with the measured phase."""
+    first = -(-pause.start // window) * window
+    return first + window <= pause.end
+
+
+def _has_end(pause: Pause, duration: int) -> bool:
+    """Return whether the first or the last tenth of the run lies in the pause."""
+    tenth = duration // 10
+    first = pause.start == 0 and pause.end >= tenth
+    last = pause.end == duration and pause.start <= duration - tenth
+    return first or last
 
 
 def _shape(stage: Stage, path: Path, label: str) -> Iterator[Problem]:
@@ -272,6 +344,7 @@ CHECKS = (
     (_backlog, _WHO),
     (_drained, (*_WHO, "producerRate", "messageSize", *_SIZES)),
     (_stages, ("producerRate", "producersPerTopic", "consumerPerSubscription")),
+    (_judged_in_pauses, ("producerRate", "producersPerTopic", "stages.*", "slo", "scaled.*")),
     (_tuning, ()),
     (_delayable, ("driver.name", "deliverAfter.*", "deliverAt")),
     (_undelayable, (*_DELAYS, "producersPerTopic", "messages", "producerRate", "search.*", "subscriptionsPerTopic", *_WHO[2:])),

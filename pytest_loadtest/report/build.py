@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,9 @@ from pytest_loadtest.report.verdict_section import (
     WindowsSection,
 )
 from pytest_loadtest.verdict.finding import show, write_bounds
+from pytest_loadtest.verdict.observations import Latencies
 from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, overall, worst
+from pytest_loadtest.verdict.tolerance import joint_tolerances, tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Backlog, Measurements
     from pytest_loadtest.report.document import BottleneckSection, TimelineSection
     from pytest_loadtest.report.verdict_section import ComparisonSection
+    from pytest_loadtest.verdict.objectives import Objective
     from pytest_loadtest.verdict.peak import Peak
 
 
@@ -96,16 +100,24 @@ def build_document(
         machine=facts.machine,
         notes=tuple(facts.notes),
         verdict=replace(_verdict(verdict), outcome=whole.outcome, reasons=whole.reasons),
-        measurements=None if measurements is None else measurements_section(measurements),
-        stages=tuple(
-            StageEntry(name=name, verdict=_verdict(judged), measurements=None if m is None else measurements_section(m, over_time=False))
-            for name, judged, m in stages
-        ),
+        measurements=None if measurements is None else measurements_section(measurements, tolerances=tolerances(_objectives(verdict))),
+        stages=tuple(_stage(name, judged, measured, verdict) for name, judged, measured in stages),
         peak=None if peak is None else _peak(peak, facts.profile, verdict),
         backlog=None if backlog is None else _backlog(backlog),
         bottleneck=bottleneck,
         timeline=timeline,
     )
+
+
+def _stage(name: str, judged: Verdict, measured: Measurements | None, whole: Verdict) -> StageEntry:
+    """:param whole: the verdict on the whole profile, whose tolerances apply where the stage has none of its own."""
+    bounds = joint_tolerances(_objectives(judged), _objectives(whole))
+    section = None if measured is None else measurements_section(measured, tolerances=bounds, over_time=False)
+    return StageEntry(name=name, verdict=_verdict(judged), measurements=section)
+
+
+def _objectives(verdict: Verdict) -> list[Objective]:
+    return [finding.objective for finding in verdict.findings]
 
 
 def with_comparison(document: RunDocument, section: ComparisonSection, findings: Sequence[Finding]) -> RunDocument:
@@ -178,14 +190,15 @@ def _backlog(backlog: Backlog) -> BacklogSection:
         messages=backlog.size_messages,
         bytes=backlog.size_bytes,
         build=backlog.build,
-        drain=backlog.drain,
+        drain=None if backlog.drain is None or backlog.drain == math.inf else int(backlog.drain),
         drained=backlog.drained,
+        waited=backlog.waited,
         drained_between=backlog.between,
         uncounted=backlog.uncounted,
         left=backlog.left,
         allowed=backlog.allowed,
         drain_rate=backlog.drain_rate,
-        publish_during_drain=latency_section(backlog.publish_during_drain),
+        publish_during_drain=latency_section(Latencies(backlog.publish_during_drain, 0)),
     )
 
 

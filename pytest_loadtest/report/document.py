@@ -84,8 +84,10 @@ class BacklogSection:
     build: Count
     """ns from the pause until the size was reached"""
     drain: Count | None
-    """ns from the resumption until only the share backlogDrainRatio was left, or until the wait was given up; null: second copies leave it
-    open"""
+    """ns from the resumption until only the share backlogDrainRatio was left; null: never, or longer than the run waited, or second copies
+    leave it open"""
+    waited: Count | None = None
+    """ns from the resumption until the wait was given up; null where it was not"""
     drained: bool | None
     """only that share was left within backlogDrainTimeout; null: second copies leave it open"""
     drained_between: Annotated[tuple[Count, Count | None], _BETWEEN] | None = None

@@ -52,6 +52,9 @@ def log_lines(measurements: Measurements, started: float) -> Iterator[str]:
         histogram, tag = measurements.latencies.get(attribute), metric.label.replace(" ", "-")
         if isinstance(histogram, Histogram) and histogram.n:
             length, highest = measurements.duration / 1e9, histogram.maximum / MILLISECOND
+            if never_came := measurements.never_came(attribute):
+                # Neither the format's histogram nor its maximum can be infinite.
+                yield f"#[{tag}: {never_came} never came; the histogram and its maximum are of the {histogram.n} that came]"
             yield f"Tag={tag},0.000,{length:.3f},{highest:.3f},{encode_histogram(histogram)}"
 
 
@@ -94,6 +97,7 @@ class Distribution:
     :param counts: by HDR bucket, ascending; none is 0. :param bits: significant bits of a bucket.
     :param minimum, maximum: ns; exact where they are known, otherwise the ends of the outermost buckets.
     :param never_came: number of further messages that were due.
+    :param complete: all messages came, or the profile allows the others: ``maximum`` is the largest value of all.
     :param before: number of further values below zero, of delayed messages that came before they were due.
     """
 
@@ -103,6 +107,7 @@ class Distribution:
     maximum: int
     never_came: int = 0
     before: int = 0
+    complete: bool = True
 
     @cached_property
     def _cumulative(self) -> list[int]:
@@ -136,8 +141,8 @@ def latency_distribution(latency: LatencySection | None) -> Distribution | None:
         return None
     counts = decode_counts(latency.histogram)
     return Distribution(
-        counts=counts, bits=SUB_BITS, minimum=latency.minimum, maximum=latency.maximum, never_came=latency.never_came,
-        before=latency.samples - sum(counts.values()),
+        counts=counts, bits=SUB_BITS, minimum=latency.minimum, maximum=latency.largest_came, never_came=latency.never_came,
+        before=latency.samples - sum(counts.values()), complete=latency.maximum is not None,
     )  # fmt: skip
 
 

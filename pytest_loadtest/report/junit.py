@@ -70,6 +70,7 @@ def _parts(document: RunDocument) -> list[tuple[str, str]]:
     if backlog is not None:
         times = {"build": backlog.build, "drain": backlog.drain}
         properties += [(f"load.backlog.{name}.s", f"{ns / 1e9:.3f}") for name, ns in times.items() if ns is not None]
+        properties += [("load.backlog.waited.s", f"{backlog.waited / 1e9:.3f}")] if backlog.waited is not None else []
         properties += [("load.backlog.drained", str(backlog.drained).lower())] if backlog.drained is not None else []
         rate = backlog.drain_rate
         properties += [("load.backlog.drain_rate.msg_per_s", f"{rate:.1f}")] if rate is not None else []

@@ -19,9 +19,11 @@ from pytest_loadtest.report.document import (
 )
 from pytest_loadtest.report.hdr import encode_coarse_counts, encode_histogram
 from pytest_loadtest.report.measurements_section import (
+    BlockedTopicEntry,
     BreakdownEntry,
     CustomEntry,
     DelayedIndexSection,
+    FullWindowsSection,
     LatencySection,
     LostRange,
     MeasurementsSection,
@@ -38,7 +40,7 @@ from pytest_loadtest.report.measurements_section import (
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, ByteRate, format_rate
 from pytest_loadtest.values.units import Duration, Rate
 from pytest_loadtest.values.wording import format_value
-from pytest_loadtest.verdict.observations import blocked_share, unfit
+from pytest_loadtest.verdict.observations import blocked_share, latencies_of, unfit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,11 +50,14 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.catalogue import Metric
     from pytest_loadtest.metrics.clocks import WithinHosts
     from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
+    from pytest_loadtest.metrics.full_windows import FullWindows
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Breakdown, CustomValue, DelayedIndex, Measurements, Series
     from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.metrics.time_slices import OverTime
     from pytest_loadtest.pipeline.run_file import RunChange, RunFile
+    from pytest_loadtest.verdict.objectives import Objective
+    from pytest_loadtest.verdict.observations import Latencies
 
 
 PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
@@ -60,8 +65,12 @@ TOPICS: Final = 100
 """The largest number of topics with histograms: thousands of them would make the file too large to read. The samples have everything."""
 
 
-def measurements_section(m: Measurements, *, over_time: bool = True) -> MeasurementsSection:
-    """Build the section ``measurements`` of a run or a stage. :param over_time: include its latencies by blocks of the phase."""
+def measurements_section(m: Measurements, *, tolerances: Sequence[Objective] = (), over_time: bool = True) -> MeasurementsSection:
+    """Build the section ``measurements`` of a run or a stage.
+
+    :param tolerances: the bounds on messages that never come. :param over_time: include its latencies by blocks of the phase.
+    """
+    parts: Sequence[Mapping[str, Histogram | Lateness]] = m.intervals or [m.latencies]
     return MeasurementsSection(
         duration=m.duration,
         rate=m.rate,
@@ -72,18 +81,17 @@ def measurements_section(m: Measurements, *, over_time: bool = True) -> Measurem
         blocked=m.blocked,
         blocked_share=blocked_share(m),
         counts={row.key: getattr(m.counts, row.attribute) for row in COUNTS},
-        latencies=_latencies(m),
+        latencies=_latencies(m, tolerances),
         delayed_index=None if m.delayed_index is None else _index(m.delayed_index),
         opening=None if m.opening is None else _opening(m.opening),
         silent=None if m.silent is None else _silent(m.silent),
+        full_windows=None if m.full_windows is None else _full_windows(m.full_windows),
         within_hosts=None if m.within_hosts is None else _within_hosts(m.within_hosts, m.counts.received),
         series=_series(m.series),
         over_time=_over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
-        intervals=tuple(
-            _part_latencies(part, [metric for metric in LATENCIES.values() if metric.per_interval]) for part in m.intervals or [m.latencies]
-        ),
-        topics=tuple(_breakdown(topic, m, buckets=len(m.topics) <= TOPICS) for topic in m.topics),
-        buckets=tuple(_breakdown(bucket, m) for bucket in m.buckets),
+        intervals=tuple(_part_latencies(part, [metric for metric in LATENCIES.values() if metric.per_interval]) for part in parts),
+        topics=tuple(_breakdown(topic, m, tolerances, buckets=len(m.topics) <= TOPICS) for topic in m.topics),
+        buckets=tuple(_breakdown(bucket, m, tolerances) for bucket in m.buckets),
         workers=tuple(map(_worker, m.workers)),
         custom={name: _custom(value) for name, value in m.custom.items()},
         lost=tuple(LostRange(topic=r.topic, subscription=r.subscription, stream=r.stream, first=r.first, last=r.last) for r in m.lost),
@@ -105,7 +113,7 @@ def _custom(value: CustomValue) -> CustomEntry:
     return CustomEntry(value=value, unit=unit, shown="no value" if value is None else format_value(value, unit))
 
 
-def _latencies(m: Measurements) -> dict[str, LatencySection | None]:
+def _latencies(m: Measurements, tolerances: Sequence[Objective]) -> dict[str, LatencySection | None]:
     """Return every latency that applies to the run; None if nothing was measured.
 
     The histogram of lateness holds the messages that did not come early; earliness holds the others.
@@ -114,7 +122,7 @@ def _latencies(m: Measurements) -> dict[str, LatencySection | None]:
     for attribute, metric in LATENCIES.items():
         histogram = m.latencies.get(attribute)
         if metric.always or histogram is not None or _applies(metric, m):
-            sections[metric.key] = latency_section(histogram, m.never_came(attribute) if metric.never_came else 0, error=m.clock_error)
+            sections[metric.key] = latency_section(latencies_of(attribute, m, None, tolerances), error=m.clock_error)
     return sections
 
 
@@ -150,16 +158,20 @@ def _silent(silent: Silent) -> SilentSection:
     )
 
 
-def latency_section(
-    histogram: Histogram | Lateness | None, never_came: int = 0, *, buckets: bool = True, error: int = 0
-) -> LatencySection | None:
+def _full_windows(full: FullWindows) -> FullWindowsSection:
+    entries = tuple(BlockedTopicEntry(topic=one.topic, dropped=one.dropped, start=one.start, end=one.end) for one in full.first_topics)
+    return FullWindowsSection(dropped=full.dropped, waited=full.waited, topics=full.topics, first_topics=entries)
+
+
+def latency_section(latencies: Latencies, *, buckets: bool = True, error: int = 0) -> LatencySection | None:
     """Return the latencies of a whole run, topic or size bucket; None if nothing was measured.
 
-    Percentiles that rest on too few samples are None, and those that lie among messages that never came.
+    Percentiles that rest on too few samples are None, and those that lie among messages that never came, as the maximum does if such
+    messages are not tolerated.
 
-    :param never_came: number of further messages that were due and have no latency; percentiles rank over them, too.
     :param buckets: include the histogram. :param error: of the clocks between hosts, ns.
     """
+    histogram, never_came = latencies.histogram, latencies.never_came
     if histogram is None or not histogram.n:
         return None
     shape = histogram.late if isinstance(histogram, Lateness) else histogram
@@ -167,7 +179,10 @@ def latency_section(
         f"p{p:g}": None if unfit(histogram, p, never_came, error) else _percentile(histogram, p, never_came) for p in PERCENTILES
     }
     encoded = encode_histogram(shape) if buckets and shape is not None else None
-    return LatencySection(**_statistics(histogram), never_came=never_came, percentiles=percentiles, histogram=encoded)
+    statistics = _statistics(histogram)
+    if never_came and not latencies.tolerated:
+        statistics["maximum"] = None
+    return LatencySection(**statistics, never_came=never_came, percentiles=percentiles, histogram=encoded)
 
 
 def part_latency(histogram: Histogram | Lateness | None) -> PartLatency | None:
@@ -187,7 +202,8 @@ def _part_latencies(latencies: Mapping[str, Histogram | Lateness], metrics: Sequ
 
 def _statistics(histogram: Histogram | Lateness) -> dict[str, Any]:
     return {
-        "samples": histogram.n, "minimum": histogram.minimum, "maximum": histogram.maximum, "mean": histogram.mean,
+        "samples": histogram.n, "minimum": histogram.minimum, "maximum": histogram.maximum, "largest": histogram.maximum,
+        "mean": histogram.mean,
         "total": histogram.total, "negative": histogram.negative,
     }  # fmt: skip
 
@@ -222,7 +238,11 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _breakdown(part: Breakdown, whole: Measurements, *, buckets: bool = True) -> BreakdownEntry:
+def _breakdown(part: Breakdown, whole: Measurements, tolerances: Sequence[Objective], *, buckets: bool = True) -> BreakdownEntry:
+    latencies = {
+        kind: latency_section(latencies_of(kind, whole, part, tolerances), buckets=buckets, error=whole.clock_error)
+        for kind in ("end_to_end", "publish")
+    }
     return BreakdownEntry(
         name=part.name,
         offered=part.offered,
@@ -232,10 +252,8 @@ def _breakdown(part: Breakdown, whole: Measurements, *, buckets: bool = True) ->
         received_in_time=part.received_in_time,
         lost=part.lost,
         bytes_sent=part.bytes_sent,
-        end_to_end=latency_section(
-            part.latencies.get("end_to_end"), whole.never_came("end_to_end", part), buckets=buckets, error=whole.clock_error
-        ),
-        publish=latency_section(part.latencies.get("publish"), whole.never_came("publish", part), buckets=buckets, error=whole.clock_error),
+        end_to_end=latencies["end_to_end"],
+        publish=latencies["publish"],
     )
 
 

@@ -43,8 +43,10 @@ class PartLatency:
     """number of messages that were due and never came; percentiles rank over them too, as later than any"""
     minimum: int
     """ns, exact"""
-    maximum: int
-    """ns, exact"""
+    maximum: int | None
+    """ns, exact; null where a message never came that no bound of the profile allows"""
+    largest: int | None = None
+    """ns, exact: the largest value of the messages that came"""
     mean: Number
     """ns, exact"""
     total: int
@@ -53,6 +55,13 @@ class PartLatency:
     """values below zero, counted as 0: a clock error; then no percentile is given"""
     percentiles: Mapping[str, int | None]
     """ns, nearest rank, at most 0.05 % off; null where fewer than ten samples lie beyond it"""
+
+    @property
+    def largest_came(self) -> int:
+        """The largest value of the messages that came, ns."""
+        largest = self.maximum if self.largest is None else self.largest
+        assert largest is not None, "older results have a maximum"
+        return largest
 
     @property
     def clocks_disagree(self) -> bool:
@@ -153,6 +162,34 @@ class SilentSection:
     """the first ten silent pairs"""
     first_streams: tuple[SilentStream, ...]
     """the first ten silent streams"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedTopicEntry:
+    """A topic whose messages were dropped before full in-flight windows."""
+
+    topic: Count
+    """index"""
+    dropped: Count
+    """messages"""
+    start: Count
+    """ns after the start of the phase: the first of them was due"""
+    end: Count
+    """ns after the start of the phase: until then one of them waited"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullWindowsSection:
+    """Messages that were dropped because the in-flight windows of their streams were full: caused by the target."""
+
+    dropped: Count
+    """messages"""
+    waited: Count
+    """ns for which they waited before full windows, summed"""
+    topics: Count
+    """topics that they were for"""
+    first_topics: tuple[BlockedTopicEntry, ...]
+    """the ten topics that waited first"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +334,8 @@ class MeasurementsSection:
     silent: SilentSection | None = None
     """subscriptions of topics (pairs), and streams, that had messages due and of which nothing arrived; null where that is unknown:
     nothing subscribes and acknowledgement is not applicable, or the messages come from others"""
+    full_windows: FullWindowsSection | None = None
+    """messages that were dropped because in-flight windows were full; null where there were none"""
     within_hosts: WithinHostsSection | None = None
     """deliveries within one host; null if all workers ran on the controller's host, or the run has no producers or no consumers"""
     series: SeriesSection

@@ -140,7 +140,7 @@ def _statistics(latency: PartLatency | None, unit: float) -> dict[str, float | N
         return dict.fromkeys(("Avg", *PERCENTILES, "Max"))
     percentiles = {name: latency.percentiles[p] for name, p in PERCENTILES.items()}
     converted = {name: None if ns is None else _convert(ns, unit) for name, ns in percentiles.items()}
-    return {"Avg": latency.mean / unit, **converted, "Max": _convert(latency.maximum, unit)}
+    return {"Avg": latency.mean / unit, **converted, "Max": None if latency.maximum is None else _convert(latency.maximum, unit)}
 
 
 def _lists(whole: dict[str, float | None], key: str, unit: float, measured: MeasurementsSection) -> dict[str, list[float | None]]:
@@ -159,7 +159,7 @@ def _quantiles(latency: LatencySection, unit: float) -> Iterator[tuple[str, floa
         percent = 100 * n / below[-1]
         if percent >= level or n == below[-1]:
             low, width = bucket_bounds(index)
-            yield repr(percent), _convert(min(low + width - 1, latency.maximum), unit)
+            yield repr(percent), _convert(min(low + width - 1, latency.largest_came), unit)
             level = percent + _step(percent)
 
 

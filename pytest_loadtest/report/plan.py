@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_loadtest.drivers.base import DriverFacts
+    from pytest_loadtest.plan.aggregation import Aggregation
     from pytest_loadtest.plan.hosts import HostShare
     from pytest_loadtest.plan.needs import Needs
     from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.plan.scaling import Machine
+    from pytest_loadtest.profile import Profile
     from pytest_loadtest.verdict.peak import Spec
 
 _SHOWN_WORKERS = 16
@@ -42,7 +44,7 @@ def plan_table(plan: Plan, driver: DriverFacts, machine: Machine, hosts: Sequenc
         ("driver", f"{driver.client} {driver.version}"),
         *_choice(plan),
         *((f"  {key}", f"not applied: {why}") for key, why in {**plan.profile.not_applied, **driver.not_applied}.items()),
-        *(_host_needs(plan, hosts) if hosts else _needs(plan, machine)),
+        *(_host_needs(plan, hosts, machine) if hosts else _needs(plan, machine)),
     ]
     if plan.scale is not None:
         changes = "; ".join(f"{name} {change}" for name, change in plan.scale.changes.items())
@@ -80,11 +82,13 @@ def _phases(plan: Plan) -> list[tuple[str, str]]:
     if plan.profile.connects_only:
         return [("phases", f"connect → hold {format_duration(plan.measure.duration)}, without messages")]
     if plan.search is not None:
-        return [*_search(plan.search), *_implicit(plan)]
-    phases = (f"{p.name} {format_duration(p.duration)} ({format_count(p.total)} messages)" for p in plan.phases)
+        return [*_search(plan.search, plan.profile), *_implicit(plan)]
+    about = "about " if plan.profile.in_bytes else ""  # the sizes that are drawn decide
+    phases = (f"{p.name} {format_duration(p.duration)} ({about}{format_count(p.total)} messages)" for p in plan.phases)
     rows = [("phases", " → ".join(phases) + " → drain")]
     for number, stage in enumerate(plan.phases[-1].stages):
-        text = f"{stage.name}: {format_duration(stage.duration)} at {format_rate(stage.rate)} on the average"
+        pace = f"at {format_rate(stage.rate)} on the average" if stage.rate else "without messages"
+        text = f"{stage.name}: {format_duration(stage.duration)} {pace}"
         rows.append(("" if number else "stages", text))
     if plan.backlog is not None:
         backlog = plan.backlog
@@ -117,11 +121,14 @@ def _delays(plan: Plan) -> list[tuple[str, str]]:
     return [("delayed", f"{when}; {text}"), *([("WARNING", warning)] if warning else [])]
 
 
-def _search(spec: Spec) -> list[tuple[str, str]]:
+def _search(spec: Spec, profile: Profile) -> list[tuple[str, str]]:
     top = "" if spec.maximum is None else f" up to {format_rate(spec.maximum)}"
     warmup, hold, confirm = map(format_duration, (spec.warmup, spec.hold, spec.confirm))
     step = f"each step {warmup} warm-up and {hold} hold, the best one {confirm}"
-    return [("search", f"from {format_rate(spec.first)}{top}, to within {spec.precision:.2%}"), ("", step)]
+    rows = [("search", f"from {format_rate(spec.first)}{top}, to within {spec.precision:.2%}"), ("", step)]
+    if not {"producer_rate", "search"} & profile.model_fields_set:
+        rows.append(("", "because producerRate is missing, for which OMB searches the highest rate"))
+    return rows
 
 
 def _implicit(plan: Plan) -> list[tuple[str, str]]:
@@ -171,10 +178,21 @@ def _needs(plan: Plan, machine: Machine) -> list[tuple[str, str]]:
         ("CPU", f"about {needs.cores:,.1f} cores by calibrated cost{_batch(needs.batch)}{broker}; this machine has {machine.cores:g}"),
         ("", f"busiest worker {needs.busiest_worker:,.2f} of the one core it can use"),
         ("samples", f"{format_size(needs.disk)} on disk"),
+        *_aggregation(needs.aggregation, machine),
     ]
 
 
-def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]:
+def _aggregation(needs: Aggregation, machine: Machine) -> list[tuple[str, str]]:
+    """Return the needs after the load, of a search after each step."""
+    took = format_duration(needs.duration(machine.cores))
+    spark = f"{format_size(needs.java)} in Spark and {format_size(needs.worker)} in each of its workers, one for each core"
+    return [
+        ("aggregation", f"about {took} on the {machine.cores:g} cores here after the load; at most {format_size(needs.controller)}"),
+        ("", f"in the controller, {spark}; {format_size(needs.disk)} on disk while it lasts"),
+    ]
+
+
+def _host_needs(plan: Plan, hosts: Sequence[HostShare], machine: Machine) -> list[tuple[str, str]]:
     """Return the needs of each host, next to its resources."""
     rows = [("connections", exact(plan.needs.connections.total)), *_pace(plan)]
     shares = plan.host_shares
@@ -190,12 +208,13 @@ def _host_needs(plan: Plan, hosts: Sequence[HostShare]) -> list[tuple[str, str]]
         )  # fmt: skip
         rows.append(("hosts" if not at else "", ", ".join(parts)))
     rows += _placement(plan)
+    aggregation = _aggregation(plan.needs.aggregation, machine)
     written = plan.unscaled or plan.needs
     smallest = min(hosts, key=lambda host: (host.machine.cores, host.machine.bandwidth or math.inf))
     as_written = "as written it needs" if plan.unscaled else "it needs"
     needed = hosts_needed([written], smallest)
     rows.append(("", f"{as_written} {counted(needed, 'host')} like {smallest.name}, by calibrated cost"))
-    return [*rows, ("samples", f"{format_size(plan.needs.disk)} on disk, on the controller's host")]
+    return [*rows, ("samples", f"{format_size(plan.needs.disk)} on disk, on the controller's host"), *aggregation]
 
 
 def _placement(plan: Plan) -> list[tuple[str, str]]:

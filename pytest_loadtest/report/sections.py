@@ -298,15 +298,18 @@ def backlog_facts(document: RunDocument) -> Iterator[Labelled]:
 
 
 def _drained(backlog: BacklogSection) -> str:
-    if backlog.drain is None:
+    if backlog.drained is None:
         first, last = backlog.drained_between or (None, None)
         start, until = ("an unknown time" if ns is None else format_duration(ns) for ns in (first, last))
         return f"drained between {start} and {until} ({exact(backlog.uncounted)} second or doubtful copies)"
     if backlog.drained:
-        return f"drained in {format_duration(backlog.drain)}"
+        return f"drained in {format_duration(backlog.drain or 0)}"
+    # Older results have the time of the wait as that of the drain.
+    waited = format_duration((backlog.drain if backlog.waited is None else backlog.waited) or 0)
     left = f"more than {exact(backlog.allowed)}" if backlog.left is None else exact(backlog.left)
     waiting = f"{left} still waiting, {exact(backlog.allowed)} would do"
-    return f"NOT drained within {format_duration(backlog.drain)} (backlogDrainTimeout; {waiting})"
+    never = "never: it did not shrink, and was " if backlog.left is not None and backlog.left >= backlog.messages else ""
+    return f"{never}NOT drained within {waited} (backlogDrainTimeout; {waiting})"
 
 
 def limit(section: PeakSection) -> str:
@@ -328,7 +331,7 @@ def percentiles(latency: PartLatency | None, *names: str, absent: str = "-") -> 
     due = latency.samples + latency.never_came
     values = ((latency.percentiles[name], due < samples_needed(float(name[1:]))) for name in names)
     shown = (format_duration(value) if value is not None else "too few" if too_few else "never" for value, too_few in values)
-    return (*shown, format_duration(latency.maximum))
+    return (*shown, "never" if latency.maximum is None else format_duration(latency.maximum))
 
 
 def mean_text(latency: PartLatency) -> str:

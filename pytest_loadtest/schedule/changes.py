@@ -14,10 +14,9 @@ UNDER_WAY: Final = 100_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aborted:
-    """The end of a run that is lost. :param reason: when and why. :param blocked: messages waited for full windows at that time."""
+    """The end of a run that is lost. :param reason: when and why."""
 
     reason: str
-    blocked: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

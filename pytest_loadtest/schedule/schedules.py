@@ -1,15 +1,15 @@
 """The messages of all streams of one worker, in the order in which they are intended to leave.
 
-A row is one message: row 0 is the worker's first of the phase. With a rate in messages, a row's stream, number and place in the run's
-train follow from the row by arithmetic. With a rate in bytes they follow from the sizes that are drawn: message ``k`` of stream ``s``
-is due when the run's byte train reaches ``P · (bytes of messages 0 … k-1 of the stream) + s · mean``. So each stream has its share of the
-byte rate whatever sizes it draws, and the streams do not start together. All streams are then merged by a sort.
+A row is one message: row 0 is the worker's first of the phase. A row's stream, number and number in the run follow from the row by
+arithmetic (:mod:`pytest_loadtest.schedule.stream_order`), whatever the unit of the rate. With a rate in messages, its time does too. With
+a rate in bytes, the messages of the whole run are one train: message ``n`` is due when the bytes of the messages ``0 … n-1`` have been
+sent at the rate. So each stream has its share of the messages, and every worker draws the sizes of all messages of the run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.int64]
 
-_AHEAD = 8192  # messages that are drawn at once with a rate in bytes
+_AHEAD: Final = 8192  # messages of the run that are drawn at once with a rate in bytes: their columns stay in the cache
+_MOST_PASSED: Final = 8192  # forgotten rows that are kept, because the remaining rows are copied when they are discarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class EvenSchedule:
 
     def __init__(self, pacer: Pacer, drawing: Drawing, table: WeightedChoice, turns: Turns | None = None) -> None:
         self.pacer, self._drawing = pacer, drawing
-        self._order: StreamOrder = RoundRobin(pacer.streams, drawing.streams) if turns is None else turns.order_of(drawing.streams)
+        self._order = _order_of(drawing.streams, pacer, turns)
         self._tables = [(0, table)]  # the first message of the run whose payload is drawn by the table
         self._changes: list[tuple[int, int]] = []  # instant, first message of the run from it on
 
@@ -119,39 +120,46 @@ class EvenSchedule:
         return [(at, self.numbers(self._order.before(place))) for at, place in self._changes]
 
 
-class _Drawn(NamedTuple):
-    """Messages drawn at once. :param first: by stream, the number of its first. :param row: ``(streams, k)``, -1 if it has no row yet."""
+def _order_of(streams: Streams, pacer: Pacer, turns: Turns | None) -> StreamOrder:
+    return RoundRobin(pacer.streams, streams) if turns is None else turns.order_of(streams)
 
-    first: Column
-    row: Column
+
+class _Front(NamedTuple):
+    """The first message that is not drawn yet. :param message: its number in the run. :param place: its place in the train, bytes."""
+
+    message: int
+    place: int
 
 
 class ByteSchedule:
-    """A schedule for a rate in bytes: messages are drawn ahead for all streams, and merged by their place in the run's byte train.
+    """A schedule for a rate in bytes: one train of bytes for the whole run, in which a message begins where the one before it ends.
 
-    All messages that begin before ``_reach`` are drawn. ``_next`` is, by stream, the number of the first message after them, and ``_begin``
-    the place where it begins. The public methods are those of :class:`EvenSchedule`.
+    The sizes of all messages of the run are drawn in order, and the places and payloads of this worker's are kept. The public methods are
+    those of :class:`EvenSchedule`.
 
-    :param mean: mean bytes of a message, by which the beginnings of the streams are apart.
+    :param drawing: of all streams of the run. :param streams: the worker's, at least one.
+    :param turns: the order of streams of a skewed workload; None: round robin.
     """
 
-    def __init__(self, pacer: Pacer, drawing: Drawing, table: WeightedChoice, mean: float) -> None:
+    def __init__(self, pacer: Pacer, drawing: Drawing, table: WeightedChoice, streams: Streams, turns: Turns | None = None) -> None:
         self.pacer, self._drawing = pacer, drawing
-        self._tables = [(0, table)]
-        self._begin = np.array([round(stream * mean) for stream in drawing.streams], np.int64)
-        self._next = np.zeros(len(self._begin), np.int64)
-        self._reach = self._first = 0
-        self._index = self._number = self._place = np.empty(0, np.int64)  # of rows from _first on
+        self._order = _order_of(streams, pacer, turns)
+        self._everyone = _order_of(drawing.streams, pacer, turns)
+        self._tables = [(0, table)]  # the place from which on payloads are drawn by the table
+        self._front = _Front(0, 0)
+        self._fronts: list[_Front] = []  # before each drawing whose rows are not all forgotten
+        self._first = 0  # the first row that is kept
+        self._passed = -1  # the place of the last row before it
+        self._place = np.empty(0, np.int64)  # of rows from _first on
         self._payload = np.empty(0, np.uint16)
-        self._drawn: list[_Drawn] = []
-        self._changes: list[tuple[int, int]] = []
-        self._marks: dict[int, Column] = {}  # by place of a change
+        self._changes: list[tuple[int, int]] = []  # instant, place
+        self._rows_before: dict[int, int] = {}  # by the place of a change
 
     def due(self, elapsed: int) -> int:
         reached = self.pacer.due(elapsed)
-        while self._reach < reached:
+        while self._front.place < reached:
             self._draw()
-        return self._first + int(np.searchsorted(self._place, reached))
+        return self._row_at(reached)
 
     def time(self, row: int) -> int:
         self._draw_until(row + 1)
@@ -160,98 +168,90 @@ class ByteSchedule:
     def rows(self, first: int, count: int) -> Rows:
         self._draw_until(first + count)
         span = slice(first - self._first, first - self._first + count)
-        return Rows(self._index[span], self._number[span], self.pacer.times(self._place[span]), self._payload[span])
+        index, number, _ = self._order.rows(np.arange(first, first + count, dtype=np.int64))
+        return Rows(index, number, self.pacer.times(self._place[span]), self._payload[span])
+
+    def find(self, index: Column, number: Column) -> Column:
+        return self._order.find(index, number)
+
+    def numbers(self, row: int) -> Column:
+        return self._order.numbers(row)
+
+    @property
+    def _end(self) -> int:
+        """The first row that is not drawn."""
+        return self._first + len(self._place)
+
+    def _row_at(self, place: int) -> int:
+        """Return the first row that begins at a place or after it, if all that begin before it are drawn."""
+        return self._first + int(np.searchsorted(self._place, place))
 
     def _draw_until(self, rows: int) -> None:
-        while self._first + len(self._place) < rows:
+        while self._end < rows:
             self._draw()
 
     def _draw(self) -> None:
-        """Draw the next messages of every stream; those that begin before the first undrawn one get rows, the others are drawn again."""
-        streams = len(self._next)
-        each = max(_AHEAD // streams, 8)
-        index = np.repeat(np.arange(streams), each)
-        number = np.repeat(self._next, each) + np.tile(np.arange(each), streams)
-        table = next(table for start, table in reversed(self._tables) if start <= self._reach)
+        """Draw the next messages of the run, up to the next change of the table, and keep this worker's."""
+        front = self._front
+        index, number, _ = self._everyone.rows(np.arange(front.message, front.message + _AHEAD, dtype=np.int64))
+        table = next(table for start, table in reversed(self._tables) if start <= front.place)
         payload = self._drawing.draw(index, number, table)
-        lengths = self._drawing.sizes[payload].astype(np.int64).reshape(streams, each) * self.pacer.streams
-        ends = self._begin[:, None] + np.cumsum(lengths, axis=1)
-        begins = ends - lengths
-        self._reach = min([int(ends[:, -1].min()), *(place for place in self._edges() if place > self._reach)])
-        chosen = np.flatnonzero(begins.ravel() < self._reach)
-        chosen = chosen[np.argsort(begins.ravel()[chosen], kind="stable")]
-        self._append_rows(chosen, index, number, begins.ravel(), payload)
-        counts = np.bincount(index[chosen], minlength=streams)
-        partly = counts < each
-        self._begin = np.where(partly, begins[np.arange(streams), np.minimum(counts, each - 1)], ends[:, -1])
-        self._next = self._next + counts
-        if self._reach in self._edges():
-            self._marks[self._reach] = self._next
+        places = np.empty(_AHEAD + 1, np.int64)
+        places[0] = front.place
+        np.cumsum(self._drawing.sizes.take(payload), out=places[1:])
+        places[1:] += front.place
+        count = _AHEAD
+        if later := [start for start, _ in self._tables if start > front.place]:
+            count = int(np.searchsorted(places[:-1], later[0]))
+        self._front = _Front(front.message + count, int(places[count]))
+        self._fronts.append(front)
+        self._keep(front.message, count, places, payload)
+        for _, place in self._changes:
+            if front.place < place <= self._front.place:
+                self._rows_before[place] = self._row_at(place)
 
-    def _append_rows(self, chosen: Column, index: Column, number: Column, begins: Column, payload: NDArray[np.uint16]) -> None:
-        row = np.full(len(index), -1, np.int64)
-        row[chosen] = np.arange(len(chosen)) + self._first + len(self._place)
-        self._drawn.append(_Drawn(self._next, row.reshape(len(self._next), -1)))
-        self._index = np.concatenate([self._index, index[chosen]])
-        self._number = np.concatenate([self._number, number[chosen]])
-        self._place = np.concatenate([self._place, begins[chosen]])
-        self._payload = np.concatenate([self._payload, payload[chosen]])
-
-    def _edges(self) -> set[int]:
-        """Return the places of changes: one drawing never goes beyond such a place, because its table would be wrong from there on."""
-        return {place for _, place in self._changes}
-
-    def find(self, index: Column, number: Column) -> Column:
-        firsts = np.stack([drawn.first for drawn in self._drawn])
-        part = (firsts[:, index] <= number).sum(axis=0) - 1
-        row = np.empty(len(index), np.int64)
-        for i in np.unique(part).tolist():
-            mine = part == i
-            row[mine] = self._drawn[i].row[index[mine], (number - firsts[i][index])[mine]]
-        return row
-
-    def numbers(self, row: int) -> Column:
-        self._draw_until(row)
-        counts = self._next.copy()
-        later = slice(row - self._first, None)
-        counts[self._index[later][::-1]] = self._number[later][::-1]  # in reverse, so that the first of each stream is written last
-        return counts
+    def _keep(self, message: int, count: int, places: Column, payload: NDArray[np.uint16]) -> None:
+        """Append this worker's rows of ``count`` messages of the run, ``message`` and those after it, as far as they are not there yet."""
+        first = max(self._order.before(message), self._end)  # messages are drawn again after a change of the table
+        rows = np.arange(first, self._order.before(message + count), dtype=np.int64)
+        _, _, own = self._order.rows(rows)
+        own -= message
+        self._place = np.concatenate([self._place, places.take(own)])
+        self._payload = np.concatenate([self._payload, payload.take(own)])
 
     def change(self, at: int, table: WeightedChoice | None) -> int:
         place = self.pacer.due(at - 1)
         self._changes.append((at, place))
-        first = self._first + int(np.searchsorted(self._place, place))
-        if place <= self._reach:
-            self._marks[place] = self.numbers(first)
+        if place <= self._passed:
+            return self._first - 1  # it affects rows that are forgotten
+        row = self._row_at(place)  # if the place is not reached yet, the first row that is not drawn
+        if place <= self._front.place:
+            self._rows_before[place] = row
         if table is not None:
             self._tables = [*((start, old) for start, old in self._tables if start < place), (place, table)]
-            if place < self._reach:
-                self._draw_again(first, place)
-        return first
+            self._draw_again(place)
+        return row
 
-    def _draw_again(self, row: int, place: int) -> None:
-        """Take back the rows from ``row`` on, which are those that begin at ``place`` or later."""
-        later = slice(row - self._first, None)
-        self._next = self.numbers(row)
-        begin = self._begin.copy()
-        begin[self._index[later][::-1]] = self._place[later][::-1]
-        self._begin, self._reach = begin, place
-        kept = slice(0, row - self._first)
-        self._index, self._number, self._place = self._index[kept], self._number[kept], self._place[kept]
-        self._payload = self._payload[kept]
-        self._drawn = [drawn for drawn in self._drawn if ((drawn.row >= 0) & (drawn.row < row)).any()]
+    def _draw_again(self, place: int) -> None:
+        """Take back the drawings that go beyond a place, from which on there is another table."""
+        while self._front.place > place:
+            self._front = self._fronts.pop()
+        kept = max(self._order.before(self._front.message) - self._first, 0)
+        self._place, self._payload = self._place[:kept], self._payload[:kept]
 
     def forget(self, row: int) -> None:
         passed = min(row - self._first, len(self._place))
-        if passed < _AHEAD:  # not at every call, because the remaining rows are copied
+        if passed < _MOST_PASSED:
             return
         self._first += passed
-        self._index, self._number, self._place = self._index[passed:], self._number[passed:], self._place[passed:]
-        self._payload = self._payload[passed:]
-        self._drawn = [drawn for drawn in self._drawn if drawn.row.max() >= row]
+        self._passed = int(self._place[passed - 1])
+        self._place, self._payload = self._place[passed:], self._payload[passed:]
+        # A change of the table, which affects no row that is forgotten, begins after the place of the last one.
+        needed = [number for number, front in enumerate(self._fronts) if front.place <= self._passed]
+        del self._fronts[: max(needed, default=0)]
 
     def marks(self) -> list[tuple[int, Column]]:
-        return [(at, self._marks.get(place, self._next)) for at, place in self._changes]
+        return [(at, self.numbers(self._rows_before.get(place, self._end))) for at, place in self._changes]
 
 
 Schedule = EvenSchedule | ByteSchedule

@@ -5,24 +5,63 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import re
+from urllib.parse import unquote
 
 from pytest_loadtest.errors import UsageError
 
 NO_USER = "an address must not have a user or a password"
 INSTEAD = "write driver.username and driver.password (MQTT), or driver.authentication (Pulsar)"
 
+_USER = re.compile(r"^([\w+.:-]*?://)?.*@", re.DOTALL)
+"""Everything up to the last ``@``, because a password may contain one."""
+_PARAMETER = re.compile(r"([;?&][^=;?&#/]*=)([^;?&#]*)")
+"""A parameter of a URI, ``?name=value``, or of Spark Connect, ``;name=value``."""
+_SECRET_NAME = re.compile(r"token|pass|pwd|secret|key|auth|cred|sign|sig=|user", re.IGNORECASE)
+_IN_TEXT = re.compile(r"[A-Za-z][\w+.:-]*://[^\s'\"<>]+")
+HIDDEN = "***"
+
 
 def masked(address: str) -> str:
-    """``mqtt://user:secret@host`` → ``mqtt://***@host``: everything up to the last ``@``, because a password may contain one."""
-    return re.sub(r"^([a-z+]*://)?.*@", r"\1***@", address, flags=re.DOTALL)
+    """Return an address for display, without user and password, and without the values of its parameters.
+
+    ``mqtt://user:secret@host`` → ``mqtt://***@host``, ``sc://host:15002/;token=secret`` → ``sc://host:15002/;token=***``.
+    """
+    without_user = _USER.sub(rf"\1{HIDDEN}@", address)
+    return _PARAMETER.sub(rf"\1{HIDDEN}", without_user) if "://" in without_user else without_user
+
+
+def masked_text(text: str, *addresses: str) -> str:
+    """Return a text for display, such as the error of a library, with each address in it masked.
+
+    :param addresses: known ones, whose secrets are hidden wherever they are in the text.
+    """
+    shown = _IN_TEXT.sub(lambda match: masked(match[0]), text)
+    secrets = {secret for address in addresses for part in _secrets(address) for secret in (part, unquote(part))}
+    # The longest first: one may be a part of another.
+    for secret in sorted(secrets, key=len, reverse=True):
+        shown = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, shown)
+    return shown
+
+
+def _secrets(address: str) -> list[str]:
+    """Return user, password and parameter values of an address."""
+    user, found, _ = address.rpartition("://")[2].rpartition("@")
+    values = [user, *user.partition(":")[::2]] if found else []
+    values += [match[2] for match in _PARAMETER.finditer(address)]
+    return [value for value in values if value]
+
+
+def has_secret(address: str) -> bool:
+    """Return whether an address has a user, a password, or a parameter whose name says that it is secret."""
+    return "@" in address or any(_SECRET_NAME.search(match[1]) for match in _PARAMETER.finditer(address))
 
 
 def check_address(address: str | None, what: str) -> None:
     """Reject an address with credentials before it is shown anywhere. :param what: the option or key that has it.
 
-    :raises UsageError: the address has a user or a password; the message has it masked.
+    :raises UsageError: the address has a user, a password or a secret parameter; the message has it masked.
     """
-    if address is not None and "@" in address:
+    if address is not None and has_secret(address):
         raise UsageError(f"{what} {masked(address)}: {NO_USER}: {INSTEAD}")
 
 

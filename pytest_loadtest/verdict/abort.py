@@ -156,9 +156,13 @@ def lost_seconds(due: Sequence[int], timely: Sequence[int], percentile: float) -
     return len(due)
 
 
-def describe_count(objective: Objective, count: int, planned: int) -> str:
-    """Describe a count beyond its bound: ``failed 1 234 > 1 % of the 100 000 messages planned``."""
-    of = f" of the {exact(planned)} messages planned" if objective.unit == "ratio" else ""
+def describe_count(objective: Objective, count: int, planned: int, *, at_most: bool = False) -> str:
+    """Describe a count beyond its bound: ``failed 1 234 > 1 % of the 100 000 messages planned``.
+
+    :param at_most: ``planned`` is the most messages that there can be.
+    """
+    messages = f"at most {exact(planned)} messages" if at_most else f"the {exact(planned)} messages"
+    of = f" of {messages} planned" if objective.unit == "ratio" else ""
     return f"{objective.name} {exact(count)} {_beyond(objective)}{of}"
 
 
@@ -171,8 +175,7 @@ def describe_latency(objective: Objective, hold: int, first: int, due: int, time
 def evaluate_aborted(objectives: Sequence[Objective], measurements: Measurements, limits: EvidenceLimits, lost: Aborted) -> Verdict:
     """Judge a run that was ended because it was lost: *missed*, with the reason, whatever its measured part shows.
 
-    A run in which nothing was received, or which the generator's own pauses spoiled, is judged as any other. How long a dropped message
-    waited for a full window is not recorded: if messages were waiting when the run was lost, its drops are the target's doing.
+    A run in which nothing was received, or which the generator's own pauses spoiled, is judged as any other.
     """
-    verdict = evaluate_ended(objectives, measurements, limits, "", our_drops=not lost.blocked)
+    verdict = evaluate_ended(objectives, measurements, limits, "")
     return replace(verdict, reasons=(lost.reason, *verdict.reasons))

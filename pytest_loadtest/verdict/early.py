@@ -11,7 +11,7 @@ from pytest_loadtest.values.wording import ROUNDING, exact
 from pytest_loadtest.verdict.excuses import generator_caused
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict
 from pytest_loadtest.verdict.observations import KINDS, samples_needed
-from pytest_loadtest.verdict.slo import REMEDY, evaluate
+from pytest_loadtest.verdict.slo import REMEDY, causes_at_target, evaluate
 from pytest_loadtest.verdict.tolerance import with_tolerances
 
 if TYPE_CHECKING:
@@ -94,29 +94,38 @@ def _broken(objective: Objective, planned: int, count: int) -> bool:
     return planned >= samples_needed(p) and count > planned - rank(p, planned)
 
 
-def evaluate_ended(
-    objectives: Sequence[Objective], measurements: Measurements, limits: EvidenceLimits, foregone: str, *, our_drops: bool = True
-) -> Verdict:
+def evaluate_ended(objectives: Sequence[Objective], measurements: Measurements, limits: EvidenceLimits, foregone: str) -> Verdict:
     """Judge a run that was ended as soon as an objective could no longer hold. It is never *met*.
 
     That objective is missed, even if the measured part alone meets it: :func:`certainly_missed` counts over the whole hold. Percentiles
     with too few samples in that part are left open. Everything else is as in :func:`~pytest_loadtest.verdict.slo.evaluate`: a slow
     generator, or one whose pauses broke the objective, makes the run *generator-limited*; a missing measurement is *no data*.
 
-    :param foregone: the objective's name. :param our_drops: see :func:`~pytest_loadtest.verdict.slo.evaluate`.
+    :param foregone: the objective's name.
     """
     objectives = with_tolerances(objectives)
-    whole = evaluate(objectives, measurements, limits, our_drops=our_drops)
+    whole = evaluate(objectives, measurements, limits)
     short = {finding.objective.name for finding in whole.findings if _too_short(finding, measurements)}
     judgeable = [objective for objective in objectives if objective.name not in short]
-    verdict = evaluate(judgeable, measurements, limits, our_drops=our_drops)
+    verdict = evaluate(judgeable, measurements, limits)
     if verdict.outcome in (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED):
         return replace(verdict, findings=whole.findings)
     own = next((generator_caused(objective, measurements) for objective in objectives if objective.name == foregone), None)
     if own is not None:
         return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=whole.findings, reasons=(own, REMEDY))
     findings = (_missed(finding) if finding.objective.name == foregone else finding for finding in whole.findings)
-    return Verdict(outcome=Outcome.MISSED, findings=tuple(findings))
+    return Verdict(outcome=Outcome.MISSED, findings=tuple(findings), reasons=causes_at_target(measurements))
+
+
+def lost_target(verdict: Verdict, reason: str) -> Verdict:
+    """Return the verdict on a run whose target answered and then went away: never *met*.
+
+    :param verdict: that on the measured part. :param reason: which clients lost it, and why.
+    """
+    if verdict.outcome is Outcome.GENERATOR_LIMITED:
+        return verdict
+    outcome = Outcome.MISSED if verdict.outcome is Outcome.MET else verdict.outcome
+    return replace(verdict, outcome=outcome, reasons=(reason, *verdict.reasons))
 
 
 def _too_short(finding: Finding, measurements: Measurements) -> bool:

@@ -18,15 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_loadtest.metrics.expected import Opening
+    from pytest_loadtest.metrics.full_windows import FullWindows
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Backlog, Breakdown, DelayedIndex, Measurements
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.silent import Silent
+    from pytest_loadtest.verdict.finding import Shown
     from pytest_loadtest.verdict.objectives import Objective
 
 
 TAIL = 10
 """Samples that must lie beyond a percentile before it is reported as a number."""
+BLOCKED_NAMED: Final = 3
+"""Topics that the reason of a verdict names."""
 KINDS: Final = {metric.name: attribute for attribute, metric in LATENCIES.items() if metric.name}
 """Metric of an objective → the key of its latencies in measurements."""
 DELIVERIES: Final = needing(Need.CONSUMERS)
@@ -97,9 +101,23 @@ def unfit(
 
 
 def blocked_share(measurements: Measurements) -> float:
-    """Return the share of the whole send delay, 0 to 1, that was spent waiting for the target's full window: caused by the target."""
-    delay = measurements.latencies.get("send_delay")
-    return min(measurements.blocked / delay.total, 1.0) if delay is not None and delay.total > 0 else 0.0
+    """Return the share of the whole send delay, 0 to 1, that was spent waiting for the target's full window: caused by the target.
+
+    Of a message that was dropped before a full window, the delay is the time for which it waited.
+    """
+    delay, full = measurements.latencies.get("send_delay"), measurements.full_windows
+    total = (0 if delay is None else delay.total) + (0 if full is None else full.waited)
+    return min(measurements.blocked / total, 1.0) if total > 0 else 0.0
+
+
+def name_full_windows(full: FullWindows) -> str:
+    """Return how many messages were dropped before full windows, and the topics that waited first, with the time in the phase."""
+    first = [
+        f"topic {one.topic} from {format_duration(one.start)} to {format_duration(one.end)}" for one in full.first_topics[:BLOCKED_NAMED]
+    ]
+    more = full.topics - len(first)
+    named = ", ".join(first) + (f", and {exact(more)} more" if more else "")
+    return f"{exact(full.dropped)} messages were dropped because the target's in-flight windows were full: {named} of the phase"
 
 
 def sends_nothing(measurements: Measurements) -> bool:
@@ -113,17 +131,40 @@ def bucket_of(measurements: Measurements, key: str) -> Breakdown | None:
 
 
 def _drain(objective: Objective, backlog: Backlog | None) -> Observation:
-    """Observe the drain of a backlog. A drain that was given up counts as one nanosecond longer than the run waited for it."""
+    """Observe the drain of a backlog."""
     if backlog is None:
         return Observation(None, 0, "no backlog was built, or its drain was not seen")
     size = f"{exact(backlog.size_messages)} deliveries"
-    if backlog.drain is None:
+    if backlog.between is not None:
         return _open_drain(objective, backlog, size)
-    if backlog.drained:
-        return Observation(backlog.drain, backlog.size_messages, size)
+    if backlog.waited is not None:
+        return _given_up(objective, backlog, backlog.waited, size)
+    return Observation(backlog.drain, backlog.size_messages, size)
+
+
+def _given_up(objective: Objective, backlog: Backlog, waited: int, size: str) -> Observation:
+    """Observe a drain that did not end while the run waited for it.
+
+    If the backlog did not shrink, it is never drained. Otherwise the drain is only known to be longer than the wait: it has a value if that
+    decides about each bound, one nanosecond more than the wait.
+    """
     left = f"more than {exact(backlog.allowed)}" if backlog.left is None else exact(backlog.left)
-    basis = f"NOT drained: {left} of {size} still waiting, {exact(backlog.allowed)} would do"
-    return Observation(backlog.drain + 1, backlog.size_messages, basis)
+    basis = f"NOT drained: {left} of {size} still waiting after {format_duration(waited)}, {exact(backlog.allowed)} would do"
+    if backlog.drain == math.inf:
+        return Observation(math.inf, backlog.size_messages, basis)
+    low, high = objective.minimum or 0, objective.maximum
+    if (high is None and low <= waited) or (high is not None and high <= waited):
+        return Observation(waited + 1, backlog.size_messages, basis)
+    return Observation(None, 0, f"more than {format_duration(waited)}, then it was given up: {basis}")
+
+
+def show_drain(shown: Shown, value: float, backlog: Backlog | None) -> Shown:
+    """Return a missed drain as text: one that was given up has no end. :param shown: as for other metrics. :param value: ns."""
+    if backlog is None or backlog.waited is None or value <= backlog.waited:
+        return shown
+    if value == math.inf:
+        return shown._replace(missed_by="it did not shrink")
+    return shown._replace(observed=f"more than {format_duration(backlog.waited)}", missed_by="it was not drained by then")
 
 
 def _open_drain(objective: Objective, backlog: Backlog, size: str) -> Observation:
@@ -349,6 +390,8 @@ def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
 
 ONE_CLOCK: Final = ("receiveLag", "connectLatency", "subscribeLatency", "reconnectLatency")
 """Latencies whose two ends are stamped by the same clock."""
+TWO_CLOCKS: Final = ("broadcastSpread", "deliveryGap")
+"""Latencies between two arrivals, which may be on two hosts: the errors of both clocks count."""
 
 
 def uneven_clocks(metric: str, measurements: Measurements) -> str:
@@ -356,24 +399,25 @@ def uneven_clocks(metric: str, measurements: Measurements) -> str:
     uneven = measurements.uneven_hosts
     if not uneven or metric in ONE_CLOCK:
         return ""
-    if measurements.one_clock:
-        return f"the clock of host {', '.join(uneven)} was set while load ran, so latencies within the host are unknown"
-    return f"the clock of host {', '.join(uneven)} was set or ran unevenly while load ran, so latencies between hosts are unknown"
+    place = "within the host" if measurements.one_clock else "between hosts"
+    return f"the clock of host {', '.join(uneven)} was set while load ran, so latencies {place} are unknown"
 
 
-def clock_error(objective: Objective, measurements: Measurements) -> int:
+def clock_error(metric: str, measurements: Measurements) -> int:
     """Return the bound on the error of a latency by the clocks of several hosts, ns; 0 if one clock stamps both of its ends."""
-    return 0 if objective.metric in ONE_CLOCK else measurements.clock_error
+    if metric in ONE_CLOCK:
+        return 0
+    return measurements.clock_error_of(2 if metric in TWO_CLOCKS else 1)
 
 
 def clock_doubt(objective: Objective, value: float, measurements: Measurements) -> str:
     """Explain why the clocks of several hosts leave open whether a latency meets its bound; empty if they do not.
 
-    :param value: the observed latency, ns.
+    :param value: the observed latency, ns; infinite for messages that never came, which no clock makes earlier.
     """
-    if objective.metric not in KINDS:
+    if objective.metric not in KINDS or math.isinf(value):
         return ""
-    error = clock_error(objective, measurements)
+    error = clock_error(objective.metric, measurements)
     bounds = [bound for bound in (objective.minimum, objective.maximum) if bound is not None]
     if any(abs(value - bound) < error for bound in bounds):
         observed, limit = format_duration(round(value)), format_duration(error)

@@ -20,9 +20,12 @@ from pytest_loadtest.verdict.observations import (
     Observation,
     blocked_share,
     clock_doubt,
+    name_full_windows,
     observe_metric,
     sends_nothing,
+    show_drain,
 )
+from pytest_loadtest.verdict.offering import offered_otherwise
 from pytest_loadtest.verdict.tolerance import with_tolerances
 
 if TYPE_CHECKING:
@@ -82,12 +85,10 @@ def evaluate(
     measurements: Measurements,
     limits: EvidenceLimits,
     *,
-    our_drops: bool = True,
     tolerated: Sequence[Objective] = (),
 ) -> Verdict:
     """Judge a run. Implicit objectives about what it leaves out on purpose (consumers, or producers) do not apply.
 
-    :param our_drops: False if messages were seen waiting for a full window until they were dropped: the generator did not cause that.
     :param tolerated: for a stage: the bounds of the whole profile that allow messages never to come, where the stage has none of its own.
     """
     absent, objectives = _nothing(measurements), with_tolerances(objectives, tolerated)
@@ -97,14 +98,20 @@ def evaluate(
         missing += _no_evidence(measurements)
     if missing:
         return Verdict(outcome=Outcome.NO_DATA, findings=findings, reasons=tuple(missing))
-    evidence = _evidence(measurements, limits, our_drops=our_drops)
+    evidence = _evidence(measurements, limits)
     evidence += [finding.own for finding in findings if finding.own]
     if any(finding.outcome is Outcome.MISSED and finding.objective.metric in LENGTHENED[Own.RECEIVE_LAG] for finding in findings):
         evidence += _lagging(measurements, limits)
     if evidence:
         return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=findings, reasons=(*evidence, REMEDY))
-    missed = any(finding.outcome is Outcome.MISSED for finding in findings)
-    return Verdict(outcome=Outcome.MISSED if missed else Outcome.MET, findings=findings)
+    if any(finding.outcome is Outcome.MISSED for finding in findings):
+        return Verdict(outcome=Outcome.MISSED, findings=findings, reasons=causes_at_target(measurements))
+    return Verdict(outcome=Outcome.MET, findings=findings)
+
+
+def causes_at_target(measurements: Measurements) -> tuple[str, ...]:
+    """Return what the target did that explains a miss: the topics that stood before full windows until their messages were dropped."""
+    return (name_full_windows(measurements.full_windows),) if measurements.full_windows else ()
 
 
 def _applies(objective: Objective, measurements: Measurements) -> bool:
@@ -140,7 +147,7 @@ def _no_evidence(measurements: Measurements) -> list[str]:
     return missing if measurements.workers else [*missing, "no worker reported its own CPU time and stalls"]
 
 
-def _evidence(measurements: Measurements, limits: EvidenceLimits, *, our_drops: bool) -> list[str]:
+def _evidence(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
     """Return why the generator, not the target, set the pace; empty if it did not. Waiting for the target's full window never counts."""
     evidence = []
     own = measurements.latencies.get("own_send_delay")
@@ -149,9 +156,16 @@ def _evidence(measurements: Measurements, limits: EvidenceLimits, *, our_drops: 
         evidence.append(f"own send delay p99 {delay} > {limit} (generator.sendDelayP99){_worst_worker(measurements, 'own_send_delay')}")
     evidence += _connecting(measurements, limits)
     evidence += _overloaded_workers(measurements, limits)
-    if our_drops and measurements.counts.dropped and blocked_share(measurements) < 0.5:
-        evidence.append(f"{exact(measurements.counts.dropped)} messages were dropped, and {_blocked(measurements)}")
-    return evidence
+    evidence += offered_otherwise(measurements.offering)
+    return evidence + _own_drops(measurements)
+
+
+def _own_drops(measurements: Measurements) -> list[str]:
+    """Return the evidence from messages that were dropped without a full window before most of their delay."""
+    if not measurements.own_drops:
+        return []
+    others = f"; {name_full_windows(measurements.full_windows)}" if measurements.full_windows else ""
+    return [f"{exact(measurements.own_drops)} messages were dropped, late by the generator's own delay{others}"]
 
 
 def _lagging(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
@@ -242,10 +256,12 @@ def _judge(objective: Objective, measurements: Measurements, absent: str | None)
     if value is None:
         return no_data(objective, basis, samples)
     shown = show(objective, value)
+    if objective.metric == "backlogDrain" and shown.missed_by:
+        shown = show_drain(shown, value, measurements.backlog)
     if shown.missed_by and objective.metric in ("sent", "dropped", "throughput") and measurements.blocked:
         basis += f"; {_blocked(measurements)}"
     text = f"{objective.name} {shown.comparison} ({basis})"
     over = objective.metric in KINDS and objective.maximum is not None and value > objective.maximum
     own = generator_caused(objective, measurements) if over else _sent_late(objective, value, measurements) if shown.missed_by else None
     outcome = Outcome.MET if not shown.missed_by else Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
-    return Finding(objective=objective, outcome=outcome, observed=value, samples=samples, text=text, own=own)
+    return Finding(objective=objective, outcome=outcome, observed=value, samples=samples, text=text, own=own, shown=shown)

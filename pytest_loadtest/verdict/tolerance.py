@@ -25,15 +25,20 @@ def tolerances(objectives: Iterable[Objective]) -> tuple[Objective, ...]:
     return tuple(one for one in objectives if one.metric in TOLERATING and not one.implicit and one.maximum is not None)
 
 
+def joint_tolerances(objectives: Iterable[Objective], further: Iterable[Objective]) -> tuple[Objective, ...]:
+    """Return the tolerances of a stage. :param further: see :func:`with_tolerances`."""
+    own = tolerances(objectives)
+    named = {(one.metric, one.bucket) for one in own}
+    return (*own, *(one for one in tolerances(further) if (one.metric, one.bucket) not in named))
+
+
 def with_tolerances(objectives: Iterable[Objective], further: Sequence[Objective] = ()) -> tuple[Objective, ...]:
     """Return the objectives, where each bound on ``max`` has the bounds that tolerate messages that never came.
 
     :param further: for a stage, the objectives of the whole profile: each applies if the stage has none on the same metric.
     """
     objectives = tuple(objectives)
-    own = tolerances(objectives)
-    named = {(one.metric, one.bucket) for one in own}
-    bounds = (*own, *(one for one in tolerances(further) if (one.metric, one.bucket) not in named))
+    bounds = joint_tolerances(objectives, further)
     return tuple(replace(one, tolerances=bounds) if one.statistic == "max" and one.metric != "custom" else one for one in objectives)
 
 

@@ -235,7 +235,7 @@ def judge_drift(objective: Objective, measurements: Measurements) -> Finding:
         what = "is 0" if not before else "has too many that never came"
         return no_data(objective, f"the first tenth, {_span(tenths, FIRST)}, {what}: a change cannot be a share of it", samples)
     change = after / before - 1
-    if doubt := _drift_doubt(objective, before, after, 0 if unit == "ratio" else clock_error(objective, measurements)):
+    if doubt := _drift_doubt(objective, before, after, 0 if unit == "ratio" else clock_error(objective.metric, measurements)):
         return no_data(objective, doubt, samples)
     counts = " and ".join(exact(one.samples) for one in seen)
     where = f"{_span(tenths, FIRST)} and {_span(tenths, LAST)}; {counts} samples"

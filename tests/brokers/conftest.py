@@ -30,7 +30,7 @@ from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK
 SESSION_SECONDS = 280
 INI = """\
 [pytest]
-addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:cacheprovider -p no:anyio -p numpy_aggregation
+addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:cacheprovider -p no:anyio -p no:asyncio -p numpy_aggregation
 """
 SETTINGS = {"maxMessageSize": "1048576", STRICT: "true", TICK: "100"}  # delayed messages are never early
 

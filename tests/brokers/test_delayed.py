@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.pulsar,
     pytest.mark.slow,
-    pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install openjdk-17-jre-headless"),
+    pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless"),
 ]
 
 MESSAGES = 300

@@ -63,7 +63,7 @@ def test_a_narrow_path_is_the_bandwidth(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.pulsar
-@pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install openjdk-17-jre-headless")
+@pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless")
 def test_nothing_stays_at_pulsar(pulsar_process: brokers.Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The namespace is deleted, with its topic."""
     facts = pulsar_process.facts

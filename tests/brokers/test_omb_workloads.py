@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 real_pulsar = [
     pytest.mark.pulsar,
-    pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install openjdk-17-jre-headless"),
+    pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless"),
 ]
 needs_mosquitto = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
 

@@ -23,7 +23,7 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from pytest_loadtest import brokers
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install openjdk-17-jre-headless")]
+pytestmark = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless")]
 MAX = 1024**2  # maxMessageSize of the tests' broker
 
 

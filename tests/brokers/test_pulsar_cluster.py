@@ -26,7 +26,7 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install openjdk-17-jre-headless")]
+pytestmark = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless")]
 STREAMS, EACH, BUNDLES = 8, 200, 8
 both = pytest.mark.parametrize("driver", [PulsarDriver, NativePulsarDriver], ids=["library", "native"])
 SETTINGS = {

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.pulsar,
-    pytest.mark.skipif(java.find() is None, reason="no Java 17 here: apt-get install openjdk-17-jre-headless"),
+    pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless"),
 ]
 
 
@@ -80,13 +80,13 @@ def in_namespace(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, object], Non
     """Give the namespaces of runs a policy: path below the namespace, body."""
 
     def give(path: str, body: object) -> None:
-        set_policies = Admin.set_policies
+        remove_backlog_quota = Admin.remove_backlog_quota
 
-        def and_more(admin: Admin, namespace: str, persistence: Any) -> None:
-            set_policies(admin, namespace, persistence)
+        def and_more(admin: Admin, namespace: str) -> None:
+            remove_backlog_quota(admin, namespace)
             admin._request("POST", f"namespaces/{namespace}/{path}", body)
 
-        monkeypatch.setattr(Admin, "set_policies", and_more)
+        monkeypatch.setattr(Admin, "remove_backlog_quota", and_more)
 
     return give
 

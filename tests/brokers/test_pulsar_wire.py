@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-real = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install openjdk-17-jre-headless")]
+real = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless")]
 lite = pytest.mark.skipif(embedded.find_binary() is None, reason="pulsar-lite is not installed: pip install 'pytest-loadtest[embedded]'")
 MS = 30_000  # to wait for what pulsar-client is to receive, in ms; a failure alone waits so long
 SETTINGS = {

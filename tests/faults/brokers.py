@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .session import FaultySession
 
 DURABLE = {"name": "mqtt", "qos": 1, "cleanStart": False, "sessionExpiry": "1h", "keepAlive": "2s"}
+HANGING = {"name": "mqtt", "qos": 1, "maxInflightMessages": 20}
 BOUNDS = {"throughput": "1%", "sent": "1%", "loss": 0}
 RESTARTED = {
     "driver": DURABLE, "broker": {"settings": {"persistence": True, "max_queued_messages": 0}}, "testDuration": "5min",
@@ -241,7 +242,25 @@ MOSQUITTO = (
         happens="The broker stands still for good.",
         made="SIGSTOP to the session's mosquitto, and no SIGCONT; QoS 1.",
         profile={"driver": DURABLE, "testDuration": "3s", "drainTimeout": "3s", "maxSendDelay": "3s"}, prepare=own_mosquitto, act=to_mosquitto(signal.SIGSTOP),
-        verdict=NO_DATA, status=1, says=("because the target mosquitto … went away and was not back when the drain ended: … (no answer to a ping within keepAlive)", "stopped by a signal"), slow=True,
+        verdict=MISSED, status=1, says=("because the target mosquitto … went away and was not back when the drain ended: … (no answer …)", "stopped by a signal"), slow=True,
+    ),
+    Fault(
+        name="broker-hangs",
+        happens="The broker stands still before its clients' windows are empty again; their connections last.",
+        made="SIGSTOP to the session's mosquitto, and no SIGCONT; QoS 1, 20 messages in flight; messages wait for 2 s at most.",
+        profile={"driver": HANGING, "producersPerTopic": 1, "testDuration": "5s", "producerRate": 400, "drainTimeout": "1s", "maxSendDelay": "2s", "slo": {"endToEndLatency": {"p50": "100ms"}}},
+        prepare=own_mosquitto, act=to_mosquitto(signal.SIGSTOP),
+        verdict=MISSED, status=1, says=("messages were dropped because the target's in-flight windows were full: topic … from … to 5.00 s", "bottleneck broker not reading: … stopped by a signal"),
+    ),
+    Fault(
+        name="topic-hangs",
+        happens="One topic of twenty is dead: the broker takes and acknowledges nothing of it any more.",
+        made="A proxy passes nothing on any more on the connection of one of twenty producers; QoS 1, 20 messages in flight; messages wait for 2 s at most.",
+        profile={
+            "driver": HANGING, "topics": 20, "producersPerTopic": 1, "testDuration": "5s", "producerRate": 1000, "drainTimeout": "1s", "maxSendDelay": "2s", "slo": {"endToEndLatency": {"p90": "1s"}},
+        },
+        prepare=behind_proxy, act=with_proxy("silence_publisher"),
+        verdict=MISSED, status=1, says=("messages were dropped because the target's in-flight windows were full: topic … from … to 5.00 s of the phase", "bottleneck publisher window: … messages were dropped"),
     ),
     Fault(
         name="broker-restarted",

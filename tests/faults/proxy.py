@@ -10,6 +10,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 CHUNK = 65_536
+PUBLISH = 3  # the type of an MQTT packet
 
 
 class Proxy:
@@ -24,7 +25,7 @@ class Proxy:
         self.port, self._host = broker.port, broker.hostname
         self.rate: float | None = None
         self._lock, self._pairs, self._silent = threading.Lock(), list[tuple[socket.socket, socket.socket]](), set[socket.socket]()
-        self._threads = list[threading.Thread]()
+        self._threads, self._publishers = list[threading.Thread](), list[socket.socket]()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"{broker.scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -49,6 +50,12 @@ class Proxy:
     def fall_silent(self) -> None:
         """Pass nothing on any more on the connections that exist, as if a machine on the way had lost its state: no end is sent."""
         self._silent.update(self._ends())
+
+    def silence_publisher(self) -> None:
+        """Pass nothing on any more on the connection of the client that published first: its topic is dead."""
+        first = self._publishers[0]
+        with self._lock:
+            self._silent.update(next(pair for pair in self._pairs if pair[0] is first))
 
     def _ends(self) -> list[socket.socket]:
         with self._lock:
@@ -86,6 +93,8 @@ class Proxy:
             while data := here.recv(CHUNK if self.rate is None or not slowed else max(int(self.rate / 20), 1)):
                 if here not in self._silent:
                     there.sendall(data)
+                if not slowed and data[0] >> 4 == PUBLISH and here not in self._publishers:
+                    self._publishers.append(here)
                 if slowed and self.rate is not None:
                     time.sleep(len(data) / self.rate)
         if here not in self._silent:

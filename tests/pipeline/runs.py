@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,10 @@ from builders.run_file import made_run_file
 
 from pytest_loadtest.engine.sample_files import write_samples
 from pytest_loadtest.message import broadcast
-from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, Flag, Status
+from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, NEVER_SENT, Flag, Status
+from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.metrics.expected import Expected, Recorded, WorkerEvidence
+from pytest_loadtest.metrics.offering import PlannedLoad, PlannedSizes, PlannedStage, PlannedStep
 from pytest_loadtest.metrics.pauses import COLUMNS, Pauses
 from pytest_loadtest.pipeline.run_file import STREAMS_FILE, RunFile, RunStage, RunStreams, write_columns
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -25,6 +27,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 START = 7_000 * SECOND
+MIX = SizeMix(mean=200.5, variance=1e4, smallest=32, largest=4096)
+PLANNED = PlannedLoad(
+    in_bytes=True,
+    steps=(PlannedStep(length=3 * SECOND + 5, rate=1000.5), PlannedStep(length=0, rate=0.0)),
+    stages=(
+        PlannedStage(name="up", start=0),
+        PlannedStage(name="down", start=SECOND // 3),
+        PlannedStage(name="more", start=11 * SECOND + 3),
+    ),
+    sizes=(PlannedSizes(at=0, mix=MIX), PlannedSizes(at=SECOND // 2, mix=MIX)),
+)
 NONCE = 0xC0FFEE
 Rows = dict[str, Any]
 
@@ -45,7 +58,7 @@ def make_stages(run: Expected, seed: int) -> dict[str, Expected]:
     cuts = run.first + np.sort(np.random.default_rng(seed).integers(0, run.end - run.first + 1, (3, len(run.first))), axis=0)
 
     def stage(first: Any, end: Any, begin: int) -> Expected:
-        changes = {"start": run.start + begin * SECOND // 2, "duration": SECOND // 2, "rate": run.rate / (begin + 1)}
+        changes = {"start": run.start + begin * SECOND // 2, "duration": SECOND // 2, "rate": run.rate / (begin + 1), "planned": None}
         return dataclasses.replace(run, first=first, end=end, **changes)
 
     return {"up": stage(run.first, cuts[0], 0), "down": stage(cuts[1], cuts[2], 1), "none": stage(cuts[2], cuts[2], 3)}
@@ -62,14 +75,15 @@ def generate(run: Expected, seed: int, again: float = 0.1) -> tuple[Rows, Rows]:
     seq = np.concatenate([np.arange(first, end) for first, end in zip(run.first, run.end, strict=True)]) if len(lengths) else stream
     n = len(seq)
     intended = run.start + rng.integers(0, run.duration, n)
-    status = rng.choice([Status.ACKED, Status.FAILED, Status.DROPPED, Status.UNKNOWN], n, p=[0.9, 0.03, 0.03, 0.04]).astype(np.int8)
+    outcomes = [Status.ACKED, Status.FAILED, Status.DROPPED, Status.UNKNOWN, Status.BLOCKED]
+    status = rng.choice(outcomes, n, p=[0.87, 0.03, 0.03, 0.04, 0.03]).astype(np.int8)
     blocked = np.where(rng.random(n) < 0.2, rng.integers(0, 40 * MILLISECOND, n), 0)
     out = intended + rng.integers(-2, 30 * MILLISECOND, n) + blocked // 2
     acked = out + rng.lognormal(15, 2, n).astype(np.int64)
     sent = {
         "stream": stream, "topic": run.stream_topics[stream], "bucket": rng.integers(0, len(run.buckets), n),
         "size": rng.integers(16, 4096, n), "status": status, "seq": seq, "intended": intended,
-        "sent": np.where(status == Status.DROPPED, 0, out), "acked": np.where(status == Status.ACKED, acked, 0), "blocked": blocked,
+        "sent": np.where(np.isin(status, NEVER_SENT), 0, out), "acked": np.where(status == Status.ACKED, acked, 0), "blocked": blocked,
         "resends": _resends(n, seed),
     }  # fmt: skip
     received = _copies(run, sent, rng, again)
@@ -202,7 +216,10 @@ def write_run(
 
 
 def _described(run: Expected, workers: int, stages: dict[str, Expected]) -> RunFile:
-    names = ("start", "duration", "rate", "topics", "subscriptions", "broadcasts", "ordered", "publish_acks", "buckets", "window", "drift")
+    names = (
+        "start", "duration", "rate", "topics", "subscriptions", "broadcasts", "ordered", "publish_acks", "buckets", "window", "drift",
+        "planned",
+    )  # fmt: skip
     return made_run_file(
         **{name: getattr(run, name) for name in names}, nonce=NONCE, workers=tuple(f"gw{i}" for i in range(workers)),
         streams=RunStreams(count=len(run.first), file=STREAMS_FILE), delays=run.delays and run.delays.document(),
@@ -260,7 +277,8 @@ def differences(one: Any, other: Any, path: str = "measurements") -> list[str]:
         return [found for name in names for found in differences(getattr(one, name), getattr(other, name), f"{path}.{name}")]
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         return [found for name in one for found in differences(one[name], other[name], f"{path}.{name}")]
-    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+    sequences = isinstance(one, Sequence) and isinstance(other, Sequence) and not isinstance(one, str | bytes)
+    if sequences and len(one) == len(other):  # some are read from a file, item by item
         return [found for i, pair in enumerate(zip(one, other, strict=True)) for found in differences(*pair, f"{path}[{i}]")]
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         same = one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()

@@ -12,16 +12,17 @@ import pytest
 from frames_in_process import InProcess
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runs import START, by_worker, differences, empty, generate, make_recorded, make_run, make_stages, write_run
+from runs import PLANNED, START, by_worker, differences, empty, generate, make_recorded, make_run, make_stages, write_run
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.metrics import gaps
 from pytest_loadtest.metrics.clocks import ClockFit, ClockLine, HostTime, WithinHosts
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.measurements import Lost
 from pytest_loadtest.metrics.stats import measure
-from pytest_loadtest.pipeline import bitmaps, executor, first_copies, read
+from pytest_loadtest.pipeline import bitmaps, executor, first_copies, gap_receipts, read
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.aggregate import _ask, aggregate, aggregate_with_stages
 from pytest_loadtest.pipeline.assemble import _lost
@@ -65,6 +66,7 @@ RUNS = {
     "windows of delayed messages": {"delays": RANDOM, "ordered": False, "duration": 30 * SECOND, "window": 10 * SECOND, "drift": True},
     "windows that nothing is received in": {"subscriptions": 0, "duration": 5 * SECOND, "window": SECOND},
     "drift alone, of a run without acknowledgements": {"duration": 40 * SECOND, "drift": True, "publish_acks": False},
+    "a plan with stages": {"planned": PLANNED, "duration": 23 * SECOND + 7, "subscriptions": 2},
     "a window longer than the run": {"window": 3 * SECOND},
     "sequences around 2**31": {"subscriptions": 2, "first": 2**31 - 50},
     "sequences around 2**33": {"subscriptions": 2, "first": 2**33 - 50, "delays": RANDOM, "ordered": False},
@@ -106,7 +108,7 @@ SHAPES = st.fixed_dictionaries({
     "streams": st.integers(0, 4), "topics": st.integers(1, 3), "subscriptions": st.integers(0, 3), "messages": st.sampled_from([0, 1, 63, 64, 130]),
     "first": st.sampled_from([0, 1, 64, 2**32 - 20, 2**40]), "duration": st.sampled_from([1, SECOND, 12 * SECOND + 7, 61 * SECOND]),
     "window": st.sampled_from([None, SECOND, 7 * SECOND]), "drift": st.booleans(), "delays": st.sampled_from([None, None, RANDOM]),
-    "publish_acks": st.booleans(),
+    "publish_acks": st.booleans(), "planned": st.sampled_from([None, PLANNED]),
 })  # fmt: skip
 
 
@@ -117,11 +119,15 @@ SHAPES = st.fixed_dictionaries({
     seed=st.integers(0, 99),
     again=st.sampled_from([0.0, 0.02, 1.0]),
     few=st.booleans(),
+    cells=st.sampled_from([1, 9, gaps.CELLS]),
 )
 def test_any_run_is_counted_as_it_is_defined(
-    tmp_path_factory: pytest.TempPathFactory, shape: dict[str, Any], broadcast: int | None, seed: int, again: float, few: bool
+    tmp_path_factory: pytest.TempPathFactory, shape: dict[str, Any], broadcast: int | None, seed: int, again: float, few: bool, cells: int
 ) -> None:
-    """What Spark's workers run, without Spark. :param few: rows of a task, and of what it keeps before it sends."""
+    """What Spark's workers run, without Spark.
+
+    :param few: rows of a task, and of what it keeps before it sends. :param cells: in which delivery gaps are looked for first.
+    """
     if broadcast is not None:
         shape |= {"subscriptions": broadcast, "broadcasts": True, "delays": None, "messages": min(shape["messages"], 20)}
     run = make_run(**shape)
@@ -134,8 +140,11 @@ def test_any_run_is_counted_as_it_is_defined(
             (executor, "BLOCK", 128),
             (executor, "CELLS", 50),
             (first_copies, "CELLS", 50),
+            (gap_receipts, "CELLS", 50),
+            (gap_receipts, "SLOT_RECEIPTS", 20),
         ):
             patch.setattr(module, name, number if few else getattr(module, name))
+        patch.setattr(gaps, "CELLS", cells)
         whole, parts = aggregate_with_stages(cast("SparkSession", InProcess()), folder)
     assert differences(whole, measure(*by_worker(run, sent, received, 3), make_recorded(3))) == []
     for name, found in parts:
@@ -147,6 +156,7 @@ def test_any_run_is_counted_as_it_is_defined(
 def test_spark_equals_the_definitions_when_it_shuffles(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many rows are read by many tasks."""
     monkeypatch.setattr(read, "TASK_ROWS", 500)
+    monkeypatch.setattr(gaps, "CELLS", 8)
     run = make_run(subscriptions=2, first=7, messages=300)
     assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=5), workers=3)
 
@@ -181,6 +191,8 @@ def test_first_copies_are_the_same_however_coarse_their_words_and_slots(
     monkeypatch.setattr(first_copies, "ROW_SLOT_BITS", 0)
     monkeypatch.setattr(first_copies, "CELLS", 100)
     monkeypatch.setattr(executor, "BLOCK", 128)
+    monkeypatch.setattr(gaps, "CELLS", 8)
+    monkeypatch.setattr(gap_receipts, "SLOT_RECEIPTS", 200)
     run = make_run(**RUNS[shape])
     assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=8, again=0.05), workers=2, chunk=400)
 
@@ -213,7 +225,7 @@ def test_broadcasts_are_complete_with_first_copies(
 def test_only_what_came_more_than_once_costs_another_scan(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words are counted again only if the median has changed."""
     scans: list[str] = []
-    for scan in (T.file_tables, T.deliveries, T.first_copies):
+    for scan in (T.file_tables, T.deliveries, T.first_copies, T.gap_receipts):
         monkeypatch.setattr(T, scan.__name__, lambda *how, scan=scan: (scans.append(scan.__name__), scan(*how))[1])
     run = make_run(streams=2, messages=50)
     sent, received = faultless(run)
@@ -472,7 +484,7 @@ def test_samples_of_another_host_are_measured_in_the_controllers_clock(spark: Sp
 
 CLOCK = RunClock(
     worker="gw1", host="h1", used=ClockLine(at=START, offset=0),
-    fit=ClockFit(line=ClockLine(at=START, offset=3), error=30_000, round_trip=60_000, exchanges=80, holds=True, steady=True),
+    fit=ClockFit(line=ClockLine(at=START, offset=3), error=30_000, round_trip=60_000, exchanges=80, holds=True),
 )  # fmt: skip
 
 
@@ -490,7 +502,7 @@ def test_deliveries_within_hosts_are_counted_by_first_copies(
     # The rows are dealt to the workers by turns, the streams too.
     hosts = {"host": (np.arange(len(received["seq"])) % 3 == 1).astype(np.int64)}
     expected = dataclasses.replace(run, stream_hosts=(np.arange(len(run.first)) % 3 == 1).astype(np.int64))
-    clocks = (HostTime(host="h1", error=30_000, round_trip=60_000, holds=True, steady=True),)
+    clocks = (HostTime(host="h1", error=30_000, round_trip=60_000, holds=True),)
     defined = measure(*by_worker(expected, sent, received | hosts, 3), dataclasses.replace(make_recorded(3), clocks=clocks))
     assert differences(aggregate(spark, folder), defined) == []
     assert defined.within_hosts is not None

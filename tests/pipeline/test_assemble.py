@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from runs import differences, generate, make_recorded, make_run
 
+from pytest_loadtest.metrics.gaps import delivery_gaps, gap_times
 from pytest_loadtest.metrics.stats import LOST_RANGES, measure, median_shift
 from pytest_loadtest.pipeline import tables
 from pytest_loadtest.pipeline.assemble import Answers, assemble, latencies_by_kind
 from pytest_loadtest.pipeline.broadcasts import words_of
-from pytest_loadtest.pipeline.kernel import received_tables, sent_tables
+from pytest_loadtest.pipeline.executor import pack, split
+from pytest_loadtest.pipeline.kernel import copies_of, received_tables, sent_tables
+from pytest_loadtest.pipeline.spool import Spool, spool_spans
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -36,11 +40,17 @@ def answers(run: Expected, sent: dict[str, Any], received: dict[str, Any]) -> An
     counted = {name: tables.merge_rows(name, parts[name]) for name in tables.TABLES}
     begin, words = run.start + median_shift(latencies_by_kind(counted)), words_of(run)
     of_words = words.tables(words.merge([words.sent(sent), words.copies(received, begin, begin + run.duration)]), LOST_RANGES)
-    for name in ("counts", "histograms", "spans"):
+    spool = Spool(Path())
+    spans = spool_spans(spool, [*parts["spans"], *([of_words["spans"]] if "spans" in of_words else [])])
+    due = [spool.keep(pack(table)) for _, table in split("due", counted["due"])]
+    for name in ("counts", "histograms"):
         counted[name] = tables.merge_rows(name, [counted[name], *([of_words[name]] if name in of_words else [])])
     names = ("deliveries", "buckets", "reached", "pieces")
     merged = {name: tables.merge_rows(name, [of_words[name]] if name in of_words else []) for name in names}
-    return Answers(tables=counted, **merged, edges=of_words["edges"] if merged["deliveries"]["lost"].any() else None)
+    edges = of_words["edges"] if merged["deliveries"]["lost"].any() else None
+    copies = copies_of(received, run)
+    gaps = delivery_gaps(run, copies["subscription"], copies["topic"], gap_times(copies, run))
+    return Answers(tables=counted, spans=spans, due=due, **merged, edges=edges, gaps=gaps, gaps_without_own=None)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

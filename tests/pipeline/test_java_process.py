@@ -23,7 +23,7 @@ def submit(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     monkeypatch.setattr(java_process, "spark_home", lambda: str(folder))
 
 
-@pytest.mark.parametrize(("line", "why"), [("exit 1", "it needs Java 17 on the PATH"), ("kill -9 $$", "killed by signal 9")])
+@pytest.mark.parametrize(("line", "why"), [("exit 1", "it needs Java 17 or newer on the PATH"), ("kill -9 $$", "killed by signal 9")])
 def test_a_process_that_ends_while_it_starts_is_an_error_with_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, why: str
 ) -> None:

@@ -31,7 +31,7 @@ def edited(folder: Path, change: Any) -> Path:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """Stages, changes and the reason of an abort included; a run that did not end, or is on one host, has no key for it."""
-    run = made_run_file(stages=(STAGE,), changes=(CHANGE,), aborted=Aborted(reason="lost", blocked=True), workload="a", delays={"seed": 1})
+    run = made_run_file(stages=(STAGE,), changes=(CHANGE,), aborted=Aborted(reason="lost"), workload="a", delays={"seed": 1})
     run.write(tmp_path)
     assert RunFile.read(tmp_path) == run
     document = json.loads((tmp_path / "run.json").read_text())

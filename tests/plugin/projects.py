@@ -23,10 +23,11 @@ from pytest_loadtest.report.document import dumps, parse_document, results_schem
 
 VALIDATOR = jsonschema.Draft202012Validator(results_schema())
 TIMEOUT = 280  # s; a run that hangs ends here
-INI = """\
+NO_REPORTERS = "    -p no:allure_pytest -p no:html -p no:html_fixtures -p no:metadata -p no:pytest_jsonreport -p no:asyncio\n"
+INI = f"""\
 [pytest]
 addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:hypothesispytest -p no:anyio
-"""
+{NO_REPORTERS}"""
 SPARK_INI = """\
     --load-spark-conf spark.master=local[1] --load-spark-conf spark.sql.shuffle.partitions=1
     --load-spark-conf spark.driver.memory=512m

@@ -131,13 +131,20 @@ def test_last(load): ...
 """
 
 
-# as pytest-timeout's alarm does when it goes off just after the setup
+# as pytest-timeout's alarm does when it goes off just after the setup, outside any hook
 ALARM = """\
 import os, pytest
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_makereport(item, call):
-    if item.name == "test_timer_between_two_phases_of_a_member" and call.when == "setup" and os.environ["PYTEST_XDIST_WORKER"] == "gw1":
+original = pytest.CallInfo.from_call.__func__
+
+@classmethod
+def interrupted(cls, func, when, reraise=None):
+    call = original(cls, func, when, reraise)
+    current = os.environ["PYTEST_CURRENT_TEST"] if when == "setup" else ""
+    if "test_timer_between_two_phases_of_a_member" in current and os.environ["PYTEST_XDIST_WORKER"] == "gw1":
         pytest.fail("Timeout")
+    return call
+
+pytest.CallInfo.from_call = interrupted
 """
 
 

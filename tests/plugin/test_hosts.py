@@ -38,6 +38,25 @@ def compute():
 """
 
 
+SET = """\
+import pathlib
+import threading
+import time
+
+monotonic = time.monotonic_ns
+
+def pytest_configure(config):
+    if getattr(config, "workerinput", {}).get("workerid") == "h1-1":
+        threading.Thread(target=wait_to_be_set, daemon=True).start()
+
+def wait_to_be_set():
+    while not pathlib.Path("set").exists():
+        time.sleep(0.01)
+    time.monotonic_ns = lambda: monotonic() + 20_000_000
+"""
+"""The clock of a host that is set by 20 ms when a file appears: the clock of a time namespace cannot be set any more."""
+
+
 def has_time_namespaces() -> bool:
     """Whether this process may make hosts."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
@@ -158,6 +177,30 @@ def test_an_asymmetric_path_is_covered_by_the_stated_error(far_apart: Project) -
     assert (counts["received"], counts["lost"], counts["duplicates"], counts["outOfOrder"]) == (2000, 0, 0, 0)
     (note,) = [note for note in run.documents["test_plain"]["notes"] if "clocks" in note]
     assert "h1 ±" in note and "h2 ±1" in note
+
+
+@pytest.mark.parametrize("pairs", ["", "pairConsumers: host"])
+def test_a_clock_that_is_set_while_load_runs_is_no_data(far_apart: Project, pairs: str) -> None:
+    """By 20 ms, on a host under load. Latencies have a bound that is far away, and counts are exact."""
+    far_apart.profile("plain", rate=1000, duration="4s", slo="{throughput: 1%, sent: 1%, endToEndLatency: {p50: 10s}}", more=pairs)
+    far_apart.write("conftest.py", SET)
+    far_apart.write(
+        "test_them.py",
+        "import pathlib, pytest\n"
+        "@pytest.mark.load('plain', live=True)\n"
+        "def test_set(load):\n"
+        "    load.begin()\n"
+        "    load.wait('2s')\n"
+        "    pathlib.Path('set').touch()\n"
+        "    load.wait('1s')\n",
+    )
+    run = far_apart.run("--load-hosts", "hosts.yaml")
+    (finding,) = [finding for finding in run.documents["test_set"]["verdict"]["findings"] if "endToEnd" in finding["name"]]
+    assert finding["outcome"] == "no data"
+    assert "the clock of host h1 was set while load ran" in finding["text"]
+    found = clocks(run, far_apart, "test_set")
+    assert (found["h1-1"]["fit"]["holds"], found["h2-1"]["fit"]["holds"]) == (False, True)
+    assert run.documents["test_set"]["measurements"]["counts"]["lost"] == 0
 
 
 def test_a_stall_of_the_target_is_seen_from_each_host(far_apart: Project) -> None:

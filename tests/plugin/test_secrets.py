@@ -56,3 +56,47 @@ def test_passwords_are_in_no_output_and_no_file(project: Project) -> None:
     assert any(path.name == "run.json" for path in files)
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
     assert SECRET not in done.out + wrong.out
+
+
+EVERYWHERE = "hunter3hunter3"
+"""A secret in an address."""
+LOOPBACK = """\
+import pytest
+
+@pytest.mark.load("plain")
+def test_plain(load):
+    load.assert_slo()
+"""
+ADDRESSES = {
+    "target": ["--load-image", "pulsar:1", "--load-target", f"pulsar://joe:{EVERYWHERE}@127.0.0.1:1"],
+    "target-parameter": ["--load-target", f"mqtt://127.0.0.1:1?password={EVERYWHERE}"],
+    "admin": ["--load-admin-url", f"http://127.0.0.1:1/?token={EVERYWHERE}"],
+    "samples": ["--load-samples", f"s3://AKIA:{EVERYWHERE}@bucket/runs"],
+    "spark-master": ["--load-spark-master", f"spark://joe:{EVERYWHERE}@127.0.0.1:1"],
+    "spark-connect": ["--load-spark-remote", f"sc://127.0.0.1:9/;token={EVERYWHERE};user_id=joe"],
+    "sizes": ["--load-set", f"messageSizeDistribution=http://joe:{EVERYWHERE}@127.0.0.1:9/metrics#sizes"],
+    "set-target": ["--load-set", f"target.url=mqtt://127.0.0.1:1?token={EVERYWHERE}"],
+    "driver-file": ["--load-driver", "driver.yaml"],
+    "docker": ["--load-broker", "container", "--load-set", "driver.name=mqtt"],
+}
+DRIVER = f"""\
+driverClass: io.openmessaging.benchmark.driver.pulsar.PulsarBenchmarkDriver
+client:
+  serviceUrl: pulsar://joe:{EVERYWHERE}@127.0.0.1:1
+"""
+
+
+@pytest.mark.parametrize("arguments", ADDRESSES.values(), ids=ADDRESSES)
+def test_a_secret_in_an_address_is_in_no_output_and_no_file(spark_project: Project, arguments: list[str]) -> None:
+    """It is an error, which shows the address without it; reports, logs and JUnit do not have it either."""
+    project = spark_project
+    project.profile("plain")
+    project.write("test_them.py", LOOPBACK)
+    project.write("driver.yaml", DRIVER)
+    project.environment["DOCKER_HOST"] = f"tcp://joe:{EVERYWHERE}@127.0.0.1:9"
+    done = project.run(*arguments, "-vv")
+    assert done.ret != pytest.ExitCode.OK
+    assert "***" in done.out
+    files = [path for path in project.path.rglob("*") if path.is_file() and path.name != "driver.yaml" and path.suffix != ".pyc"]
+    assert [path for path in files if EVERYWHERE.encode() in path.read_bytes()] == []
+    assert EVERYWHERE not in done.out

@@ -38,7 +38,7 @@ def test_unknown_argument(load): ...
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_every_problem_is_a_usage_error_at_once(project: Project, workers: str) -> None:
-    """Wrong profiles, marks and fixtures of all tests are reported together, with file, line and column, with and without xdist."""
+    """Wrong profiles, marks and fixtures of all tests are reported together, with file, line, column and test, with and without xdist."""
     project.write("profiles/wrong.yaml", WRONG)
     project.profile("small")
     project.write("test_wrong.py", ASKING_WRONGLY)
@@ -46,7 +46,8 @@ def test_every_problem_is_a_usage_error_at_once(project: Project, workers: str) 
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     for text in ("profiles/wrong.yaml:2:", "profiles/wrong.yaml:4:", "profiles/wrong.yaml:5:1: ", "testDuration", "no profile 'nowhere'",
                  "test_without_mark uses the fixture `load` but has no mark", "test_without_fixture is marked load but does not use",
-                 "@pytest.mark.load(scale=3): unknown key 'scale'"):  # fmt: skip
+                 "@pytest.mark.load(scale=3): unknown key 'scale'",
+                 "in test_wrong.py::test_wrong_profile\n", "in test_wrong.py::test_no_profile\n"):  # fmt: skip
         assert text in run.out
     assert "Traceback" not in run.out
     assert not project.runs()

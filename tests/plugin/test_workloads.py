@@ -22,6 +22,25 @@ def test_stages(load):
     assert load.stage("large").bucket("1KB-2KB").sent == 400
     assert load.stage("ramp").bucket("1KB-2KB").sent == 0
 
+@pytest.mark.load("paused", stages=[
+    {"name": "before", "duration": "500ms", "rate": 0}, {"name": "load", "duration": "1s", "rate": 300, "slo": {"loss": 0}},
+    {"name": "pause", "duration": "1s", "rate": 0}, {"name": "again", "duration": "1s", "rate": {"from": 0, "to": 400}},
+    {"name": "after", "duration": "500ms", "rate": 0},
+])
+def test_pauses(load):
+    load.assert_slo()
+    assert [stage.measurements.counts.offered for stage in load.stages] == [0, 300, 0, 200, 0]
+    assert load.measurements.counts.received == 500
+
+@pytest.mark.load("paused", messageSize=1024, stages=[
+    {"name": "load", "duration": "1s", "rate": "100KB/s"}, {"name": "pause", "duration": "1s", "rate": 0},
+    {"name": "again", "duration": "1s", "rate": "50KB/s"},
+])
+def test_pauses_in_bytes(load):
+    load.assert_slo()
+    assert load.measurements.bytes_sent == pytest.approx(150 * 1024, abs=8 * 1024)
+    assert load.stage("pause").measurements.counts.offered == 0
+
 @pytest.mark.load("plain", live=True, judge=False, testDuration="20s")  # what was held back came late, and the end is early
 def test_changes(load):
     load.begin()
@@ -133,7 +152,7 @@ stages:
   - {name: quiet, duration: 1s, rate: 50, consumerPerSubscription: 1}
 """
 ASSERTED = (
-    "test_stages", "test_changes", "test_consumers_leave", "test_backlog", "test_stuck", "test_drained_with_duplicates", "test_messages", "test_bytes", "test_search",
+    "test_stages", "test_pauses", "test_pauses_in_bytes", "test_changes", "test_consumers_leave", "test_backlog", "test_stuck", "test_drained_with_duplicates", "test_messages", "test_bytes", "test_search",
     "test_live_search", "test_several", "test_ended_early", "test_no_objectives",
     "test_producers_only", "test_matrix[producerRate=100-messageSize=64]", "test_matrix[producerRate=200-messageSize=64]",
 )  # fmt: skip
@@ -144,6 +163,7 @@ def workloads(project: Project) -> Project:
     """Return a project with one test for each."""
     project.profile("plain")
     project.profile("slow", slo="{endToEndLatency: {p50: 100ms}, throughput: 1%, sent: 1%, dropped: 100%}")
+    project.profile("paused", slo="{throughput: 1%, sent: 1%, endToEndLatency: {p50: 20s}}")
     project.profile("late", slo="{endToEndLatency: {p99: 100ms}}")
     project.profile("fast", slo="{}")
     project.profile("many", more="matrix: {producerRate: [100, 200], messageSize: [64]}")
@@ -152,7 +172,7 @@ def workloads(project: Project) -> Project:
     for name, old, new in (
         ("staged", "testDuration: 1s\n", ""), ("staged", "consumerPerSubscription: 1\n", "consumerPerSubscription: 2\n"),
         ("slow", "{name: loopback}", "{name: loopback, capacity: 300}"), ("fast", "{name: loopback}", "{name: loopback, capacity: 300}"),
-        ("late", "{name: loopback}", "{name: loopback, delay: 400ms}"),
+        ("paused", "producerRate: 100\n", ""), ("paused", "testDuration: 1s\n", ""), ("late", "{name: loopback}", "{name: loopback, delay: 400ms}"),
     ):  # fmt: skip
         text = (project.path / f"profiles/{name}.yaml").read_text(encoding="utf-8")
         project.write(f"profiles/{name}.yaml", text.replace(old, new, 1))

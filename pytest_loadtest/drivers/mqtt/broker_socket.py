@@ -7,14 +7,14 @@ import os
 import select
 import socket
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from pytest_loadtest.drivers.arrival_clock import SocketReader
-from pytest_loadtest.drivers.mqtt.tls import ALERT, LOST, RESET, UNANSWERED, ClientTls
+from pytest_loadtest.drivers.mqtt.tls import ALERT, LOST, NO_HANDSHAKE, RESET, UNANSWERED, ClientTls
 from pytest_loadtest.drivers.source_addresses import bind_to_source, connect_error, connect_from
 from pytest_loadtest.drivers.tls_stream import TlsStream
 from pytest_loadtest.errors import TargetError, UsageError
@@ -36,6 +36,19 @@ ACKNOWLEDGEMENT: Final = 4
 MESSAGE: Final = 5
 
 
+FULL: Final = (
+    f"{UNANSWERED}, but has answered other clients: it takes no more connections; raise its limit (mosquitto: max_connections), or let the"
+    " profile have fewer clients"
+)
+
+
+@dataclass(slots=True)
+class EndpointHistory:
+    """The answers of an endpoint to this process. :param answered: it has answered one of the connections in MQTT."""
+
+    answered: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint:
     """A broker's address.
@@ -49,6 +62,7 @@ class BrokerEndpoint:
     address: Any
     tls: ClientTls | None
     others: tuple[BrokerEndpoint, ...] = ()
+    history: EndpointHistory = field(default_factory=EndpointHistory, compare=False)
 
     @property
     def url(self) -> str:
@@ -131,7 +145,10 @@ class BrokerSocket:
         except ssl.SSLWantWriteError:
             return select.EPOLLOUT
         except OSError as error:
-            raise OSError(tls.explain_failure(error, self.stream.session)) from error
+            reason = tls.explain_failure(error, self.stream.session)
+            if reason == NO_HANDSHAKE and self._endpoint.history.answered:
+                reason = FULL
+            raise OSError(reason) from error
         tls.check(self.stream.session)
         return 0
 
@@ -170,10 +187,19 @@ class BrokerSocket:
         if self._endpoint.tls is None and data.startswith(ALERT):
             self.ending = "the port speaks TLS: write mqtts:// in place of mqtt://"
             return b""
-        if not data and self.ending == LOST:
-            hint = "speak TLS? Then write mqtts://" if self._endpoint.tls is None else "need another client certificate?"
-            self.ending = f"{UNANSWERED}: does it {hint}"
+        if data:
+            self._endpoint.history.answered = True
+        elif self.ending == LOST:
+            self.ending = self._explain_silence()
         return data
+
+    def _explain_silence(self) -> str:
+        if self._endpoint.history.answered:
+            return FULL
+        hint = "need another client certificate?"
+        if self._endpoint.tls is None:
+            hint = "speak TLS (then write mqtts://), or take no more connections (mosquitto: max_connections)?"
+        return f"{UNANSWERED}: does it {hint}"
 
     @property
     def ended(self) -> bool:

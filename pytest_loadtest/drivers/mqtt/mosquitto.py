@@ -35,6 +35,26 @@ MANAGED = frozenset({"listener", "port", "bind_address", "user", "pid_file"})
 TLS_MANAGED: Final = frozenset(
     {"cafile", "capath", "certfile", "keyfile", "require_certificate", "tls_version", "ciphers", "ciphers_tls1.3"},
 )
+# Settings of one listener: mosquitto.conf(5), "Listeners", and "Authentication" with per_listener_settings.
+OF_LISTENERS: Final = frozenset(
+    {
+        "accept_protocol_versions",
+        "acl_file",
+        "allow_anonymous",
+        "allow_zero_length_clientid",
+        "auto_id_prefix",
+        "bind_interface",
+        "max_connections",
+        "max_qos",
+        "max_topic_alias",
+        "max_topic_alias_broker",
+        "mount_point",
+        "password_file",
+        "protocol",
+        "socket_domain",
+        "use_username_as_clientid",
+    }
+)
 # Settings that affect results, with mosquitto's defaults.
 DECISIVE = {
     "max_queued_messages": "1000",
@@ -93,7 +113,8 @@ def mosquitto_conf(
     """Return the text of ``mosquitto.conf``: our lines and the profile's, which replace ours with the same key.
 
     :param user: user of a mosquitto that root starts; None: its own choice. :param data: folder that this user can write to.
-    :param tls: lines of the TLS listener. :param tls_port: port of the TLS listener if there is also a plain one.
+    :param tls: lines of the TLS listener. :param tls_port: port of the TLS listener if there is also a plain one: the profile's
+        settings of a listener apply to both.
     :raises UsageError: the profile sets a key that the plugin must set.
     """
     refuse_managed("mosquitto", settings, MANAGED | (TLS_MANAGED if tls else frozenset()))
@@ -113,8 +134,9 @@ def mosquitto_conf(
     lines |= settings
     if tls_port is None:
         return _text({**lines, **tls})
-    # The lines of a listener follow its "listener" line.
-    return _text(lines) + _text({"listener": f"{tls_port} {address}", **tls})
+    # The lines of a listener follow its "listener" line, and each listener has its own.
+    for_listeners = {key: value for key, value in lines.items() if key in OF_LISTENERS}
+    return _text(lines) + _text({"listener": f"{tls_port} {address}", **for_listeners, **tls})
 
 
 def _text(lines: Mapping[str, str]) -> str:

@@ -11,7 +11,8 @@ from pytest_loadtest.errors import Problem
 from pytest_loadtest.profile.client import ANY_NAME, ClientSettings
 from pytest_loadtest.profile.explain import shown
 from pytest_loadtest.profile.fields import Duration, Section, invalid_field, spelling
-from pytest_loadtest.profile.omb_driver import OmbKeys
+from pytest_loadtest.profile.omb_driver import OmbClass, OmbField, OmbKeys
+from pytest_loadtest.profile.omb_fields import boxed_flag, boxed_integer, integer, string
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
 from pytest_loadtest.values.quantities import SECOND, format_duration
 
@@ -282,27 +283,59 @@ def _server_uri(out: OmbFile, value: Any, at: Path) -> None:
         out.not_applied["client.serverUri"] = "without a port OMB connects to 80, this run to MQTT's default port"
 
 
-def _clean_session(out: OmbFile, value: Any, at: Path) -> None:
-    out.set("driver", "cleanStart", value, at)
+def _login(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
+    given = [key for key in ("username", "password") if values.get(key)]
+    if len(given) == 1:
+        out.not_applied[f"{at[0]}.{given[0]}"] = "OMB logs in with both username and password only"
+        return
+    for key in given:
+        out.set("driver", key, values[key], (*at, key))
 
 
-def _session_expiry(out: OmbFile, value: Any, at: Path) -> None:
-    clean = (out.document.value.get("consumer") or {}).get("cleanSession", True)
+def _session(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
+    """Read ``cleanSession``, and how long a session lasts without it."""
+    clean, expiry, path = values.get("cleanSession"), values.get("sessionExpiryInterval"), (*at, "sessionExpiryInterval")
+    if clean is None:
+        return
+    if out.has((*at, "cleanSession")):
+        out.set("driver", "cleanStart", clean, (*at, "cleanSession"))
     if clean is not False:
-        out.not_applied[".".join(map(str, at))] = f"{shown(value)}: OMB uses it with cleanSession: false only"
-    elif isinstance(value, int):
-        out.set("driver", "sessionExpiry", f"{value}s", at)
+        if expiry is not None and out.has(path):
+            out.not_applied[".".join(map(str, path))] = f"{shown(expiry)}: OMB uses it with cleanSession: false only"
+    elif isinstance(expiry, int) and not isinstance(expiry, bool):
+        out.set("driver", "sessionExpiry", f"{expiry}s", path)
+    elif expiry is None:
+        out.refuse(path, f"{path[-1]} has no value, and OMB stops at null", "write seconds, or remove the key", at_key=True)
     else:
-        out.refuse(at, f"{at[-1]}: {shown(value)} is not a number of seconds")
+        out.refuse(path, f"{path[-1]}: {shown(expiry)} is not a number of seconds")
+
+
+def _topic_prefix(value: Any, written: str) -> Any:
+    # OMB appends to the prefix as text, which makes "null" of null.
+    return "null" if value is None else string(value, written)
 
 
 KEYS: Final = OmbKeys(
-    same={"client": ("username", "password", "qos", "topicPrefix"), "consumer": ("receiveMaximum",)},
-    defaults={"receiveMaximum": 256, "topicPrefix": "benchmark"},
-    rules={
-        "client.serverUri": _server_uri,
-        "consumer.cleanSession": _clean_session,
-        "consumer.sessionExpiryInterval": _session_expiry,
-        "consumer.sessionExpiryIntervalSeconds": _session_expiry,
+    sections={
+        "client": OmbClass(
+            fields={
+                "serverUri": OmbField(read=string, initial="tcp://localhost:1883", into=_server_uri, required=True),
+                "username": OmbField(read=string, initial=""),
+                "password": OmbField(read=string, initial=""),
+                "qos": OmbField(read=integer, initial=1, into="qos"),
+                "topicPrefix": OmbField(read=_topic_prefix, initial="benchmark", into="topicPrefix"),
+            },
+            convert=_login,
+        ),
+        "consumer": OmbClass(
+            fields={
+                "cleanSession": OmbField(read=boxed_flag, initial=True, required=True),
+                "sessionExpiryInterval": OmbField(read=boxed_integer, initial=259_200),
+                "receiveMaximum": OmbField(read=boxed_integer, initial=256, into="receiveMaximum", required=True),
+            },
+            convert=_session,
+            # OMB's own file has this key.
+            ignored={"sessionExpiryIntervalSeconds": "OMB does not read it, its key is sessionExpiryInterval"},
+        ),
     },
 )

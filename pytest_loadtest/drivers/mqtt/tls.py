@@ -17,6 +17,9 @@ from pytest_loadtest.errors import UsageError
 LOST: Final = "connection lost"
 RESET: Final = "connection reset by the broker"
 UNANSWERED: Final = "the broker closes the connection without an answer"
+NO_HANDSHAKE: Final = (
+    "the broker ends the TLS handshake without an answer: does its port speak TLS? If not, write mqtt:// in place of mqtts://"
+)
 ALERT: Final = b"\x15\x03"  # first bytes of a TLS alert (RFC 8446, 5.1)
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _NOT_THIS_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
@@ -60,7 +63,7 @@ class ClientTls:
             return self._explain_rejection(error.reason or str(error), chosen)
         if chosen:
             return LOST
-        return "the broker ends the TLS handshake without an answer: does its port speak TLS? If not, write mqtt:// in place of mqtts://"
+        return NO_HANDSHAKE
 
     def _explain_server_certificate(self, error: ssl.SSLCertVerificationError) -> str:
         if error.verify_code in _NOT_THIS_HOST:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
 from pytest_loadtest.drivers.pulsar.connect_errors import credentials_remedy, explain_tls_error
-from pytest_loadtest.errors import TargetError
+from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.profile.fields import spelling
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -21,11 +22,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNLIMITED_BACKLOG = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
+# msg/s: how often a broker stores the position of a subscription. The default of Pulsar 4.2's ServiceConfiguration.
+_MARK_DELETE_RATE, _DEFAULT_MARK_DELETE_RATE = "managedLedgerDefaultMarkDeleteRateLimit", 1.0
 _UNAUTHORIZED, _GONE, _NOT_ALLOWED, _CONFLICT = 401, 404, 405, 409
 _REDIRECTS = 10
 # Most bytes of an answer: ten times the metrics of a broker with 2 000 topics (24.5 MB). And s that they may take to arrive.
 _MOST_BYTES, _MOST_SECONDS = 1 << 28, 60.0
 _NOT_PULSAR = "is this the web service of a Pulsar broker?"
+_QUORUMS = ("ensemble_size", "write_quorum", "ack_quorum")
+REPLACED_BY_PERSISTENCE: Final = {
+    "ensemble_size": "managedLedgerDefaultEnsembleSize",
+    "write_quorum": "managedLedgerDefaultWriteQuorum",
+    "ack_quorum": "managedLedgerDefaultAckQuorum",
+    "deduplication_enabled": "brokerDeduplicationEnabled",
+}
+"""Field of ``driver.persistence`` → the broker's setting that it replaces for the run's namespace."""
+BACKLOG_QUOTA: Final = ("backlogQuotaDefaultLimitBytes", "backlogQuotaDefaultLimitGB", "backlogQuotaDefaultRetentionPolicy")
+"""The broker's settings that a namespace without a backlog quota replaces."""
 DECISIVE = (
     "managedLedgerDefaultEnsembleSize",
     "managedLedgerDefaultWriteQuorum",
@@ -89,12 +102,17 @@ class Admin:
             return "unknown"
 
     def decisive_settings(self) -> dict[str, str]:
-        """Return the running broker's settings that influence results; empty without an answer (it tells only superusers)."""
+        """Return the running broker's settings that influence results; empty without an answer (only superusers get one)."""
+        runtime = self._runtime()
+        return {key: str(runtime[key]) for key in DECISIVE if key in runtime}
+
+    def _runtime(self) -> Mapping[str, Any]:
+        """Return all settings of the running broker; empty without an answer (only superusers get one)."""
         try:
             runtime = self._request("GET", "brokers/configuration/runtime")
         except TargetError:
             return {}
-        return {key: str(runtime[key]) for key in DECISIVE if key in runtime} if isinstance(runtime, dict) else {}
+        return runtime if isinstance(runtime, dict) else {}
 
     def connection(self, timeout: float) -> httpx.Client:
         """Return a connection for many calls of :meth:`ask`; the caller closes it. :param timeout: s."""
@@ -148,20 +166,51 @@ class Admin:
         except RefusedError:
             return None
 
-    def set_policies(self, namespace: str, persistence: Persistence | None) -> None:
-        """Switch off the backlog quota, which makes a broker stop producers, and set the persistence policy if one is given."""
+    def remove_backlog_quota(self, namespace: str) -> None:
+        """Switch off the backlog quota of a namespace, by which a broker stops producers or discards messages."""
+        path = f"namespaces/{namespace}/backlogQuota?backlogQuotaType=destination_storage"
+        self._request("POST", path, _UNLIMITED_BACKLOG)
+
+    def complete_persistence(self, persistence: Persistence) -> Persistence:
+        """Return the policy with the running broker's own settings for the keys that are left out.
+
+        :raises UsageError: a quorum is left out, and the broker does not report its own (only superusers get them).
+        """
+        missing = [field for field in _QUORUMS if getattr(persistence, field) is None]
+        if not missing:
+            return persistence
+        runtime = self._runtime()
+        own: dict[str, int] = {}
+        for field in missing:
+            key = REPLACED_BY_PERSISTENCE[field]
+            if key in runtime:
+                own[field] = int(runtime[key])
+        unknown = [spelling(field) for field in missing if field not in own]
+        if unknown:
+            remedy = "write these keys too"
+            raise UsageError(f"driver.persistence: {', '.join(unknown)}: the broker does not report its own settings: {remedy}")
+        return persistence.model_copy(update=own)
+
+    def set_persistence(self, namespace: str, persistence: Persistence) -> None:
+        """Set the quorums of a namespace, and whether its topics deduplicate, if that is not left to the broker.
+
+        :param persistence: with all quorums.
+        """
         path = f"namespaces/{namespace}"
-        # Above the default quota a broker holds producers back, which a run would report as a slow broker.
-        self._request("POST", f"{path}/backlogQuota?backlogQuotaType=destination_storage", _UNLIMITED_BACKLOG)
-        if persistence is not None:
-            quorums = {
-                "bookkeeperEnsemble": persistence.ensemble_size,
-                "bookkeeperWriteQuorum": persistence.write_quorum,
-                "bookkeeperAckQuorum": persistence.ack_quorum,
-                "managedLedgerMaxMarkDeleteRate": 0.0,
-            }
-            self._request("POST", f"{path}/persistence", quorums)
+        quorums = {
+            "bookkeeperEnsemble": persistence.ensemble_size,
+            "bookkeeperWriteQuorum": persistence.write_quorum,
+            "bookkeeperAckQuorum": persistence.ack_quorum,
+            "managedLedgerMaxMarkDeleteRate": self._mark_delete_rate(),
+        }
+        self._request("POST", f"{path}/persistence", quorums)
+        if persistence.deduplication_enabled is not None:
             self._request("POST", f"{path}/deduplication", persistence.deduplication_enabled)
+
+    def _mark_delete_rate(self) -> float:
+        # The policy has this rate too, and cannot leave it out: the broker's own one stays in force.
+        default = self._runtime().get(_MARK_DELETE_RATE, _DEFAULT_MARK_DELETE_RATE)
+        return float(default)
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create a topic. :param topic: with its domain, ``persistent://tenant/namespace/name``."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.values.addresses import masked, masked_text
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -171,18 +172,20 @@ class Tokens:
             answer = json.loads(self._ask("POST", endpoint))
             self._token, self._until = str(answer["access_token"]), requested + _FRESH * float(answer.get("expires_in") or 0)
         except (ValueError, KeyError, TypeError) as error:
-            raise TargetError(f"{self._issuer} answered without a token: {error!r}") from error
+            raise TargetError(f"{masked(self._issuer)} answered without a token: {error!r}") from error
 
     def _ask(self, method: str, url: str) -> bytes:
         import httpx
 
         form, trusted = self._form if method == "POST" else None, ssl.create_default_context()
+        request = f"{method} {masked(url)}"
         try:
             answer = httpx.request(method, url, data=form, timeout=self._timeout, follow_redirects=True, verify=trusted)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise TargetError(f"{method} {url}: {error}; is authentication.issuerUrl right and the server up?") from error
+            reason = masked_text(str(error), url)
+            raise TargetError(f"{request}: {reason}; is authentication.issuerUrl right and the server up?") from error
         if not answer.is_success:
-            raise TargetError(f"{method} {url}: {answer.status_code} {_reason(answer.text) or answer.reason_phrase}")
+            raise TargetError(f"{request}: {answer.status_code} {_reason(answer.text) or answer.reason_phrase}")
         return answer.content
 
 

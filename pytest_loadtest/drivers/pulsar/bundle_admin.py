@@ -33,6 +33,12 @@ _LIMITS: Final = {
 }
 
 
+def split_settings_of(limits: SplitLimits) -> dict[str, str]:
+    """Return the broker's settings for a split by flow or QPS with these limits, by key."""
+    settings = {key: str(getattr(limits, name)) for name, key in _LIMITS.items()}
+    return {**settings, DEFAULT_ALGORITHM: FLOW_OR_QPS}
+
+
 class Bundles(Admin):
     """The bundles of one namespace; every method raises :class:`TargetError` as :class:`Admin` does.
 
@@ -141,7 +147,7 @@ class Bundles(Admin):
 
     def split_settings(self) -> dict[str, str]:
         """Return the running broker's settings on which a split by flow or QPS depends, by key."""
-        runtime = self._runtime()
+        runtime = self._required_runtime()
         return {key: str(runtime[key]) for key in (*_LIMITS.values(), DEFAULT_ALGORITHM)}
 
     def limits(self) -> SplitLimits:
@@ -156,7 +162,7 @@ class Bundles(Admin):
 
         :raises TargetError: the broker refuses a setting.
         """
-        self.set({key: str(getattr(limits, name)) for name, key in _LIMITS.items()} | {DEFAULT_ALGORITHM: FLOW_OR_QPS})
+        self.set(split_settings_of(limits))
 
     def set(self, settings: Mapping[str, str]) -> None:
         """Change dynamic settings of all brokers, by key."""
@@ -167,7 +173,7 @@ class Bundles(Admin):
         """Return whether the broker uses these limits: it applies settings a moment after it has answered."""
         return self.limits() == limits and self.split_settings()[DEFAULT_ALGORITHM] == FLOW_OR_QPS
 
-    def _runtime(self) -> Mapping[str, str]:
+    def _required_runtime(self) -> Mapping[str, str]:
         runtime = self._request("GET", "brokers/configuration/runtime")
         if not isinstance(runtime, dict):
             raise TargetError(f"{self.urls[0]}: the broker does not report its settings: {runtime!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.drivers.pulsar.admin import BACKLOG_QUOTA, REPLACED_BY_PERSISTENCE
 from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK, PulsarSettings, strict
 from pytest_loadtest.errors import Problem
 from pytest_loadtest.profile.fields import exact_duration, spelling
@@ -12,11 +13,12 @@ from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pytest_loadtest.profile.model import Profile
 
 
+_GB: Final = 1 << 30
 # The keys that each plugin needs; exactly one of the names in one tuple.
 _CREDENTIALS: Final = {
     "token": (("token", "token_file"),),
@@ -50,8 +52,57 @@ def _subscription(profile: Profile) -> Iterator[Problem]:
 
 
 def _stored(profile: Profile) -> Iterator[Problem]:
-    if (stored := _settings(profile).persistence) and not stored.ack_quorum <= stored.write_quorum <= stored.ensemble_size:
+    stored = _settings(profile).persistence
+    if stored is None:
+        return
+    quorums = [count for count in (stored.ack_quorum, stored.write_quorum, stored.ensemble_size) if count is not None]
+    if quorums != sorted(quorums):
         yield Problem(("driver", "persistence"), "driver.persistence: needs ackQuorum ≤ writeQuorum ≤ ensembleSize", "", at_key=True)
+
+
+def _replaced(profile: Profile) -> Iterator[Problem]:
+    """Reject a setting of the broker that a policy of the run's namespace would replace by another value."""
+    driver = _settings(profile)
+    policies = {"defaultNumberOfNamespaceBundles": ("namespaceBundles", driver.namespace_bundles)}
+    for field, key in REPLACED_BY_PERSISTENCE.items():
+        value = None if driver.persistence is None else getattr(driver.persistence, field)
+        policies[key] = (f"persistence.{spelling(field)}", value)
+    for key, (policy, value) in policies.items():
+        setting = profile.broker.settings.get(key)
+        if setting is not None and value is not None and setting != str(value).lower():
+            message = f"broker.settings: {key} is {setting}, but driver.{policy}, {str(value).lower()}, replaces it for the run's topics"
+            yield Problem(("broker", "settings", key), message, "write the same in both, or leave one out")
+
+
+def _quota(profile: Profile) -> Iterator[Problem]:
+    """Reject a backlog at which the broker's own quota stops the producers."""
+    settings = profile.broker.settings
+    limit = _quota_limit(settings)
+    if limit is None or settings.get("backlogQuotaDefaultRetentionPolicy") == "consumer_backlog_eviction":
+        return
+    # The quota applies to the largest backlog of a topic, and each partition is one.
+    backlog = profile.consumer_backlog_size_gb * _GB
+    largest = backlog / (profile.topics * profile.partitions_per_topic * max(profile.subscriptions_per_topic, 1))
+    if largest > limit:
+        key = next(key for key in BACKLOG_QUOTA if key in settings)
+        message = (
+            f"consumerBacklogSizeGB: {round(largest)} B in each topic, and broker.settings.{key} stops producers above {round(limit)} B"
+        )
+        yield Problem(("consumerBacklogSizeGB",), message, f"write less, or another {key}")
+
+
+def _quota_limit(settings: Mapping[str, str]) -> float | None:
+    """Return the bytes at which the broker stops producers; None if the profile sets no limit, or no number."""
+    limit = settings.get("backlogQuotaDefaultLimitBytes")
+    unit = 1
+    if limit is None:
+        limit = settings.get("backlogQuotaDefaultLimitGB")
+        unit = _GB
+    try:
+        number = float(limit or "-1")
+    except ValueError:
+        return None
+    return number * unit if number > 0 else None
 
 
 def _credentials(profile: Profile) -> Iterator[Problem]:
@@ -154,6 +205,8 @@ CHECKS: Final = (
     (_topic, ("topics", "driver.topicType")),
     (_subscription, ("driver.subscriptionType", "consumerPerSubscription")),
     (_stored, ("driver.persistence.*",)),
+    (_replaced, ("driver.persistence.*", "driver.namespaceBundles", "broker.settings.*")),
+    (_quota, ("consumerBacklogSizeGB", "topics", "partitionsPerTopic", "subscriptionsPerTopic", "broker.settings.*")),
     (_credentials, ("driver.authentication.*",)),
     (
         _delayed,

@@ -50,7 +50,17 @@ BOOKIE_MEMORY: Final = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:MaxDirec
 BROKER_MEMORY: Final = ("-Xms128m", "-Xmx384m", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=256m")
 # Most copies of an entry by default, and acknowledgements of them, as in production: 3/3/2.
 COPIES, ACKS = 3, 2
-_CHOSEN: Final = frozenset({"bookiePort", "metadataServiceUri", "journalDirectory", "journalDirectories", "ledgerDirectories", "zkServers"})
+_CHOSEN: Final = frozenset(
+    {
+        "bookiePort",
+        "metadataServiceUri",
+        "journalDirectory",
+        "journalDirectories",
+        "ledgerDirectories",
+        "zkServers",
+        "httpServerEnabled",
+    }
+)
 CLUSTER: Final = {
     "loadBalancerEnabled": "true",
     "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_loadtest.brokers.url import parse_endpoints
 from pytest_loadtest.drivers.pulsar.auth import credentials, tls_context, token_of
 from pytest_loadtest.errors import LoadtestError
+from pytest_loadtest.values.addresses import masked
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.connection import PulsarConnection
@@ -123,7 +124,7 @@ def credentials_remedy(settings: PulsarSettings) -> str:
         return "are userId and password of driver.authentication right?"
     if auth.plugin == "tls":
         return f"does the broker know the subject of driver.authentication's certFile {auth.cert_file}?"
-    return f"does the broker take tokens of {auth.issuer_url}, with this audience and scope?"
+    return f"does the broker take tokens of {masked(auth.issuer_url or '')}, with this audience and scope?"
 
 
 def _expired(token: str) -> str | None:

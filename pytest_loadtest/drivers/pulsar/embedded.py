@@ -9,7 +9,7 @@ from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 
-from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError
+from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, unapplied_settings
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, serves, wait_ready
 
@@ -44,12 +44,6 @@ def find_binary() -> str | None:
     return str(binary) if binary.is_file() else None
 
 
-def unapplied_settings(request: BrokerRequest) -> dict[str, str]:
-    """Return the facts for the report: no admin REST, and the profile's settings that are not applied."""
-    ignored = {"broker.settings not applied": ", ".join(sorted(request.settings))} if request.settings else {}
-    return {"admin REST": "none"} | ignored
-
-
 def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) -> StartedBroker:
     folder = request.folder.resolve()
     (folder / "data").mkdir(parents=True, exist_ok=True)
@@ -68,7 +62,7 @@ def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) 
         version=version,
         mode="embedded",
         url=f"pulsar://127.0.0.1:{port}",
-        settings=unapplied_settings(request),
+        settings={"admin REST": "none", **unapplied_settings(request.settings)},
         evidence=False,
     )
     return StartedBroker(facts, child, wait)

@@ -30,6 +30,7 @@ KIND: Final = DriverKind(
         "batching": "batchingEnabled",
         "enableBatching": "batchingEnabled",
         "batching_enabled": "batchingEnabled",
+        "compressionType": "compression",
     },
     checks="pytest_loadtest.drivers.pulsar.checks:CHECKS",
     costs={

@@ -13,7 +13,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.drivers.pulsar.admin import Admin
+from pytest_loadtest.drivers.pulsar.admin import BACKLOG_QUOTA, Admin
 from pytest_loadtest.drivers.pulsar.bundle_split import suffix
 from pytest_loadtest.errors import TargetError, UsageError
 
@@ -65,6 +65,8 @@ class RunNames:
         self._run, self._mark = context.run, f"loadtest-{context.run}-{context.nonce:08x}"
         self._made_tenant = self._made_namespace = self._may_subscribe = self._looked_up = False
         self._persistence: Persistence | None = None
+        self._broker_settings = context.broker
+        self._without_quota = False
         self.not_applied: dict[str, str] = {}
         self.existing, self.partitions = self._topology.name, self._topology.partitions
         self.namespace: str | None = None
@@ -75,11 +77,19 @@ class RunNames:
     def facts(self) -> dict[str, str]:
         """The facts for the report: the namespace and its persistence, once set, or the existing topic and whether it surely existed."""
         if self.namespace is not None:
-            stored = self._persistence.model_dump(by_alias=True, mode="json") if self._persistence else {}
-            persistence = ", ".join(f"{key} {str(value).lower()}" for key, value in stored.items())
-            return {"namespace": self.namespace} | ({"persistence": persistence} if persistence else {})
+            return {"namespace": self.namespace, **self._policies()}
         known = "existing" if self._target.admin_url else "existing, as far as can be known without target.adminUrl"
         return {"topic": f"{self.existing} ({known})"}
+
+    def _policies(self) -> dict[str, str]:
+        """Return the policies that the run has set on its namespace: they replace settings of the broker."""
+        facts: dict[str, str] = {}
+        if self._persistence is not None:
+            stored = self._persistence.model_dump(by_alias=True, mode="json", exclude_none=True)
+            facts["persistence"] = ", ".join(f"{key} {str(value).lower()}" for key, value in stored.items())
+        if self._without_quota:
+            facts["backlogQuota"] = f"none, in place of the broker's {BACKLOG_QUOTA[0]}"
+        return facts
 
     def topic(self, index: int) -> str:
         """Return the full name of a topic of the run."""
@@ -136,18 +146,30 @@ class RunNames:
         self._made_tenant = admin.create_namespace(self.namespace, self._settings.namespace_bundles)
         # Set only after the broker has created the namespace: one that existed before must never be deleted.
         self._made_namespace = True
-        admin.set_policies(self.namespace, self._persistence)
+        self._set_policies(admin, self.namespace)
         for index in range(self._topology.topics):
             admin.create_topic(self.topic(index), self.partitions)
 
-    def _fitting(self, asked: Persistence | None, admin: Admin) -> Persistence | None:
-        """Reduce the quorums to the number of bookies.
+    def _set_policies(self, admin: Admin, namespace: str) -> None:
+        # Above the default quota, 10 GB in Pulsar's standalone.conf, a broker holds producers back, which a run would report as a slow
+        # broker. A quota that the profile sets is a part of what it tests.
+        if not any(key in self._broker_settings for key in BACKLOG_QUOTA):
+            admin.remove_backlog_quota(namespace)
+            self._without_quota = True
+        if self._persistence is not None:
+            admin.set_persistence(namespace, self._persistence)
 
-        :raises UsageError: too few bookies in a cluster that the run did not start, or under ``strictTuning``.
+    def _fitting(self, asked: Persistence | None, admin: Admin) -> Persistence | None:
+        """Complete the policy, and reduce the quorums to the number of bookies.
+
+        :raises UsageError: too few bookies in a cluster that the run did not start, or under ``strictTuning``; or a quorum is unknown.
         """
+        if asked is None:
+            return None
+        asked = admin.complete_persistence(asked)
         # A ledger on more bookies than exist is never created: opening its topic would wait until the time-out.
-        bookies = None if asked is None else admin.bookies()
-        if asked is None or bookies is None:
+        bookies = admin.bookies()
+        if bookies is None:
             return asked
         beyond = {key: getattr(asked, field) for field, key in _QUORUMS.items() if getattr(asked, field) > bookies}
         if not beyond:
@@ -155,7 +177,11 @@ class RunNames:
         there = f"{bookies} {'bookie' if bookies == 1 else 'bookies'}"
         if not self._target.started or self._settings.strict_tuning:
             quorums = ", ".join(f"{key} {count}" for key, count in beyond.items())
-            raise UsageError(f"persistence: {quorums} asked for, and {self._target.admin_url} has {there}: ask for at most {bookies}")
+            fitting = ", ".join(f"{key}: {min(getattr(asked, field), bookies)}" for field, key in _QUORUMS.items())
+            raise UsageError(
+                f"driver.persistence: {quorums}, but {self._target.admin_url} has {there}, so no message could be stored: write"
+                f" persistence: {{{fitting}}} under driver, or under client in a driver file of OMB, whose default is 3, 3 and 2"
+            )
         reason = f"asks for {{}}, the broker started here has {there}: {bookies} is applied"
         self.not_applied = {f"persistence.{key}": reason.format(count) for key, count in beyond.items()}
         return asked.model_copy(update={field: min(getattr(asked, field), bookies) for field in _QUORUMS})

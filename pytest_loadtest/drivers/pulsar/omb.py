@@ -6,12 +6,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_loadtest.drivers.pulsar.settings import NO_LIMIT
 from pytest_loadtest.profile.explain import shown
-from pytest_loadtest.profile.omb_driver import OmbKeys
+from pytest_loadtest.profile.omb_driver import OmbClass, OmbField, OmbKeys
+from pytest_loadtest.profile.omb_fields import constant, flag, integer, string
 from pytest_loadtest.profile.secrets import shown_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pytest_loadtest.errors import Path
     from pytest_loadtest.profile.omb_driver import OmbFile
@@ -41,28 +43,29 @@ def _namespace(out: OmbFile, value: Any, at: Path) -> None:
     out.set("driver", "namespacePrefix", value, at)
 
 
-def _nothing(reason: str) -> Callable[[OmbFile, Any, Path], None]:
-    def note(out: OmbFile, value: Any, at: Path) -> None:
-        out.not_applied[".".join(map(str, at))] = f"{shown(value)}: {reason}"
-
-    return note
+def _cluster(out: OmbFile, value: Any, at: Path) -> None:
+    out.not_applied["client.clusterName"] = f"{shown(value)}: a tenant that is missing is made for every cluster of the broker"
 
 
-def _authentication(out: OmbFile, value: Any, at: Path) -> None:
+def _persistence(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
+    out.set("driver", "persistence", dict(values), at)
+
+
+def _authentication(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
     """Read ``{plugin: a Java class, data: its parameters}``."""
-    if not isinstance(value, dict) or not value.get("plugin"):
+    name = str(values.get("plugin") or "")
+    if not name:
         return
-    plugin = _PLUGINS.get(str(value["plugin"]).rpartition(".")[2])
+    plugin = _PLUGINS.get(name.rpartition(".")[2])
     if plugin is None:
         # The value is shown only if it looks like a class: it may be the token itself, written in the wrong place.
-        name = str(value["plugin"])
         named = name if re.fullmatch(r"([a-z]+\.)+[A-Z][A-Za-z]*|\w*Authentication\w*", name) else "the value"
         out.refuse((*at, "plugin"), f"authentication.plugin: {named} is not known", f"known: {', '.join(_PLUGINS)}")
         return
     try:
-        keys = _credentials(plugin, str(value.get("data") or ""))
+        keys = _credentials(plugin, str(values.get("data") or ""))
     except ValueError as error:
-        out.refuse((*at, "data") if "data" in value else at, f"authentication.data: {error}")
+        out.refuse((*at, "data") if out.has((*at, "data")) else at, f"authentication.data: {error}")
         return
     out.set("driver", "authentication", {"plugin": plugin, **keys}, at)
 
@@ -94,27 +97,89 @@ def _credentials(plugin: str, data: str) -> Mapping[str, str]:
     return {key: value for key, value in parameters.items() if key in known}
 
 
+_OWN: Final = "OMB's driver has no such key; in a driver section with our own keys write"
+"""Keys of Pulsar's clients that OMB's driver does not set."""
+
 KEYS: Final = OmbKeys(
-    same={
-        "client": (
-            "clientMemoryLimitMB", "ioThreads", "connectionsPerBroker", "maxConcurrentLookupRequests", "topicType", "persistence",
-            "tlsAllowInsecureConnection", "tlsEnableHostnameVerification", "tlsTrustCertsFilePath",
+    sections={
+        "client": OmbClass(
+            fields={
+                "serviceUrl": OmbField(read=string, into=_service_url),
+                "httpUrl": OmbField(read=string, into=_http_url),
+                "clientMemoryLimitMB": OmbField(read=integer, initial=256, into="clientMemoryLimitMB"),
+                "ioThreads": OmbField(read=integer, initial=8, into="ioThreads"),
+                "connectionsPerBroker": OmbField(read=integer, initial=8, into="connectionsPerBroker"),
+                "maxConcurrentLookupRequests": OmbField(read=integer, initial=1000, into="maxConcurrentLookupRequests"),
+                "namespacePrefix": OmbField(read=string, into=_namespace),
+                "clusterName": OmbField(read=string, into=_cluster),
+                "topicType": OmbField(
+                    read=constant("persistent", "non_persistent", spelled={"non_persistent": "non-persistent"}),
+                    initial="persistent",
+                    into="topicType",
+                    required=True,
+                ),
+                "persistence": OmbClass(
+                    fields={
+                        "ensembleSize": OmbField(read=integer, initial=3),
+                        "writeQuorum": OmbField(read=integer, initial=3),
+                        "ackQuorum": OmbField(read=integer, initial=2),
+                        "deduplicationEnabled": OmbField(read=flag, initial=False),
+                    },
+                    convert=_persistence,
+                ),
+                "tlsAllowInsecureConnection": OmbField(read=flag, initial=False, into="tlsAllowInsecureConnection"),
+                "tlsEnableHostnameVerification": OmbField(read=flag, initial=False, into="tlsEnableHostnameVerification"),
+                "tlsTrustCertsFilePath": OmbField(read=string, into="tlsTrustCertsFilePath"),
+                "authentication": OmbClass(
+                    fields={"plugin": OmbField(read=string), "data": OmbField(read=string)}, convert=_authentication
+                ),
+            },
+            hints={
+                "webServiceUrl": "did you mean httpUrl?",
+                "adminUrl": "did you mean httpUrl?",
+                "tlsEnabled": "remove it: serviceUrl pulsar+ssl://host:port and httpUrl https://host:port use TLS",
+                "enableTls": "remove it: serviceUrl pulsar+ssl://host:port and httpUrl https://host:port use TLS",
+                "operationTimeout": f"{_OWN} operationTimeout: 30s",
+                "namespaceBundles": f"{_OWN} namespaceBundles: 16",
+            },
         ),
-        "producer": ("batchingEnabled", "batchingMaxPublishDelayMs", "batchingMaxBytes", "batchingMaxMessages", "blockIfQueueFull"),
-        "consumer": ("receiverQueueSize", "subscriptionType"),
+        "producer": OmbClass(
+            fields={
+                "batchingEnabled": OmbField(read=flag, initial=True, into="batchingEnabled"),
+                "batchingMaxPublishDelayMs": OmbField(read=integer, initial=1, into="batchingMaxPublishDelayMs"),
+                "batchingMaxBytes": OmbField(read=integer, initial=1024**2, into="batchingMaxBytes"),
+                "blockIfQueueFull": OmbField(read=flag, initial=True, into="blockIfQueueFull"),
+                "pendingQueueSize": OmbField(read=integer, initial=0, into="maxPendingMessages"),
+            },
+            hints={
+                "maxPendingMessages": "did you mean pendingQueueSize?",
+                "batchingMaxMessages": f"{_OWN} batchingMaxMessages: 1000",
+                "compression": f"{_OWN} compression: LZ4",
+                "compressionType": f"{_OWN} compression: LZ4",
+                "maxPendingMessagesAcrossPartitions": f"{_OWN} maxPendingMessagesAcrossPartitions: 50000",
+                "sendTimeout": f"{_OWN} sendTimeout: 30s",
+                "sendTimeoutMs": f"{_OWN} sendTimeout: 30s",
+                "chunkingEnabled": f"{_OWN} chunkingEnabled: true",
+            },
+        ),
+        "consumer": OmbClass(
+            fields={
+                "receiverQueueSize": OmbField(read=integer, initial=10_000, into="receiverQueueSize"),
+                "subscriptionType": OmbField(
+                    read=constant("Exclusive", "Shared", "Failover", "Key_Shared"),
+                    initial="Failover",
+                    into="subscriptionType",
+                    required=True,
+                ),
+            },
+            ignored={"subscriptionMode": "subscriptions are durable"},
+            hints={
+                "maxTotalReceiverQueueSizeAcrossPartitions": f"{_OWN} maxTotalReceiverQueueSizeAcrossPartitions: 50000",
+                "ackTimeout": f"{_OWN} unackedMessagesTimeout: 10s",
+                "ackTimeoutMillis": f"{_OWN} unackedMessagesTimeout: 10s",
+            },
+        ),
     },
-    defaults={
-        "ioThreads": 8, "connectionsPerBroker": 8, "maxConcurrentLookupRequests": 1000, "batchingMaxBytes": 1024**2,
-        "batchingMaxMessages": 0, "maxPendingMessages": 0, "clientMemoryLimitMB": 256, "receiverQueueSize": 10_000,
-        "tlsEnableHostnameVerification": False,
-    },
-    rules={
-        "client.serviceUrl": _service_url,
-        "client.httpUrl": _http_url,
-        "client.namespacePrefix": _namespace,
-        "client.clusterName": _nothing("a tenant that is missing is made for every cluster of the broker"),
-        "client.authentication": _authentication,
-        "producer.pendingQueueSize": lambda out, value, at: out.set("driver", "maxPendingMessages", value, at),
-        "consumer.subscriptionMode": _nothing("subscriptions are durable"),
-    },
-)  # fmt: skip
+    # Batches have no limit in messages, and all partitions together none in messages in flight (its default since Pulsar 2.11).
+    fixed={"batchingMaxMessages": 0, "maxPendingMessagesAcrossPartitions": NO_LIMIT},
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,7 +20,7 @@ from pytest_loadtest.drivers.pulsar.metrics import (
     counter_growth,
     merge_scraped,
 )
-from pytest_loadtest.drivers.pulsar.names import own_namespace
+from pytest_loadtest.drivers.pulsar.names import own_namespace, own_topic
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -77,6 +78,8 @@ class Scrape:
         self._counts = self._countable and (watched.fresh or self._first is not None)
         self._not_before = self._asked = self._unanswered = self._answered = self._partly = self._cost = 0
         self._reason = ""
+        self.notes: list[str] = []
+        """Sentences for the report, complete once the source is closed."""
 
     def _connect(self) -> None:
         self._admin = Admin(self._url, self._settings)
@@ -139,7 +142,9 @@ class Scrape:
         """Read ``/metrics/``."""
         if self._reader is None:
             if self._namespace is None:
-                self._count = self._admin.partitions(self._prefix) or 1
+                known = self._watched.kept.get("partitions")
+                self._count = known or self._admin.partitions(self._prefix) or 1
+                self._watched.kept["partitions"] = self._count
             self._reader = MetricsReader(self._prefix, exact=self._namespace is None, of_topics=self._few)
         self._cost = 0
         scraped = self._read_brokers(self._reader)
@@ -212,8 +217,25 @@ class Scrape:
     def close(self) -> dict[str, float]:
         """Return the last columns, with the broker's message counts of the phase, after the drain. Counts that were reset are left out."""
         sample = self._read_last() if self._countable and self._last is not None else {}
+        with contextlib.suppress(TargetError):  # unknown without an answer
+            self._note_partitions()
         self._connection.close()
         return sample
+
+    def _note_partitions(self) -> None:
+        """Note partitions that were added while load ran. Pulsar's clients would use them after a minute; those of a run never do."""
+        topology = self._watched.topology
+        topics = {topology.name: self._count} if topology.name else {}
+        if self._namespace is not None and topology.partitions > 1:
+            indexes = range(min(topology.topics, MOST_ASKED))
+            topics = {own_topic(self._settings, self._watched.run, topology, index): topology.partitions for index in indexes}
+        for topic, planned in topics.items():
+            partitions = self._admin.partitions(topic) or 1
+            if partitions > planned:
+                self.notes.append(
+                    f"{topic} has {partitions} partitions, and had {planned} when load began: the run neither sends to the new ones nor"
+                    " receives from them"
+                )
 
     def _read_last(self) -> dict[str, float]:
         before = self._last

@@ -40,15 +40,15 @@ DEFAULT_TICK: Final = 1000
 
 
 class Persistence(Section):
-    """The storage policy of the run's namespace."""
+    """The storage policy of the run's namespace. The broker's own settings stay in force for keys that are left out."""
 
-    ensemble_size: Count = 1
+    ensemble_size: Count | None = None
     """Bookies for each ledger. More than exist is an error; on a broker that the run started fewer are applied, and reported."""
-    write_quorum: Count = 1
+    write_quorum: Count | None = None
     """Copies of each entry."""
-    ack_quorum: Count = 1
+    ack_quorum: Count | None = None
     """Copies that must be stored before a publish is acknowledged."""
-    deduplication_enabled: bool = False
+    deduplication_enabled: bool | None = None
     """The broker drops messages sent twice by one producer."""
 
 
@@ -81,6 +81,8 @@ class Authentication(Section):
     """Path to the client's private key."""
 
 
+NO_LIMIT: Final = 2**31 - 1
+"""The largest number that Pulsar's clients take for a limit."""
 OMB_MEMORY_MB = 256
 ANY_CERTIFICATE = "certificates were not checked, so another host may have answered"
 
@@ -105,8 +107,8 @@ class PulsarSettings(ChunkingSettings):
     """Time limit of a lookup, of subscribing, and of creating a producer."""
     max_concurrent_lookup_requests: Count | None = None
     """Lookups in flight on one connection."""
-    client_memory_limit_mb: Count | None = Field(default=None)
-    """Bytes in flight over all producers of a worker, MB."""
+    client_memory_limit_mb: int | None = Field(default=None, ge=0)
+    """Bytes in flight over all producers of a worker, MB; 0: no limit."""
     topic_type: Literal["persistent", "non-persistent"] = "persistent"
     """non-persistent: messages are not stored, and publish latency is not applicable."""
     namespace_prefix: str = Field(default="public/loadtest", pattern=r"^[\w.=:-]+/[\w.=:-]+$")
@@ -159,11 +161,11 @@ class PulsarSettings(ChunkingSettings):
 
     @property
     def memory_limit(self) -> int | None:
-        """Most bytes in flight over all producers of a worker; OMB's default if nothing else bounds them."""
+        """Most bytes in flight over all producers of a worker; OMB's default if the profile bounds nothing. None: no limit."""
         limit = self.client_memory_limit_mb
         if limit is None and not self.max_pending_messages:
             limit = OMB_MEMORY_MB
-        return None if limit is None else limit * 1024**2
+        return limit * 1024**2 if limit else None
 
     def receive_window(self, partitions: int) -> int:
         """Return the most messages prefetched by one consumer."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks
+from pytest_loadtest.drivers.pulsar.settings import NO_LIMIT
 from pytest_loadtest.profile.fields import exact_duration
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def applied_keys(settings: PulsarSettings, place: Mapping[str, str], partitions:
     if memory is not None:
         facts["clientMemoryLimitMB"] = f"{memory // 1024**2} per worker"
     if partitions > 1:
-        facts["maxPendingMessagesAcrossPartitions"] = str(settings.max_pending_messages_across_partitions)
+        across = settings.max_pending_messages_across_partitions
+        facts["maxPendingMessagesAcrossPartitions"] = str(across) if across < NO_LIMIT else "no limit"
         facts["maxTotalReceiverQueueSizeAcrossPartitions"] = str(settings.max_total_receiver_queue_size_across_partitions)
     if settings.max_concurrent_lookup_requests is not None:
         facts["maxConcurrentLookupRequests"] = str(settings.max_concurrent_lookup_requests)

@@ -145,7 +145,8 @@ def _values(distribution: Distribution) -> list[float | None]:
 def _curve_text(name: str, distribution: Distribution) -> str:
     proven = [p for p in (50, 99, 99.9, 99.99, 99.999) if distribution.proves(p)]
     values = [f"p{p:g} {_percentile_text(distribution.percentile(p))}" for p in proven]
-    return f"{name} {', '.join([*values, f'max {format_duration(distribution.maximum)}'])}"
+    top = format_duration(distribution.maximum) if distribution.complete else "never"
+    return f"{name} {', '.join([*values, f'max {top}'])}"
 
 
 def _percentile_text(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.metrics.catalogue import COUNTS
@@ -60,7 +61,7 @@ def _table(measured: MeasurementsSection) -> Table:
     keys = latency_rows(latencies, () if sections.only_connects(measured) else ALWAYS)
     head = ("latency", "min", *COLUMNS, "max", "mean", "samples", "never came")
     rows = [_row(TITLES[key], latencies[key]) for key in keys]
-    caption = "Latencies, from the intended time on; max and mean are of the messages that came"
+    caption = "Latencies, from the intended time on; the mean is that of the messages that came"
     return Table(caption=caption, head=head, rows=rows, numbers=frozenset(range(1, len(head))))
 
 
@@ -193,8 +194,11 @@ def _stage_row(stage: StageEntry) -> tuple[str | Cell, ...]:
 def _worst_first(parts: Sequence[BreakdownEntry]) -> list[BreakdownEntry]:
     def badness(part: BreakdownEntry) -> tuple[float, float, float]:
         latency = part.end_to_end
-        p99 = None if latency is None else latency.percentiles["p99"]
-        return part.lost, -1 if p99 is None else p99, -1 if latency is None else latency.maximum
+        if latency is None:
+            return part.lost, -1, -1
+        p99 = latency.percentiles["p99"]
+        top = math.inf if latency.maximum is None else latency.maximum
+        return part.lost, -1 if p99 is None else p99, top
 
     return sorted(parts, key=badness, reverse=True)
 

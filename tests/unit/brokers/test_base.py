@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from pytest_loadtest.brokers.base import BrokerFacts, UnavailableError, described, refuse_managed
+from pytest_loadtest.brokers.base import BrokerFacts, UnavailableError, described, refuse_managed, unapplied_settings
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.profile.sections import SecuritySection
 
@@ -55,3 +55,8 @@ def test_a_rejected_setting_shows_no_secret() -> None:
 def test_security_is_described_as_text() -> None:
     """Encryption and authentication are named in the results."""
     assert described(SecuritySection.model_validate({"tls": True, "auth": "token"})) == "TLS, token authentication"
+
+
+def test_settings_that_are_not_applied_are_named() -> None:
+    assert unapplied_settings({"b": "1", "a": "2"}) == {"broker.settings not applied": "a, b"}
+    assert unapplied_settings({}) == {}

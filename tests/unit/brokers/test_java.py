@@ -153,5 +153,18 @@ def test_the_error_for_an_old_java_has_the_remedy(monkeypatch: pytest.MonkeyPatc
     """Pulsar's own error comes late and is in its log."""
     fake_java(tmp_path, "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UnavailableError, match=r"Java 11, Pulsar needs 17.*openjdk-17-jre-headless"):
+    with pytest.raises(UnavailableError, match=r"Java 11, Pulsar needs 17.*default-jre-headless"):
         java.require("Pulsar")
+
+
+@pytest.mark.parametrize(
+    ("description", "package"),
+    [
+        ("Package: default-jre-headless\nDepends: openjdk-17-jre-headless, ca-certificates-java", "default-jre-headless"),
+        ("Package: default-jre-headless\nDepends: ca-certificates-java, openjdk-21-jre-headless (>= 21)", "default-jre-headless"),
+        ("Package: default-jre-headless\nDepends: openjdk-11-jre-headless", "openjdk-17-jre-headless"),
+        ("", "default-jre-headless"),
+    ],
+)
+def test_the_default_jre_is_installed_where_it_is_new_enough(description: str, package: str) -> None:
+    assert java.package_for(description) == package

@@ -36,6 +36,30 @@ def test_a_wrong_command_line_ends_with_status_2_and_the_usage(arguments: tuple[
     assert "usage:" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("doctor", "--target", "mqtt://joe:hush@127.0.0.1"),
+        ("doctor", "--hosts", "env", "--target", "mqtt://joe:hush@127.0.0.1"),
+        ("doctor", "--hosts", "env", "--bandwidth", "--target", "mqtt://joe:hush@127.0.0.1"),
+        ("doctor", "--hosts", "env", "--target", "odd://127.0.0.1/?token=hush"),
+        ("learn", "mqtt://joe:hush@127.0.0.1", "--topic", "a"),
+        ("learn", "odd://127.0.0.1?key=hush", "--topic", "a"),
+        ("aggregate", "RUN", "--spark-remote", "sc://127.0.0.1:9/;token=hush"),
+        ("aggregate", "RUN", "--spark-remote", "sc://127.0.0.1:9/;token=hush", "--spark-conf", "spark.master=local"),
+        ("aggregate", "RUN", "--spark-master", "odd://joe:hush@127.0.0.1"),
+    ],
+)
+def test_no_secret_of_an_address_is_in_an_error_of_a_command(
+    arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    assert cli.main([str(tmp_path) if argument == "RUN" else argument for argument in arguments]) != cli.OK
+    shown = capsys.readouterr()
+    assert "***" in shown.err
+    assert "hush" not in shown.out + shown.err
+
+
 @pytest.mark.parametrize("command", cli.STATUSES)
 def test_help_has_the_exit_statuses_of_its_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(command, "--help") == cli.OK

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_loadtest.brokers.java import Java
+from pytest_loadtest.brokers.java import Java, debian_package
 from pytest_loadtest.commands import doctor
 from pytest_loadtest.commands.doctor import Inventory
 from pytest_loadtest.drivers.mqtt import needs as mqtt_needs
@@ -21,6 +22,7 @@ HERE = (*pulsar_broker.judge_machine(("4.2.4",), lite=True), *mqtt_needs.broker_
 NOTHING = (*pulsar_broker.judge_machine((), lite=False), *mqtt_needs.broker_needs(None, ()))
 WELL = Inventory(
     java=Java("/usr/bin/java", 17),
+    java_package="default-jre-headless",
     maven="/usr/bin/mvn",
     docker="27.1",
     docker_missing="",
@@ -64,7 +66,7 @@ def test_each_missing_thing_has_its_cost_and_its_remedy() -> None:
     rows = doctor.inspect(BARE)
     assert all(not row.ok and row.cost and row.remedy for row in rows)
     text = doctor.render(rows)
-    assert "apt-get install openjdk-17-jre-headless" in text
+    assert "apt-get install default-jre-headless" in text
     assert text.count("costs:") == text.count("remedy:") == len(rows)
 
 
@@ -92,7 +94,25 @@ def test_images_are_listed_only_with_an_engine() -> None:
 
 def test_missing_packages_are_in_the_order_of_the_table() -> None:
     assert doctor.missing_packages(WELL) == ()
-    assert doctor.missing_packages(BARE) == ("openjdk-17-jre-headless", "maven", "mosquitto")
+    assert doctor.missing_packages(BARE) == ("default-jre-headless", "maven", "mosquitto")
+
+
+def test_the_default_java_is_read_after_the_package_lists_are_updated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new machine has no package lists, so its default JRE is unknown before: it may be older than Spark needs."""
+    commands: list[tuple[str, ...]] = []
+    listed = {False: "", True: "Package: default-jre-headless\nDepends: openjdk-11-jre-headless, x"}
+
+    def run(command: tuple[str, ...], **_: object) -> subprocess.CompletedProcess[str]:
+        if command[0] == "apt-cache":
+            return subprocess.CompletedProcess(command, 0, listed[doctor.UPDATE in commands])
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    machine = replace(WELL, root=True, java=None, java_package=debian_package())
+    assert doctor.missing_packages(machine) == ("default-jre-headless",)
+    assert doctor._install_packages(machine, lambda _: None)
+    assert commands == [doctor.UPDATE, (*doctor.INSTALL, "openjdk-17-jre-headless")]
 
 
 @pytest.mark.parametrize(("debian", "words"), [(True, "as root: apt-get update && apt-get install"), (False, "install by hand: Java 17")])

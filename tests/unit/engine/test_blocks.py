@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,4 +101,26 @@ def test_rows_are_found_in_their_blocks(data: st.DataObject) -> None:
     assert len({b.row for b, _, _ in parts}) == len(parts)
     assert all((b.row + index).tolist() == rows[part].tolist() for b, index, part in parts)
     assert sum(len(index) for _, index, _ in parts) == len(rows)
-    assert sorted(ledger.streams(rows[::-1]).tolist()) == sorted((rows % 3).tolist())
+    if not len(rows):
+        return
+    given_answers = Acks(rows[::-1], rows[::-1] + 9, np.zeros(len(rows), np.int8))
+    answers = [pair for streams, times in ledger.answers(given_answers) for pair in zip(streams.tolist(), times.tolist(), strict=True)]
+    assert sorted(answers) == sorted((row % 3, row + 9) for row in rows.tolist())
+
+
+def test_messages_in_flight_are_those_sent_and_not_answered() -> None:
+    ledger = Ledger(0, 3)
+    ledger.blocks = {number: block(3 * number, 3) for number in range(2)}
+    ledger.blocks[0].sent[:2] = ledger.blocks[1].sent[2] = 5
+    ledger.answer(Acks(np.array([0]), np.array([7]), np.zeros(1, np.int8)))
+    assert sorted(ledger.in_flight().tolist()) == [1, 2]
+    ledger.blocks.clear()
+    assert not len(ledger.in_flight())
+
+
+@pytest.mark.parametrize(("blocked", "status"), [(0, Status.DROPPED), (49, Status.DROPPED), (50, Status.BLOCKED), (100, Status.BLOCKED)])
+def test_a_dropped_message_is_the_targets_if_it_waited_half_of_its_delay_for_a_full_window(blocked: int, status: Status) -> None:
+    made = block(0, 2)
+    made.intended[:] = 1000, 1001
+    made.drop(np.array([0]), np.array([blocked]), 1100)
+    assert (made.status.tolist(), made.blocked.tolist(), made.open) == ([status, Status.PENDING], [blocked, 0], 1)

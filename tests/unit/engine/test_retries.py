@@ -73,7 +73,8 @@ def test_a_stream_is_tried_for_as_many_messages_as_it_had_answers() -> None:
     waiting = Waiting(4)
     waiting.begin(column(0, 2, 3), column(5, 5, 5), column(9, 9, 9), 0)
     assert waiting.candidates(1)[0].tolist() == []
-    waiting.answered(column(2, 1, 2))
+    waiting.answered(column(2, 1, 2), column(8, 9, 7))
+    assert waiting.answered_at.tolist() == [0, 9, 8, 0]
     index, most = waiting.candidates(2)
     assert (index.tolist(), most.tolist()) == ([2], [2])
     stream, number = waiting.offer(index, most)

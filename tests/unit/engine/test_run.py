@@ -110,11 +110,12 @@ def test_a_message_later_than_max_send_delay_is_dropped_and_recorded(tmp_path: P
         max_send_delay=200 * MILLISECOND,
     )
     assert len(run.sent["seq"]) == 2000
-    dropped = run.sent["status"] == Status.DROPPED
+    dropped = run.sent["status"] == Status.BLOCKED
     assert 0 < dropped.sum() < 1500
     assert (run.sent["sent"][dropped] == 0).all()
     assert (run.sent["sent"] - run.sent["intended"])[~dropped].max() <= 202 * MILLISECOND
     assert run.progress[-1].dropped == dropped.sum()
+    assert run.sent["blocked"][dropped].min() >= 190 * MILLISECOND
 
 
 def test_unanswered_is_unknown_not_acked(tmp_path: Path) -> None:

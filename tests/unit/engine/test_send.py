@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.base import Acks, Burst, Joined
 from pytest_loadtest.engine.blocks import Block
-from pytest_loadtest.engine.retries import RETRY
+from pytest_loadtest.engine.retries import RETRY, STALL
 from pytest_loadtest.engine.send import KEYS, SendCounts, Sender, Setup, key_column
 from pytest_loadtest.errors import WorkerError
 from pytest_loadtest.message.payloads import Bucket, build_pool
-from pytest_loadtest.message.samples import Status
+from pytest_loadtest.message.samples import NEVER_SENT, Status
 from pytest_loadtest.message.streams import stream_column
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.changes import Change
@@ -47,6 +47,7 @@ class Rooms:
     def __init__(self) -> None:
         self.room = dict.fromkeys(MINE, 0)
         self.calls, self.now, self.took = 0, 0, list[tuple[int, int]]()
+        self.answered_at, self.polls = 0, 0
         self.open: list[int] = []  # rows not answered yet
         self.answers: list[int] = []
 
@@ -66,7 +67,14 @@ class Rooms:
 
     def acks(self) -> Acks | None:
         rows, self.answers = self.answers, []
-        return Acks(np.array(rows, np.int64), np.full(len(rows), self.now), np.full(len(rows), Status.ACKED, np.int8)) if rows else None
+        return (
+            Acks(np.array(rows, np.int64), np.full(len(rows), self.answered_at), np.full(len(rows), Status.ACKED, np.int8))
+            if rows
+            else None
+        )
+
+    def poll(self, timeout_ns: int) -> None:
+        self.polls += 1
 
 
 class Expected:
@@ -76,9 +84,10 @@ class Expected:
         self.first, self.due = first, dict.fromkeys(MINE, 0)  # messages of the phase that were due so far
         self.queue: dict[int, list[int]] = {stream: [] for stream in MINE}
         self.freed, self.tried, self.retry_at = Counter[int](), dict[int, int](), 0
+        self.answered_at: dict[int, int] = {}  # by stream, the time of the latest answer that was taken in
         self.full: dict[tuple[int, int], int] = {}  # since when the window stood in a message's way
         self.blocked: dict[tuple[int, int], int] = {}
-        self.dropped: set[tuple[int, int]] = set()
+        self.dropped: dict[tuple[int, int], int] = {}  # messages and when they were dropped
 
     def intended(self, stream: int, seq: int) -> int:
         return START + offset(PACER, stream, seq - self.first[stream])
@@ -90,15 +99,51 @@ class Expected:
         self.blocked |= {one: now - self.full.get(one, now) for one in taken}
         return taken
 
-    def tick(self, now: int, room: dict[int, int], answers: list[int]) -> list[tuple[int, int]]:
-        """Return the messages that are sent. :param answers: by stream, taken in before anything is tried."""
-        for stream, queue in self.queue.items():
-            while queue and now - self.intended(stream, queue[0]) > MAX_DELAY:
-                self.dropped.add((stream, queue.pop(0)))
-        waits = [stream for stream in MINE if self.queue[stream]]
-        taken, waited = [], bool(waits)
+    def answer(self, streams: list[int], at: int) -> None:
+        self.freed.update(streams)
+        self.answered_at |= dict.fromkeys(streams, at)
+
+    def full_until(self, stream: int, now: int, in_flight: set[int]) -> int:
+        """Return when the window of a waiting stream stopped to be full: a target that has answered everything was idle from then on."""
+        stalled = self.freed[stream] > 0 and self.tried[stream] < now - STALL
+        return max(self.answered_at[stream], self.tried[stream]) if stalled and stream not in in_flight else now
+
+    def drop(self, stream: int, seq: int, now: int, until: int | None) -> None:
+        """Drop a message. :param until: None if its stream does not wait."""
+        one = (stream, seq)
+        self.dropped[one] = now
+        if until is not None:
+            since = self.full.get(one, max(self.intended(*one), self.tried[stream]))
+            self.blocked[one] = max(until - since, 0)
+
+    def fresh(self, stream: int, now: int) -> tuple[list[int], list[int]]:
+        """Return the messages that are due for the first time: those that are too late already, and the others."""
+        due = due_in_stream(PACER, min(now - START, LENGTH - 1), stream)
+        fresh = [self.first[stream] + k for k in range(self.due[stream], due)]
+        late = [seq for seq in fresh if now - self.intended(stream, seq) > MAX_DELAY]
+        return late, fresh[len(late) :]
+
+    def drop_late(self, stream: int, now: int, until: int | None) -> None:
+        queue = self.queue[stream]
+        while queue and now - self.intended(stream, queue[0]) > MAX_DELAY:
+            self.drop(stream, queue.pop(0), now, until)
+        for seq in self.fresh(stream, now)[0]:
+            self.drop(stream, seq, now, until)
+
+    def tick(self, now: int, room: dict[int, int], answers: list[int], answered_at: int, in_flight: set[int]) -> list[tuple[int, int]]:
+        """Return the messages that are sent.
+
+        :param answers: by stream, taken in before anything is dropped or tried. :param in_flight: streams with unanswered messages.
+        """
+        waited = [stream for stream in MINE if self.queue[stream]]
         if waited:
-            self.freed.update(answers)
+            self.answer(answers, answered_at)
+        for stream in MINE:
+            until = self.full_until(stream, now, in_flight) if stream in waited else None
+            self.drop_late(stream, now, until)
+        waits = [stream for stream in MINE if self.queue[stream]]
+        taken = []
+        if waits:
             turn = now >= self.retry_at
             if turn:
                 self.retry_at = now + RETRY
@@ -108,12 +153,9 @@ class Expected:
                     self.freed[stream], self.tried[stream] = 0, now
         waits = [stream for stream in MINE if self.queue[stream]]
         for stream in MINE:
-            due = due_in_stream(PACER, min(now - START, LENGTH - 1), stream)
-            fresh = [self.first[stream] + k for k in range(self.due[stream], due)]
-            late = [seq for seq in fresh if now - self.intended(stream, seq) > MAX_DELAY]
-            self.dropped |= {(stream, seq) for seq in late}
-            self.queue[stream] += fresh[len(late) :]
-            self.due[stream] = due
+            late, fresh = self.fresh(stream, now)
+            self.queue[stream] += fresh
+            self.due[stream] += len(late) + len(fresh)
             if stream in waits:
                 self.full |= {(stream, seq): max(self.intended(stream, seq), self.tried[stream]) for seq in fresh}
         for stream in [one for one in MINE if one not in waits]:
@@ -125,7 +167,7 @@ class Expected:
             self.tried[stream], self.freed[stream] = now, 0
             self.full |= {(stream, seq): now for seq in self.queue[stream]}
         if not waited:  # answers are taken in afterwards
-            self.freed.update(answers)
+            self.answer(answers, answered_at)
         return taken
 
 
@@ -176,8 +218,10 @@ def test_each_tick_sends_the_due_messages_that_find_room(ticks: list[Tick], befo
         now += after
         driver.now, driver.room, driver.took = now, dict(zip(MINE, room, strict=True)), []
         driver.answers, driver.open = driver.open[:answers], driver.open[answers:]
+        driver.answered_at = now - after // 2
         streams = [MINE[row % len(MINE)] for row in driver.answers]
-        taken = expected.tick(now, dict(driver.room), streams)
+        in_flight = {MINE[row % len(MINE)] for row in driver.open}
+        taken = expected.tick(now, dict(driver.room), streams, driver.answered_at, in_flight)
         answered += len(streams)
         made.tick(now)
         made.collect()  # what the tick has not
@@ -198,6 +242,9 @@ def test_each_tick_sends_the_due_messages_that_find_room(ticks: list[Tick], befo
     whole = sorted(delays)
     assert made.own_delay_p99() == (whole[len(whole) * 99 // 100] if whole else None)
     assert made.own_delay_p99() is None
+    for stream, queue in expected.queue.items():
+        for seq in queue:
+            expected.drop(stream, seq, now, expected.full_until(stream, now, {MINE[row % len(MINE)] for row in driver.open}))
     made.end()
     check_rows(retired, expected, sent, made)
 
@@ -215,8 +262,14 @@ def check_rows(retired: list[Block], expected: Expected, sent: list[tuple[int, i
     assert rows["intended"] == [expected.intended(*key) for key in keys]
     assert rows["key"] == rows["seq"]
     gone = set(sent)
-    assert [status == Status.DROPPED for status in rows["status"]] == [key not in gone for key in keys]
+    assert [status in NEVER_SENT for status in rows["status"]] == [key not in gone for key in keys]
     assert rows["blocked"] == [expected.blocked.get(key, 0) for key in keys]
+    blocked = {
+        key
+        for key, now in expected.dropped.items()
+        if expected.blocked.get(key) and 2 * expected.blocked[key] >= now - expected.intended(*key)
+    }
+    assert [status == Status.BLOCKED for status in rows["status"]] == [key in blocked for key in keys]
 
 
 def test_rows_continue_from_phase_to_phase() -> None:
@@ -310,7 +363,7 @@ def test_slow_calls_lose_no_message(ticks: list[Tick], takes: int) -> None:
     made.end()
     rows = [row for block in retired for row in zip(block.stream.tolist(), block.seq.tolist(), block.status.tolist(), strict=True)]
     assert sorted(row[:2] for row in rows) == [(stream, seq) for stream, end in zip(MINE, ends.tolist(), strict=True) for seq in range(end)]
-    gone = {row[:2] for row in rows if row[2] == Status.DROPPED}
+    gone = {row[:2] for row in rows if row[2] in NEVER_SENT}
     assert len(set(driver.took)) == len(driver.took) == counts.sent
     assert not gone & set(driver.took)
     assert len(gone) == counts.dropped
@@ -467,3 +520,25 @@ def test_random_keys_are_even() -> None:
     assert len(counts) == KEYS
     assert 100 < counts.min() <= counts.max() < 300  # 200 expected, standard deviation 14
     assert (keys[:1000] == keys[1_000_000:1_001_000]).sum() < 10
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_drops_after_a_stall_are_the_targets_unless_it_had_answered_everything_meanwhile(answered: bool) -> None:
+    """The driver reads the answers before anything is dropped."""
+
+    class Unread(Rooms):
+        def poll(self, timeout_ns: int) -> None:
+            super().poll(timeout_ns)
+            if answered:
+                self.answers, self.open = self.open, []
+
+    driver, retired = Unread(), list[Block]()
+    made = sender(driver, retired)
+    driver.room, driver.now = dict.fromkeys(MINE, 1), START + 100 * MILLISECOND
+    made.tick(driver.now)
+    driver.answered_at, driver.now = driver.now + MILLISECOND, driver.now + SECOND
+    made.tick(driver.now)
+    assert driver.polls == 1
+    made.end()
+    late = [block.status[(block.sent == 0) & (block.intended < driver.now - MAX_DELAY)] for block in retired]
+    assert set(np.concatenate(late).tolist()) == {Status.DROPPED if answered else Status.BLOCKED}

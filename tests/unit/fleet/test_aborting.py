@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from pytest_loadtest.engine.progress import TimelyCounts
 from pytest_loadtest.engine.run import COLLECT, PROGRESS
 from pytest_loadtest.fleet.watches import STALE, AbortWatch
+from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
+from pytest_loadtest.schedule.due_messages import DueMessages
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.abort import Abort
@@ -28,11 +30,20 @@ RATE, BOUND, HOLD, LASTS = 50, 2 * SECOND, 3, 40
 LONG_AGO = 1 << 60
 
 
-def watch_of(section: dict[str, object], rate: float = RATE, seconds: int = LASTS) -> AbortWatch:
-    """Return the watch of a phase with one stream and one subscription."""
+def watch_of(
+    section: dict[str, object], rate: float = RATE, seconds: int = LASTS, mixes: tuple[tuple[int, SizeMix], ...] = ()
+) -> AbortWatch:
+    """Return the watch of a phase with one stream and one subscription. :param mixes: sizes, if the rate is in bytes."""
     pacer = Pacer.of(rate, 1)
-    phase = Phase(name="measure", duration=seconds * SECOND, pacer=pacer, before=StreamCounts(streams=1), recorded=True)
-    return AbortWatch(Abort.read(section), phase, 1, pacer.total)
+    phase = Phase(
+        name="measure",
+        duration=seconds * SECOND,
+        pacer=pacer,
+        before=StreamCounts(streams=1),
+        recorded=True,
+        mean_size=mixes[0][1].mean if mixes else None,
+    )
+    return AbortWatch(Abort.read(section), phase, 1, lambda: DueMessages(pacer, mixes))
 
 
 def ends(came: np.ndarray, due: np.ndarray, watch: AbortWatch, shift: int = 0) -> tuple[int, Change] | None:
@@ -109,13 +120,11 @@ def test_a_bound_on_a_count_is_a_share_of_the_whole_phase() -> None:
     assert look({"failed": "1%"}, failed=1000)(10) is None
     change = look({"failed": "1%"}, failed=1001)(10)
     assert change is not None
-    assert change.aborted == Aborted(
-        reason="aborted 10.0 s into the phase: failed 1 001 > 1 % of the 100 000 messages planned", blocked=False
-    )
+    assert change.aborted == Aborted(reason="aborted 10.0 s into the phase: failed 1 001 > 1 % of the 100 000 messages planned")
     assert look({"dropped": 5}, dropped=5)(10) is None
     change = look({"dropped": 5}, dropped=6)(10)
     assert change is not None
-    assert change.aborted == Aborted(reason="aborted 10.0 s into the phase: dropped 6 > 5", blocked=False)
+    assert change.aborted == Aborted(reason="aborted 10.0 s into the phase: dropped 6 > 5")
 
 
 def test_a_phase_is_ended_once_and_not_near_its_end() -> None:
@@ -130,3 +139,17 @@ def test_a_phase_is_ended_once_and_not_near_its_end() -> None:
 def test_without_counts_of_arrivals_no_second_is_lost() -> None:
     """A report without them proves nothing."""
     assert watch_of({"endToEndLatency.p99": "2s", "for": "3s"}).look([made_progress(elapsed=20 * SECOND, timely=None)], 20 * SECOND) is None
+
+
+def test_if_bytes_are_paced_a_run_is_aborted_by_the_most_messages_that_it_can_have() -> None:
+    """The sizes that are drawn decide how many messages there are: 1 % of those planned by the mean size may be too few."""
+    mix = SizeMix(mean=298.0, variance=9702.0**2 / 49, smallest=100, largest=10_000)
+    pacer = Pacer.of(1000 * mix.mean, 1)
+    planned = DueMessages(pacer, ((0, mix),)).most(LASTS * SECOND)
+    assert planned > 41_000
+    for dropped, ends_run in ((planned // 100, False), (planned // 100 + 1, True)):
+        watch = watch_of({"dropped": "1%"}, rate=1000 * mix.mean, mixes=((0, mix),))
+        change = watch.look([made_progress(elapsed=20 * SECOND, dropped=dropped)], 20 * SECOND)
+        assert (change is not None) == ends_run
+    assert watch.reason is not None
+    assert "of at most 4" in watch.reason

@@ -10,11 +10,12 @@ import pytest
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import host_clocks
-from pytest_loadtest.fleet.host_clocks import BURST, HostClock, HostClocks
+from pytest_loadtest.fleet.host_clocks import BURST, SMALL_BURST, HostClock, HostClocks
 from pytest_loadtest.metrics.clocks import ClockLine
 
 if TYPE_CHECKING:
     from pytest_loadtest.fleet.link import Message
+    from pytest_loadtest.metrics.clocks import ClockFit
 
 OFFSET = 100_000_000_000_000
 
@@ -86,3 +87,74 @@ def test_a_host_clock_shows_the_time_of_the_controller() -> None:
     assert before <= clock() <= time.monotonic_ns() - OFFSET
     clock.line = ClockLine(at=0, offset=0)
     assert clock.until(time.monotonic_ns() + 10**12) <= 10**12
+
+
+class Hosts:
+    """Hosts whose clocks are ahead of the controller's, and may be set; they answer while they are asked."""
+
+    def __init__(self, *names: str) -> None:
+        self.ahead = dict.fromkeys(names, OFFSET)
+        self.answers = 0
+        self.slow = 0
+        self.clocks = HostClocks(self._send)
+        for name in names:
+            self.clocks.add(f"{name}-1", name)
+
+    def _send(self, worker: str, message: Message) -> None:
+        self.answers += 1
+        until = time.monotonic_ns() + (self.slow if self.answers % SMALL_BURST else 0)
+        while time.monotonic_ns() < until:
+            time.sleep(0)
+        self.clocks.receive(worker, message[2], time.monotonic_ns() + self.ahead[worker.partition("-")[0]])
+
+    def phase(self, *, set_clock: int = 0, host: str = "h1") -> ClockFit:
+        """Ask as in a phase in whose middle the clock of a host is set."""
+        began = self.clocks.ask()
+        for number in range(8):
+            if number == 4:
+                self.ahead[host] += set_clock
+            self.clocks.ask_under_load()
+        self.clocks.ask()
+        return self.clocks.fits(began)["h1-1"]
+
+
+def test_a_small_burst_under_load_keeps_its_fastest_exchange() -> None:
+    """A day of load has hundreds of thousands of them. That the first two are slow does not matter."""
+    hosts = Hosts("h1")
+    hosts.slow = 3_000_000
+    hosts.clocks.ask_under_load()
+    assert hosts.answers == SMALL_BURST
+    fit = hosts.clocks.fits(0)["h1-1"]
+    assert fit.exchanges == 1
+    assert fit.round_trip < 3_000_000
+
+
+def test_a_clock_that_is_set_under_load_has_no_relation_in_this_phase() -> None:
+    """The one of another host has, and so has the next phase: it is related by what came after."""
+    hosts = Hosts("h1", "h2")
+    assert not hosts.phase(set_clock=500_000_000).holds
+    assert hosts.clocks.fits(0)["h2-1"].holds
+    following = hosts.clocks.fits()["h1-1"]
+    assert following.holds
+    assert abs(following.line.offset - hosts.ahead["h1"]) <= following.error
+    assert hosts.phase().holds
+
+
+def test_a_burst_under_load_does_not_wait_for_another_one() -> None:
+    """The thread that makes the burst between two phases may be at it still: exchanges at the same time would delay each other."""
+    answering, answer = threading.Event(), threading.Event()
+
+    def send(worker: str, message: Message) -> None:
+        answering.set()
+        assert answer.wait(10)
+        clocks.receive(worker, message[2], time.monotonic_ns())
+
+    clocks = HostClocks(send)
+    clocks.add("h1-1", "h1")
+    between = threading.Thread(target=clocks.ask)
+    between.start()
+    assert answering.wait(10)
+    clocks.ask_under_load()
+    answer.set()
+    between.join()
+    assert clocks.fits(0)["h1-1"].exchanges == BURST

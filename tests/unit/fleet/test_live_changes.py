@@ -74,6 +74,6 @@ def test_only_a_single_workload_in_its_measured_phase_can_be_changed(tmp_path: P
     workload.ends = StreamCounts(streams=1)
     with pytest.raises(UsageError, match="no phase is being measured"):
         measured_workload([workload], driving=True)
-    workload.changes.append(Change(at=5, end=True, aborted=Aborted(reason="lost", blocked=False)))
+    workload.changes.append(Change(at=5, end=True, aborted=Aborted(reason="lost")))
     with pytest.raises(RunAborted, match="lost"):
         measured_workload([workload], driving=True)

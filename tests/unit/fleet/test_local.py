@@ -24,6 +24,7 @@ class Controller:
     rendezvous: Rendezvous
 
     def __init__(self) -> None:
+        self.clocks = None
         self.requests: list[tuple[str, Any]] = []
         self.broken: list[str] = []
 

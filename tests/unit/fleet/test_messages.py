@@ -32,7 +32,7 @@ def messages(folder: Path) -> list[Any]:
             topology=plan.topology, target=TargetAddress(url="loopback://x"), ordered=True, bounds=(1,), opened=1, disk=1, rate=1.0,
         ),
         StartPhase(phase=plan.measure, start=5, folder=folder, wall=7),
-        PhaseFinished(ends=np.array([1, 2]), marks=((5, np.array([1, 1])),), disconnected=None),
+        PhaseFinished(ends=np.array([1, 2]), marks=((5, np.array([1, 1])),), disconnected=None, answered=True),
         RunResult(load=load, properties=(("load.outcome", "met"),)),
     ]  # fmt: skip
 

@@ -20,6 +20,7 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pytest_loadtest.fleet.host_clocks import HostClocks
     from pytest_loadtest.fleet.link import Message
 
 KEY = (4, 0)
@@ -30,6 +31,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.gone: Exception | None = None
+        self.clocks: HostClocks | None = None
         self.broken: list[Exception] = []
         self.begin: Callable[[Run], None] = lambda run: None
 
@@ -393,6 +395,29 @@ def test_a_target_that_is_gone_aborts_the_run(fleet: Fleet) -> None:
     fleet.say("a", "meet", ("prepared", None))
     ((_, error),) = fleet.wait("abort", 1)
     assert str(error) == "exited with status 9"
+
+
+def test_clocks_of_other_hosts_are_asked_while_load_runs_and_a_silent_host_aborts_the_run(fleet: Fleet) -> None:
+    """Not between phases: then the run controller asks. A target whose engine does not answer does not delay them."""
+    asked, released = threading.Event(), threading.Event()
+
+    class Silent:
+        def ask_under_load(self) -> None:
+            asked.set()
+            raise NoData("host h1 did not answer")
+
+    fleet.controller.clocks = Silent()  # type: ignore[assignment]
+    fleet.controller.check = lambda run: released.wait(10)  # type: ignore
+    fleet.join("a")
+    run = fleet.start("a")
+    fleet.say("a", "meet", ("prepared", None))
+    fleet.wait("pass", 1)
+    assert not asked.is_set()
+    with fleet.rendezvous.lock:
+        run.drains[""] = Drain("measure", 1, 1, 0)
+    ((_, error),) = fleet.wait("abort", 1)
+    released.set()
+    assert str(error) == "host h1 did not answer"
 
 
 def test_a_change_is_sent_to_all_workers(fleet: Fleet) -> None:

@@ -14,7 +14,7 @@ from pytest_loadtest import profile as profiles
 from pytest_loadtest.brokers.base import BrokerFacts
 from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.host_clocks import HostClocks
+from pytest_loadtest.fleet.host_clocks import BURST, RECENT, SMALL_BURST, HostClocks
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
 from pytest_loadtest.fleet.rendezvous import Run
@@ -24,6 +24,8 @@ from pytest_loadtest.fleet.workload_run import WorkloadRun
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pytest_loadtest.fleet.link import Message
 
 TEXT = """\
 name: a
@@ -131,6 +133,29 @@ def test_a_workload_without_a_phase_keeps_the_line_of_its_samples(tmp_path: Path
     controller._relate_clocks(state, [second])
     assert first.host_clocks == kept
     assert second.host_clocks != kept
+
+
+def test_a_phase_does_not_begin_with_an_old_relation_of_clocks(tmp_path: Path) -> None:
+    """Judging a step of a search takes seconds, in which a clock may be slewed: times are exchanged again, and count from there."""
+    controller, run, _ = connecting(tmp_path, 1)
+    state: RunState = run.state
+    asked = list[int]()
+
+    def send(worker: str, message: Message) -> None:
+        asked.append(time.monotonic_ns())
+        clocks.receive(worker, message[2], asked[-1])
+
+    controller.clocks = clocks = HostClocks(send)
+    clocks.add("gw1", "h1")
+    controller._relate_clocks(state, ())
+    assert len(asked) == BURST
+    state.clocks_since -= RECENT
+    controller._renew_clocks(state)
+    assert len(asked) == BURST + SMALL_BURST
+    assert state.clocks_since <= asked[BURST]
+    state.clocks_since = time.monotonic_ns()
+    controller._renew_clocks(state)
+    assert len(asked) == BURST + SMALL_BURST
 
 
 def test_a_run_that_breaks_while_its_next_phase_is_made_leaves_no_sampler(tmp_path: Path) -> None:

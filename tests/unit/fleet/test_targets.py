@@ -20,6 +20,7 @@ from pytest_loadtest.fleet.options import Options
 from pytest_loadtest.fleet.planning import plan_lines
 from pytest_loadtest.fleet.targets import (
     Targets,
+    check_addresses,
     check_broker,
     check_cluster,
     check_security,
@@ -108,6 +109,21 @@ def test_security_needs_a_broker_that_the_run_starts_as_a_process(mark: dict[str
     wanted = rf"p\.yaml:6: target\.security is for a broker that the run starts as a process, not for {named}: leave it out"
     with pytest.raises(UsageError, match=wanted):
         check_security(*request_with({**mark, "security_line": 6}, options, SECURITY, "pulsar"))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"target": "mqtt://h"}, "target 'mqtt://h' is not an address of Pulsar: it begins with pulsar://"),
+        (
+            {"target": "pulsar://h", "admin": "pulsar://h"},
+            "admin URL 'pulsar://h': it begins with http:// or https://: write http://HOST:8080",
+        ),
+    ],
+)
+def test_an_address_of_another_kind_is_a_usage_error_before_anything_is_reached(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        check_addresses(*request_with({}, options, "", "pulsar"))
 
 
 def test_security_of_a_broker_without_it_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,3 +250,13 @@ def test_a_cluster_is_only_for_processes_that_the_run_starts() -> None:
     with pytest.raises(UsageError, match="not for pulsar://line:1"):
         check_cluster(*request_with({}, {"target": "pulsar://line:1"}, cluster, driver="pulsar"))
     check_cluster(*request_with({}, {"broker": "container"}, driver="pulsar"))
+
+
+def test_the_address_of_a_profile_does_not_keep_a_cluster_from_starting_as_processes() -> None:
+    """As with a single broker: a driver file of OMB always has an address. Otherwise the error names both, and the option."""
+    text = "broker: {bookies: 3}\ntarget: {url: 'pulsar://h:1', adminUrl: 'http://h'}\n"
+    check_cluster(*request_with({}, {"broker": "process"}, text, driver="pulsar"))
+    check_cluster(*request_with({"broker": "process"}, {}, text, driver="pulsar"))
+    wanted = "not for pulsar://h:1: leave one of the two out, or run with --load-broker process$"
+    with pytest.raises(UsageError, match=wanted):
+        check_cluster(*request_with({}, {}, text, driver="pulsar"))

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.engine.run import COLLECT, PROGRESS
 from pytest_loadtest.fleet.watches import BacklogWatch, BrokenWatch, Look
+from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.plan.phases import BacklogPlan, Phase
 from pytest_loadtest.schedule.changes import CHANGE_IN
+from pytest_loadtest.schedule.due_messages import DueMessages
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.early import exceeds
@@ -153,18 +155,19 @@ def test_the_true_end_of_a_drain_lies_between_its_limits(steps: list[tuple[int, 
 
 
 def watch_of(
-    section: dict[str, object], *, rate: float = 1000, seconds: int = 60, mean_size: float | None = None, consumers: int = 1
+    section: dict[str, object], *, rate: float = 1000, seconds: int = 60, mix: SizeMix | None = None, consumers: int = 1
 ) -> BrokenWatch:
-    """Return the watch of a step with one stream and one subscription."""
+    """Return the watch of a step with one stream and one subscription. :param mix: the sizes, if the rate is in bytes."""
     phase = Phase(
         name="step 1",
         duration=seconds * SECOND,
         pacer=Pacer.of(rate, 1),
         before=StreamCounts(streams=1),
         recorded=True,
-        mean_size=mean_size,
+        mean_size=None if mix is None else mix.mean,
     )
-    return BrokenWatch(parse_slo({"endToEndLatency": section})[: len(section)], phase, 1, consumers)
+    due = DueMessages(phase.pacer, () if mix is None else ((0, mix),))
+    return BrokenWatch(parse_slo({"endToEndLatency": section})[: len(section)], phase, 1, consumers, due)
 
 
 def test_a_step_that_cannot_hold_any_more_is_ended() -> None:
@@ -218,13 +221,26 @@ def test_second_copies_do_not_hide_what_is_overdue() -> None:
     assert watch_of({"p99": "100ms"}, consumers=3).look(stuck, 20 * SECOND) is not None
 
 
-def test_if_bytes_are_paced_only_late_arrivals_count() -> None:
-    """The number of messages is unknown beforehand, and may exceed the planned one."""
-    paced = {"rate": 100_000.0, "mean_size": 100.0}
-    silent = [made_progress(elapsed=20 * SECOND, received=0, beyond_bounds=(0,))]
-    assert watch_of({"p99": "100ms"}, **paced).look(silent, 20 * SECOND) is None
-    for late, ends in ((601, False), (661, True)):
+ONE_SIZE = SizeMix(mean=100.0, variance=0.0, smallest=100, largest=100)
+FEW_LARGE = SizeMix(mean=298.0, variance=9702.0**2 / 49, smallest=100, largest=10_000)  # 2 % of 10 000 bytes
+
+
+@pytest.mark.parametrize("mix", [ONE_SIZE, FEW_LARGE])
+def test_if_bytes_are_paced_a_step_ends_by_the_most_messages_that_it_can_have(mix: SizeMix) -> None:
+    """The sizes that are drawn decide how many messages there are."""
+    paced = {"rate": 1000 * mix.mean, "mix": mix}
+    planned = DueMessages(Pacer.of(1000 * mix.mean, 1), ((0, mix),)).most(60 * SECOND)
+    assert (planned == 60_000) == (mix is ONE_SIZE)
+    for late, ends in ((planned // 100, False), (planned // 100 + 2, True)):
         said = [made_progress(elapsed=20 * SECOND, received=20_000, beyond_bounds=(late,))]
+        assert (watch_of({"p99": "100ms"}, **paced).look(said, 20 * SECOND) is not None) == ends
+
+
+def test_if_bytes_are_paced_messages_that_are_certainly_due_are_overdue() -> None:
+    """A target from which nothing comes ends the step, one that may have received all does not."""
+    paced = {"rate": 1000 * FEW_LARGE.mean, "mix": FEW_LARGE}
+    for received, ends in ((0, True), (18_500, False)):
+        said = [made_progress(elapsed=20 * SECOND, received=received, beyond_bounds=(0,))]
         assert (watch_of({"p99": "100ms"}, **paced).look(said, 20 * SECOND) is not None) == ends
 
 

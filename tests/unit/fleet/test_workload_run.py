@@ -15,7 +15,8 @@ from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.errors import NoData, TargetError
 from pytest_loadtest.fleet.messages import Part, PhaseFinished
 from pytest_loadtest.fleet.workload_run import WorkloadRun
-from pytest_loadtest.pipeline.run_file import Columns
+from pytest_loadtest.pipeline.run_file import Columns, RunFile
+from pytest_loadtest.plan.phases import search_phases
 from pytest_loadtest.schedule.changes import Change
 from pytest_loadtest.values.quantities import SECOND
 
@@ -48,14 +49,18 @@ def workload_of(profile: Profile, root: Path, workers: int = 3) -> WorkloadRun:
 
 
 def reports_of(
-    workload: WorkloadRun, ends: NDArray[np.int64], *marks: tuple[int, NDArray[np.int64]], disconnected: tuple[str | None, ...] = ()
+    workload: WorkloadRun,
+    ends: NDArray[np.int64],
+    *marks: tuple[int, NDArray[np.int64]],
+    disconnected: tuple[str | None, ...] = (),
+    answered: bool = False,
 ) -> list[PhaseFinished]:
     """Return the reports of all workers, each on its own streams."""
     many = len(workload.workers)
     return [
         PhaseFinished(
             ends=ends[rank::many], marks=tuple((at, column[rank::many]) for at, column in marks),
-            disconnected=disconnected[rank] if disconnected else None,
+            disconnected=disconnected[rank] if disconnected else None, answered=answered,
         )
         for rank in range(many)
     ]  # fmt: skip
@@ -106,6 +111,29 @@ def test_a_worker_that_sent_another_number_than_planned_is_no_data(tmp_path: Pat
         workload.end_phase(reports_of(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, "stream 4", None)))
 
 
+@pytest.mark.parametrize("lost", ["stream 4 (no answer to a ping within keepAlive) and 3 more", "stream 4"])
+def test_a_target_that_answered_and_fell_silent_is_judged(tmp_path: Path, lost: str) -> None:
+    workload = workload_of(loopback(producers=5, rate=10), tmp_path)
+    workload.begin(workload.plan.measure, "measure", 0)
+    workload.end_phase(reports_of(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, lost, None), answered=True))
+    run, _ = written(tmp_path / "measure")
+    assert run["went_away"] == f"the target loopback went away and was not back when the drain ended: worker gw1: {lost}"
+    workload.begin(workload.plan.measure, "again", 0)
+    assert workload.went_away is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "lost", "answered"),
+    [("measure", "a (no answer in 10 s)", False), ("measure", "a (Connection refused)", True), (None, "a (no answer in 10 s)", True)],
+)
+def test_a_target_that_never_answered_or_ended_is_no_data(tmp_path: Path, folder: str | None, lost: str, answered: bool) -> None:
+    """Nor is there anything to judge in a phase without samples."""
+    workload = workload_of(loopback(producers=5, rate=10), tmp_path)
+    workload.begin(workload.plan.measure, folder, 0)
+    with pytest.raises(TargetError, match="went away and was not back when the drain ended: worker gw1: a "):
+        workload.end_phase(reports_of(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, lost, None), answered=answered))
+
+
 def test_a_changed_rate_changes_the_planned_ends_and_the_offered_rate(tmp_path: Path) -> None:
     workload = workload_of(loopback(producers=5, rate=10), tmp_path)
     workload.begin(workload.plan.measure, "measure", 0)
@@ -133,11 +161,11 @@ def test_if_bytes_are_paced_stages_begin_at_the_marks_of_the_workers(tmp_path: P
     """At the next mark if there is none at the instant; the last mark at an instant counts. The next phase begins at their ends."""
     workload = workload_of(staged("1KB/s", "2KB/s"), tmp_path, workers)
     workload.begin(workload.plan.measure, "measure", 0)
-    ends = np.array([41, 40, 39, 44, 38])
-    marks = [(0, ends * 0), (2 * SECOND, ends // 9), (5 * SECOND, ends // 2), (2 * SECOND, ends // 4)]
+    ends, at_two, at_five = np.array([41, 41, 41, 40, 40]), np.array([11, 11, 10, 10, 10]), np.array([20, 20, 20, 20, 20])
+    marks = [(0, ends * 0), (2 * SECOND, ends // 9), (5 * SECOND, at_five), (2 * SECOND, at_two)]
     workload.end_phase(reports_of(workload, ends, *marks))
     run, columns = written(tmp_path / "measure")
-    edges = [[0] * 5, (ends // 4).tolist(), (ends // 2).tolist(), ends.tolist()]
+    edges = [[0] * 5, at_two.tolist(), at_five.tolist(), ends.tolist()]
     assert read(columns) == [edges[0], edges[-1]]
     assert [read(columns, f"_{i}") for i in range(3)] == [edges[i : i + 2] for i in range(3)]
     assert [stage["rate"] for stage in run["stages"]] == [(sum(edges[i + 1]) - sum(edges[i])) / 2 for i in range(3)]
@@ -145,6 +173,14 @@ def test_if_bytes_are_paced_stages_begin_at_the_marks_of_the_workers(tmp_path: P
     workload.begin(workload.plan.measure, None, 0)
     assert workload.phase is not None
     assert workload.phase.first.tolist() == ends.tolist()
+
+
+def test_if_bytes_are_paced_streams_without_their_share_of_the_messages_are_no_data(tmp_path: Path) -> None:
+    """The number of messages depends on the sizes that are drawn, but the streams have them in turn."""
+    workload = workload_of(staged("1KB/s", "2KB/s"), tmp_path)
+    workload.begin(workload.plan.measure, "measure", 0)
+    with pytest.raises(NoData, match="stream 1 of loopback ended at sequence 40, the plan says 41"):
+        workload.end_phase(reports_of(workload, np.array([41, 40, 39, 44, 38])))
 
 
 @pytest.mark.parametrize(
@@ -193,3 +229,45 @@ def test_connection_losses_are_unknown_before_all_workers_have_reported(tmp_path
     assert workload.run_file().facts.driver["forgotten"] == 3
     workload.add_worker_facts({"gw0": replace(facts, losses=None)})
     assert workload.run_file().facts.driver["losses"] is None
+
+
+def planned_windows(folder: Path) -> list[tuple[str, int, int, float]]:
+    """Return stage, start and end in seconds, and amount, of the windows that run.json has."""
+    run = RunFile.read(folder)
+    assert run.planned is not None
+    windows = run.planned.windows(run.duration)
+    return [(window.stage, window.start // SECOND, window.end // SECOND, round(window.amount, 3)) for window in windows]
+
+
+@pytest.mark.parametrize(("rate", "more", "amounts"), [("10", "30", [20, 60, 20]), ("1KB/s", "3KB/s", [2048, 6144, 2048])])
+def test_the_requested_load_is_kept_by_stage(tmp_path: Path, rate: str, more: str, amounts: list[int]) -> None:
+    """In messages or bytes, as the rate is."""
+    workload = workload_of(staged(rate, more), tmp_path)
+    workload.begin(workload.plan.measure, "measure", 7)
+    assert planned_windows(tmp_path / "measure") == [("up", 0, 2, amounts[0]), ("more", 2, 4, amounts[1]), ("down", 4, 6, amounts[2])]
+    planned = RunFile.read(tmp_path / "measure").planned
+    assert planned is not None
+    assert planned.in_bytes == rate.endswith("B/s")
+
+
+def test_the_requested_load_has_the_changes_made_while_it_ran(tmp_path: Path) -> None:
+    workload = workload_of(loopback(producers=5, rate=10), tmp_path)
+    workload.begin(workload.plan.measure, "measure", 0)
+    workload.changes += [Change(at=SECOND, rate=20.0), Change(at=2 * SECOND, end=True)]
+    workload.end_phase(reports_of(workload, np.array([6, 6, 6, 6, 6])))
+    assert planned_windows(tmp_path / "measure") == [("", 0, 2, 30.0)]
+
+
+def test_a_step_of_a_search_has_the_load_of_its_rate(tmp_path: Path) -> None:
+    workload = workload_of(loopback(producers=5, rate=10), tmp_path)
+    step = search_phases(50.0, in_bytes=None, warmup=0, hold=4 * SECOND, number=1, streams=5)[-1]
+    workload.begin(step, "step-01", 0)
+    assert planned_windows(tmp_path / "step-01") == [("", 0, 4, 200.0)]
+
+
+def test_a_run_that_sends_nothing_has_no_requested_load(tmp_path: Path) -> None:
+    workload = workload_of(
+        profiles.loads("name: p\ntopic: t\nproducersPerTopic: 0\ntestDuration: 2s\ndriver: {name: mqtt}\n", "p.yaml"), tmp_path
+    )
+    workload.begin(workload.plan.measure, "measure", 0)
+    assert RunFile.read(tmp_path / "measure").planned is None

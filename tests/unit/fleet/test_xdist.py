@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -156,6 +157,7 @@ def test_the_first_worker_leads_once_all_have_reached_the_load_test(gang: Gang) 
     assert joined(gang.gather(0) + waiting)
     assert [worker.leads for worker in gang.workers] == [True, False]
     assert gang.workers[0].pytest_runtest_protocol(ITEMS[1], None) is None  # type: ignore[arg-type]
+    assert [worker.is_member for worker in gang.workers] == [False, True]
     assert gang.controller._led(gang.nodes[0], 1)
     assert not gang.controller._led(gang.nodes[1], 1)
 
@@ -237,9 +239,32 @@ def test_a_load_test_whose_lead_crashed_is_an_error_and_an_ordinary_test_fails(g
         assert report.when == when
         assert ("no data: worker 'gw0' crashed; it led the load run" in report.longrepr) == (nodeid == LOAD)
     gang.controller.rendezvous.runs[1, 0].concluded = True
-    report = SimpleNamespace(when="call", longrepr="worker 'gw0' crashed")
+    report = SimpleNamespace(when="???", longrepr="worker 'gw0' crashed")
     gang.controller.pytest_handlecrashitem(LOAD, report, scheduler)
-    assert vars(report) == {"when": "call", "longrepr": "worker 'gw0' crashed"}
+    assert (report.when, report.longrepr) == ("call", "worker 'gw0' crashed")
+
+
+def test_the_report_of_a_crashed_lead_has_the_time_since_it_began_and_its_description() -> None:
+    """A report of the teardown follows it; an ordinary test's crash has neither."""
+    gang, crashes, reports = Gang(2), list[Any](), list[Any]()
+    gang.controller._report_crash = lambda description, report: crashes.append((description, report.start, report.duration))
+    gang.controller._config.hook = SimpleNamespace(pytest_runtest_logreport=lambda *, report: reports.append(report))  # type: ignore[misc]
+    for worker in gang.workers:
+        worker._describe = lambda item: f"described {item.nodeid}"
+    gang.collect()
+    before = time.time()
+    assert joined(gang.gather(0, 1))
+    for nodeid in (ORDINARY, LOAD):
+        report: Any = pytest.TestReport(nodeid, ("test_a.py", None, "test_a.py"), {}, "failed", "worker 'gw0' crashed", "???")  # type: ignore[arg-type]
+        report.node = gang.nodes[0]
+        gang.controller.pytest_handlecrashitem(nodeid, report, SimpleNamespace(_collections={"gw0": [ORDINARY, LOAD]}))
+        for _ in gang.controller.pytest_runtest_logreport(report):
+            pass
+    ((description, start, duration),) = crashes
+    assert description == f"described {LOAD}"
+    assert before <= start <= start + duration <= time.time() + 1
+    (teardown,) = reports
+    assert (teardown.nodeid, teardown.when, teardown.outcome, teardown.node) == (LOAD, "teardown", "passed", gang.nodes[0])
 
 
 def test_an_interrupt_releases_workers_that_wait(gang: Gang) -> None:

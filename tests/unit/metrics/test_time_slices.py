@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.metrics.time_slices import Boundaries, SlicedStats, histograms, over_time, tenths, windows
+from pytest_loadtest.metrics.histogram import document, histogram
+from pytest_loadtest.metrics.time_slices import SHARD, Boundaries, SlicedStats, histograms, in_shards, of_parts, over_time, tenths, windows
 from pytest_loadtest.values.quantities import SECOND
 
 
@@ -58,8 +59,9 @@ def test_counts_of_a_window_do_not_end_at_32_bits() -> None:
     whole = {
         name: np.array([value]) for name, value in {"piece": 0, "minimum": 5, "maximum": 6, "high": 0, "low": 11, "negative": 0}.items()
     }
-    late = histograms(1, cells, whole)
-    early = histograms(1, {"piece": np.zeros(1, np.int64), "index": np.array([0]), "n": np.array([1])}, whole)
+    late = histograms(1, in_shards(1, cells), whole)
+    one_early = {"piece": np.zeros(1, np.int64), "index": np.array([0]), "n": np.array([1])}
+    early = histograms(1, in_shards(1, one_early), whole)
     assert late is not None and early is not None
     nothing = np.zeros(1, np.int64)
     one = SlicedStats(
@@ -104,3 +106,18 @@ def test_pairs_of_second_and_bucket_are_in_order(pairs: list[tuple[int, int, int
     keys = list(zip(found.second.tolist(), found.index.tolist(), strict=True))
     assert keys == sorted(set(keys))
     assert dict(zip(keys, found.count.tolist(), strict=True)) == Counter((at, bucket) for at, bucket, _ in pairs)
+
+
+@given(
+    parts=st.lists(st.lists(st.integers(-5, 10**9), max_size=4), min_size=1, max_size=2 * SHARD + 9),
+    ends=st.tuples(st.integers(0, 2 * SHARD + 9), st.integers(0, 2 * SHARD + 9)),
+)
+def test_pieces_together_are_a_histogram_of_their_values(parts: list[list[int]], ends: tuple[int, int]) -> None:
+    """Empty ones between them have no extremes, and pieces can be in several shards."""
+    begin, end = sorted(min(at, len(parts)) for at in ends)
+    found = of_parts([histogram(np.array(values, np.int64)) for values in parts])
+    expected = histogram(np.array([value for values in parts[begin:end] for value in values], np.int64))
+    one = None if found is None else found.of(begin, end)
+    assert (one is None) == (expected is None)
+    if one is not None and expected is not None:
+        assert document(one) == document(expected)

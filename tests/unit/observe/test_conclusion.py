@@ -10,8 +10,10 @@ import pytest
 from builders.measurements import MS, made, spread
 from builders.telemetry import made_telemetry
 
+from pytest_loadtest.metrics.full_windows import BlockedTopic, FullWindows
 from pytest_loadtest.observe.conclusion import Bottleneck, conclude
 from pytest_loadtest.observe.telemetry import Telemetry
+from pytest_loadtest.values.quantities import SECOND
 
 
 def judged(telemetry: Telemetry, **more: Any) -> Bottleneck:
@@ -104,3 +106,13 @@ def test_the_bottleneck_is_unknown_after_a_source_was_lost() -> None:
     assert found.evidence == "nothing saturated in the samples, which end before the phase does: broker: KeyError: 'x', 2 s into the phase"
     busy = {"broker.busiest": 0.99, "broker.busiestWanted": 1.0, "broker.cpu": 1.0, "broker.wanted": 1.0}
     assert judged(replace(made_telemetry(**busy), lost=lost)).conclusion == judged(made_telemetry(**busy)).conclusion
+
+
+def test_windows_that_dropped_messages_come_before_a_busy_generator() -> None:
+    """Unless the verdict is that the generator was the limit; a side of the target that explains them still comes first."""
+    topic = BlockedTopic(topic=0, dropped=5, start=0, end=SECOND)
+    run = made(full_windows=FullWindows(dropped=5, waited=1, topics=1, first_topics=(topic,)))
+    busy = {"worker_gw0__busiestWanted": 1.0}
+    assert conclude(made_telemetry(**busy), run, cores=2).conclusion == "publisher window"
+    assert conclude(made_telemetry(**busy), run, generator=("late",), cores=2).conclusion == "generator"
+    assert conclude(made_telemetry(broker__busiestWanted=1.0, **busy), run, cores=2).conclusion == "broker CPU"

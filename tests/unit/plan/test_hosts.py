@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.plan.aggregation import Aggregation
 from pytest_loadtest.plan.hosts import (
     HostNeeds,
     HostShare,
@@ -37,6 +38,7 @@ def needs(**changes: Any) -> Needs:
     base = Needs(
         bytes_per_second=100e6, delivered=200e6, connections=connections, memory=8 * GIB, cores=4.0, busiest_worker=0.9, batch=None,
         broker_here=False, disk=0, workers=4, chunks=None,
+        aggregation=Aggregation(parallel=1.0, serial=0.0, controller=GIB, java=GIB, worker=0, disk=0, at_once=0),
     )  # fmt: skip
     return replace(base, **changes)
 

@@ -25,7 +25,7 @@ def _imported() -> None:
 @pytest.fixture
 def rooted(pytester: pytest.Pytester) -> pytest.Pytester:
     """Return a folder with one profile. Its sessions do not collect the garbage of this process five times each, which would take a second."""
-    pytester.makeini("[pytest]\naddopts = -p no:xdist -p no:unraisableexception\n")
+    pytester.makeini("[pytest]\naddopts = -p no:xdist -p no:unraisableexception -p no:asyncio\n")
     pytester.mkdir("profiles")
     (pytester.path / "profiles" / "small.yaml").write_text(PROFILE)
     return pytester
@@ -137,7 +137,8 @@ def test_all_problems_are_reported_together_and_each_once(rooted: pytest.Pyteste
         check_load_tests(found[0].config, found)
     text = str(error.value)
     assert text.count("wrong.yaml:2:") == 1
-    assert "test_other uses the fixture" in text
+    first, _, other = (item.nodeid for item in found)
+    assert f"\n  in {first} and 1 other test\n{other} uses the fixture" in text
     check_load_tests(found[0].config, [])
 
 
@@ -156,6 +157,28 @@ def test_soak_tests_are_deselected_unless_named(rooted: pytest.Pytester, options
     config = rooted.parseconfig(*(option.replace("test_x.py", found[0].nodeid.partition("::")[0]) for option in options))
     deselect_soak(config, found)
     assert [item.name for item in found] == left
+
+
+def test_a_path_is_relative_to_the_test_file_and_to_the_root(rooted: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Independent of the folder where pytest is started, which counts too; an error names the test and all places."""
+    source = "import pytest\n@pytest.mark.load('load/a.yaml')\ndef test_it(load): ..."
+    below, started = rooted.path / "below", rooted.path / "started"
+    for folder in (below, started):
+        folder.mkdir()
+    (below / "test_below.py").write_text(source)
+    (item,) = rooted.genitems([rooted.getpathnode(below / "test_below.py")])
+    monkeypatch.chdir(started)
+    config = rooted.parseconfig("--rootdir", str(rooted.path), str(below))
+    assert config.invocation_params.dir == started
+    with pytest.raises(pytest.UsageError) as caught:
+        check_load_tests(config, [item])
+    places = [folder / "load/a.yaml" for folder in (below, rooted.path, started, rooted.path / "profiles")]
+    looked = f"looked at {places[0]}, {places[1]}, {places[2]} and {places[3]}"
+    assert str(caught.value) == f"no profile file load/a.yaml: {looked}\n  in {item.nodeid}"
+    for place in reversed(places):
+        place.parent.mkdir(parents=True)
+        place.write_text(PROFILE)
+        assert load_profile(config, item)[1] == place
 
 
 def test_a_profile_may_lie_outside_the_project(rooted: pytest.Pytester, tmp_path: Path) -> None:

@@ -333,10 +333,6 @@ CONFLICTS = [
         "broker: {brokers: 2, settings: {persistence-enabled: false}}\ndriver: {name: mqtt, broker: artemis}",
         "5:54: broker.settings: the backup continues with what the primary has stored, which needs persistence-enabled (remove it, or brokers)",
     ),
-    (
-        "broker: {bookies: 3}\ntarget: {url: 'pulsar://h', adminUrl: 'http://h'}",
-        "5:10: broker.bookies: a cluster consists of processes that the run starts, but there is target.url (remove it, or target.url)",
-    ),
     ("target: {security: {tls: false}}", "5:10: target.security: requires nothing of clients (write tls: true, or auth: token)"),
     (
         "target: {security: {tls: true}, url: 'pulsar://h', adminUrl: 'http://h'}",

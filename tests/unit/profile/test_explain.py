@@ -90,3 +90,28 @@ WRONG_VALUES = [
 def test_a_wrong_value_is_an_error_with_the_valid_ones(lines: str, line: str) -> None:
     """Out of range, of another type, or with a wrong unit."""
     assert problems(f"{LEAST}{lines}\n").splitlines() == [f"p.yaml:{line}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("topicGroups: [{groupName: a}]", "unknown key 'topicGroups' (write each group as a workload: workloads: [{name: a, topics: 2,"),
+        ("consumeDelaySeconds: 600", "unknown key 'consumeDelaySeconds' (a live test delays its consumers: load.pause_consumers(),"),
+        (
+            "drainProducerRate: 0",
+            "unknown key 'drainProducerRate' (there is none: consumerBacklogSizeGB drains at producerRate; a live test",
+        ),
+        ("nameFormat: a", "unknown key 'nameFormat' (this is a template of OMB's WorkloadGenerationTool"),
+        ("driver: {name: pulsar, compressionType: LZ4}", "unknown key 'compressionType' (write driver: {compression: LZ4})"),
+        ("driver: {name: pulsar, webServiceUrl: 'http://h'}", "unknown key 'webServiceUrl' (write target: {adminUrl: …} next to driver)"),
+    ],
+)
+def test_a_key_of_another_tool_has_a_hint_with_its_counterpart(line: str, words: str) -> None:
+    """A similar key with another meaning is no counterpart: topics, producerRate."""
+    assert words in problems(line)
+
+
+def test_live_tests_have_the_methods_in_the_hints() -> None:
+    from pytest_loadtest.fixture.handle import LiveLoad
+
+    assert {"pause_consumers", "resume_consumers", "set_rate", "wait"} <= set(dir(LiveLoad))

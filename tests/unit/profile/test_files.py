@@ -27,8 +27,36 @@ def test_a_missing_profile_is_an_error_with_the_nearest_name(tmp_path: Path) -> 
     (tmp_path / "smoke.yaml").write_text(LEAST)
     with pytest.raises(UsageError, match=r"no profile 'smok' in .* \(did you mean smoke\?\)"):
         profile.find("smok", tmp_path)
-    with pytest.raises(UsageError, match=r"no profile file a/smoke\.yaml"):
-        profile.find("a/smoke.yaml", tmp_path)
+
+
+def test_a_path_is_found_in_each_of_its_places(tmp_path: Path) -> None:
+    """In the first that has it, if others have the same content; an error for none names all."""
+    places = [tmp_path / name for name in ("tests", "root", "started", "profiles")]
+    for place in reversed(places):
+        (place / "a").mkdir(parents=True)
+        for name in ("a/smoke.yaml", "smoke.yml", "a/without"):
+            (place / name).write_text(LEAST)
+            assert profile.find(name, places[3], places[:3]) == place / name
+    with pytest.raises(UsageError) as caught:
+        profile.find("a/none.yaml", places[3], places[:3])
+    first, second, third, fourth = (place / "a/none.yaml" for place in places)
+    assert str(caught.value) == f"no profile file a/none.yaml: looked at {first}, {second}, {third} and {fourth}"
+    with pytest.raises(UsageError, match=r"^no profile file /nowhere/a\.yaml: looked at /nowhere/a\.yaml$"):
+        profile.find("/nowhere/a.yaml", places[3], places[:3])
+
+
+def test_a_path_that_two_places_have_with_different_content_is_an_error(tmp_path: Path) -> None:
+    """The error names both; one file that is reached by two paths is one."""
+    first, second = tmp_path / "tests", tmp_path / "root"
+    for place in (first, second):
+        place.mkdir()
+        (place / "a.yaml").write_text(LEAST + f"# {place.name[0]}\n")
+    with pytest.raises(UsageError) as caught:
+        profile.find("a.yaml", tmp_path, [first, second])
+    assert f"two files with different content, {first / 'a.yaml'} and {second / 'a.yaml'}: write a path" in str(caught.value)
+    (second / "a.yaml").unlink()
+    (second / "a.yaml").symlink_to(first / "a.yaml")
+    assert profile.find("a.yaml", tmp_path, [first, second]) == first / "a.yaml"
 
 
 def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
@@ -44,11 +72,11 @@ def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
 def test_a_payload_file_must_have_the_size_in_the_profile(tmp_path: Path) -> None:
     """It must exist."""
     found = profile.loads(LEAST + "payloadFile: a.data\n", "p.yaml")
-    with pytest.raises(UsageError, match=r"payloadFile .*a\.data cannot be read"):
-        profile.payload(found, tmp_path / "p.yaml")
+    with pytest.raises(UsageError, match=r"payloadFile a\.data does not exist"):
+        profile.payload(found, tmp_path / "p.yaml", tmp_path)
     (tmp_path / "a.data").write_bytes(bytes(99))
     with pytest.raises(UsageError, match="has 99 B, but messageSize is 100 B: write messageSize: 99"):
-        profile.payload(found, tmp_path / "p.yaml")
+        profile.payload(found, tmp_path / "p.yaml", tmp_path)
 
 
 LONG = "root:x:0:0:root:/root:/bin/sh " * 1000
@@ -123,5 +151,22 @@ def test_a_payload_file_is_relative_to_the_profile(tmp_path: Path) -> None:
     """Whatever the current folder is."""
     (tmp_path / "payload").mkdir()
     (tmp_path / "payload" / "payload-1Kb.data").write_bytes(bytes(1024))
-    assert profile.payload(loads(OMB), tmp_path / "omb.yaml") == bytes(1024)
-    assert profile.payload(loads(KILOBYTE), tmp_path / "least.yaml") is None
+    assert profile.payload(loads(OMB), tmp_path / "omb.yaml", tmp_path) == bytes(1024)
+    assert profile.payload(loads(KILOBYTE), tmp_path / "least.yaml", tmp_path) is None
+
+
+def test_a_payload_file_may_be_relative_to_the_folder_where_pytest_was_started(tmp_path: Path) -> None:
+    """After the folder of the profile and its parent; an error names every place."""
+    path, started = tmp_path / "omb/workloads/a.yaml", tmp_path / "started"
+    path.parent.mkdir(parents=True)
+    path.write_text(LEAST + "payloadFile: payload/a.data\n")
+    found = profile.load(path)
+    places = [folder / "payload/a.data" for folder in (path.parent, path.parent.parent, started)]
+    with pytest.raises(UsageError) as caught:
+        profile.payload(found, path, started)
+    text = f"{path}:5:14: payloadFile payload/a.data does not exist: looked at {places[0]}, {places[1]} and {places[2]}"
+    assert str(caught.value) == text
+    for value, place in enumerate(reversed(places)):
+        place.parent.mkdir(parents=True)
+        place.write_bytes(bytes([value]) * 100)
+        assert profile.payload(found, path, started) == bytes([value]) * 100

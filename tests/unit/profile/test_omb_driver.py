@@ -142,7 +142,7 @@ def test_a_pulsar_driver_file_is_converted() -> None:
         "persistence": {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2, "deduplicationEnabled": False}, "batchingEnabled": True,
         "batchingMaxPublishDelayMs": 1, "blockIfQueueFull": True, "receiverQueueSize": 5000, "subscriptionType": "Failover",
         "maxConcurrentLookupRequests": 1000, "batchingMaxBytes": 1024**2, "batchingMaxMessages": 0, "maxPendingMessages": 0,
-        "clientMemoryLimitMB": 256, "tlsEnableHostnameVerification": False,
+        "clientMemoryLimitMB": 256, "tlsEnableHostnameVerification": False, "maxPendingMessagesAcrossPartitions": 2**31 - 1,
     }  # fmt: skip
     assert list(found.not_applied) == ["client.clusterName"]
 
@@ -153,7 +153,7 @@ def test_an_mqtt_driver_file_is_converted() -> None:
     assert found.target == {"url": "mqtt://localhost:1883"}
     assert found.driver == {"name": "mqtt", "topicPrefix": "bench", "qos": 2, "cleanStart": True, "receiveMaximum": 256}
     assert found.not_applied == {"consumer.sessionExpiryInterval": "259200: OMB uses it with cleanSession: false only"}
-    kept = mqtt("serverUri: 'ssl://h:8883', username: joe, password: sesame", "cleanSession: false, sessionExpiryIntervalSeconds: 60")
+    kept = mqtt("serverUri: 'ssl://h:8883', username: joe, password: sesame", "cleanSession: false, sessionExpiryInterval: 60")
     assert (kept.driver["sessionExpiry"], kept.target["url"], kept.driver["username"]) == ("60s", "mqtts://h:8883", "joe")
     assert list(mqtt("serverUri: tcp://h").not_applied) == ["client.serverUri"]
 
@@ -268,3 +268,17 @@ def test_a_driver_file_does_not_check_host_names_by_default(line: str, checked: 
     assert found["tlsEnableHostnameVerification"] is checked
     own = read_driver("name: pulsar\n", "d.yaml").driver
     assert "tlsEnableHostnameVerification" not in own
+
+
+OTHER_DRIVERS = [
+    # The other driver classes of the files in OMB's repository at 8559989.
+    "artemis.Artemis", "bookkeeper.Dlog", "jms.JMS", "kafka.Kafka", "kop.Kop", "nats.Nats", "natsStreaming.NatsStreaming", "nsq.Nsq",
+    "pravega.Pravega", "rabbitmq.RabbitMq", "redis.Redis", "rocketmq.RocketMQ", "rocketmq.RocketMQ5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER_DRIVERS)
+def test_a_driver_file_for_another_system_is_an_error_that_names_those_that_run(name: str) -> None:
+    full = f"io.openmessaging.benchmark.driver.{name}BenchmarkDriver"
+    (line,) = problems(f"name: x\ndriverClass: {full}\nclient: {{brokerUrl: x}}\n")
+    assert f"d.yaml:2:14: driverClass: {full} is not a driver that can be run here (write io.openmessaging" in line

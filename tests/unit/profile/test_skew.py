@@ -95,7 +95,7 @@ def test_the_period_of_a_swing_is_a_number_of_messages() -> None:
         ("{weights: [2, 1, 1], swing: 1h}", {}, "6:35", "skew.swing: 9,720,000 messages in one cycle"),
         ("{zipf: 1}", {"producersPerTopic": 1000}, "7:14", "skew.zipf: 10,000,000 messages in one cycle"),
         ("{zipf: 1}", {"topics": 1, "topic": "persistent://a/b/c"}, "7:1", "skew: cannot be combined with topic"),
-        ("{zipf: 1}", {"producerRate": "9MB/s"}, "3:15", "skew: needs a rate in messages; producerRate is in bytes"),
+        ("{zipf: 1, swing: 1s}", {"producerRate": "9MB/s"}, "3:15", "skew.swing: needs a rate in messages; producerRate is in bytes"),
         ("{zipf: 1}", {"scalable": "[topics]"}, "6:11", "skew: needs all topics, but scalable allows fewer"),
         ("{zipf: 1, swing: 1s}", {"producerRate": 0, "testDuration": None}, "5:17", "skew.swing: needs a constant rate, but a search changes it"),
         ("{zipf: 1, swing: 1s}", {"testDuration": None, "stages": "[{duration: 1s}]"}, "6:17", "skew.swing: needs a constant rate, but stages change it"),

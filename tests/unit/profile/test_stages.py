@@ -144,7 +144,11 @@ WRONG = [
     ("{duration: 1s, rate: {from: 5}}", "4:25: stages.0.rate.to is missing (write to: 5000)"),
     (
         "{duration: 1s, rate: {from: 0, to: 0}}",
-        "4:31: stage 'stage 1': every rate is 0: nothing would be sent (write a rate above 0, or remove it for producerRate)",
+        "4:1: stages: every rate is 0: nothing would be sent (write a rate above 0 in one of them)",
+    ),
+    (
+        "{duration: 1s}, {name: rest, duration: 1s, rate: 0, slo: {loss: 0}}",
+        "4:62: stage 'rest': its rate is 0, so no message is due in it, and there is nothing to judge (remove slo, or write a rate above 0)",
     ),
     (
         "{duration: 1s, rate: {sinus: 5}}",
@@ -193,8 +197,8 @@ def test_a_stage_of_a_run_that_only_consumes_has_no_objectives() -> None:
 
 
 def test_a_wrong_stage_hides_no_problem_of_another() -> None:
-    text = f"{HEAD}stages:\n  - {{duration: 0s}}\n  - {{name: x, duration: 1s, rate: 0}}\n  - {{name: x, duration: 1s}}\n"
-    assert [line.split(": ")[0] for line in problems(text)] == ["p.yaml:5:16", "p.yaml:6:35", "p.yaml:7:12"]
+    text = f"{HEAD}stages:\n  - {{duration: 0s}}\n  - {{name: x, duration: 1s, rate: 0, slo: {{loss: 0}}}}\n  - {{name: x, duration: 1s}}\n"
+    assert [line.split(": ")[0] for line in problems(text)] == ["p.yaml:5:16", "p.yaml:6:38", "p.yaml:7:12"]
 
 
 @pytest.mark.parametrize("key", ["testDuration: 5s", "testDurationMinutes: 1", "messages: 5"])
@@ -221,3 +225,63 @@ def test_a_stage_has_no_custom_metrics() -> None:
     text = HEAD + "stages:\n  - {duration: 1s, slo: {custom: {gold.p99: 5ms}}}\n"
     with pytest.raises(ProfileError, match=r"p.yaml:5:\d+: stages.0.slo.custom: .*of the whole run.*write it in the profile's own slo"):
         profile.loads(text, "p.yaml")
+
+
+STAGED = "name: a\nmessageSize: 100\n"
+
+
+def test_stages_that_all_have_rates_need_no_rate_of_the_profile() -> None:
+    """They are no search; read back from results they are the same."""
+    found = loads(f"{STAGED}stages: [{{duration: 1s, rate: 5}}, {{duration: 2s, rate: {{from: 0, to: 9}}}}]\n")
+    assert (found.peak_search, found.in_bytes, found.test_duration) == (False, False, 3 * SECOND)
+    again = profile.from_document(found.document())
+    assert (again.peak_search, again.stages, again.search) == (False, found.stages, None if "search" in found.document() else again.search)
+    assert "search" not in found.document()
+
+
+@pytest.mark.parametrize("stage", ["{duration: 1s}", "{duration: 1s, rate: 5}, {duration: 1s}"])
+def test_a_stage_without_a_rate_needs_that_of_the_profile(stage: str) -> None:
+    assert problems(f"{STAGED}stages: [{stage}]\n") == [
+        "p.yaml:1:1: producerRate is missing (write producerRate: 1000, or a rate in each stage)"
+    ]
+
+
+def test_the_unit_of_stages_without_a_rate_of_the_profile_is_that_of_their_rates() -> None:
+    """0 has no unit; different ones are an error at the second."""
+    found = loads(f"{STAGED}stages: [{{duration: 1s, rate: 0}}, {{duration: 1s, rate: {{from: 0, to: 1MB/s}}}}]\n")
+    assert found.in_bytes
+    assert problems(f"{STAGED}stages: [{{duration: 1s, rate: 1MB/s}}, {{duration: 1s, rate: 5}}]\n") == [
+        "p.yaml:3:60: stage 'stage 2': mixes messages and bytes: another rate is in bytes (write bytes, as in 10MB/s)"
+    ]
+
+
+@pytest.mark.parametrize("rate", ["0", "0/s", "{from: 0, to: 0}", "{replay: [0, 0]}"])
+def test_a_rate_of_0_in_a_stage_is_a_pause(rate: str) -> None:
+    first, second = loads(f"{STAGED}stages: [{{duration: 1s, rate: 5}}, {{duration: 1s, rate: {rate}}}]\n").stages
+    assert (first.pauses(0), second.pauses(5)) == (False, True)
+    assert {piece for _, piece in second.steps(5.0)} == {0}
+
+
+PAUSED = "stages: [{duration: 20s, rate: 5}, {name: rest, duration: 15s, rate: 0}, {duration: 15s, rate: 0}, {duration: 20s, rate: 5}]"
+
+
+@pytest.mark.parametrize(
+    ("slo", "words"),
+    [
+        ("{throughput: 1%, window: 10s}", "slo.window: nothing is due in stage 'rest', so a window of 10.0 s in it has no data"),
+        ("{deliveryGap: {max: 29s}}", "slo.deliveryGap: nothing is due in stage 'rest' for 30.0 s, which is a gap longer than the bound"),
+    ],
+)
+def test_an_objective_that_a_pause_leaves_without_data_is_an_error(slo: str, words: str) -> None:
+    """Stages of rate 0 in a row are one pause. Windows in stages with messages can be judged."""
+    (line,) = problems(f"{STAGED}{PAUSED}\nslo: {slo}\n")
+    assert words in line
+    assert loads(f"{STAGED}{PAUSED}\nslo: {{deliveryGap: {{max: 31s}}, throughput: 1%, window: 30s}}\n")
+
+
+@pytest.mark.parametrize("rates", [(0, 5), (5, 0)])
+def test_a_drift_to_or_from_a_pause_is_an_error(rates: tuple[int, int]) -> None:
+    first, last = rates
+    text = f"{STAGED}stages: [{{duration: 20s, rate: {first}}}, {{duration: 20s, rate: {last}}}]\nslo: {{drift: {{throughput: 5%}}}}\n"
+    (line,) = problems(text)
+    assert "slo.drift: nothing is due in stage" in line

@@ -29,7 +29,7 @@ YAML_TRAPS = [
     ("checksum: 1", "p.yaml:1:11: checksum: 1 is not true or false (write true or false)"),
     ("name: 2026", 'p.yaml:1:7: name: 2026 is not text (quote it: "2026")'),
     ("name: ''", "p.yaml:1:7: name is empty (give it a value, or remove the key)"),
-    ("name:", "p.yaml:1:6: name: no value (give it one, or remove the key)"),
+    ("description:", "p.yaml:1:13: description: no value (give it one, or remove the key)"),
     ("producerRate: .inf", "p.yaml:1:15: producerRate: Input should be a finite number"),
     ("broker: {version: 4.10}", 'p.yaml:1:19: broker.version: 4.10 is not text (quote it: "4.10")'),
     ("name: !!python/none x", "p.yaml:1:7: name: tag !!python/none is not allowed (remove it)"),

@@ -178,7 +178,7 @@ SEARCHES = [
     ),
     (
         SEARCH + "stages: [{duration: 1s}]",
-        "5:1: stages: cannot be combined with a search for the highest rate (write a producerRate above 0)",
+        "5:1: stages: cannot be combined with a search for the highest rate (write a producerRate above 0, or none if each stage has a rate; and no search)",
     ),
     (SEARCH + "messages: 5", "5:1: messages: cannot be combined with a search for the highest rate (write a producerRate above 0)"),
     (

@@ -101,10 +101,26 @@ def test_the_tables_of_latencies_agree(name: str) -> None:
             continue
         assert cells == page[key]
         assert cells[:-1] == github[key]
-        assert cells[-2:] == [format_duration(latency.maximum), format_duration(latency.mean)]
+        top = "never" if latency.maximum is None else format_duration(latency.maximum)
+        assert cells[-2:] == [top, format_duration(latency.mean)]
         for cell, percentile in zip(cells, SHOWN, strict=False):
             value = latency.percentiles[percentile]
             assert cell in (("too few", "never") if value is None else (format_duration(value),))
+
+
+def test_the_largest_latency_is_never_if_a_message_never_came() -> None:
+    """In every table, and in the results; also where so few never came that each percentile is a number."""
+    counts = {"offered": 100_000, "sent": 100_000, "acked": 100_000, "received": 99_999, "lost": 1}
+    lost = document({"loss": "0.01%", "endToEndLatency": {"p99": "1s"}}, counts=counts, end_to_end=spread(1, 20, 99_999))
+    kept = document({"loss": 0, "endToEndLatency": {"p99": "1s"}}, counts=counts, end_to_end=spread(1, 20, 99_999))
+    for found, top, largest in ((lost, "20.0 ms", 20 * MS), (kept, "never", None)):
+        tables = (rows_of_terminal(found)["endToEnd"], rows_of_html(found)["endToEnd"], rows_of_github(found)["endToEnd"] + ["mean"])
+        assert [cells[-2] for cells in tables] == [top] * 3
+        latency = measured(found).latencies["endToEnd"]
+        assert latency is not None
+        assert (latency.maximum, latency.largest) == (largest, 20 * MS)
+        assert ("load.end_to_end.max.ms" in dict(junit_properties(found))) == (largest is not None)
+        assert omb.test_result(found)["aggregatedEndToEndLatencyMax"] == (None if largest is None else pytest.approx(20))
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -116,8 +132,13 @@ def test_junit_gitlab_and_omb_have_the_latencies_of_the_results(name: str) -> No
         latency = measured(document).latencies.get(metric.key)
         values: dict[str, int | None] = {} if latency is None else dict(latency.percentiles)
         exported = {p: value for p, value in values.items() if value is not None and metric.exported}
-        found = {name.split(".", 2)[2][:-3]: float(value) for name, value in junit.items() if name.startswith(f"load.{attribute}.p")}
-        assert found == {p: pytest.approx(value / 1e6, abs=0.0005) for p, value in exported.items()}
+        top = {} if latency is None or latency.maximum is None or not metric.exported else {"max": latency.maximum}
+        found = {
+            name.split(".", 2)[2][:-3]: float(value)
+            for name, value in junit.items()
+            if name.startswith((f"load.{attribute}.p", f"load.{attribute}.max"))
+        }
+        assert found == {p: pytest.approx(value / 1e6, abs=0.0005) for p, value in (exported | top).items()}
         found = {key[2]: value for key, value in gitlab.items() if key[:2] == ("loadtest_latency_seconds", metric.label)}
         assert found == {p: pytest.approx(exported[p] / 1e9, rel=0.005) for p in ("p50", "p99", "p99.9") if p in exported}
         if metric.omb:
@@ -131,7 +152,8 @@ def check_omb(results: dict[str, Any], prefix: str, latency: LatencySection | No
         assert results[f"{name}{statistic}"] == (
             None if value is None else pytest.approx(value / unit, abs=0.5 if unit == omb.MICROSECONDS else 0)
         )
-    assert results[f"{name}Max"] == (None if latency is None else pytest.approx(latency.maximum / unit, abs=0.5))
+    top = None if latency is None else latency.maximum
+    assert results[f"{name}Max"] == (None if top is None else pytest.approx(top / unit, abs=0.5))
 
 
 @pytest.mark.parametrize("name", RUNS)

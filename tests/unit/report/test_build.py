@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import jsonschema
 import numpy as np
 import pytest
@@ -91,6 +94,13 @@ def test_a_backlog_keeps_its_latencies() -> None:
     found = as_json(document(parts={"backlog": BACKLOG}))["backlog"]
     assert (found["messages"], found["bytes"], found["drain"], found["drained"]) == (1_048_576, 2**30, 8_000 * MS, True)
     assert found["publishDuringDrain"]["samples"] == 100_000
+
+
+def test_a_drain_that_never_ended_has_no_time() -> None:
+    """JSON has no infinity; the time of the wait is a value of its own."""
+    stuck = replace(BACKLOG, drain=math.inf, drained=False, left=2_000_000, waited=15_063 * MS)
+    found = as_json(document(parts={"backlog": stuck}))["backlog"]
+    assert (found["drain"], found["waited"], found["drained"]) == (None, 15_063 * MS, False)
 
 
 def test_a_bottleneck_keeps_its_samples_as_columns() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
@@ -101,6 +102,13 @@ def test_unknown_values_of_a_backlog_have_no_property() -> None:
     unknown = replace(BACKLOG, drain=None, drained=None, left=None, drain_rate=None, between=(8_000_000_000, None), uncounted=6000)
     found = dict(junit_properties(document(parts={"backlog": unknown})))
     assert [name for name in found if name.startswith("load.backlog")] == ["load.backlog.build.s"]
+
+
+def test_a_drain_that_was_given_up_has_the_time_of_the_wait_only() -> None:
+    stuck = replace(BACKLOG, drain=math.inf, drained=False, left=2_000_000, waited=15_063_000_000)
+    found = dict(junit_properties(document(parts={"backlog": stuck})))
+    assert "load.backlog.drain.s" not in found
+    assert (found["load.backlog.waited.s"], found["load.backlog.drained"]) == ("15.063", "false")
 
 
 def test_connections_have_properties_and_no_counts_of_messages() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -113,11 +114,21 @@ def test_a_backlog_has_build_drain_and_publish_latency() -> None:
     found = summary_lines(document(parts={"backlog": BACKLOG}))
     assert starting(found, "backlog") == ("  backlog    1 048 576 deliveries, 1.00 GiB, built in 32.0 s, drained in 8.00 s at 131 k msg/s")
     assert starting(found, "publish latency") == "             publish latency during the drain: p50 6.25 ms, p99 11.9 ms"
-    stuck = summary_lines(
-        document(parts={"backlog": replace(BACKLOG, drained=False, left=20_000, drain=600_000 * MS, publish_during_drain=None)})
+    given_up = replace(BACKLOG, drained=False, left=20_000, drain=None, waited=600_000 * MS, publish_during_drain=None)
+    shrinking = summary_lines(document(parts={"backlog": given_up}))
+    assert "built in 32.0 s, NOT drained within 10.0 min (backlogDrainTimeout; 20 000 still waiting, 10 000 would do)" in starting(
+        shrinking, "backlog"
     )
-    assert "NOT drained within 10.0 min (backlogDrainTimeout; 20 000 still waiting, 10 000 would do)" in starting(stuck, "backlog")
-    assert starting(stuck, "publish latency").endswith("during the drain: not measured")
+    assert starting(shrinking, "publish latency").endswith("during the drain: not measured")
+    stuck = summary_lines(document(parts={"backlog": replace(given_up, left=1_048_577, drain=math.inf)}))
+    assert "built in 32.0 s, never: it did not shrink, and was NOT drained within 10.0 min" in starting(stuck, "backlog")
+
+
+def test_a_drain_of_older_results_that_was_given_up_has_the_time_of_the_wait() -> None:
+    found = document(parts={"backlog": BACKLOG})
+    assert found.backlog is not None
+    older = replace(found, backlog=replace(found.backlog, drained=False, left=20_000, drain=600_000 * MS))
+    assert "NOT drained within 10.0 min" in starting(summary_lines(older), "backlog")
 
 
 def test_a_drain_left_open_by_second_copies_has_its_bounds() -> None:

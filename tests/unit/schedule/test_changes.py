@@ -17,7 +17,7 @@ def test_a_document_has_every_entry_and_null_for_what_does_not_change() -> None:
 def test_a_document_has_plain_values() -> None:
     """Of a new distribution only that there is one, of an aborted run the reason."""
     change = Change(
-        at=1, rate=2.5, distribution={"a": 1}, paused=False, consumers=0, end=True, foregone="loss", aborted=Aborted(reason="lost", blocked=True),
+        at=1, rate=2.5, distribution={"a": 1}, paused=False, consumers=0, end=True, foregone="loss", aborted=Aborted(reason="lost"),
     )  # fmt: skip
     assert json.loads(json.dumps(change.document(in_bytes=True))) == {
         "at": 1, "rate": 2.5, "bytes": True, "distribution": True, "paused": False, "consumers": 0, "end": True, "foregone": "loss",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.values.addresses import check_address, check_samples_location, is_loopback, masked
+from pytest_loadtest.values.addresses import check_address, check_samples_location, is_loopback, masked, masked_text
 
 
 @pytest.mark.parametrize(
@@ -19,16 +21,47 @@ from pytest_loadtest.values.addresses import check_address, check_samples_locati
         ("pulsar://u:p@a:6650,u:p@b:6650", "pulsar://***@b:6650"),
         ("user:secret@host", "***@host"),
         ("[::1]:6650", "[::1]:6650"),
+        ("sc://host:15002/;token=secret;user_id=joe", "sc://host:15002/;token=***;user_id=***"),
+        ("sc://host:15002/;use_ssl=true;;token=a=b", "sc://host:15002/;use_ssl=***;;token=***"),
+        ("https://user:secret@host/metrics?sig=x&v=1#name", "https://***@host/metrics?sig=***&v=***#name"),
+        ("jdbc:postgresql://user:secret@host/db?password=x", "jdbc:postgresql://***@host/db?password=***"),
+        ('http://host/metrics#name{label="value"}', 'http://host/metrics#name{label="value"}'),
+        ("a;b=c", "a;b=c"),
     ],
 )
 def test_a_masked_address_keeps_scheme_host_and_port(address: str, shown: str) -> None:
     assert masked(address) == shown
 
 
-@given(st.text().filter(lambda text: "@" not in text), st.text())
+@given(st.text().filter(lambda text: not set(text) & set("@;?&")), st.text())
 def test_no_password_is_shown(host: str, secret: str) -> None:
     """Also in an address that is not valid, or has several lines."""
     assert masked(f"mqtt://{secret}@{host}") == f"mqtt://***@{host}"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "sc://host:15002/;token=hush%2Fhush;user_id=hush",
+        "sc://host/;use_ssl=true;x-headers-token=hush",
+        "mqtt://hush:hush hush@host:1883",
+        "http://hush@host/metrics?key=hush",
+    ],
+)
+def test_no_secret_of_an_address_is_in_the_text_of_an_error(address: str) -> None:
+    """Whether the text has the whole address, another one, or only the secret as it was sent."""
+    text = f"no answer of {address} (http://proxy:hush@proxy:3128/?sig=hush): token 'hush/hush' or hush%2Fhush of 'hush' is wrong, pushed"
+    shown = masked_text(text, address)
+    assert not re.search(r"\bhush\b", shown)
+    assert shown.startswith("no answer of ")
+    assert shown.endswith("is wrong, pushed")
+
+
+@pytest.mark.parametrize("address", ["mqtt://host?password=x", "pulsar://host/;authToken=x", "http://host/?a=1&sig=x", "http://:x@host"])
+def test_an_address_with_a_secret_parameter_is_an_error(address: str) -> None:
+    with pytest.raises(UsageError, match=r"=\*\*\*: an address must|//\*\*\*@host: an address must"):
+        check_address(address, "--load-target")
+    check_address("redis://host:6379/0?protocol=3", "--load-target")
 
 
 def test_an_address_with_credentials_is_an_error() -> None:

@@ -11,6 +11,7 @@ from builders.objectives import parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_loadtest.metrics.full_windows import BlockedTopic, FullWindows
 from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.schedule.changes import Aborted
 from pytest_loadtest.values.quantities import SECOND
@@ -107,20 +108,22 @@ def test_more_timely_messages_never_lose_more_seconds(seconds: list[tuple[int, i
 def test_an_aborted_run_is_missed_even_with_too_few_samples() -> None:
     objectives = parse_slo({"endToEndLatency": {"p99.9": "1s"}})
     measured = made(end_to_end=spread(1, 20, 900))
-    verdict = evaluate_aborted(objectives, measured, Limits(), Aborted(reason="aborted 9 s into the phase: because", blocked=False))
+    verdict = evaluate_aborted(objectives, measured, Limits(), Aborted(reason="aborted 9 s into the phase: because"))
     assert (verdict.outcome, verdict.reasons[0]) == (Outcome.MISSED, "aborted 9 s into the phase: because")
 
 
-@pytest.mark.parametrize(("blocked", "outcome"), [(True, Outcome.MISSED), (False, Outcome.GENERATOR_LIMITED)])
-def test_drops_are_caused_by_the_target_if_messages_waited_for_full_windows(blocked: bool, outcome: Outcome) -> None:
+@pytest.mark.parametrize(("at_full_windows", "outcome"), [(10, Outcome.MISSED), (9, Outcome.GENERATOR_LIMITED)])
+def test_drops_are_caused_by_the_target_if_messages_waited_for_full_windows(at_full_windows: int, outcome: Outcome) -> None:
     """Otherwise by the generator."""
-    measured = made(counts={"dropped": 10})
-    assert evaluate_aborted(parse_slo({}), measured, Limits(), Aborted(reason="aborted", blocked=blocked)).outcome is outcome
+    topic = BlockedTopic(topic=0, dropped=at_full_windows, start=0, end=1)
+    full = FullWindows(dropped=at_full_windows, waited=1, topics=1, first_topics=(topic,))
+    measured = replace(made(counts={"dropped": 10}), full_windows=full)
+    assert evaluate_aborted(parse_slo({}), measured, Limits(), Aborted(reason="aborted")).outcome is outcome
 
 
 def test_an_aborted_run_in_which_nothing_came_is_no_data() -> None:
     """It is unknown whether the target is slow."""
     measured = made(end_to_end=None, counts={"received": 0})
-    verdict = evaluate_aborted(parse_slo({}), replace(measured), Limits(), Aborted(reason="aborted", blocked=False))
+    verdict = evaluate_aborted(parse_slo({}), replace(measured), Limits(), Aborted(reason="aborted"))
     assert verdict.outcome is Outcome.NO_DATA
     assert verdict.reasons[0] == "aborted"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
-from pytest_loadtest.verdict.early import certainly_missed, evaluate_ended, exceeds, lowest_rate
+from pytest_loadtest.verdict.early import certainly_missed, evaluate_ended, exceeds, lost_target, lowest_rate
 from pytest_loadtest.verdict.objectives import Objective
 from pytest_loadtest.verdict.observations import samples_needed
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
@@ -197,3 +197,19 @@ class TestEndedEarly:
         verdict = self.judged({"endToEndLatency": {"p99": "10ms"}}, **{"end_to_end": spread(1, 20, 900)} | changed)
         assert verdict.outcome is outcome
         assert verdict.reasons
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Outcome.MET, Outcome.MISSED),
+        (Outcome.MISSED, Outcome.MISSED),
+        (Outcome.NO_DATA, Outcome.NO_DATA),
+        (Outcome.GENERATOR_LIMITED, Outcome.GENERATOR_LIMITED),
+    ],
+)
+def test_a_run_whose_target_fell_silent_is_never_met(outcome: Outcome, expected: Outcome) -> None:
+    """The reason comes first; a slow generator keeps its own, whose last is the remedy."""
+    verdict = lost_target(Verdict(outcome=outcome, findings=(), reasons=("other",)), "the target went away")
+    assert verdict.outcome is expected
+    assert verdict.reasons == (("other",) if outcome is Outcome.GENERATOR_LIMITED else ("the target went away", "other"))

@@ -300,7 +300,7 @@ class Cluster:
 
         def expire() -> None:
             if link.answers.pop(number, None) is not None:
-                done(Refused(f"{link.address} has not answered for {self.timeout / SECOND:.0f} s"))
+                done(Refused(f"{link.address} gives no answer for {self.timeout / SECOND:.0f} s"))
 
         # A timer is not removed by an answer: it then finds no pending request.
         self.after(self.timeout, expire)

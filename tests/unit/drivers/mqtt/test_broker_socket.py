@@ -73,6 +73,27 @@ def test_connections_to_this_machine_have_many_source_addresses(server: socket.s
     sock.close()
 
 
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        ([b""], "does it speak TLS (then write mqtts://), or take no more connections (mosquitto: max_connections)?"),
+        ([b"\x20\x03\x00\x00\x00", b""], "it takes no more connections; raise its limit (mosquitto: max_connections)"),
+    ],
+)
+def test_a_broker_that_answers_others_takes_no_more_connections(server: socket.socket, answers: list[bytes], reason: str) -> None:
+    """It speaks the same protocol as they do, so its port is the right one."""
+    endpoint = BrokerEndpoint(host="localhost", port=1, family=socket.AF_INET, address=server.getsockname(), tls=None)
+    for answer in answers:
+        sock = BrokerSocket(endpoint, ArrivalClock(time.monotonic_ns, kernel=False))
+        peer, _ = server.accept()
+        peer.sendall(answer)
+        peer.close()
+        select.select((sock,), (), (), 10)
+        sock.read()
+        sock.close()
+    assert reason in sock.ending
+
+
 class TlsEnds:
     """A connection whose peer encrypts in memory, so that a test decides which encrypted bytes arrive together."""
 

@@ -79,10 +79,20 @@ def test_a_single_listener_has_the_lines_of_tls() -> None:
 
 
 def test_subscribers_have_their_own_listener() -> None:
-    """The lines of TLS follow the second listener only."""
+    """The lines of TLS are those of the second listener only."""
     text = mosquitto.mosquitto_conf(port=1, settings={"x": "y"}, user=None, data="/here", tls={"certfile": "c"}, tls_port=2)
     assert text.splitlines()[0] == "listener 1 127.0.0.1"
-    assert text.splitlines()[-2:] == ["listener 2 127.0.0.1", "certfile c"]
+    assert text.splitlines()[-3:] == ["listener 2 127.0.0.1", "allow_anonymous true", "certfile c"]
+
+
+def test_the_profiles_settings_of_a_listener_apply_to_both_listeners() -> None:
+    """Otherwise subscribers would connect to a listener without them. Settings of the whole broker are written once."""
+    settings = {"max_connections": "8", "max_queued_messages": "5"}
+    text = mosquitto.mosquitto_conf(port=1, settings=settings, user=None, data="/here", tls={"certfile": "c"}, tls_port=2)
+    plain, _, subscribers = text.partition("listener 2 127.0.0.1\n")
+    assert "max_connections 8\n" in plain
+    assert "max_connections 8\n" in subscribers
+    assert "max_queued_messages" not in subscribers
 
 
 def test_certificates_of_the_profile_are_rejected_with_keys_of_the_run() -> None:

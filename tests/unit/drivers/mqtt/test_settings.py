@@ -1,12 +1,17 @@
-"""What a ``tls`` section leaves to be agreed on."""
+"""The ``driver`` section of MQTT: what a ``tls`` section leaves to be agreed on; OMB's driver files."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_loadtest.drivers.mqtt.settings import Tls
+from pytest_loadtest import profile
+from pytest_loadtest.drivers.mqtt.settings import MqttSettings, Tls
+from pytest_loadtest.errors import ProfileError
+from pytest_loadtest.profile.omb_driver import OmbDriver, read_driver
+from pytest_loadtest.values.quantities import SECOND
 
 
 @pytest.mark.parametrize(
@@ -25,3 +30,90 @@ def test_ciphers_limit_the_tls_versions(
     """A version in the profile is the only one; otherwise those of the ciphers."""
     tls = Tls(**given_settings)
     assert (tls.versions, tls.of_tls12, tls.of_tls13) == (versions, of_tls12, of_tls13)
+
+
+# OMB's driver files for MQTT 5: the fields of its Mqtt*Config at 8559989.
+
+CLASS = "driverClass: io.openmessaging.benchmark.driver.mqtt5.MqttBenchmarkDriver\n"
+STOPS = "has no value, and OMB stops at null"
+ROWS: list[tuple[str, str, Any, Any]] = [
+    # Section and key in OMB, our key, the initial value of the Java field, the value after null (or the error).
+    ("client.qos", "qos", 1, 0),
+    ("client.topicPrefix", "topicPrefix", "benchmark", "null"),
+    ("client.username", "username", None, None),
+    ("client.password", "password", None, None),
+    ("consumer.cleanSession", "cleanStart", True, STOPS),
+    ("consumer.receiveMaximum", "receiveMaximum", 256, STOPS),
+    ("consumer.sessionExpiryInterval", "sessionExpiry", 0, 0),
+]
+
+
+def converted(text: str) -> tuple[OmbDriver, dict[str, Any]]:
+    """Return a driver file, and all settings of the client with it."""
+    found = read_driver(CLASS + text, "d.yaml")
+    settings = MqttSettings.model_validate(found.driver, context={"units": "named"}, by_alias=True, by_name=False)
+    return found, settings.model_dump(by_alias=True) | {"password": settings.password}
+
+
+@pytest.mark.parametrize("text", ["", "client: {}\nconsumer: {}\n", "client: {qos: 1}\n", "consumer: {receiveMaximum: 256}\n"])
+def test_missing_keys_have_the_values_with_which_omb_runs(text: str) -> None:
+    """In a section that is missing, empty or there in part; the address too."""
+    found, settings = converted(text)
+    assert {ours: settings[ours] for _, ours, _, _ in ROWS} == {ours: initial for _, ours, initial, _ in ROWS}
+    assert (found.target, found.target_named) == ({"url": "mqtt://localhost:1883"}, False)
+    assert found.not_applied == {}
+
+
+@pytest.mark.parametrize(("place", "ours", "value"), [(place, ours, null) for place, ours, _, null in ROWS])
+def test_null_has_the_effect_that_it_has_in_omb(place: str, ours: str, value: Any) -> None:
+    section, key = place.split(".")
+    text = f"{section}:\n  {key}:\n"
+    if value == STOPS:
+        with pytest.raises(ProfileError, match=f"d.yaml:3:3: {key} {STOPS}"):
+            converted(text)
+    else:
+        assert converted(text)[1][ours] == value
+
+
+@pytest.mark.parametrize(
+    "text", ["client:\n", "consumer:\n", "client:\n  serverUri:\n", "consumer: {cleanSession: false, sessionExpiryInterval: }\n"]
+)
+def test_null_at_which_omb_stops_is_an_error(text: str) -> None:
+    with pytest.raises(ProfileError, match=STOPS):
+        converted(text)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expiry"), [("", 259_200), ("sessionExpiryInterval: 60", 60), ("sessionExpiryIntervalSeconds: 60", 259_200)]
+)
+def test_a_session_lasts_as_long_as_in_omb(keys: str, expiry: int) -> None:
+    """OMB's own file has sessionExpiryIntervalSeconds, which its class does not have, so that three days apply."""
+    found, settings = converted(f"consumer: {{cleanSession: false, {keys}}}\n")
+    assert (settings["cleanStart"], settings["sessionExpiry"]) == (False, expiry * SECOND)
+    assert list(found.not_applied) == (["consumer.sessionExpiryIntervalSeconds"] if "Seconds" in keys else [])
+
+
+@pytest.mark.parametrize("given", ["username: joe", "password: sesame", "username: joe, password: ''", "username: , password: sesame"])
+def test_half_of_a_login_is_not_used_as_in_omb(given: str) -> None:
+    found, settings = converted(f"client: {{{given}}}\n")
+    assert (settings["username"], settings["password"]) == (None, None)
+    assert len(found.not_applied) == 1
+    assert "sesame" not in repr(found.not_applied)
+    whole, settings = converted("client: {username: joe, password: sesame}\n")
+    assert (settings["username"], settings["password"], whole.not_applied) == ("joe", "sesame", {})
+
+
+def test_the_address_of_omb_does_not_replace_the_target_of_a_profile(tmp_path: Path) -> None:
+    """It is for files without serverUri, and for profiles without a target."""
+    file = tmp_path / "mqtt5.yaml"
+    file.write_text(CLASS)
+    plain = "name: a\nproducerRate: 1\nmessageSize: 100\ntestDuration: 1s\n"
+
+    def url(text: str) -> str | None:
+        target = profile.with_driver(profile.loads(text, "p.yaml"), file).target
+        return None if target is None else target.url
+
+    assert url(plain) == "mqtt://localhost:1883"
+    assert url(plain + "driver: {name: mqtt}\ntarget: {url: mqtt://other:1}\n") == "mqtt://other:1"
+    file.write_text(CLASS + "client: {serverUri: 'tcp://named:2'}\n")
+    assert url(plain + "driver: {name: mqtt}\ntarget: {url: mqtt://other:1}\n") == "mqtt://named:2"

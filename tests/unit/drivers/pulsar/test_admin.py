@@ -14,26 +14,57 @@ from pulsar_rest import rest
 from pytest_loadtest.drivers.pulsar import admin as admin_module
 from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.settings import Authentication, Persistence, PulsarSettings
-from pytest_loadtest.errors import TargetError
+from pytest_loadtest.errors import TargetError, UsageError
+
+RUNTIME = "GET /admin/v2/brokers/configuration/runtime"
 
 
 def test_a_namespace_gets_its_policies() -> None:
-    """The backlog is always unlimited; storage and deduplication are set if given; each request has the token."""
+    """Each request has the token."""
     settings = PulsarSettings(authentication=Authentication(plugin="token", token="t0"))
+    stored = Persistence(ensemble_size=3, write_quorum=2, ack_quorum=1, deduplication_enabled=True)
     with rest({}) as (url, asked):
         admin = Admin(url, settings)
         assert admin.create_namespace("public/x") is False
-        admin.set_policies("public/x", Persistence(ensemble_size=3, write_quorum=2, deduplication_enabled=True))
+        admin.remove_backlog_quota("public/x")
+        admin.set_persistence("public/x", stored)
     base = "/admin/v2/namespaces/public/x"
-    assert [what for what, _, _ in asked] == [
+    changes = [(what, body) for what, _, body in asked if not what.startswith("GET")]
+    assert [what for what, _ in changes] == [
         f"PUT {base}",
         f"POST {base}/backlogQuota?backlogQuotaType=destination_storage",
         f"POST {base}/persistence",
         f"POST {base}/deduplication",
     ]
     assert {authorization for _, authorization, _ in asked} == {"Bearer t0"}
-    assert json.loads(asked[2][2])["bookkeeperEnsemble"] == 3
-    assert json.loads(asked[3][2]) is True
+    assert json.loads(changes[2][1])["bookkeeperEnsemble"] == 3
+    assert json.loads(changes[3][1]) is True
+
+
+def test_a_policy_keeps_the_brokers_own_settings_that_it_does_not_name() -> None:
+    """The policy has all quorums and the rate of stored positions in one; deduplication has a policy of its own."""
+    own = {
+        "managedLedgerDefaultEnsembleSize": "3",
+        "managedLedgerDefaultWriteQuorum": "3",
+        "managedLedgerDefaultAckQuorum": "2",
+        "managedLedgerDefaultMarkDeleteRateLimit": "0.5",
+    }
+    with rest({RUNTIME: (200, own)}) as (url, asked):
+        admin = Admin(url, PulsarSettings())
+        admin.set_persistence("public/x", admin.complete_persistence(Persistence(ack_quorum=1)))
+    changes = [(what, json.loads(body)) for what, _, body in asked if what.startswith("POST")]
+    policy = {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 3, "bookkeeperAckQuorum": 1, "managedLedgerMaxMarkDeleteRate": 0.5}
+    assert changes == [("POST /admin/v2/namespaces/public/x/persistence", policy)]
+
+
+def test_a_quorum_that_is_left_to_an_unknown_broker_is_an_error() -> None:
+    """Only superusers get the broker's settings."""
+    with rest({RUNTIME: (403, {"reason": "no superuser"})}) as (url, _):
+        admin = Admin(url, PulsarSettings())
+        with pytest.raises(
+            UsageError, match=r"driver.persistence: writeQuorum, ackQuorum: the broker does not report .*: write these keys too"
+        ):
+            admin.complete_persistence(Persistence(ensemble_size=2))
 
 
 def test_a_request_follows_a_redirect_with_method_body_and_token() -> None:

@@ -140,6 +140,15 @@ def test_the_error_quotes_the_issuer() -> None:
         data()
 
 
+def test_the_error_does_not_quote_the_secrets_of_the_issuers_address() -> None:
+    """Somebody may write them there, and the library quotes the address."""
+    url = "http://joe:hush@127.0.0.1:9/x?key=hush"
+    _, data = credentials(Authentication(plugin="oauth2", issuer_url=url, private_key=KEY), PulsarSettings())
+    with pytest.raises(TargetError, match=r"GET http://\*\*\*@127.0.0.1:9/.*issuerUrl") as caught:
+        data()
+    assert "hush" not in str(caught.value)
+
+
 def test_tls_follows_the_profile() -> None:
     """TLS is 1.2 at least; chain and host name are checked unless the profile says otherwise."""
     plain = tls_context(PulsarSettings())

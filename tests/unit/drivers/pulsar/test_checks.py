@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pytest_loadtest import profile
@@ -74,3 +76,44 @@ def test_a_tick_is_a_positive_number_of_milliseconds(tick: str) -> None:
     assert f"{TICKS}: '{tick}' is not a number of milliseconds above 0" in rejected(
         "{name: pulsar}", f"broker: {{settings: {{{TICKS}: {tick!r}}}}}\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("driver", "setting", "problem"),
+    [
+        (
+            "persistence: {ensembleSize: 3, writeQuorum: 3, ackQuorum: 2}",
+            "managedLedgerDefaultWriteQuorum: 2",
+            "managedLedgerDefaultWriteQuorum is 2, but driver.persistence.writeQuorum, 3, replaces it for the run's topics",
+        ),
+        ("persistence: {deduplicationEnabled: false}", "brokerDeduplicationEnabled: true", "driver.persistence.deduplicationEnabled, false, replaces"),
+        ("namespaceBundles: 8", "defaultNumberOfNamespaceBundles: 4", "driver.namespaceBundles, 8, replaces it"),
+    ],
+)  # fmt: skip
+def test_a_setting_of_the_broker_that_a_policy_would_replace_is_rejected(driver: str, setting: str, problem: str) -> None:
+    """The broker would show it, and the run's topics would have another."""
+    text = rejected(f"{{name: pulsar, {driver}}}", f"broker: {{settings: {{{setting}}}}}\n")
+    assert re.search(rf"p.yaml:6:\d+: broker.settings: {setting.partition(':')[0]} is ", text)
+    assert problem in text
+    assert "write the same in both, or leave one out" in text
+
+
+def test_a_policy_and_a_setting_of_the_same_value_agree() -> None:
+    driver = "{name: pulsar, persistence: {ensembleSize: 2}, chunkingEnabled: true, batchingEnabled: false}"
+    loaded = profile.loads(f"{HEAD}driver: {driver}\nbroker: {{settings: {{managedLedgerDefaultEnsembleSize: 2}}}}\n", source="p.yaml")
+    assert loaded.broker.settings == {"managedLedgerDefaultEnsembleSize": "2"}
+
+
+SMALL = "name: X\nmessageSize: 1KB\nproducerRate: 1\ntestDuration: 1s\ntopics: 2\nconsumerBacklogSizeGB: 1\nbacklogDrainTimeout: 30s\n"
+
+
+@pytest.mark.parametrize("setting", ["backlogQuotaDefaultLimitBytes: 100000000", "backlogQuotaDefaultLimitGB: '0.4'"])
+def test_a_backlog_above_the_quota_of_its_topic_is_rejected(setting: str) -> None:
+    """The broker would stop the producers, and the backlog would never be built. A quota that discards messages stops none."""
+    quota = f"{SMALL}driver: {{name: pulsar}}\nbroker: {{settings: {{{setting}}}}}\n"
+    with pytest.raises(
+        ProfileError, match=r"consumerBacklogSizeGB: 536870912 B in each topic, and broker.settings.backlogQuotaDefaultLimit"
+    ):
+        profile.loads(quota, source="p.yaml")
+    profile.loads(quota.replace("}}", ", backlogQuotaDefaultRetentionPolicy: consumer_backlog_eviction}}"), source="p.yaml")
+    profile.loads(quota.replace(setting, "backlogQuotaDefaultLimitGB: '0.6'"), source="p.yaml")

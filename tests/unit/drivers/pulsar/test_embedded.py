@@ -23,10 +23,3 @@ def test_a_missing_wheel_is_an_error_with_its_remedy(tmp_path: Path, monkeypatch
     monkeypatch.setattr(embedded, "find_binary", lambda: None)
     with pytest.raises(UnavailableError, match=r"pulsar-lite is not installed.*pytest-loadtest\[embedded\]"):
         embedded.start_pulsar_lite(BrokerRequest(kind="pulsar", mode="embedded", folder=tmp_path), print)
-
-
-def test_settings_that_are_not_applied_are_named(tmp_path: Path) -> None:
-    plain = BrokerRequest(kind="pulsar", mode="embedded", folder=tmp_path)
-    tuned = BrokerRequest(kind="pulsar", mode="embedded", folder=tmp_path, settings={"b": "1", "a": "2"})
-    assert embedded.unapplied_settings(plain) == {"admin REST": "none"}
-    assert embedded.unapplied_settings(tuned) == {"admin REST": "none", "broker.settings not applied": "a, b"}

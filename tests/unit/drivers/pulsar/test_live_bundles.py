@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_loadtest.drivers.pulsar.bundle_admin import Bundles
 from pytest_loadtest.drivers.pulsar.bundle_split import LAST, MB, Bundle, Ring, SplitLimits, TopicRate, position
-from pytest_loadtest.drivers.pulsar.live_bundles import ALGORITHMS, Split, balance, bundle_rates, half_of, imbalance
+from pytest_loadtest.drivers.pulsar.live_bundles import ALGORITHMS, LiveBundles, Split, balance, bundle_rates, half_of, imbalance
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
+from pytest_loadtest.errors import UsageError
 
 SEEN = {"a": TopicRate(position("a"), 30.0, 3.0 * MB), "b": TopicRate(position("b"), 71.0, 0.0), "idle": TopicRate(5, 0.0, 0.0)}
 
@@ -18,6 +21,17 @@ def made(**more: object) -> Split:
         "found": {"a": Bundle(0, LAST)},
     }  # fmt: skip
     return Split(**whole | more)  # type: ignore[arg-type]
+
+
+def test_limits_that_would_replace_a_setting_of_the_profile_are_rejected() -> None:
+    """The report shows the profile's setting as that of the broker; nothing is sent to it."""
+    admin = Bundles("http://127.0.0.1:1", PulsarSettings(), "public/x")
+    given = {"loadBalancerNamespaceBundleMaxMsgRate": "70"}
+    bundles = LiveBundles(admin, {}, lambda: None, profile_settings=given)
+    with pytest.raises(
+        UsageError, match=r"loadBalancerNamespaceBundleMaxMsgRate 50 of the test would replace 70 of broker.settings: remove it"
+    ):
+        bundles.limit(SplitLimits(rate=50, megabytes=2))
 
 
 def test_default_limits_are_half_of_the_load_in_whole_numbers() -> None:

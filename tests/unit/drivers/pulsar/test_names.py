@@ -13,7 +13,8 @@ from pytest_loadtest.drivers.pulsar.bundle_split import LAST, position
 from pytest_loadtest.drivers.pulsar.library.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.names import RunNames, own_topic
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
-from pytest_loadtest.errors import TargetError
+from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.profile.omb_driver import read_driver
 from pytest_loadtest.schedule.topology import Topology
 
 if TYPE_CHECKING:
@@ -160,3 +161,38 @@ def test_names_of_topics_have_the_requested_positions() -> None:
     assert [position(name) for name in names] == [7, LAST - 1]
     assert [name[:-13] for name in names] == [own_topic(settings, "r", topology(), index) for index in (0, 1)]
     assert names[1].startswith("non-persistent://public/loadtest-r/topic-1-")
+
+
+QUOTA = "POST /admin/v2/namespaces/public/loadtest-r/backlogQuota?backlogQuotaType=destination_storage"
+
+
+@pytest.mark.parametrize("key", ["backlogQuotaDefaultLimitBytes", "backlogQuotaDefaultLimitGB", "backlogQuotaDefaultRetentionPolicy"])
+def test_a_backlog_quota_of_the_profile_stays_in_force(key: str) -> None:
+    with rest({}) as (url, asked):
+        names = RunNames(context(admin=url, broker={key: "1000"}))
+        names.prepare()
+    assert QUOTA not in [what for what, _, _ in asked]
+    assert names.facts == {"namespace": "public/loadtest-r"}
+
+
+def test_a_removed_backlog_quota_is_reported() -> None:
+    with rest({}) as (url, asked):
+        names = RunNames(context(admin=url, broker={"maxMessageSize": "1000"}))
+        names.prepare()
+    assert QUOTA in [what for what, _, _ in asked]
+    assert names.facts["backlogQuota"] == "none, in place of the broker's backlogQuotaDefaultLimitBytes"
+
+
+def test_more_copies_than_the_target_has_bookies_are_an_error_before_load() -> None:
+    """It has the remedy for a profile and for a driver file of OMB, whose default is three copies; nothing was created."""
+    driver = read_driver("driverClass: a.PulsarBenchmarkDriver\nclient: {persistence: {ensembleSize: 2}}\n", "d.yaml").driver
+    settings = PulsarSettings.model_validate(driver, by_alias=True, by_name=False)
+    answers: dict[str, tuple[int, object]] = {"GET /admin/v2/bookies/all": (200, {"bookies": [{"bookieId": "one:3181"}]})}
+    with rest(answers) as (url, asked), pytest.raises(UsageError) as error:
+        PulsarDriver(context(settings, admin=url)).prepare()
+    assert str(error.value) == (
+        f"driver.persistence: ensembleSize 2, writeQuorum 3, ackQuorum 2, but {url} has 1 bookie, so no message could be stored: write"
+        " persistence: {ensembleSize: 1, writeQuorum: 1, ackQuorum: 1} under driver, or under client in a driver file of OMB, whose default"
+        " is 3, 3 and 2"
+    )
+    assert [what for what, _, _ in asked] == ["GET /admin/v2/bookies/all"]

@@ -123,6 +123,25 @@ def test_counts_begin_with_the_phase(broker: Broker) -> None:
     assert "sys.totalIn" not in source.close()
 
 
+@pytest.mark.parametrize("shape", [{"name": "persistent://public/default/orders"}, {"partitions": 2}])
+def test_partitions_that_were_added_are_noted_once(broker: Broker, shape: dict[str, Any]) -> None:
+    """The run's clients do not use them, so that its counts are those of the others."""
+    kept: dict[str, Any] = {}
+    broker.partitions = 2
+    source = scrape(broker, kept=kept, **shape)
+    source.read(turn(1))
+    source.close()
+    assert source.notes == []
+    following = scrape(broker, kept=kept, fresh=False, **shape)
+    broker.partitions = 3
+    following.read(turn(1))
+    following.close()
+    topic = shape.get("name", "persistent://public/loadtest-r/topic-0")
+    assert following.notes == [
+        f"{topic} has 3 partitions, and had 2 when load began: the run neither sends to the new ones nor receives from them"
+    ]
+
+
 def test_counters_are_continuous_if_load_times_are_known(broker: Broker) -> None:
     """From before the first message until the last request; the next phase continues from there."""
     kept: dict[str, Any] = {}

@@ -34,7 +34,7 @@ from pytest_loadtest.report.html.charts import (
 )
 from pytest_loadtest.report.measured import PERCENTILES, latency_section
 from pytest_loadtest.report.verdict_section import WindowsSection
-from pytest_loadtest.verdict.observations import unfit
+from pytest_loadtest.verdict.observations import Latencies, unfit
 
 VALUES = st.lists(st.none() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False, allow_infinity=False), max_size=300)
 
@@ -74,7 +74,7 @@ LATENCY_VALUES = st.lists(st.integers(0, 10**12), min_size=1, max_size=200)
 def test_percentiles_are_those_of_the_results(values: list[int], times: int, never: int) -> None:
     """The curve and the figures use one definition: rank over all due messages, and no percentile on too few samples."""
     counted = histogram(np.repeat(np.array(values, np.int64), times))
-    written = latency_section(counted, never)
+    written = latency_section(Latencies(counted, never))
     found = latency_distribution(written)
     assert found is not None
     assert written is not None
@@ -101,7 +101,7 @@ def test_a_block_is_decoded_as_it_was_encoded(counts: dict[int, int]) -> None:
 def test_delayed_messages_that_came_early_rank_first() -> None:
     """Their lateness is below zero, which a log axis cannot show; the percentiles of the others are those of the results."""
     values = np.arange(-2000, 8000, dtype=np.int64) * MS // 10
-    written = latency_section(lateness(values), 2000)
+    written = latency_section(Latencies(lateness(values), 2000))
     found = latency_distribution(written)
     assert found is not None
     assert written is not None
@@ -118,7 +118,8 @@ def test_a_latency_without_a_histogram_has_no_distribution() -> None:
     """The same applies to blocks without messages, and to clocks that disagree."""
     assert counts_distribution(decode_counts(None)) is None
     assert latency_distribution(None) is None
-    written, disagreeing = latency_section(spread(1, 2)), latency_section(replace(spread(1, 2), negative=1))
+    written = latency_section(Latencies(spread(1, 2), 0))
+    disagreeing = latency_section(Latencies(replace(spread(1, 2), negative=1), 0))
     assert written is not None
     assert latency_distribution(replace(written, histogram=None)) is None
     assert latency_distribution(disagreeing) is None
@@ -136,8 +137,8 @@ def test_a_curve_ends_where_its_samples_end() -> None:
         "latency",
         "run-1",
         {
-            "few": latency_distribution(latency_section(spread(1, 20, 5000))),
-            "some never": latency_distribution(latency_section(spread(1, 20), 5000)),
+            "few": latency_distribution(latency_section(Latencies(spread(1, 20, 5000), 0))),
+            "some never": latency_distribution(latency_section(Latencies(spread(1, 20), 5000))),
             "none": None,
         },
     )
@@ -148,6 +149,7 @@ def test_a_curve_ends_where_its_samples_end() -> None:
     assert [lossy["values"][at[p]] is None for p in (0, 90, 99)] == [False, False, True]
     assert "few p50 10.5 ms, p99 19.8 ms, max 20.0 ms" in found["summary"]
     assert "p99 never" in found["summary"]
+    assert "p99.99 never, max never" in found["summary"]
 
 
 def test_without_any_latency_there_is_no_curve() -> None:

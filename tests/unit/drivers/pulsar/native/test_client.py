@@ -120,7 +120,7 @@ def test_a_request_without_an_answer_is_an_error(broker: FakeBroker) -> None:
     broker.rules["PARTITIONED_METADATA"] = nothing
     asking = cluster_at(broker.url, timeout=SECOND // 5)
     try:
-        with pytest.raises(TargetError, match=f"topic {TOPIC}: .* has not answered for"):
+        with pytest.raises(TargetError, match=f"topic {TOPIC}: .* gives no answer for"):
             client.query_partitions(asking, TOPIC)
     finally:
         asking.close()

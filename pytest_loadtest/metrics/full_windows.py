@@ -1,0 +1,71 @@
+"""Messages that were dropped because the in-flight windows of their streams were full, by topic; the definitions and Spark share this code.
+
+They have ``Status.BLOCKED``. A topic stood before full windows from the intended time of its first such message until the latest instant up
+to which such a message had waited (intended + blocked), both limited to the measured phase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.metrics.expected import Expected
+
+    Column = NDArray[np.int64]
+
+# Topics that are listed; their number is exact.
+NAMED: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedTopic:
+    """A topic whose messages were dropped before full windows.
+
+    :param topic: its number. :param dropped: these messages. :param start, end: when they waited, ns after the start of the phase.
+    """
+
+    topic: int
+    dropped: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullWindows:
+    """The messages that were dropped before full windows.
+
+    :param dropped: their number. :param waited: the time for which they waited, ns, summed. :param topics: number of their topics.
+    :param first_topics: those that waited first, at most :data:`NAMED`.
+    """
+
+    dropped: int
+    waited: int
+    topics: int
+    first_topics: tuple[BlockedTopic, ...]
+
+
+def full_windows(run: Expected, waited: int, topic: Column, dropped: Column, first: Column, last: Column) -> FullWindows | None:
+    """Return the messages that were dropped before full windows; None if there are none.
+
+    :param waited: ns, over all of them. :param topic: ``(k,)``, the topics that have such messages, each once. :param dropped: their
+        number. :param first: their earliest intended time, ns. :param last: the latest instant up to which one waited, ns.
+    """
+    if not len(topic):
+        return None
+    start = np.clip(first - run.start, 0, run.duration)
+    end = np.clip(last - run.start, 0, run.duration)
+    order = np.lexsort((topic, start))[:NAMED]
+    columns = (column[order].tolist() for column in (topic, dropped, start, end))
+    return FullWindows(
+        dropped=int(dropped.sum()),
+        waited=waited,
+        topics=len(topic),
+        first_topics=tuple(
+            BlockedTopic(topic=number, dropped=count, start=begin, end=until) for number, count, begin, until in zip(*columns, strict=True)
+        ),
+    )

@@ -1,0 +1,44 @@
+"""The number of messages that are due before an instant, with bounds if the rate is in bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_loadtest.message.size_mix import SizeMix
+    from pytest_loadtest.schedule.pacing import Pacer
+
+
+@dataclass(frozen=True, slots=True)
+class DueMessages:
+    """The messages of a phase by the instant at which they are due.
+
+    :param mixes: for a rate in bytes, the instant (ns after the phase's start) and the sizes from it on, one after another from 0 on;
+        empty for a rate in messages.
+    """
+
+    pacer: Pacer
+    mixes: tuple[tuple[int, SizeMix], ...] = ()
+
+    def most(self, before: int) -> int:
+        """Return the most messages that can be due before an instant, ns after the phase's start."""
+        if not self.mixes:
+            return self.pacer.total(before)
+        return sum(mix.most_messages(room) for mix, room in self._rooms(before))
+
+    def fewest(self, before: int) -> int:
+        """Return the fewest messages that can be due before an instant, ns after the phase's start."""
+        if not self.mixes:
+            return self.pacer.total(before)
+        # The last message of one mix may end behind the first byte of the next.
+        overlaps = [0, *(mix.largest for _, mix in self.mixes)]
+        parts = zip(self._rooms(before), overlaps, strict=False)
+        return sum(mix.fewest_messages(room - overlap) for (mix, room), overlap in parts)
+
+    def _rooms(self, before: int) -> list[tuple[SizeMix, int]]:
+        """Return each mix with the bytes in which its messages begin."""
+        edges = [min(at, before) for at, _ in self.mixes] + [before]
+        bytes_due = [self.pacer.total(at) for at in edges]
+        return [(mix, end - begin) for (_, mix), (begin, end) in zip(self.mixes, pairwise(bytes_due), strict=True)]
