@@ -3,8 +3,9 @@
 Workers record the *pauses* of their loops: times in which they neither sent nor looked at their connections. From these and from the
 delays of the message itself follows, for each message and copy, the time that the generator may have added:
 
-- *Before the target*: a message that was due in a pause of its producer's worker left when the pause ended. In its sent row that time is
-  known exactly: the own send delay, counted if it is longer than :data:`~pytest_loadtest.metrics.pauses.SHORTEST`.
+- *Before the target*: a sent row has the own send delay, which counts if it is longer than
+  :data:`~pytest_loadtest.metrics.pauses.SHORTEST`. For copies, the producer's worker records its late sends in steps
+  (:mod:`pytest_loadtest.engine.late_sends`), from which follows how late a message was sent at least.
 - *After the target*: what came in a pause of the worker that took it may have been there since the pause began, or since it was sent.
   A copy with a known receive lag has a stamp of the kernel, and the lag shows by how much that can be late.
 - *After a stall*, a pause longer than :data:`~pytest_loadtest.metrics.pauses.STALL`, a target that waits for its clients is late too, and a
@@ -81,16 +82,16 @@ def _before_target(copies: Rows, run: Expected) -> NDArray[np.int64]:
     late = np.zeros(len(copies["intended"]), np.int64)
     if run.stream_workers is not None:
         for mine, pauses in _workers({"sender": run.stream_workers[copies["stream"]]}, "sender", run):
-            late[mine] = pauses.until_end(copies["intended"][mine])
+            late[mine] = pauses.until_sent(copies["intended"][mine])
     return late
 
 
 def _workers(rows: Rows, name: str, run: Expected) -> Iterator[tuple[NDArray[np.intp] | slice, Pauses]]:
-    """Yield the places of the rows of each worker that paused, with its pauses. :param name: of the column with the worker's number."""
+    """Yield the places of the rows of each worker that paused or sent late, with its pauses. :param name: of the column with the worker's number."""
     if not run.pauses or not len(rows[name]):
         return
     first, last = int(rows[name].min()), int(rows[name].max())
     for number in range(max(first, 0), last + 1):
-        if len(run.pauses[number].begin):
+        if len(run.pauses[number].begin) or len(run.pauses[number].due):
             # Fast path: a file has the rows of one worker.
             yield slice(None) if first == last else np.flatnonzero(rows[name] == number), run.pauses[number]

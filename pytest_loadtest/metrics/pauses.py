@@ -1,4 +1,4 @@
-"""The pauses of a worker's loop, and which stamps each can have made late (decision 049)."""
+"""The pauses and late sends of a worker's loop, and which stamps each can have made late (decision 049)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ STALL: Final = 50 * MILLISECOND
 # ns. A shorter pause is two ticks of a loop that works as planned.
 SHORTEST: Final = 2 * MILLISECOND
 COLUMNS: Final = ("begin", "end", "since", "until")
+LATE_COLUMNS: Final = ("due", "sent")
+
+
+def _none() -> NDArray[np.int64]:
+    return np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +35,8 @@ class Pauses:
     :param since: and :param until: the longest part of it in which the client took nothing: a library's own threads may go on, and before
         the loop has its turn again, the client has read what had come.
     :param exact: the kernel stamps arrivals, so a short pause changes no time.
+    :param due: and :param sent: the steps of late sends, ``due`` ascending: what was due from one ``due`` until the next was sent at the
+        former's ``sent``, or later.
     """
 
     begin: NDArray[np.int64]
@@ -37,6 +44,8 @@ class Pauses:
     since: NDArray[np.int64]
     until: NDArray[np.int64]
     exact: bool
+    due: NDArray[np.int64] = field(default_factory=_none)
+    sent: NDArray[np.int64] = field(default_factory=_none)
     _stalls: tuple[NDArray[np.int64], NDArray[np.int64]] = field(init=False, repr=False, compare=False)
     _farthest: NDArray[np.int64] = field(init=False, repr=False, compare=False)
     _edges: NDArray[np.int64] = field(init=False, repr=False, compare=False)
@@ -65,22 +74,30 @@ class Pauses:
         edges = np.stack(columns[:2], axis=1).ravel()
         if (np.diff(edges) < 0).any():
             raise ValueError("pauses are not in the order of time")
+        due, sent = (np.array(document["late"][name], np.int64) for name in LATE_COLUMNS)
+        if len(due) != len(sent):
+            raise ValueError("late sends have columns of different lengths")
+        if (np.diff(due) < 0).any():
+            raise ValueError("late sends are not in the order of time")
         if correction is not None:
             columns = [correction.apply(column) for column in columns]
+            # Intended times are those of the plan, on every host.
+            sent = correction.apply(sent)
         begin, end, since, until = columns
-        return cls(begin=begin, end=end, since=since, until=until, exact=bool(document["exact"]))
+        return cls(begin=begin, end=end, since=since, until=until, exact=bool(document["exact"]), due=due, sent=sent)
 
     @property
     def stalled(self) -> bool:
-        """True if a pause is a stall."""
-        return bool((self.end - self.begin > STALL).any())
+        """True if a pause is a stall, or sends were late by as much."""
+        return bool((self.end - self.begin > STALL).any() or (self.sent - self.due > STALL).any())
 
-    def until_end(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return for each instant the time until the end of the pause in which it lies; 0 outside of pauses."""
-        place = np.searchsorted(self.begin, times, side="right") - 1
-        end = np.where(place >= 0, self.end[place], times)
-        rest: NDArray[np.int64] = np.maximum(end - times, 0)
-        return rest
+    def until_sent(self, intended: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return by how much messages were sent late at least, ns. :param intended: their intended times."""
+        late = np.zeros(len(intended), np.int64)
+        place = np.searchsorted(self.due, intended, side="right") - 1
+        after = np.flatnonzero(place >= 0)
+        late[after] = np.maximum(self.sent[place[after]] - intended[after], 0)
+        return late
 
     def waited(self, times: NDArray[np.int64], floor: NDArray[np.int64], lag: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the part of the time from ``floor`` to each stamp that the pauses may have added, ns.

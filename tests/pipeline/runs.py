@@ -19,7 +19,7 @@ from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, N
 from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.metrics.expected import Expected, Recorded, WorkerEvidence
 from pytest_loadtest.metrics.offering import PlannedLoad, PlannedSizes, PlannedStage, PlannedStep
-from pytest_loadtest.metrics.pauses import COLUMNS, Pauses
+from pytest_loadtest.metrics.pauses import COLUMNS, LATE_COLUMNS, Pauses
 from pytest_loadtest.pipeline.run_file import STREAMS_FILE, RunFile, RunStage, RunStreams, write_columns
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -166,7 +166,10 @@ def make_recorded(workers: int) -> Recorded:
 
 
 def make_pauses(number: int) -> Pauses:
-    """Return pauses of a worker: short ones, stalls that reach into one another, and one in which the client went on; none of a third."""
+    """Return pauses of a worker: short ones, stalls that reach into one another, and one in which the client went on; none of a third.
+
+    Another third has no late sends.
+    """
     rng = np.random.default_rng(number)
     lengths = np.array([3, 20, 120, 30, 400, 60, 9, 700]) * MILLISECOND * (number % 3 != 2)
     begin = START + np.sort(rng.integers(0, 3 * SECOND, len(lengths)))
@@ -174,7 +177,10 @@ def make_pauses(number: int) -> Pauses:
     kept = end - begin > 2 * MILLISECOND
     begin, end = begin[kept], end[kept]
     since = np.where(np.arange(len(begin)) % 4 == 3, begin + (end - begin) // 3, begin)
-    return Pauses(begin=begin, end=end, since=since, until=end, exact=number % 2 == 0)
+    # Sends catch up after each pause, and at other times.
+    due = START + np.sort(rng.integers(0, 3 * SECOND, 40 * (number % 3 != 1)))
+    sent = due + rng.integers(-MILLISECOND, 400 * MILLISECOND, len(due))
+    return Pauses(begin=begin, end=end, since=since, until=end, exact=number % 2 == 0, due=due, sent=sent)
 
 
 def write_run(
@@ -200,7 +206,11 @@ def write_run(
             "evidence": {
                 "cpu": evidence.cpu, "stalled": evidence.stalled, "longest_stall": evidence.longest_stall, "gc": evidence.gc,
                 "seconds": dict(zip(EVIDENCE, evidence.seconds.T.tolist(), strict=True)),
-                "pauses": {name: getattr(pauses, name).tolist() for name in COLUMNS} | {"exact": pauses.exact},
+                "pauses": {
+                    **{name: getattr(pauses, name).tolist() for name in COLUMNS},
+                    "exact": pauses.exact,
+                    "late": {name: getattr(pauses, name).tolist() for name in LATE_COLUMNS},
+                },
             },
         }  # fmt: skip
         for kind, rows in (("sent", sent), ("received", received)):

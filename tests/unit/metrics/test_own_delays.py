@@ -14,9 +14,9 @@ from pytest_loadtest.values.quantities import SECOND
 
 
 def paused(*ends: tuple[int, int], exact: bool = False) -> Pauses:
-    """Pauses from begin to end, ms."""
+    """Pauses from begin to end, ms, after each of which all that had become due was sent."""
     begin, end = (np.array([pair[side] for pair in ends], np.int64) * MS for side in (0, 1))
-    return Pauses(begin=begin, end=end, since=begin, until=end, exact=exact)
+    return Pauses(begin=begin, end=end, since=begin, until=end, exact=exact, due=begin, sent=end)
 
 
 def plan(*workers: Pauses) -> Expected:
@@ -45,6 +45,17 @@ def test_a_message_that_was_due_in_its_senders_pause_is_late_by_the_rest_of_it()
     run = plan(paused((1000, 1500)), paused())
     copies = rows(stream=[0, 1, 0], intended=[1100, 1100, 900], received=[1510, 1510, 1510], worker=[1, 1, 1], lag=[0, 0, 0])
     assert (of_copies(copies, run) // MS).tolist() == [400, 0, 0]
+
+
+def test_a_message_that_was_sent_late_without_a_pause_is_late_by_what_its_step_shows() -> None:
+    """The sender caught up in steps of 10 ms; what was due in a step was sent at its end."""
+    steps = np.arange(1000, 1300, 10, dtype=np.int64) * MS
+    none = np.zeros(0, np.int64)
+    sender = Pauses(begin=none, end=none, since=none, until=none, exact=False, due=steps, sent=steps + 333 * MS)
+    assert sender.stalled
+    run = plan(sender, paused())
+    copies = rows(stream=[0, 0, 0, 1], intended=[999, 1100, 1104, 1100], received=[1340, 1440, 1440, 1440], worker=[1] * 4, lag=[-1] * 4)
+    assert (of_copies(copies, run) // MS).tolist() == [0, 333, 329, 0]
 
 
 def test_a_copy_in_its_consumers_stall_is_late_by_the_stall_and_not_by_the_target() -> None:
