@@ -304,6 +304,25 @@ def test_messages_that_were_due_while_the_loop_stood_still_are_late_by_the_rest_
     assert late_by_steps(made, rows["intended"][went]).tolist() == own.tolist()
 
 
+def test_the_wait_for_a_full_window_is_not_the_senders_lateness() -> None:
+    """A window is full while the loop stands still: messages that become due meanwhile wait for the target in any case."""
+    driver, retired = Rooms(), list[Block]()
+    made = sender(driver, retired)
+    driver.room = dict.fromkeys(MINE, 10_000)
+    driver.room[MINE[0]] = 0
+    for driver.now in (START + 100 * MILLISECOND, START + 200 * MILLISECOND):
+        made.tick(driver.now)
+    driver.room[MINE[0]] = 10_000
+    driver.now = START + 230 * MILLISECOND
+    made.tick(driver.now)
+    while_full = START + np.array([101, 150, 199]) * MILLISECOND
+    assert late_by_steps(made, while_full).tolist() == [0, 0, 0]
+    # The window had room again, and was never tried.
+    assert late_by_steps(made, START + np.array([50, 215]) * MILLISECOND).tolist() == [50 * MILLISECOND, 15 * MILLISECOND]
+    made.end()
+    check_late(retired, made)
+
+
 def test_rows_continue_from_phase_to_phase() -> None:
     """So an answer to a message of an earlier phase is recognized and ignored."""
     driver, retired = Rooms(), list[Block]()
