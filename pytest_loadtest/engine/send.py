@@ -229,8 +229,8 @@ class Sender:
     def _note_late(self, burst: Burst, rejected: Column | None, now: int) -> None:
         """Note a burst of messages that are due for the first time."""
         # Messages that were rejected wait for the target from "now" on.
-        sent = int(burst.sent[0]) if rejected is None else now
-        due = int(burst.intended[0])
+        sent = burst.sent.item(0) if rejected is None else now
+        due = burst.intended.item(0)
         if rejected is not None or sent - due > SHORTEST:
             self.late.add(due, sent)
 
