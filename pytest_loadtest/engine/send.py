@@ -24,7 +24,7 @@ from pytest_loadtest.schedule.schedules import ByteSchedule, Drawing, EvenSchedu
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Clock, Driver, Joined
+    from pytest_loadtest.drivers.base import Burst, Clock, Driver, Joined
     from pytest_loadtest.message.draws import WeightedChoice
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.payloads import Chooser, PayloadPool

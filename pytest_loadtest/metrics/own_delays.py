@@ -87,7 +87,10 @@ def _before_target(copies: Rows, run: Expected) -> NDArray[np.int64]:
 
 
 def _workers(rows: Rows, name: str, run: Expected) -> Iterator[tuple[NDArray[np.intp] | slice, Pauses]]:
-    """Yield the places of the rows of each worker that paused or sent late, with its pauses. :param name: of the column with the worker's number."""
+    """Yield the places of the rows of each worker that paused or sent late, with its pauses.
+
+    :param name: of the column with the worker's number.
+    """
     if not run.pauses or not len(rows[name]):
         return
     first, last = int(rows[name].min()), int(rows[name].max())
