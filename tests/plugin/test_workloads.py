@@ -172,7 +172,7 @@ def workloads(project: Project) -> Project:
     for name, old, new in (
         ("staged", "testDuration: 1s\n", ""), ("staged", "consumerPerSubscription: 1\n", "consumerPerSubscription: 2\n"),
         ("slow", "{name: loopback}", "{name: loopback, capacity: 300}"), ("fast", "{name: loopback}", "{name: loopback, capacity: 300}"),
-        ("paused", "producerRate: 100\n", ""), ("paused", "testDuration: 1s\n", ""), ("late", "{name: loopback}", "{name: loopback, delay: 400ms}"),
+        ("paused", "producerRate: 500\n", ""), ("paused", "testDuration: 1s\n", ""), ("late", "{name: loopback}", "{name: loopback, delay: 400ms}"),
     ):  # fmt: skip
         text = (project.path / f"profiles/{name}.yaml").read_text(encoding="utf-8")
         project.write(f"profiles/{name}.yaml", text.replace(old, new, 1))
