@@ -228,11 +228,13 @@ class Sender:
 
     def _note_late(self, burst: Burst, rejected: Column | None, now: int) -> None:
         """Note a burst of messages that are due for the first time."""
-        # Messages that were rejected wait for the target from "now" on.
-        sent = burst.sent.item(0) if rejected is None else now
         due = burst.intended.item(0)
-        if rejected is not None or sent - due > SHORTEST:
-            self.late.add(due, sent)
+        if rejected is not None:
+            # The rejected messages wait for the target from "now" on.
+            self.late.add(due, now)
+        elif burst.sent.item(0) - due > SHORTEST:
+            # A driver may stamp the messages of one burst in any order.
+            self.late.add(due, int(burst.sent.min()))
 
     def _took(self, delays: Column) -> None:
         """Count messages that the driver took. :param delays: their send delays, less blocked time."""
