@@ -91,6 +91,11 @@ class Engine:
         self._watching, self._postponed, self._end = False, False, start + phase.duration
         self._send_at = self._collect_at = self._report_at = start
 
+    @property
+    def start(self) -> int:
+        """The start of the phase, ns of the clock."""
+        return self._start
+
     def step(self, planned: int, now: int) -> int | None:
         """Do everything that is due. :param planned: the planned time of this call. :returns: the time of the next, None after the phase.
 
@@ -166,6 +171,8 @@ class Engine:
         elif self._start <= now < self._end:
             self.watch.start(self._start)
             self._watching = True
+            # The process may have stood still over the phase's start.
+            self.watch.woke(max(planned, self._start), now)
 
     def _collect(self, now: int) -> None:
         self.sender.collect()
@@ -205,7 +212,9 @@ def drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver] = ()) 
         a broker disconnects a client that is silent for longer than its keep-alive.
     :raises BrokenRun: raised by a control or a driver.
     """
-    active, planned, others, serve_at = list(engines), clock(), list(idle), 0
+    active, others, serve_at = list(engines), list(idle), 0
+    # A loop that begins late has looked at nothing since the start of its phase.
+    planned = min([clock(), *(engine.start for engine in active)])
     receives = any(len(engine.consumers) for engine in engines)
     while active:
         now = clock()
