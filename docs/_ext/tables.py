@@ -85,9 +85,12 @@ class SloKeys(Table):
         from pytest_loadtest.metrics.catalogue import OBJECTIVES
 
         meanings = {key: value["description"] for key, value in profile.json_schema()["$defs"]["Slo"]["properties"].items()}
-        rows = [(f"`{name}`", metric.meaning, bound(metric), needed(metric), parts(metric)) for name, metric in OBJECTIVES.items()]
-        rows += [(f"`{key}`", meaning, "", "", "") for key, meaning in meanings.items() if key not in OBJECTIVES]
-        return table(("key", "meaning", "a bound alone is", "needs", "also for"), rows)
+        rows = [
+            (f"`{name}`", metric.meaning, bound(metric), needed(metric), parts(metric), excuses(metric))
+            for name, metric in OBJECTIVES.items()
+        ]
+        rows += [(f"`{key}`", meaning, "", "", "", "") for key, meaning in meanings.items() if key not in OBJECTIVES]
+        return table(("key", "meaning", "a bound alone is", "needs", "also for", "a miss is excused by"), rows)
 
 
 def bound(metric: Metric) -> str:
@@ -97,6 +100,11 @@ def bound(metric: Metric) -> str:
 
 def needed(metric: Metric) -> str:
     return ", ".join(need.value for need in metric.needs)
+
+
+def excuses(metric: Metric) -> str:
+    """The generator's own delays that can make it worse."""
+    return "; ".join(own.value for own in metric.lengthened_by)
 
 
 def parts(metric: Metric) -> str:

@@ -367,6 +367,10 @@ class Driver(Protocol):
         is not a duration but the time of each welcome. A reconnect does not count again.
 
         ``reconnect``: from the loss of a connection until it was established again, with its subscription.
+
+        ``connect_with_own`` has those of ``connect`` that the client itself lengthened, by beginning late or by stalls of its loop, and
+        ``connect_without_own`` the same less that time; likewise for ``subscribe`` and ``reconnect``. A client that does not know it leaves
+        these out, and a miss is then the target's (decision 049).
         """
 
     def disconnected(self) -> str | None:

@@ -13,13 +13,12 @@ import numpy as np
 
 from pytest_loadtest.message.samples import EVIDENCE
 from pytest_loadtest.metrics.expected import WorkerEvidence
+from pytest_loadtest.metrics.pauses import STALL
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# ns. A wake-up later than this is a stall: well above a scheduler's time slice, well below the latencies that SLOs bound.
-STALL = 50_000_000
 CPU, STALLED, LONGEST, GC = range(len(EVIDENCE))
 _EMPTY: Final = [0.0] * len(EVIDENCE)
 

@@ -119,6 +119,8 @@ class Inbox:
         """Number of copies, over all phases, that may have arrived more than :data:`EXACT` before their stamp."""
         self.taken = 0
         """Number of copies of any kind that the driver handed over, over all phases."""
+        self.took_at: NDArray[np.int64] | None = None
+        """Instants at which the client took the last copies collected, ns; None if there were none, or no pause before."""
         self._order, self._due_order = OrderCheck(), DueOrder()
         self._consumers = np.empty(0, np.int32)  # by place
 
@@ -164,9 +166,12 @@ class Inbox:
     def collect(self) -> Columns | None:
         """Take arrivals from the driver. Returns the rows of the current phase, as they are recorded, or None."""
         received, pauses, self._pauses, self._unread = self._driver.take(), [*self._unread, *self._pauses], [], []
+        self.took_at = None
         if received is None or not len(received.size):
             return None
         self.taken += len(received.size)
+        if pauses:
+            self.took_at = received.time if received.lag is None else (received.time + received.lag)[received.lag >= 0]
         if received.lag is not None:
             lag = received.lag
             if pauses:

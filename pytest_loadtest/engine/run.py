@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.engine.generator import GeneratorWatch
+from pytest_loadtest.engine.pauses import PauseLog
 from pytest_loadtest.engine.progress import Progress, TimelyCounts
 from pytest_loadtest.engine.receive import Consumers, Inbox
 from pytest_loadtest.engine.send import Sender
@@ -59,6 +60,7 @@ class Engine:
     def __init__(self, setup: Setup) -> None:
         self._clock, self._pool, self.driver = setup.clock, setup.pool, setup.driver
         self.watch = GeneratorWatch(setup.clock)
+        self.pauses = PauseLog()
         self.inbox = Inbox(setup.driver, setup.pool, nonce=setup.nonce, ordered=setup.ordered, bounds=setup.bounds)
         self.inbox.timely = TimelyCounts(setup.timely_bounds, setup.timely_seconds)
         self.consumers = Consumers(setup.driver, self.inbox, setup.opened, setup.later, max(setup.topology.consumers, 1))
@@ -78,6 +80,7 @@ class Engine:
         """
         delays = None if self._delays is None else replace(self._delays, start=start, wall=wall)
         self._phase, self._start, self._control, self._recorder = phase, start, control, recorder
+        self.pauses.clear()
         self._changes: list[Change] = sorted(phase.changes, key=lambda change: change.at)
         self.sender.begin(phase, start, delays)
         self.inbox.begin(phase, start, delays)
@@ -87,6 +90,11 @@ class Engine:
         self.consumers.pause(paused=phase.paused)
         self._watching, self._postponed, self._end = False, False, start + phase.duration
         self._send_at = self._collect_at = self._report_at = start
+
+    @property
+    def start(self) -> int:
+        """The start of the phase, ns of the clock."""
+        return self._start
 
     def step(self, planned: int, now: int) -> int | None:
         """Do everything that is due. :param planned: the planned time of this call. :returns: the time of the next, None after the phase.
@@ -149,6 +157,7 @@ class Engine:
         if end - begin > PAUSE:
             # The driver reads after the pause, and until then the kernel may still merge packets.
             self.inbox.note_pause(begin, end + 2 * TICK)
+            self.pauses.add(begin, end)
             return True
         return False
 
@@ -162,11 +171,14 @@ class Engine:
         elif self._start <= now < self._end:
             self.watch.start(self._start)
             self._watching = True
+            # The process may have stood still over the phase's start.
+            self.watch.woke(max(planned, self._start), now)
 
     def _collect(self, now: int) -> None:
         self.sender.collect()
         self.consumers.welcome()
         columns = self.inbox.collect()
+        self.pauses.took(self.inbox.took_at)
         if self._recorder is not None:
             if columns is not None:
                 self._recorder.received(columns)
@@ -200,7 +212,9 @@ def drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver] = ()) 
         a broker disconnects a client that is silent for longer than its keep-alive.
     :raises BrokenRun: raised by a control or a driver.
     """
-    active, planned, others, serve_at = list(engines), clock(), list(idle), 0
+    active, others, serve_at = list(engines), list(idle), 0
+    # A loop that begins late has looked at nothing since the start of its phase.
+    planned = min([clock(), *(engine.start for engine in active)])
     receives = any(len(engine.consumers) for engine in engines)
     while active:
         now = clock()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.engine.blocks import Block, Ledger
+from pytest_loadtest.engine.late_sends import LateSends
 from pytest_loadtest.engine.progress import take_p99
 from pytest_loadtest.engine.retries import STALL, Retries
 from pytest_loadtest.errors import WorkerError
@@ -16,13 +17,14 @@ from pytest_loadtest.message import draws
 from pytest_loadtest.message.payloads import make_chooser
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.message.streams import stream_at
+from pytest_loadtest.metrics.pauses import SHORTEST
 from pytest_loadtest.schedule.pacing import NEVER
 from pytest_loadtest.schedule.schedules import ByteSchedule, Drawing, EvenSchedule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Clock, Driver, Joined
+    from pytest_loadtest.drivers.base import Burst, Clock, Driver, Joined
     from pytest_loadtest.message.draws import WeightedChoice
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.payloads import Chooser, PayloadPool
@@ -66,6 +68,7 @@ class Sender:
         self._key_column = key_column(setup.key_distributor, setup.seed, setup.streams)
         self._row = self._next = 0
         self._end: int | None = 0
+        self.late = LateSends()
 
     def begin(self, phase: Phase, start: int, delays: Delays | None = None) -> None:
         """Begin a phase, whose messages are due from ``start`` on."""
@@ -73,6 +76,7 @@ class Sender:
         self._row += self._end or 0  # row numbers go on, so that an answer to a message of an earlier phase is recognized
         self._start, self._last, self._first = start, phase.duration - 1, phase.first_of(self._streams)
         self._ticked = start
+        self.late.clear()
         # A worker without streams has no message whose time would have to be drawn: it knows its end at once.
         self._paces_bytes = phase.mean_size is not None and len(self._streams) > 0
         self._schedule = self._make_schedule(phase)
@@ -205,7 +209,8 @@ class Sender:
         start = self._next - (block.row - self._row)
         stop = min(start + due - self._next, block.size)
         self._next += stop - start
-        if self._waiting.any:
+        waited = self._waiting.any
+        if waited:
             # Rows of streams that wait must not overtake the waiting ones. The others are offered as a copy, whose times are written back.
             index = self._retries.join(block, start, stop)
             burst = block.copy(index)
@@ -214,10 +219,23 @@ class Sender:
         else:  # the usual case: no copy, the driver stamps the block's own columns
             burst = block.burst(start, stop)
             rejected = self._driver.send(burst)
+        # While messages wait for full windows, the lateness of a message may be the target's: such steps are not evidence.
+        if not waited:
+            self._note_late(burst, rejected, now)
         delay = burst.sent - burst.intended
         if rejected is not None:
             delay = delay[self._retries.reject(burst, rejected, now)]
         self._took(delay)
+
+    def _note_late(self, burst: Burst, rejected: Column | None, now: int) -> None:
+        """Note a burst of messages that are due for the first time."""
+        due = burst.intended.item(0)
+        if rejected is not None:
+            # The rejected messages wait for the target from "now" on.
+            self.late.add(due, now)
+        elif burst.sent.item(0) - due > SHORTEST:
+            # A driver may stamp the messages of one burst in any order.
+            self.late.add(due, int(burst.sent.min()))
 
     def _took(self, delays: Column) -> None:
         """Count messages that the driver took. :param delays: their send delays, less blocked time."""

@@ -215,6 +215,10 @@ class WorkloadShare:
                 "evidence": {
                     "cpu": evidence.cpu, "stalled": evidence.stalled, "longest_stall": evidence.longest_stall, "gc": evidence.gc,
                     "seconds": dict(zip(EVIDENCE, evidence.seconds.T.tolist(), strict=True)),
+                    "pauses": {
+                        **self.engine.pauses.document(exact=self.driver.facts().stamps == "kernel"),
+                        "late": self.engine.sender.late.document(),
+                    },
                 },
             })  # fmt: skip
         if self._samples is not None:

@@ -8,6 +8,7 @@ documents and reports of a run, the schemas and the reference tables. A new late
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
@@ -21,6 +22,15 @@ NeverCame = Literal["", "deliveries", "acknowledgements", "sends", "completions"
 """Messages or deliveries that were due and have no latency; percentiles rank over them too (decision 013): missing deliveries, messages
 without an acknowledgement, dropped messages, messages that not every subscription received, silent subscriptions of topics. Empty:
 everything due was measured."""
+
+
+class Own(Enum):
+    """The generator's own delays, and what each can lengthen (decision 049). The value completes "lengthened by"."""
+
+    SEND_DELAY = "the own send delay of the message"
+    BEGUN_LATE = "the generator's delay in beginning the connection"
+    STALL = "stalls of the loop of the worker that had the connection"
+    RECEIVE_LAG = "the receive lag of the copy"
 
 
 class Need(Enum):
@@ -54,6 +64,7 @@ class Metric:
     :param per_stage: it is measured for each stage; likewise ``per_bucket``, and for latencies ``per_topic`` and ``per_worker``.
     :param per_window: it is measured for each window. :param per_interval: reports show it for each ten seconds (latencies).
     :param drifts: the last tenth can be compared with the first. :param compared: runs are compared by it, with its noise.
+    :param lengthened_by: the generator's own delays that can make it worse; nothing else excuses a miss.
     :param omb: prefix of its fields in OpenMessaging Benchmark's TestResult; empty without any.
     """
 
@@ -78,6 +89,7 @@ class Metric:
     per_interval: bool = False
     drifts: bool = False
     compared: bool = False
+    lengthened_by: tuple[Own, ...] = ()
     omb: str = ""
 
 
@@ -85,6 +97,8 @@ NOT_RECEIVED: Final = "nothing was received"
 _NOT_REPORTED: Final = "the client does not report it, or opened nothing"
 _NOT_COMPLETE: Final = "no message reached every subscriber"
 _NOT_DELAYED: Final = "no message is delayed, or nothing was received"
+# A copy is late because of its message's sender, because of its consumer's worker, or both.
+_OF_COPIES: Final = (Own.SEND_DELAY, Own.STALL, Own.RECEIVE_LAG)
 
 # The order of the rows is the order of metrics in every table, schema and reference.
 CATALOGUE: Final = (
@@ -92,10 +106,12 @@ CATALOGUE: Final = (
         name="throughput", form="rate", floor=True, label="throughput", needs=(Need.CONSUMERS,), per_bucket=True, per_window=True,
         drifts=True, compared=True,
         meaning="messages delivered per second: a share of the rate offered (99%; 95% unless given), or a rate (5000/s); a lower bound",
+        lengthened_by=(Own.SEND_DELAY,),
     ),
     Metric(
         name="sent", attribute="sent_in_time", key="sentInTime", form="share", floor=True, label="sent in time",
         meaning="messages handed over in time, of those offered; a lower bound, 99% unless given",
+        lengthened_by=(Own.SEND_DELAY,),
     ),
     Metric(
         name="connectRate", form="share", floor=True, label="connect rate", needs=(Need.CONNECTIONS, Need.CONNECT_RATE), per_stage=False,
@@ -107,17 +123,20 @@ CATALOGUE: Final = (
         omb="publishLatency",
         meaning="acknowledged − intended",
         absent="nothing was acknowledged, or acknowledgement is not applicable",
+        lengthened_by=(Own.SEND_DELAY, Own.STALL),
     ),
     Metric(
         name="endToEndLatency", attribute="end_to_end", key="endToEnd", form="latency", label="end-to-end", needs=(Need.CONSUMERS,),
         never_came="deliveries", always=True, per_bucket=True, per_topic=True, per_window=True, per_interval=True, drifts=True,
         compared=True, omb="endToEndLatency",
         meaning="received − intended", absent=NOT_RECEIVED,
+        lengthened_by=_OF_COPIES,
     ),
     Metric(
         name="sendDelay", attribute="send_delay", key="sendDelay", form="latency", label="send delay", never_came="sends", always=True,
         per_window=True, per_interval=True, drifts=True, omb="publishDelayLatency",
         meaning="sent − intended", absent="nothing was sent",
+        lengthened_by=(Own.SEND_DELAY,),
     ),
     # No objective bounds it: it separates a slow generator from a slow target. Size buckets and windows have it, so that a miss in one of
     # them can be attributed to the generator's own pauses.
@@ -131,6 +150,7 @@ CATALOGUE: Final = (
         needs=(Need.CONSUMERS,), per_bucket=True, per_worker=True, per_window=True, per_interval=True, drifts=True,
         meaning="taken by the client − received by the kernel; not in end-to-end latency",
         absent="the client stamps arrivals itself, or nothing was received",
+        lengthened_by=(Own.RECEIVE_LAG,),
     ),
     # Only messages to 64 subscriptions or more have these two: only their samples are broadcast rows (decision 016).
     Metric(
@@ -138,34 +158,40 @@ CATALOGUE: Final = (
         row="until all have it", needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
         meaning="of a message to 64 subscriptions or more of one consumer each: the last copy received − intended",
         absent=_NOT_COMPLETE,
+        lengthened_by=_OF_COPIES,
     ),
     Metric(
         name="broadcastSpread", attribute="spread", key="spread", form="latency", label="broadcast spread", row="first to last",
         needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
         meaning="of the same: the last copy received − the first",
         absent=_NOT_COMPLETE,
+        lengthened_by=(Own.STALL, Own.RECEIVE_LAG),
     ),
     # Workers record these three while they connect. They are not counted from samples, so no stage has them.
     Metric(
         name="connectLatency", attribute="connect", key="connect", form="latency", label="connect", needs=(Need.CONNECTIONS,),
         per_stage=False, absent=_NOT_REPORTED,
         meaning="of each connection of MQTT clients until the broker's welcome, TLS included, from when connectRate has it due",
+        lengthened_by=(Own.BEGUN_LATE, Own.STALL),
     ),
     Metric(
         name="subscribeLatency", attribute="subscribe", key="subscribe", form="latency", label="subscribe",
         needs=(Need.CONSUMERS, Need.CONNECTIONS), per_stage=False, absent=_NOT_REPORTED,
         meaning="of each subscription of MQTT clients until it is confirmed; of the whole run",
+        lengthened_by=(Own.STALL,),
     ),
     Metric(
         name="reconnectLatency", attribute="reconnect", key="reconnect", form="latency", label="reconnect", needs=(Need.CONNECTIONS,),
         per_stage=False, absent="no connection was lost and established again",
         meaning="of each lost connection of MQTT clients until it was established again, its subscription included; of the whole run",
+        lengthened_by=(Own.STALL,),
     ),
     # Lateness is below zero if a message came early. HDR histograms have no negative values, so each side of due is counted by itself.
     Metric(
         name="lateness", attribute="lateness", key="lateness", form="latency", label="lateness", row="after due",
         needs=(Need.CONSUMERS, Need.DELAYS), never_came="deliveries", per_window=True, absent=_NOT_DELAYED,
         meaning="of delayed messages: received − due; below zero where one came early",
+        lengthened_by=_OF_COPIES,
     ),
     Metric(
         name="earliness", attribute="earliness", key="earliness", form="latency", label="earliness", row="before due",
@@ -182,6 +208,7 @@ CATALOGUE: Final = (
         name="deliveryGap", attribute="delivery_gap", key="deliveryGap", form="latency", label="delivery gap", row="without delivery",
         needs=(Need.CONSUMERS,), never_came="subscriptions", absent=NOT_RECEIVED,
         meaning="of each subscription of each topic: the longest time in which it received nothing, from the start of the phase to its end",
+        lengthened_by=_OF_COPIES,
     ),
     Metric(
         name="loss", attribute="lost", key="lost", form="count", label="lost", needs=(Need.CONSUMERS,), per_bucket=True,
@@ -309,6 +336,39 @@ COUNTS: Final = (
 OBJECTIVES: Final = {metric.name: metric for metric in CATALOGUE if metric.name}
 # The latencies, by their attribute, which is their key in Measurements.latencies.
 LATENCIES: Final = {metric.attribute: metric for metric in CATALOGUE if metric.form == "latency"}
+
+
+def with_own(kind: str) -> str:
+    """Return the key of the latencies of a kind that have a part of the generator's own delays."""
+    return f"{kind}_with_own"
+
+
+def without_own(kind: str) -> str:
+    """Return the key of the same latencies without that part."""
+    return f"{kind}_without_own"
+
+
+def _apart(metric: Metric) -> Iterator[Metric]:
+    """Yield the rows of the latencies with and without the generator's own delays, which are broken down as the verdict needs them."""
+    for name in (with_own, without_own):
+        yield Metric(
+            name="",
+            attribute=name(metric.attribute),
+            form="latency",
+            exported=False,
+            per_bucket=metric.per_bucket,
+            per_window=metric.per_window,
+        )
+
+
+# All kinds of latencies that are counted: those of the catalogue, and parts of them that only the verdict needs. Receive lag has none: the
+# whole of it is the generator's.
+COUNTED_LATENCIES: Final = LATENCIES | {
+    part.attribute: part
+    for attribute, metric in LATENCIES.items()
+    if metric.lengthened_by and attribute != "receive_lag"
+    for part in _apart(metric)
+}
 # The metrics that are numbers of messages, by their attribute.
 COUNTED: Final = {metric.attribute: metric for metric in CATALOGUE if metric.form in ("count", "share") and metric.attribute}
 

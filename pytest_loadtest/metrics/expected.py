@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.clocks import HostTime
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.offering import PlannedLoad, PlannedWindow
+    from pytest_loadtest.metrics.pauses import Pauses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,8 @@ class Expected:
     :param stream_hosts: int64 ``(P,)``, number of the host of each stream's producer; the column ``host`` of received rows has that of the
         consumer. None if all workers ran on the controller's host.
     :param workers: names of the workers, whose numbers the column ``worker`` of rows has; empty: nothing is measured by worker.
+    :param pauses: those of each worker, by its number; empty: unknown. :param stream_workers: int64 ``(P,)``, number of the worker of each
+        stream's producer, -1 for none; None without pauses.
     :param within_hosts: ``complete`` of :class:`~pytest_loadtest.metrics.clocks.WithinHosts`.
     :ivar spans: ``windows`` and ``tenths``, if they are measured and the phase has room for them. :ivar slice_cut: the phase cut at those;
         None without any. :ivar cut: the phase cut at its intervals too, for latencies.
@@ -66,6 +69,8 @@ class Expected:
     stream_hosts: NDArray[np.int64] | None = None
     within_hosts: bool = False
     workers: tuple[str, ...] = ()
+    pauses: tuple[Pauses, ...] = ()
+    stream_workers: NDArray[np.int64] | None = None
     planned: PlannedLoad | None = None
     planned_windows: tuple[PlannedWindow, ...] = field(init=False, repr=False, compare=False)
     spans: Mapping[str, Spans] = field(init=False, repr=False, compare=False)
@@ -108,6 +113,11 @@ class Expected:
         due = copies["intended"] if self.delays is None else self.delays.due(copies["stream"], copies["seq"], copies["intended"])
         late: NDArray[np.int64] = copies["received"] - due
         return late
+
+    @property
+    def stalled(self) -> bool:
+        """True if the loop of some worker stalled."""
+        return any(pauses.stalled for pauses in self.pauses)
 
     @property
     def intervals(self) -> int:

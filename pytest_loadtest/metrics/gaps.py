@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_loadtest.metrics.catalogue import with_own, without_own
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.values.quantities import MILLISECOND
 
@@ -76,6 +77,20 @@ def gap_times(copies: Mapping[str, NDArray[Any]], run: Expected) -> Column:
     """Return the times of receipt, ns; those before the start, as by an error of a clock, are at the start."""
     times: Column = np.maximum(copies["received"], run.start)
     return times
+
+
+def gap_latencies(measured: DeliveryGaps, without: DeliveryGaps | None) -> dict[str, Histogram]:
+    """Return the gaps as latencies by kind; none if no pair received anything.
+
+    :param without: the gaps without the generator's own delays, of the same pairs; None: it had no delays that lengthen gaps.
+    """
+    gaps = measured.histogram()
+    if gaps is None:
+        return {}
+    earlier = None if without is None else without.histogram()
+    if earlier is None:
+        return {"delivery_gap": gaps}
+    return {"delivery_gap": gaps, with_own("delivery_gap"): gaps, without_own("delivery_gap"): earlier}
 
 
 def gap_cells(times: Column, run: Expected) -> Column:

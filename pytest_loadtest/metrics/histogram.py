@@ -70,6 +70,23 @@ class Histogram:
         """Return the number of values above the bound, by the midpoint of their bucket."""
         return int(self.count[[_middle(index) > bound for index in self.index.tolist()]].sum())
 
+    def without(self, part: Histogram) -> Histogram | None:
+        """Return the histogram without the values of a part of it; None if none remain. An extreme that goes is known to its bucket."""
+        count = self.count.copy()
+        count[np.searchsorted(self.index, part.index)] -= part.count
+        kept = np.flatnonzero(count)
+        if not len(kept):
+            return None
+        lowest, highest = _middle(int(self.index[kept[0]])), _middle(int(self.index[kept[-1]]))
+        return Histogram(
+            index=self.index[kept],
+            count=count[kept],
+            minimum=self.minimum if part.minimum > self.minimum else max(lowest, self.minimum),
+            maximum=self.maximum if part.maximum < self.maximum else min(highest, self.maximum),
+            total=self.total - part.total,
+            negative=self.negative - part.negative,
+        )
+
     def without_largest(self, many: int) -> Histogram | None:
         """Return the histogram without that many of the largest values, each counted as the midpoint of its bucket; None if none remain."""
         if many >= self.n:

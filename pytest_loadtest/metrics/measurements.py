@@ -199,6 +199,8 @@ class Measurements:
     :param forgotten: reconnections of MQTT producers to a broker that had forgotten their session; None: unknown.
     :param silent: topics and streams of which nothing arrived; None if unknown or not applicable.
     :param lost: ranges of lost messages, at most 10 000; ``counts.lost`` is exact.
+    :param pauses_known: the pauses of all workers are recorded, so latencies are also counted without the generator's own delays, under
+        the names of :func:`~pytest_loadtest.metrics.catalogue.without_own`.
     :param checksum: payloads ended in a checksum, so that any damage is detected; otherwise only damage of heads and sizes is.
     :param backlog: None unless a backlog was built and its drain seen.
     :param offering: the planned and the offered load; empty if the plan is unknown, and for a stage.
@@ -232,6 +234,7 @@ class Measurements:
     delayed_index: DelayedIndex | None = None
     forgotten: int | None = None
     silent: Silent | None = None
+    pauses_known: bool = False
     offering: tuple[OfferedWindow, ...] = ()
 
     @property

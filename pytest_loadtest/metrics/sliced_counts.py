@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.metrics.time_slices import Histograms, Intervals, SlicedStats, Spans, of_parts
 from pytest_loadtest.values.quantities import SECOND
@@ -28,7 +28,7 @@ def intervals(run: Expected, latencies: ByPiece) -> Sequence[Mapping[str, Histog
     if run.cut is None or not run.intervals:
         return ()
     # Windows have more kinds than intervals, and share the same pieces.
-    kinds = {kind: parts for kind, parts in latencies.items() if LATENCIES[kind].per_interval}
+    kinds = {kind: parts for kind, parts in latencies.items() if COUNTED_LATENCIES[kind].per_interval}
     begin, after = run.interval_spans.pieces(run.cut)
     return Intervals(begin=begin, after=after, latencies=kinds)
 
@@ -73,7 +73,7 @@ def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
     """
     by_kind = {}
     for kind, (rows, values) in kinds.items():
-        if run.cut is None or not run.slices(LATENCIES[kind]):
+        if run.cut is None or not run.slices(COUNTED_LATENCIES[kind]):
             continue
         # By the intended time, as everywhere: a stall belongs to the slice in which it began.
         piece = run.cut.of(run.seconds(rows["intended"]))

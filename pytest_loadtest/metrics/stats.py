@@ -29,6 +29,12 @@ are, with the rows that have one:
 - ``delivery_gap``: of each subscription of each topic, see :mod:`pytest_loadtest.metrics.gaps`.
 - ``connect``, ``subscribe`` and ``reconnect``: recorded by the workers, not counted from rows.
 
+**Without the generator's own delays.** If the pauses of all workers are known, :mod:`pytest_loadtest.metrics.own_delays` defines for each
+message and first copy the part that our own delays explain. The values with such a part are counted again: ``…_with_own`` as they are,
+``…_without_own`` less that part (``publish``, ``send_delay``, ``end_to_end``, ``lateness`` of what was not early). In ``completion`` and
+``spread`` each copy comes earlier by its part; what is ahead in ``spread`` is the earliest copy as it came. ``delivery_gap`` is that of all
+first copies, and again with each copy earlier by its part; only if some worker stalled.
+
 **Parts.** A message's topic and size bucket are the same in its sent row and in all its copies; counts and latencies are broken down by
 them. *Windows* and *tenths* have the messages intended in them, with their latencies and deliveries; such a delivery is in time if a copy
 arrived before the end of its window, shifted by the median of the whole run (decision 021). A *stage* is measured like a run: the same
@@ -56,13 +62,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.message.samples import NEVER_SENT, Flag, Status
-from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, with_own, without_own
 from pytest_loadtest.metrics.expected import with_latencies
 from pytest_loadtest.metrics.full_windows import FullWindows, full_windows
-from pytest_loadtest.metrics.gaps import delivery_gaps, gap_times
+from pytest_loadtest.metrics.gaps import delivery_gaps, gap_latencies, gap_times
 from pytest_loadtest.metrics.histogram import exact_total, histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
 from pytest_loadtest.metrics.offering import count_offers, offered_windows
+from pytest_loadtest.metrics.own_delays import gap_times_without_own, of_acknowledgements, of_copies, of_sends
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
@@ -118,6 +125,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     # The median is that of first copies, but any copy can make a delivery in time (decision 004).
     deliveries = _deliveries(sent, acked, copies, run, median_shift(_histograms(kinds)))
     kinds |= _completions(first, deliveries, run) if run.broadcasts else {}
+    kinds |= _without_own(kinds, run)
     foreign = None if recorded.foreign is None else recorded.foreign + int(misplaced.sum())
     corrupt = recorded.corrupt + int(damaged.sum())
     sliced = by_piece(kinds, run)
@@ -151,6 +159,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         clocks=recorded.clocks,
         within_hosts=run.count_within_hosts(lambda: int(run.within_host(first).sum())),
         silent=_silent(acked, copies, run),
+        pauses_known=bool(run.pauses),
     )
 
 
@@ -181,7 +190,7 @@ def _histograms(kinds: Mapping[str, Rows]) -> dict[str, Histogram | Lateness]:
 
 def _by_worker(kinds: Mapping[str, Rows], run: Expected) -> dict[str, dict[str, Histogram]]:
     """Return the latencies of each worker."""
-    own = {kind: rows for kind, rows in kinds.items() if LATENCIES[kind].per_worker}
+    own = {kind: rows for kind, rows in kinds.items() if COUNTED_LATENCIES[kind].per_worker}
     return {
         name: {
             kind: counted for kind, (rows, values) in own.items() if (counted := histogram(values[rows["worker"] == number])) is not None
@@ -191,8 +200,42 @@ def _by_worker(kinds: Mapping[str, Rows], run: Expected) -> dict[str, dict[str, 
 
 
 def _gaps(first: Columns, run: Expected) -> dict[str, Histogram]:
-    gaps = delivery_gaps(run, first["subscription"], first["topic"], gap_times(first, run)).histogram()
-    return {} if gaps is None else {"delivery_gap": gaps}
+    measured = delivery_gaps(run, first["subscription"], first["topic"], gap_times(first, run))
+    if not run.stalled:
+        return gap_latencies(measured, None)
+    earlier = gap_times_without_own(first, run)
+    return gap_latencies(measured, delivery_gaps(run, first["subscription"], first["topic"], earlier))
+
+
+def _without_own(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Rows]:
+    """Return the latencies with a part of the generator's own delays, and the same without it."""
+    if not run.pauses:
+        return {}
+    apart: dict[str, Rows] = {}
+    for kind, (rows, values) in kinds.items():
+        if (part := _own_part(kind, rows, values, run)) is not None and part.any():
+            affected = _take(rows, part > 0)
+            apart[with_own(kind)] = affected, values[part > 0]
+            apart[without_own(kind)] = affected, (values - part)[part > 0]
+    return apart
+
+
+def _own_part(kind: str, rows: Columns, values: NDArray[np.int64], run: Expected) -> NDArray[np.int64] | None:
+    """Return the part of each value that our own delays explain; None for kinds that they do not lengthen."""
+    match kind:
+        case "publish":
+            return of_acknowledgements(rows, run)
+        case "send_delay":
+            return of_sends(rows)
+        case "end_to_end":
+            return of_copies(rows, run)
+        case "lateness":
+            return of_copies(rows, run, rows["received"] - values)
+        case "completion" | "spread":
+            # The latest copy would have come earlier; see _completions.
+            earlier: NDArray[np.int64] = np.minimum(rows["last"] - rows["last_without_own"], values)
+            return earlier
+    return None
 
 
 def _take(rows: Columns, pick: NDArray[np.bool_]) -> Columns:
@@ -300,7 +343,9 @@ def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict
     due[number] = copies["intended"]
     # A message that some subscription did not receive is not complete: it ranks above any bound, see NeverCame.
     all_got = (deliveries.copies.reshape(run.subscriptions, offered) > 0).all(axis=0)
-    rows = {"intended": due[all_got]}
+    earlier = np.full(offered, int64.min)
+    np.maximum.at(earlier, number, copies["received"] - of_copies(copies, run))
+    rows = {"intended": due[all_got], "last": last[all_got], "last_without_own": earlier[all_got]}
     return {"completion": (rows, (last - due)[all_got]), "spread": (rows, (last - first)[all_got])}
 
 
@@ -379,7 +424,7 @@ def _breakdown(
                 latencies={
                     kind: counted
                     for kind, (timed, values) in kinds.items()
-                    if getattr(LATENCIES[kind], f"per_{key}") and (counted := histogram(values[timed[key] == i])) is not None
+                    if getattr(COUNTED_LATENCIES[kind], f"per_{key}") and (counted := histogram(values[timed[key] == i])) is not None
                 },
             )
         )

@@ -113,18 +113,39 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
         ]
         if (shifted := _begins(parts, counted)) != begins:
             slots = _slots(T.deliveries(numbers, tasks, parts, shifted, LOST_RANGES), len(parts))
-    suspects = [suspects_of(part, found.tables["gaps"]) for part, found in zip(parts, counted, strict=True)]
-    inside: list[list[Table]] = [[] for _ in parts]
-    if any(suspects):
-        found_inside = _slots(T.gap_receipts(numbers, tasks, parts, repeated, suspects), len(parts))
-        inside = [of_part.get(INSIDE, []) for of_part in found_inside]
-    gaps = [_gaps(*of_part) for of_part in zip(parts, counted, suspects, inside, strict=True)]
+    gaps = _delivery_gaps(numbers, tasks, parts, repeated, counted)
     return [_answers(collector.spool, *of_part) for of_part in zip(counted, slots, gaps, strict=True)]
 
 
-def _gaps(run: Expected, counted: Counted, suspects: SuspectCells | None, inside: Sequence[Table]) -> DeliveryGaps:
-    """Return the longest gap of each pair. :param inside: the longest gap inside each suspect cell, see ``gap_receipts.longest_inside``."""
-    shown = gaps_of_cells(run, counted.tables["gaps"])
+def _delivery_gaps(
+    numbers: DataFrame, tasks: T.Tasks, parts: Sequence[Expected], repeated: Sequence[Table | None], counted: Sequence[Counted]
+) -> list[tuple[DeliveryGaps, DeliveryGaps | None]]:
+    """Return the longest gap of each pair of each part, and the same without the generator's own delays; None in parts without stalls."""
+    # The parts with stalls are counted twice in the same scan, the second time without the generator's own delays.
+    stalled = [number for number, part in enumerate(parts) if part.stalled]
+    places = [*range(len(parts)), *stalled]
+    names = ["gaps"] * len(parts) + ["gaps_without_own"] * len(stalled)
+    runs = [parts[number] for number in places]
+    cells = [counted[number].tables[name] for number, name in zip(places, names, strict=True)]
+    suspects = [
+        suspects_of(run, of_run, without_own=name == "gaps_without_own") for run, of_run, name in zip(runs, cells, names, strict=True)
+    ]
+    inside: list[list[Table]] = [[] for _ in places]
+    if any(suspects):
+        frame = T.gap_receipts(numbers, tasks, runs, [repeated[number] for number in places], suspects)
+        inside = [of_run.get(INSIDE, []) for of_run in _slots(frame, len(runs))]
+    gaps = [_gaps(*of_run) for of_run in zip(runs, cells, suspects, inside, strict=True)]
+    earlier = dict(zip(stalled, gaps[len(parts) :], strict=True))
+    return [(gaps[number], earlier.get(number)) for number in range(len(parts))]
+
+
+def _gaps(run: Expected, cells: Table, suspects: SuspectCells | None, inside: Sequence[Table]) -> DeliveryGaps:
+    """Return the longest gap of each pair.
+
+    :param cells: the table ``gaps``, or ``gaps_without_own``. :param inside: the longest gap inside each suspect cell, see
+        ``gap_receipts.longest_inside``.
+    """
+    shown = gaps_of_cells(run, cells)
     found = [] if suspects is None else [suspects.of_pairs(table) for table in inside]
     return longest_gaps(run, joined([shown, *found]))
 
@@ -145,7 +166,7 @@ def _repeated(slots: Mapping[str, list[Table]]) -> Table | None:
 
 def _of_first_copies(counted: Counted, first: Counted) -> Counted:
     """Replace the latencies of all copies by those of first copies. :param first: the tables of the third scan."""
-    replaced = {**counted.tables, **{name: first.tables[name] for name in ("extremes", "gaps")}}
+    replaced = {**counted.tables, **{name: first.tables[name] for name in ("extremes", "gaps", "gaps_without_own")}}
     kinds = [KINDS[kind] for kind in FIRST_COPY_KINDS]
     for name in ("counts", "histograms", "seconds"):
         of_copies = [UNDUE, WITHIN] if name == "seconds" else kinds
@@ -155,8 +176,16 @@ def _of_first_copies(counted: Counted, first: Counted) -> Counted:
     return Counted(tables=replaced, spans=joined_spans(of_others, first.spans), due=first.due)
 
 
-def _answers(spool: Spool, counted: Counted, slots: Mapping[str, list[Table]], gaps: DeliveryGaps) -> Answers:
-    """:param counted: in the first or third scan. :param slots: the tables of every slot of words, by name."""
+def _answers(
+    spool: Spool,
+    counted: Counted,
+    slots: Mapping[str, list[Table]],
+    gaps: tuple[DeliveryGaps, DeliveryGaps | None],
+) -> Answers:
+    """:param counted: in the first or third scan. :param slots: the tables of every slot of words, by name.
+
+    :param gaps: see :func:`_delivery_gaps`.
+    """
     tables = counted.tables
     deliveries, buckets, reached, pieces = (
         merge_rows(name, slots.get(name, ())) for name in ("deliveries", "buckets", "reached", "pieces")
@@ -171,7 +200,8 @@ def _answers(spool: Spool, counted: Counted, slots: Mapping[str, list[Table]], g
         reached=reached,
         pieces=pieces,
         edges=first_edges(slots["edges"], LOST_RANGES) if deliveries["lost"].any() else None,
-        gaps=gaps,
+        gaps=gaps[0],
+        gaps_without_own=gaps[1],
     )
 
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.message.samples import NEVER_SENT, WIDTH, Status
-from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, LATENCIES
 from pytest_loadtest.metrics.expected import with_latencies
 from pytest_loadtest.metrics.full_windows import FullWindows, full_windows
+from pytest_loadtest.metrics.gaps import gap_latencies
 from pytest_loadtest.metrics.histogram import Histogram, join_total, midpoint
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
 from pytest_loadtest.metrics.offering import offered_windows
@@ -45,7 +46,8 @@ class Answers:
         :class:`~pytest_loadtest.pipeline.collect.Counted`. :param deliveries: see ``tables.delivery_totals``.
     :param buckets: see ``tables.bucket_totals``. :param reached: of a broadcast; otherwise empty. :param pieces: see
         ``tables.piece_totals``. :param edges: see ``tables.lost_edges``; None if nothing was lost.
-    :param gaps: the longest time without delivery of each subscription of each topic.
+    :param gaps: the longest time without delivery of each subscription of each topic. :param gaps_without_own: the same without the
+        generator's own delays; None in a run without stalls.
     """
 
     tables: Mapping[str, t.Table]
@@ -57,6 +59,7 @@ class Answers:
     pieces: t.Table
     edges: t.Table | None
     gaps: DeliveryGaps
+    gaps_without_own: DeliveryGaps | None
 
 
 def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurements:
@@ -71,7 +74,11 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         subscriptions=run.subscriptions,
         counts=_counts(run, recorded, answers),
         bytes_sent=_sum(sent["bytes"][~_is_dropped(sent)]),
-        latencies={**latencies_by_kind(answers.tables), **_gaps(answers.gaps), **recorded.latencies},
+        latencies={
+            **latencies_by_kind(answers.tables),
+            **gap_latencies(answers.gaps, answers.gaps_without_own),
+            **recorded.latencies,
+        },
         blocked=join_total(_sum(sent["blocked_high"]), _sum(sent["blocked_low"])),
         own_late=_sum(sent["own_late"]),
         full_windows=_full_windows(run, _where(sent, "status", Status.BLOCKED), answers.tables["full_windows"]),
@@ -89,11 +96,12 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         clocks=recorded.clocks,
         within_hosts=run.count_within_hosts(lambda: _sum(_where(answers.tables["seconds"], "what", t.WITHIN)["n"])),
         silent=_silent(run, answers),
+        pauses_known=bool(run.pauses),
         offering=_offering(run, answers.tables["offers"]),
     )
 
 
-def latencies_by_kind(tables: Mapping[str, t.Table], kinds: Iterable[str] = LATENCIES) -> dict[str, Histogram | Lateness]:
+def latencies_by_kind(tables: Mapping[str, t.Table], kinds: Iterable[str] = COUNTED_LATENCIES) -> dict[str, Histogram | Lateness]:
     """Return the latencies of the whole run by kind; kinds without values are missing."""
     return with_lateness({kind: counted for kind in kinds if (counted := _whole(tables, kind)) is not None})
 
@@ -105,14 +113,9 @@ def _offering(run: Expected, offers: t.Table) -> tuple[OfferedWindow, ...]:
     return offered_windows(run.planned, run.planned_windows, counted["n"].tolist(), counted["bytes"].tolist())
 
 
-def _gaps(gaps: DeliveryGaps) -> dict[str, Histogram]:
-    counted = gaps.histogram()
-    return {} if counted is None else {"delivery_gap": counted}
-
-
 def _whole(tables: Mapping[str, t.Table], kind: str) -> Histogram | None:
     """Return all groups of a kind as one histogram."""
-    by = t.BUCKET if LATENCIES[kind].per_bucket else t.WHOLE
+    by = t.BUCKET if COUNTED_LATENCIES[kind].per_bucket else t.WHOLE
     counts, whole = _of_kind(tables, kind, by)
     # The groups of a breakdown, such as size buckets, add up to the whole run.
     index, place = np.unique(counts["index"], return_inverse=True)
@@ -223,7 +226,7 @@ def _silent(run: Expected, answers: Answers) -> Silent | None:
 def _by_piece(run: Expected, answers: Answers) -> dict[str, Histograms]:
     """Return the latencies of each piece of the cut phase, by kind."""
     by_kind = {}
-    for kind, metric in LATENCIES.items():
+    for kind, metric in COUNTED_LATENCIES.items():
         if run.cut is None or not run.slices(metric):
             continue
         pieces, number = len(run.cut.starts), t.KINDS[kind]
@@ -263,7 +266,7 @@ def _breakdown(
     names: tuple[str, ...], key: str, tables: Mapping[str, t.Table], deliveries: Mapping[str, NDArray[np.int64]]
 ) -> tuple[Breakdown, ...]:
     n, by = len(names), t.TOPIC if key == "topic" else t.BUCKET
-    kinds = {kind: _histograms(tables, kind, by, n) for kind, metric in LATENCIES.items() if getattr(metric, f"per_{key}")}
+    kinds = {kind: _histograms(tables, kind, by, n) for kind, metric in COUNTED_LATENCIES.items() if getattr(metric, f"per_{key}")}
     parts = []
     for i, sent in enumerate(_by_key(tables["sent"], key, n)):
         out = ~_is_dropped(sent)

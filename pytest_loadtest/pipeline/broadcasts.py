@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.message.broadcast import bits
+from pytest_loadtest.metrics.own_delays import of_copies
 from pytest_loadtest.pipeline.bitmaps import WORD_BITS, WORD_ENDS, Words, words
-from pytest_loadtest.pipeline.kernel import MANY, latency_tables
+from pytest_loadtest.pipeline.kernel import MANY, latency_tables, own_part_tables
 from pytest_loadtest.pipeline.tables import Groups, Table, count_bits, first_edges, take, within
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class BroadcastWords(Words):
         return self.named(words(number, {}, ("n", "mask")))
 
     def _with_ends(self, table: Table, rows: Rows) -> Table:
-        """Add the ``last`` arrival of each word, the ``early`` value of the first arrival, and the ``due`` time."""
+        """Add the ``last`` arrival of each word, that without our own delays, the ``early`` value of the first, and the ``due`` time."""
         if not len(rows["seq"]):
             return table
         groups = Groups({"word": self._delivery(rows) >> WORD_BITS})
@@ -63,6 +64,7 @@ class BroadcastWords(Words):
         place = np.searchsorted(groups.keys["word"], table["word"])
         # A missing column is 0 and ends are merged by their maximum, so the first arrival is stored as a value that grows with earliness.
         ends = {"last": rows["received"], "early": MANY - rows["received"], "due": rows["intended"]}
+        ends["last_without_own"] = rows["received"] - of_copies(rows, self.run)
         return {**table} | {name: groups.maximum(column.astype(np.int64))[place] for name, column in ends.items()}
 
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
@@ -114,8 +116,14 @@ class BroadcastWords(Words):
             return
         many = np.diff(starts, append=len(number))
         all_got = many == self.run.subscriptions
-        first, last = (how.reduceat(rows["received"], starts)[all_got] for how in (np.minimum, np.maximum))
-        yield from _completions(first, last, rows["intended"][starts][all_got], self.run)
+        earlier = rows["received"] - of_copies(rows, self.run)
+        ends = {
+            "first": np.minimum.reduceat(rows["received"], starts)[all_got],
+            "last": np.maximum.reduceat(rows["received"], starts)[all_got],
+            "last_without_own": np.maximum.reduceat(earlier, starts)[all_got],
+            "due": rows["intended"][starts][all_got],
+        }
+        yield from _completions(ends, self.run)
 
     def _together(self, word: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return all words of the messages with one of these: completion is computed from all copies of a message together."""
@@ -123,13 +131,20 @@ class BroadcastWords(Words):
         return (message[:, None] * self.width + np.arange(self.width)).ravel()
 
 
-def _completions(first: NDArray[np.int64], last: NDArray[np.int64], due: NDArray[np.int64], run: Expected) -> Iterator[tuple[str, Table]]:
+def _completions(ends: Table, run: Expected) -> Iterator[tuple[str, Table]]:
     """Yield the tables of messages that all subscriptions received.
 
-    :param first: and :param last: arrivals of the earliest and the latest first copy. :param due: the intended time; all ns.
+    :param ends: ``first`` and ``last``, arrivals of the earliest and the latest first copy; ``last_without_own``, the latest of all copies
+        without the generator's own delays; ``due``, the intended time; all ns.
     """
+    rows = {"second": run.seconds(ends["due"])}
+    kinds = {"completion": ends["last"] - ends["due"], "spread": ends["last"] - ends["first"]}
     collected: dict[str, list[Table]] = {}
-    for name, table in latency_tables({"completion": last - due, "spread": last - first}, {"second": run.seconds(due)}, run):
+    earlier = ends["last"] - ends["last_without_own"]
+    for name, table in (
+        *latency_tables(kinds, rows, run),
+        *(pair for kind, values in kinds.items() for pair in own_part_tables(kind, values, np.minimum(earlier, values), rows, run)),
+    ):
         collected.setdefault(name, []).append(table)
     for name, parts in collected.items():
         yield name, {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
@@ -228,7 +243,7 @@ class _Messages:
         once = self._counts["received"] == self._how.run.subscriptions
         once &= ~within((self._low + np.arange(self._n)) * self._how.width, repeated)
         ends = {name: column[once] for name, column in self._ends.items()}
-        yield from _completions(MANY - ends["early"], ends["last"], ends["due"], self._how.run)
+        yield from _completions(ends | {"first": MANY - ends["early"]}, self._how.run)
 
     def edges(self, ranges: int) -> Table:
         """Return the edges of lost messages, see :func:`~pytest_loadtest.pipeline.tables.lost_edges`.

@@ -23,6 +23,7 @@ from pytest_loadtest.metrics.gaps import (
     longest_of_each,
     suspect_cells,
 )
+from pytest_loadtest.metrics.own_delays import gap_times_without_own
 from pytest_loadtest.pipeline.bitmaps import RECEIVED_WORD_COLUMNS, WORD_BITS
 from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.executor import CELLS, blocks, pack, record_batch, table_batch, unpack, unpacked
@@ -48,9 +49,14 @@ SLOT_RECEIPTS: Final = 1 << 20
 
 
 class SuspectCells:
-    """Cells in which the longest gap of a pair may be. :param cells: ``subscription``, ``topic``, ``cell``, ``n``. :param piece: ns."""
+    """Cells in which the longest gap of a pair may be.
 
-    def __init__(self, run: Expected, cells: Table, piece: NDArray[np.int64]) -> None:
+    :param cells: ``subscription``, ``topic``, ``cell``, ``n``. :param piece: ns. :param without_own: the receipts are without the
+        generator's own delays.
+    """
+
+    def __init__(self, run: Expected, cells: Table, piece: NDArray[np.int64], *, without_own: bool) -> None:
+        self.without_own = without_own
         self._topics, self._size = run.topics, run.topics * run.subscriptions * cells_of_pair(run)
         self._cells = cells_of_pair(run)
         place = (cells["subscription"] * run.topics + cells["topic"]) * self._cells + cells["cell"]
@@ -65,14 +71,15 @@ class SuspectCells:
 
     def opened(self) -> OpenCells:
         """Return the cells for looking up."""
-        return OpenCells(unpack(self._packed), self._topics, self._cells, self._size)
+        return OpenCells(unpack(self._packed), self._topics, self._cells, self._size, without_own=self.without_own)
 
 
 class OpenCells:
     """Suspect cells in a task. :param size: the number of all cells of the run."""
 
-    def __init__(self, suspects: Table, topics: int, cells: int, size: int) -> None:
+    def __init__(self, suspects: Table, topics: int, cells: int, size: int, *, without_own: bool) -> None:
         self._topics, self._cells = topics, cells
+        self._times = gap_times_without_own if without_own else gap_times
         self._piece, self._slot = suspects["piece"], suspects["slot"]
         # A dense table: one lookup for each row, of which millions may be in suspect cells.
         self._number = np.full(size, -1, np.int32)
@@ -86,7 +93,7 @@ class OpenCells:
 
     def receipts(self, copies: Rows, run: Expected) -> Table:
         """Return ``cell``, the number of a suspect cell, and ``time``, ns, of the copies in such cells."""
-        times = gap_times(copies, run)
+        times = self._times(copies, run)
         number = self._number[self._pair(copies) * self._cells + gap_cells(times, run)]
         return take({"cell": number.astype(np.int64), "time": times}, number >= 0)
 
@@ -105,14 +112,14 @@ class OpenCells:
         return pair
 
 
-def suspects_of(run: Expected, cells: Table) -> SuspectCells | None:
-    """Return the suspect cells of a run; None without any. :param cells: the table ``gaps``."""
+def suspects_of(run: Expected, cells: Table, *, without_own: bool) -> SuspectCells | None:
+    """Return the suspect cells of a run; None without any. :param cells: the table ``gaps``, or ``gaps_without_own``."""
     if not len(cells["cell"]):
         return None
     rows, piece = suspect_cells(run, cells, longest_gaps(run, gaps_of_cells(run, cells)))
     if not len(rows):
         return None
-    return SuspectCells(run, {name: column[rows] for name, column in cells.items()}, piece)
+    return SuspectCells(run, {name: column[rows] for name, column in cells.items()}, piece, without_own=without_own)
 
 
 class ReceiptsOfFiles:
@@ -139,8 +146,9 @@ class ReceiptsOfFiles:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:param batches: numbers of tasks."""
         parts = [_Part(number, run, ranges, cells.opened()) for number, run, ranges, cells in self._parts]
-        repeated = any(ranges is not None for _, _, ranges, _ in self._parts)
-        columns = (*RECEIVED_WORD_COLUMNS, *(FIRST_COPY_COLUMNS if repeated else ()))
+        # The generator's own delays follow from the same columns as first copies.
+        more = any(ranges is not None or cells.without_own for _, _, ranges, cells in self._parts)
+        columns = (*RECEIVED_WORD_COLUMNS, *(FIRST_COPY_COLUMNS if more else ()))
         for _, rows in blocks(self._tasks, batches, {"received": columns}):
             for part in parts:
                 part.add(copies_of(rows, part.run))

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.message.samples import Flag, Status
-from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, with_own, without_own
 from pytest_loadtest.metrics.gaps import gap_cells, gap_times
 from pytest_loadtest.metrics.histogram import HALF, hdr_index, midpoint
 from pytest_loadtest.metrics.offering import window_of
+from pytest_loadtest.metrics.own_delays import of_acknowledgements, of_copies, of_sends
 from pytest_loadtest.metrics.series import SERIES_BITS, wait_end
 from pytest_loadtest.metrics.sliced_counts import late_by_generator
 from pytest_loadtest.metrics.stats import sent_late_by_us
@@ -55,7 +56,11 @@ if TYPE_CHECKING:
 # The columns that the tables need; Parquet reads no others.
 SENT_COLUMNS = ("stream", "topic", "bucket", "size", "status", "seq", "intended", "sent", "acked", "blocked")
 RECEIVED_COLUMNS = ("subscription", "stream", "topic", "bucket", "flags", "seq", "intended", "received", "lag")
-FIRST_COPY_KINDS: Final = ("end_to_end", "receive_lag", "lateness", "earliness")
+_WITH_OWN_PART: Final = ("end_to_end", "lateness")
+FIRST_COPY_KINDS: Final = (
+    *("end_to_end", "receive_lag", "lateness", "earliness"),
+    *(name(kind) for kind in _WITH_OWN_PART for name in (with_own, without_own)),
+)
 # first_copy_tables counts these kinds. They are replaced by the third scan if deliveries came more than once (decision 024), so a kind that
 # is missing here would be counted twice.
 MANY = np.iinfo(np.int64).max
@@ -89,8 +94,13 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     delay = went["sent"] - went["intended"]
     own = np.maximum(delay - went["blocked"], 0)
     yield from latency_tables({"send_delay": delay, "own_send_delay": delay if (own == delay).all() else own}, went, run)
-    if run.publish_acks:
-        yield from latency_tables({"publish": acked["acked"] - acked["intended"]}, acked, run)
+    if run.pauses and own.any():
+        yield from own_part_tables("send_delay", delay, of_sends(went), went, run)
+    if run.publish_acks and len(acked["acked"]):
+        published = acked["acked"] - acked["intended"]
+        yield from latency_tables({"publish": published}, acked, run)
+        if run.pauses:
+            yield from own_part_tables("publish", published, of_acknowledgements(acked, run), acked, run)
 
 
 def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
@@ -120,6 +130,9 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
     index = hdr_index(latency)
     rows = {**copies, "second": second}
     yield from latency_tables({"end_to_end": latency}, rows, run, index)
+    part = of_copies(copies, run) if run.pauses else None
+    if part is not None:
+        yield from own_part_tables("end_to_end", latency, part, rows, run)
     known = copies["lag"] >= 0
     if known.any():
         stamped = rows if known.all() else take(rows, known)
@@ -128,6 +141,10 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
         late = run.lateness(copies)
         for kind, side, values in (("lateness", late >= 0, late), ("earliness", late < 0, -late)):
             yield from latency_tables({kind: values[side]}, {"second": second[side]}, run)
+        if run.pauses:
+            after = {"second": second[late >= 0]}
+            own_part = of_copies(copies, run, copies["received"] - late)[late >= 0]
+            yield from own_part_tables("lateness", late[late >= 0], own_part, after, run)
         yield from _by_second(UNDUE, second[copies["flags"] & int(Flag.UNDUE) != 0])
     if run.stream_hosts is not None:
         # Only their sum is needed. A table that the third scan replaces anyway has it without one more table.
@@ -137,9 +154,32 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
     yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency), "lag": due.maximum(copies["lag"])}
     cells = Groups({"second": second, "index": _coarser(index)})
     yield "due", cells.keys | {"n": cells.n}
-    times = gap_times(copies, run)
+    yield "gaps", _filled_cells(gap_times(copies, run), copies, run)
+    if part is not None and run.stalled:
+        earlier = {**copies, "received": copies["received"] - part}
+        yield "gaps_without_own", _filled_cells(gap_times(earlier, run), copies, run)
+
+
+def _filled_cells(times: NDArray[np.int64], copies: Rows, run: Expected) -> Table:
+    """Return the number of receipts, the earliest and the latest one of each cell. :param times: see ``gap_times``."""
     filled = Groups({"subscription": copies["subscription"], "topic": copies["topic"], "cell": gap_cells(times, run)})
-    yield "gaps", filled.keys | {"first": filled.minimum(times), "last": filled.maximum(times), "n": filled.n}
+    return filled.keys | {"first": filled.minimum(times), "last": filled.maximum(times), "n": filled.n}
+
+
+def own_part_tables(
+    kind: str, values: NDArray[np.int64], part: NDArray[np.int64], rows: Rows, run: Expected
+) -> Iterator[tuple[str, Table]]:
+    """Yield the histograms of the latencies that the generator's own delays lengthened, as they are and without that part.
+
+    :param part: ns, of each value. :param rows: see :func:`latency_tables`.
+    """
+    affected = np.flatnonzero(part)
+    # Fast path: no message of most blocks was delayed by a pause.
+    if not len(affected):
+        return
+    values = values[affected]
+    used = {name: rows[name][affected] for name in ("second", "bucket") if name in rows}
+    yield from latency_tables({with_own(kind): values, without_own(kind): values - part[affected]}, used, run)
 
 
 def later_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
@@ -247,7 +287,7 @@ def latency_tables(
     for kind, values in kinds.items():
         if index is None or (counted is not None and counted is not values):
             index = hdr_index(values)
-        counted, metric = values, LATENCIES[kind]
+        counted, metric = values, COUNTED_LATENCIES[kind]
         by: dict[int, NDArray[Any]] = {TOPIC: rows["topic"]} if metric.per_topic else {}
         by |= {BUCKET: rows["bucket"]} if metric.per_bucket else {WHOLE: np.zeros(len(values), np.int8)}
         by |= {WORKER: rows["worker"]} if metric.per_worker and run.workers else {}

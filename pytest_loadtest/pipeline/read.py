@@ -21,10 +21,11 @@ from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.samples import EVIDENCE, MANIFEST_SUFFIX, MANIFEST_VERSION
 from pytest_loadtest.message.streams import stream_column, streams_of_document
 from pytest_loadtest.metrics import histogram
-from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES
 from pytest_loadtest.metrics.clocks import Correction, HostTime
 from pytest_loadtest.metrics.expected import Expected, Opening, Recorded, WorkerEvidence
 from pytest_loadtest.metrics.measurements import Counts, Measurements, Series
+from pytest_loadtest.metrics.pauses import Pauses
 from pytest_loadtest.metrics.sizes import TASK_ROWS
 from pytest_loadtest.pipeline.reconcile import open_store, reconcile
 from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, what_is_wrong
@@ -136,8 +137,12 @@ def load_run(path: Path) -> RunFolder:
     corrections = {clock.worker: Correction(used=clock.used, better=clock.fit.line) for clock in apart}
     names = list(dict.fromkeys(described.worker_hosts.values()))
     hosts = {worker: names.index(host) for worker, host in described.worker_hosts.items()} if described.clocks else {}
+    if described.streams.count and (pauses := _pauses(store.location, manifests, corrections)):
+        numbers = {worker: number for number, worker in enumerate(workers)}
+        added: Any = {"pauses": pauses, "stream_workers": _stream_numbers(senders, numbers, described)}
+        run, stages = replace(run, **added), {name: replace(stage, **added) for name, stage in stages.items()}
     if hosts and described.streams.count and described.subscriptions:
-        changes: Any = {"stream_hosts": _stream_hosts(senders, hosts, described), "within_hosts": described.within_hosts}
+        changes: Any = {"stream_hosts": _stream_numbers(senders, hosts, described), "within_hosts": described.within_hosts}
         run, stages = replace(run, **changes), {name: replace(stage, **changes) for name, stage in stages.items()}
     return RunFolder(
         path=path, run=run, stages=stages, recorded=recorded, files=files, senders=senders, corrections=corrections, hosts=hosts,
@@ -145,12 +150,12 @@ def load_run(path: Path) -> RunFolder:
     )  # fmt: skip
 
 
-def _stream_hosts(senders: Mapping[str, Streams], hosts: Mapping[str, int], described: RunFile) -> NDArray[np.int64]:
-    """Return the number of the host of each stream's producer; -1 for a stream that no worker has."""
+def _stream_numbers(senders: Mapping[str, Streams], numbers: Mapping[str, int], described: RunFile) -> NDArray[np.int64]:
+    """Return for each stream the number of its producer's worker, or of that worker's host; -1 for a stream that no worker has."""
     column = np.full(described.streams.count, -1)
     for worker, streams in senders.items():
         own = stream_column(streams)
-        column[own[(own >= 0) & (own < len(column))]] = hosts[worker]  # rows of streams that the run does not have are not measured
+        column[own[(own >= 0) & (own < len(column))]] = numbers[worker]  # rows of streams that the run does not have are not measured
     return column
 
 
@@ -277,7 +282,7 @@ def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> R
         foreign=sum(foreign for foreign, _, _ in parts),
         corrupt=sum(corrupt for _, corrupt, _ in parts),
         workers=tuple(evidence for _, _, evidence in parts),
-        latencies={kind: merged for kind, merged in times.items() if kind in LATENCIES},
+        latencies={kind: merged for kind, merged in times.items() if kind in COUNTED_LATENCIES},
         opening=opening_of(place, described, manifests, times),
         clocks=tuple(
             HostTime(host=host, error=fit.error, round_trip=fit.round_trip, holds=fit.holds)
@@ -291,6 +296,19 @@ def _evidence(worker: str, facts: Any) -> WorkerEvidence:
         worker=worker, cpu=float(facts["cpu"]), stalled=int(facts["stalled"]), longest_stall=int(facts["longest_stall"]),
         gc=int(facts["gc"]), seconds=np.array([facts["seconds"][name] for name in EVIDENCE], np.int64).reshape(len(EVIDENCE), -1).T,
     )  # fmt: skip
+
+
+def _pauses(place: str, manifests: Mapping[str, Any], corrections: Mapping[str, Correction]) -> tuple[Pauses, ...]:
+    """Return the pauses of each worker; empty if some worker, of an older release, did not record them."""
+    pauses = []
+    for worker, manifest in manifests.items():
+        try:
+            if "pauses" not in manifest["evidence"]:
+                return ()
+            pauses.append(Pauses.of_document(manifest["evidence"]["pauses"], corrections.get(worker)))
+        except (KeyError, TypeError, ValueError) as error:
+            raise NoData(f"{place}/{worker}{MANIFEST_SUFFIX}: pauses: {what_is_wrong(error)}") from error
+    return tuple(pauses)
 
 
 def _senders(place: str, manifests: Mapping[str, Any]) -> dict[str, Streams]:

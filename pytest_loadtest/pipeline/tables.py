@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +23,7 @@ Column = Literal["key", "sum", "minimum", "maximum", "union"]
 COPY, CORRUPT, MISPLACED = 0, 1, 2
 # Numbers of the kinds of latencies in the column ``what``. ``lateness`` and ``earliness`` are counted on their side of due only, see
 # metrics.signed.with_lateness.
-KINDS: Final = {kind: number for number, kind in enumerate(LATENCIES)}
+KINDS: Final = {kind: number for number, kind in enumerate(COUNTED_LATENCIES)}
 # The column ``by``: a histogram is of the whole run, or of one topic, size bucket, piece of the phase or worker.
 WHOLE, TOPIC, BUCKET, SPAN, WORKER = range(5)
 # The column ``what`` of counts by second. BLOCKED counts ns instead of messages. KEPT (acknowledged messages), UNDUE (first copies out of
@@ -47,6 +47,7 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     "due": {"second": "key", "index": "key", "n": "sum"},
     "extremes": {"second": "key", "minimum": "minimum", "maximum": "maximum", "lag": "maximum"},
     "gaps": {"subscription": "key", "topic": "key", "cell": "key", "first": "minimum", "last": "maximum", "n": "sum"},
+    "gaps_without_own": {"subscription": "key", "topic": "key", "cell": "key", "first": "minimum", "last": "maximum", "n": "sum"},
     "deliveries": {
         "subscription": "key", "stream": "key",
         "offered": "sum", "copies": "sum", "distinct": "sum", "received": "sum", "received_in_time": "sum", "lost": "sum", "late": "sum",
@@ -66,6 +67,7 @@ latest instant up to which one waited.
 ``seconds``: messages by second. ``due``: latencies of first copies by the second of their intended time and HDR bucket of seven bits.
 ``extremes``: the same seconds' least and greatest latency, and greatest receive lag as it is recorded.
 ``gaps``: first copies by subscription, topic and cell of time (:mod:`pytest_loadtest.metrics.gaps`), with the earliest and latest receipt.
+``gaps_without_own``: the same with each copy earlier by the part of its latency that the generator's own delays explain.
 ``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
 ``reached``: the subscriptions that received a message of the topic, by topic and ``group`` of 64 subscriptions (broadcasts only).
 ``own_late``: messages late by the generator, by the piece in which they were intended.

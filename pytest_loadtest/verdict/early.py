@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.metrics.histogram import SUB_BITS, bucket_bounds, rank
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.wording import ROUNDING, exact
+from pytest_loadtest.verdict.excuses import generator_caused
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict
 from pytest_loadtest.verdict.observations import KINDS, samples_needed
 from pytest_loadtest.verdict.slo import REMEDY, causes_at_target, evaluate
 from pytest_loadtest.verdict.tolerance import with_tolerances
-from pytest_loadtest.verdict.windows import generator_caused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from pytest_loadtest.metrics.catalogue import Own
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import exact, format_value, pair
 from pytest_loadtest.verdict import windows
+from pytest_loadtest.verdict.excuses import LENGTHENED, generator_caused
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict, no_data, show
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
 from pytest_loadtest.verdict.observations import (
@@ -25,7 +27,6 @@ from pytest_loadtest.verdict.observations import (
 )
 from pytest_loadtest.verdict.offering import offered_otherwise
 from pytest_loadtest.verdict.tolerance import with_tolerances
-from pytest_loadtest.verdict.windows import LATE_BY_LAG, generator_caused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -99,7 +100,7 @@ def evaluate(
         return Verdict(outcome=Outcome.NO_DATA, findings=findings, reasons=tuple(missing))
     evidence = _evidence(measurements, limits)
     evidence += [finding.own for finding in findings if finding.own]
-    if any(finding.outcome is Outcome.MISSED and finding.objective.metric in LATE_BY_LAG for finding in findings):
+    if any(finding.outcome is Outcome.MISSED and finding.objective.metric in LENGTHENED[Own.RECEIVE_LAG] for finding in findings):
         evidence += _lagging(measurements, limits)
     if evidence:
         return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=findings, reasons=(*evidence, REMEDY))

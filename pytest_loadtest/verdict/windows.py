@@ -11,18 +11,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_loadtest.metrics.catalogue import NOT_RECEIVED, OBJECTIVES, Need
-from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import ROUNDING, exact, format_value, pair
+from pytest_loadtest.verdict.excuses import excuse
 from pytest_loadtest.verdict.finding import Finding, Outcome, Shown, Window, no_data, show, write_bounds
 from pytest_loadtest.verdict.observations import (
     KINDS,
     NO_CONSUMERS,
     Latencies,
-    bucket_of,
     clock_doubt,
     clock_error,
-    latencies,
     uneven_clocks,
     unfit,
 )
@@ -30,7 +28,6 @@ from pytest_loadtest.verdict.tolerance import tolerated
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
-    from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.time_slices import SlicedStats
     from pytest_loadtest.verdict.objectives import Objective
 
@@ -38,8 +35,6 @@ if TYPE_CHECKING:
 NAMED: Final = 3
 """Windows without data that the text lists; the results list all."""
 NOT_DUE: Final = "no message was due"
-# Metrics that a consumer makes worse when it lags.
-LATE_BY_LAG: Final = ("endToEndLatency", "receiveLag")
 
 
 class SliceObservation(NamedTuple):
@@ -109,8 +104,7 @@ def _judge(objective: Objective, measurements: Measurements, windows: SlicedStat
         return Window(*ends, None, seen.samples, Outcome.NO_DATA, doubt or seen.why)
     outcome, why = (Outcome.MISSED if show(objective, seen.value).missed_by else Outcome.MET), None
     if outcome is Outcome.MISSED and seen.latencies is not None and objective.maximum is not None and seen.value > objective.maximum:
-        own = OwnTimes(windows.of("own_send_delay", at), windows.of("receive_lag", at))
-        why = pauses(objective, seen.latencies, own, measurements.subscriptions, objective.maximum)
+        why = excuse(objective, seen.latencies, lambda kind: windows.of(kind, at), objective.maximum, measurements)
     elif outcome is Outcome.MISSED and objective.metric == "throughput":
         why = _late_in_slice(windows, at, seen.value, objective.minimum, objective.unit)
     return Window(*ends, seen.value, seen.samples, Outcome.GENERATOR_LIMITED if why else outcome, why or "")
@@ -198,18 +192,6 @@ def moment(ns: int) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
 
 
-# Missed latencies that the generator itself caused: its pauses come before everything that the target does with a message.
-
-
-def generator_caused(objective: Objective, measurements: Measurements) -> str | None:
-    """Return why the generator itself broke the upper bound of a missed latency objective; None if it did not, or that is unknown."""
-    part = bucket_of(measurements, objective.bucket) if objective.bucket else None
-    counted = (measurements if part is None else part).latencies
-    own = OwnTimes(counted.get("own_send_delay"), counted.get("receive_lag"))
-    why = pauses(objective, latencies(objective, measurements), own, measurements.subscriptions, objective.maximum)
-    return f"{objective.name} {why}" if why else None
-
-
 def late_sends(value: float, bound: float | None, late: int, came: int, per: float) -> str | None:
     """Return why a lower bound on what was in time would hold without the generator's own send delay (``would hold with …``), or None.
 
@@ -227,41 +209,6 @@ def _late_in_slice(slices: SlicedStats, at: int, value: float, bound: float | No
     came = int(slices.received[at] - slices.in_time[at]) // slices.subscriptions
     per = int(slices.offered[at]) if unit == "ratio" else int(slices.end[at] - slices.start[at]) / SECOND
     return late_sends(value, bound, int(slices.own_late[at]), came, per)
-
-
-class OwnTimes(NamedTuple):
-    """The generator's own delays of the same messages, before the target has them and after; None: unknown."""
-
-    send_delay: Histogram | Lateness | None
-    lag: Histogram | Lateness | None
-
-
-def pauses(objective: Objective, ranked: Latencies, own: OwnTimes, subscriptions: int, bound: float | None) -> str | None:
-    """Return why the generator's pauses broke an upper bound on these latencies (``would hold without …``), or None.
-
-    Let n be the number of messages whose own send delay (without waiting for the target's full window) was above half the bound. The
-    generator broke the bound if it would hold without the n largest latencies, which favours the target. Messages that never came stay. An
-    end-to-end message has one latency for each subscription, that of its first copy.
-
-    The same holds for the copies that the client took so late after the kernel had them: a target waits for a consumer that lags.
-
-    :param bound: ns, the missed bound.
-    """
-    if Need.DELAYS in OBJECTIVES[objective.metric].needs:  # a delay is longer than our pauses, and no message comes early because of them
-        return None
-    if bound is None or not isinstance(ranked.histogram, Histogram):
-        return None
-    for delays, metrics, text in (
-        (own.send_delay, None, "messages that had own send delay above"), (own.lag, LATE_BY_LAG, "copies that had receive lag above"),
-    ):  # fmt: skip
-        if not isinstance(delays, Histogram) or (metrics is not None and objective.metric not in metrics):
-            continue
-        late = delays.above(bound / 2)
-        each = max(subscriptions, 1) if metrics is None and objective.metric == "endToEndLatency" else 1
-        value = Latencies(ranked.histogram.without_largest(late * each), ranked.never_came).statistic(objective) if late else None
-        if late and (value is None or value <= bound):
-            return f"would hold without the {exact(late)} {text} {format_value(bound / 2, 'ns')}, half its bound"
-    return None
 
 
 # Drift: the change of a metric from the first tenth of a run to the last. In soak tests it shows what leaks or fills up.
@@ -331,8 +278,8 @@ def _own(objective: Objective, measurements: Measurements, seen: list[SliceObser
     assert tenths is not None
     assert ranked is not None
     assert objective.maximum is not None
-    own = OwnTimes(tenths.of("own_send_delay", LAST), tenths.of("receive_lag", LAST))
-    why = pauses(objective, ranked, own, measurements.subscriptions, before * (1 + objective.maximum))
+    bound = before * (1 + objective.maximum)
+    why = excuse(objective, ranked, lambda kind: tenths.of(kind, LAST), bound, measurements)
     return f"{objective.name} {why}" if why else None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.histogram import Histogram
 from pytest_loadtest.metrics.histogram import histogram as histogram_of
@@ -72,7 +72,7 @@ def made_series(seconds: int = 10) -> Series:
 
 def replace_measured(part: Any, **changed: Any) -> Any:
     """Replace fields of measurements or a breakdown, and latencies by the name of their kind; None removes one."""
-    latencies = dict(part.latencies) | {kind: changed.pop(kind) for kind in LATENCIES if kind in changed}
+    latencies = dict(part.latencies) | {kind: changed.pop(kind) for kind in COUNTED_LATENCIES if kind in changed}
     return replace(part, latencies={kind: found for kind, found in latencies.items() if found is not None}, **changed)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .session import FaultySession
 
 LONG = {"testDuration": "5min"}
+BOUNDED = {"endToEndLatency": {"p99": "200ms"}}
 GROUP, CONTROLLER = "group", "controller"
 
 
@@ -68,6 +69,14 @@ WORKERS = (
         made="SIGSTOP and SIGCONT to one of two workers; default limits of the generator.",
         arguments=("-n2",), profile={"testDuration": "4s", "generator": {}}, act=pause_worker,
         verdict=LIMITED, status=1, says=("because own send delay p99 … > 100 ms (generator.sendDelayP99)",),
+    ),
+    Fault(
+        name="consumer-paused",
+        happens="A worker stands still for two seconds under load, with a client that does not know when copies came.",
+        made="SIGSTOP and SIGCONT to one of two workers; MQTT with the library client, QoS 1; the bound on p99 is 200 ms.",
+        arguments=("-n2",), act=pause_worker,
+        profile={"testDuration": "8s", "producerRate": 200, "driver": {"name": "mqtt", "client": "library", "qos": 1}, "slo": BOUNDED},
+        verdict=LIMITED, status=1, says=("endToEndLatency.p99 would be … without the generator's own part of …",), slow=True,
     ),
     Fault(
         name="worker-stopped",

@@ -19,6 +19,7 @@ from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, N
 from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.metrics.expected import Expected, Recorded, WorkerEvidence
 from pytest_loadtest.metrics.offering import PlannedLoad, PlannedSizes, PlannedStage, PlannedStep
+from pytest_loadtest.metrics.pauses import COLUMNS, LATE_COLUMNS, Pauses
 from pytest_loadtest.pipeline.run_file import STREAMS_FILE, RunFile, RunStage, RunStreams, write_columns
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -164,6 +165,24 @@ def make_recorded(workers: int) -> Recorded:
     return Recorded(foreign=2 * workers, corrupt=workers, workers=evidence)
 
 
+def make_pauses(number: int) -> Pauses:
+    """Return pauses of a worker: short ones, stalls that reach into one another, and one in which the client went on; none of a third.
+
+    Another third has no late sends.
+    """
+    rng = np.random.default_rng(number)
+    lengths = np.array([3, 20, 120, 30, 400, 60, 9, 700]) * MILLISECOND * (number % 3 != 2)
+    begin = START + np.sort(rng.integers(0, 3 * SECOND, len(lengths)))
+    end = np.minimum(begin + lengths, np.append(begin[1:], begin[-1] + SECOND))
+    kept = end - begin > 2 * MILLISECOND
+    begin, end = begin[kept], end[kept]
+    since = np.where(np.arange(len(begin)) % 4 == 3, begin + (end - begin) // 3, begin)
+    # Sends catch up after each pause, and at other times.
+    due = START + np.sort(rng.integers(0, 3 * SECOND, 40 * (number % 3 != 1)))
+    sent = due + rng.integers(-MILLISECOND, 400 * MILLISECOND, len(due))
+    return Pauses(begin=begin, end=end, since=since, until=end, exact=number % 2 == 0, due=due, sent=sent)
+
+
 def write_run(
     folder: Path,
     run: Expected,
@@ -180,12 +199,18 @@ def write_run(
     _described(run, workers, stages or {}).write(folder)
     write_columns(folder, _columns(run, stages or {}))
     for i, evidence in enumerate(recorded.workers):
+        pauses = make_pauses(i)
         mine = {"sent": np.flatnonzero(sent["stream"] % workers == i), "received": np.arange(i, len(received["seq"]), workers)}
         manifest: dict[str, Any] = {
             "version": MANIFEST_VERSION, "worker": f"gw{i}", "nonce": NONCE, "clean": True, "foreign": 2, "corrupt": 1, "stragglers": 0, "opening": {},
             "evidence": {
                 "cpu": evidence.cpu, "stalled": evidence.stalled, "longest_stall": evidence.longest_stall, "gc": evidence.gc,
                 "seconds": dict(zip(EVIDENCE, evidence.seconds.T.tolist(), strict=True)),
+                "pauses": {
+                    **{name: getattr(pauses, name).tolist() for name in COLUMNS},
+                    "exact": pauses.exact,
+                    "late": {name: getattr(pauses, name).tolist() for name in LATE_COLUMNS},
+                },
             },
         }  # fmt: skip
         for kind, rows in (("sent", sent), ("received", received)):
@@ -245,10 +270,14 @@ def _write_broadcasts(folder: Path, rows: Rows, worker: str, chunk: int) -> dict
 
 
 def by_worker(run: Expected, sent: Rows, received: Rows, workers: int = 2) -> tuple[Rows, Rows, Expected]:
-    """Return the rows with the worker that :func:`write_run` gives them to, and the run with the workers' names."""
+    """Return the rows with the worker that :func:`write_run` gives them to, and the run with the workers' names and pauses."""
     sent = sent | {"worker": sent["stream"] % workers}
     received = received | {"worker": np.arange(len(received["seq"])) % workers}
-    return sent, received, dataclasses.replace(run, workers=tuple(f"gw{i}" for i in range(workers)))
+    changes: dict[str, Any] = {"workers": tuple(f"gw{i}" for i in range(workers))}
+    if len(run.first):
+        changes["pauses"] = tuple(make_pauses(i) for i in range(workers))
+        changes["stream_workers"] = np.arange(len(run.first)) % workers
+    return sent, received, dataclasses.replace(run, **changes)
 
 
 def differences(one: Any, other: Any, path: str = "measurements") -> list[str]:

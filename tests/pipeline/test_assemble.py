@@ -50,7 +50,7 @@ def answers(run: Expected, sent: dict[str, Any], received: dict[str, Any]) -> An
     edges = of_words["edges"] if merged["deliveries"]["lost"].any() else None
     copies = copies_of(received, run)
     gaps = delivery_gaps(run, copies["subscription"], copies["topic"], gap_times(copies, run))
-    return Answers(tables=counted, spans=spans, due=due, **merged, edges=edges, gaps=gaps)
+    return Answers(tables=counted, spans=spans, due=due, **merged, edges=edges, gaps=gaps, gaps_without_own=None)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from runs import generate, make_recorded, make_run, write_run
+from runs import generate, make_pauses, make_recorded, make_run, write_run
 
 from pytest_loadtest.engine.sample_files import arrow_schema
 from pytest_loadtest.errors import NoData
@@ -229,6 +229,18 @@ def test_files_are_shared_out_evenly(folder: Path, monkeypatch: pytest.MonkeyPat
     assert sorted(file.path for task in tasks for file in task) == sorted(str(folder.resolve() / file) for file in whole.files)
     loads = [sum(whole.files[str(Path(file.path).relative_to(folder.resolve()))] for file in task) for task in tasks]
     assert max(abs(load - sum(loads) / len(loads)) for load in loads) <= 150 and len(tasks) == -(-sum(loads) // 200)
+
+
+def test_pauses_are_those_of_all_workers_or_unknown(folder: Path) -> None:
+    """Samples of older releases have none."""
+    run = read.load_run(folder).run
+    assert [pauses.begin.tolist() for pauses in run.pauses] == [make_pauses(i).begin.tolist() for i in range(2)]
+    assert run.stream_workers is not None
+    assert run.stream_workers.tolist() == [0, 1, 0, 1]
+    edit(folder / "gw1.manifest.json", lambda manifest: manifest["evidence"]["pauses"]["end"].pop())
+    assert_no_data(folder, "gw1.manifest.json", "pauses have columns of different lengths")
+    edit(folder / "gw1.manifest.json", lambda manifest: manifest["evidence"].pop("pauses"))
+    assert read.load_run(folder).run.pauses == ()
 
 
 def test_hosts_of_streams_follow_from_manifests_and_clocks(folder: Path) -> None:

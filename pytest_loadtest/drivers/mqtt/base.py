@@ -25,6 +25,7 @@ from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.clients import MakeConnection, MqttClients, Pace
 from pytest_loadtest.drivers.mqtt.options import client_options, is_shared, topic_filter
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.metrics.catalogue import with_own, without_own
 from pytest_loadtest.values.quantities import SECOND, format_duration
 
 if TYPE_CHECKING:
@@ -182,8 +183,14 @@ class MqttDriverBase(ABC, Generic[C]):
         """Return the times of each connect and each subscribe of the run's clients, including TCP and TLS. A reconnect counts too, unless
         the connection was paced.
         """
-        times = self._clients.opening_times | {"reconnect": self._clients.counts.reconnects}
-        return {name: np.array(of_name, np.int64) for name, of_name in times.items() if of_name or name != "reconnect"}
+        counts, opened = self._clients.counts, self._clients.opening_times
+        reconnects = {
+            "reconnect": counts.reconnects,
+            with_own("reconnect"): counts.reconnects_with_own,
+            without_own("reconnect"): counts.reconnects_without_own,
+        }
+        times = opened | {name: of_name for name, of_name in reconnects.items() if of_name}
+        return {name: np.array(of_name, np.int64) for name, of_name in times.items()}
 
     def disconnected(self) -> str | None:
         """Return the first client that should be connected and is not, with the reason, and the number of others; None if all are."""

@@ -10,6 +10,8 @@ from pytest_loadtest.drivers.mqtt.broker_socket import BrokerSocket
 from pytest_loadtest.drivers.mqtt.loop import SUBSCRIBES
 from pytest_loadtest.drivers.mqtt.options import MOST_INFLIGHT, NO_SUBSCRIBERS, SESSION_TAKEN_OVER, ClientOptions
 from pytest_loadtest.drivers.mqtt.tls import LOST, RESET, UNANSWERED
+from pytest_loadtest.metrics.catalogue import with_own, without_own
+from pytest_loadtest.metrics.pauses import SHORTEST
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.mqtt.packets import FAILURE, PUBACK, reason_text
 
@@ -45,10 +47,11 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     # A worker may have many thousands of connections.
     __slots__ = (
-        "_brief", "_delay", "_dialling", "_down_since", "_failures", "_fd", "_first", "_loop", "_mask", "_options", "_over", "_paced",
-        "_paused", "_quiet", "_reason", "_rejected", "_seen", "_source", "_started", "_subscription", "_unanswered", "_up_since", "arrived",
-        "client_id", "due", "endpoint", "ever_up", "failure", "keep_alive_time", "leaving", "name", "receive_maximum", "socket", "times",
-        "topic_aliases", "up",
+        "_begun_late", "_brief", "_delay", "_dialling", "_down_since", "_failures", "_fd", "_first",
+        "_loop", "_mask", "_options", "_over", "_paced", "_paused", "_quiet", "_reason", "_rejected",
+        "_seen", "_source", "_started", "_stepped", "_subscription", "_unanswered", "_up_since", "arrived",
+        "client_id", "due", "endpoint", "ever_up", "failure", "keep_alive_time", "leaving", "name",
+        "receive_maximum", "socket", "times", "topic_aliases", "up",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +68,8 @@ class MqttConnectionBase(ABC, Generic[S]):
         self.due: int | None = None
         self._paced = False
         self._started = 0  # instant at which the step began that the broker will confirm
+        self._stepped = 0  # the same, without the time for which a paced connection was begun late
+        self._begun_late = 0  # ns, of the generator's own doing
         self._up_since = self._down_since = 0  # instants; 0: it was never up, or never lost since it was up
         self._brief = 0  # connections in a row that the broker ended soon and without a reason
         self._rejected = False  # the broker rejected a message on this connection
@@ -84,7 +89,9 @@ class MqttConnectionBase(ABC, Generic[S]):
         if self._over:
             self._loop.ended(self, -1)
             return
-        self._reason, self._rejected, self._started = None, False, self._begin(self._loop.clock())
+        self._reason, self._rejected = None, False
+        self._stepped = self._loop.clock()
+        self._started = self._begin(self._stepped)
         if self._first.others:
             self.endpoint = (self._first, *self._first.others)[self._failures % self._addresses]
         try:
@@ -102,12 +109,14 @@ class MqttConnectionBase(ABC, Generic[S]):
     def _begin(self, now: int) -> int:
         """Return the instant from which this attempt counts."""
         due, self.due = self.due, None
+        self._begun_late = 0
         if due is None:
             return now
         self._paced = True
         # The generator is not late while the target has no room for another handshake: ``freed`` is when there was room again.
+        self._begun_late = max(now - max(due, self._loop.freed), 0)
         if self.times is not None:
-            self.times.setdefault("dial", []).append(max(now - max(due, self._loop.freed), 0))
+            self.times.setdefault("dial", []).append(self._begun_late)
         return due
 
     @abstractmethod
@@ -253,21 +262,38 @@ class MqttConnectionBase(ABC, Generic[S]):
         now = self._loop.clock()
         # The first welcome of a paced connection counted already if the broker then closed the connection instead of a SUBACK.
         if self.times is not None and not (self._paced and self._unanswered):
-            self.times[step].append(now - self._started)
+            self._note_time(self.times, step, now)
             if self._paced and step == "connect":
                 self.times.setdefault("up", []).append(now)
-        self._started = now
+        self._started = self._stepped = now
+        self._begun_late = 0
+
+    def _note_time(self, times: dict[str, list[int]], step: str, now: int) -> None:
+        took = now - self._started
+        times[step].append(took)
+        own = min(self._begun_late + self._loop.stalled(self._stepped), took)
+        if own > SHORTEST:
+            times.setdefault(with_own(step), []).append(took)
+            times.setdefault(without_own(step), []).append(took - own)
 
     def _established(self) -> None:
         self.up = self.ever_up = True
         self.failure, self._delay, self._up_since = None, FIRST_DELAY, self._started
         if self._down_since:
-            self._loop.counts.reconnects.append(self._started - self._down_since)
+            self._note_reconnect(self._started - self._down_since)
             self._down_since = 0
         # A reconnect is not paced. Its short time would hide how late the connection was when it was due.
         if self._paced:
             self.times = None
         self._loop.established(self)
+
+    def _note_reconnect(self, took: int) -> None:
+        counts = self._loop.counts
+        counts.reconnects.append(took)
+        own = min(self._loop.stalled(self._down_since), took)
+        if own:
+            counts.reconnects_with_own.append(took)
+            counts.reconnects_without_own.append(took - own)
 
     # --- packets of the broker
 

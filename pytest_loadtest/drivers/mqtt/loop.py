@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.drivers.arrival_clock import ArrivalClock
+from pytest_loadtest.metrics.pauses import STALL
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _KEEP_ALIVE_PARTS: Final = 16
 SUBSCRIBES: Final = 3
 # Violations of the protocol after which the run ends. One of them may be damage in transfer, for which a new connection is enough.
 MOST_VIOLATIONS: Final = 10
+# Stalls of the loop that are remembered. An opening that takes a minute has fewer than 1 200 of 50 ms.
+_MOST_STALLS: Final = 1200
 VIOLATED: Final = f"{MOST_VIOLATIONS} violations of the protocol in this run: is an MQTT broker there, and no proxy of another protocol?"
 
 
@@ -58,13 +61,16 @@ class ConnectionCounts:
 
     ``losses``: connections that ended though they were needed. ``forgotten``: reconnects of producers to a broker that had forgotten
     their session. ``incidents``: see :class:`~pytest_loadtest.drivers.base.DriverFacts`. ``reconnects``: ns from each loss to the
-    established connection.
+    established connection; of those that stalls of the loop lengthened, ``reconnects_with_own`` has the same and ``reconnects_without_own``
+    the rest.
     """
 
     losses: int = 0
     forgotten: int = 0
     incidents: Counter[str] = field(default_factory=Counter)
     reconnects: list[int] = field(default_factory=list)
+    reconnects_with_own: list[int] = field(default_factory=list)
+    reconnects_without_own: list[int] = field(default_factory=list)
 
 
 class Loop:
@@ -106,6 +112,8 @@ class Loop:
         self._check_every = keep_alive // _KEEP_ALIVE_PARTS
         self._checks: deque[tuple[int, LoopConnection, BrokerSocket]] = deque()  # instants of the next checks, ascending
         self._woken = False
+        self._planned = 0  # instant at which connections were to have their turns; 0 before the first poll
+        self._stalls: deque[tuple[int, int]] = deque(maxlen=_MOST_STALLS)
         self.settle: Callable[[], None] = lambda: None
 
     def start(self, connection: LoopConnection, delay: int = 0) -> None:
@@ -162,14 +170,18 @@ class Loop:
     def poll(self, timeout_ns: int) -> None:
         """Read and write until ``timeout_ns`` is over or :meth:`wake` is called; overruns by at most one turn of one connection."""
         now = self.clock()
+        self._note_stall(now)
         deadline = now + timeout_ns
         self._woken = False
         while True:
+            self._planned = now
             # Hot path: established connections, of which none is to be checked.
             if self._due or self._opening or (self._checks and self._checks[0][0] <= now):
                 self._tend(now)
             if not self._turns:
-                self._wait(self._next(deadline) - now)
+                wake = self._next(deadline)
+                self._planned = max(wake, now)
+                self._wait(wake - now)
             # At the deadline the remaining turns wait for the next poll, so that no connection is starved.
             while self._turns:
                 connection, sock, mask = self._turns.popleft()
@@ -178,8 +190,26 @@ class Loop:
                     break
             self.settle()
             now = self.clock()
+            self._note_stall(now)
             if self._woken or now >= deadline:
+                self._planned = now
                 return
+
+    def _note_stall(self, now: int) -> None:
+        """Note the time in which no connection had its turn if it is long: the process stood still, or others kept the loop."""
+        if self._planned and now - self._planned > STALL:
+            self._stalls.append((self._planned, now))
+
+    def stalled(self, since: int) -> int:
+        """Return for how long of the time since an instant the loop stalled, up to now, ns."""
+        now = self.clock()
+        # A connection has its turn after the stall and before its end is noted.
+        total = now - max(self._planned, since) if now - self._planned > STALL else 0
+        for begin, end in reversed(self._stalls):
+            if end <= since:
+                break
+            total += end - max(begin, since)
+        return total
 
     def _next(self, deadline: int) -> int:
         """Return the deadline, or the instant of the next dial if that is earlier."""

@@ -232,6 +232,22 @@ def test_a_pause_that_follows_a_long_one_goes_on_with_it(first: int, begin: int)
     assert (made.collect() or {})["lag"].tolist() == [(50 - begin) * 1000] * 2
 
 
+@pytest.mark.parametrize(("lag", "took"), [(None, [50, 60]), ([5 * MILLISECOND, -1], [55])])
+def test_the_instants_of_takes_are_known_after_a_pause(lag: list[int] | None, took: list[int]) -> None:
+    """By the client's stamps, or by the kernel's and the lag; without a pause nobody asks."""
+    made, post = inbox(0)
+    times = START + np.array([50, 60]) * MILLISECOND
+    copies = replace(taken([Copy(seq=0), Copy(seq=1)], 0), time=times, lag=None if lag is None else np.array(lag))
+    post.received = copies
+    made.collect()
+    assert made.took_at is None
+    made.note_pause(START, START + 40 * MILLISECOND)
+    post.received = copies
+    made.collect()
+    assert made.took_at is not None
+    assert ((made.took_at - START) // MILLISECOND).tolist() == took
+
+
 def test_messages_of_an_earlier_phase_are_not_measured() -> None:
     """Ten were sent before: four of stream 0, three of each other stream."""
     made, post = inbox(10)

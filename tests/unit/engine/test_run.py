@@ -155,7 +155,16 @@ def test_the_generator_is_watched_in_the_phase_alone(tmp_path: Path, monkeypatch
     assert SECOND <= began <= SECOND + 60 * MILLISECOND
     assert 2 * SECOND + half_a_tick <= ended <= 2 * SECOND + 60 * MILLISECOND
     assert len(woke) > 50
-    assert began < min(woke) <= max(woke) == ended
+    assert began == min(woke) <= max(woke) == ended
+
+
+def test_a_worker_that_stood_still_over_the_start_of_a_phase_paused_from_its_start_on(tmp_path: Path) -> None:
+    """Its loop had no turn before: the start is known, and nothing was looked at since."""
+    engine = drive(tmp_path, rate=100, seconds=1, start=-300 * MILLISECOND).engine
+    document = engine.pauses.document(exact=False)
+    longest = max(end - begin for begin, end in zip(document["begin"], document["end"], strict=True))
+    assert longest >= 300 * MILLISECOND
+    assert engine.watch.evidence("main").longest_stall >= 300 * MILLISECOND
 
 
 def test_consumers_come_and_go_at_their_instants(tmp_path: Path) -> None:

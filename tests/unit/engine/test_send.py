@@ -21,6 +21,7 @@ from pytest_loadtest.errors import WorkerError
 from pytest_loadtest.message.payloads import Bucket, build_pool
 from pytest_loadtest.message.samples import NEVER_SENT, Status
 from pytest_loadtest.message.streams import stream_column
+from pytest_loadtest.metrics.pauses import Pauses
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.changes import Change
 from pytest_loadtest.schedule.pacing import NEVER, Pacer, StreamCounts
@@ -248,6 +249,7 @@ def test_each_tick_sends_the_due_messages_that_find_room(ticks: list[Tick], befo
             expected.drop(stream, seq, now, expected.full_until(stream, now, {MINE[row % len(MINE)] for row in driver.open}))
     made.end()
     check_rows(retired, expected, sent, made)
+    check_late(retired, made)
 
 
 def check_rows(retired: list[Block], expected: Expected, sent: list[tuple[int, int]], made: Sender) -> None:
@@ -271,6 +273,55 @@ def check_rows(retired: list[Block], expected: Expected, sent: list[tuple[int, i
         if expected.blocked.get(key) and 2 * expected.blocked[key] >= now - expected.intended(*key)
     }
     assert [status == Status.BLOCKED for status in rows["status"]] == [key in blocked for key in keys]
+
+
+def check_late(retired: list[Block], made: Sender) -> None:
+    """Assert that no message is later by the noted late sends than it was by the generator alone."""
+    rows = {name: np.concatenate([getattr(block, name) for block in retired]) for name in ("intended", "sent", "blocked")}
+    went = rows["sent"] > 0
+    own = (rows["sent"] - rows["intended"] - rows["blocked"])[went]
+    assert (late_by_steps(made, rows["intended"][went]) <= own).all()
+
+
+def late_by_steps(made: Sender, intended: Any) -> Any:
+    """Return by how much messages were sent late, as the sender has noted it, ns."""
+    steps = {name: np.array(column, np.int64) for name, column in made.late.document().items()}
+    none = np.zeros(0, np.int64)
+    return Pauses(begin=none, end=none, since=none, until=none, exact=True, **steps).until_sent(intended)
+
+
+def test_messages_that_were_due_while_the_loop_stood_still_are_late_by_the_rest_of_it() -> None:
+    """They found room at once, so all of it is the generator's."""
+    driver, retired = Rooms(), list[Block]()
+    made = sender(driver, retired)
+    driver.room = dict.fromkeys(MINE, 10_000)
+    for driver.now in (START + 10 * MILLISECOND, START + 250 * MILLISECOND, START + 251 * MILLISECOND):
+        made.tick(driver.now)
+    made.end()
+    rows = {name: np.concatenate([getattr(block, name) for block in retired]) for name in ("intended", "sent")}
+    went = (rows["sent"] > 0) & (rows["intended"] > START + 10 * MILLISECOND) & (rows["intended"] <= START + 250 * MILLISECOND)
+    assert went.sum() > 20
+    own = (rows["sent"] - rows["intended"])[went]
+    assert late_by_steps(made, rows["intended"][went]).tolist() == own.tolist()
+
+
+def test_the_wait_for_a_full_window_is_not_the_senders_lateness() -> None:
+    """A window is full while the loop stands still: messages that become due meanwhile wait for the target in any case."""
+    driver, retired = Rooms(), list[Block]()
+    made = sender(driver, retired)
+    driver.room = dict.fromkeys(MINE, 10_000)
+    driver.room[MINE[0]] = 0
+    for driver.now in (START + 100 * MILLISECOND, START + 200 * MILLISECOND):
+        made.tick(driver.now)
+    driver.room[MINE[0]] = 10_000
+    driver.now = START + 230 * MILLISECOND
+    made.tick(driver.now)
+    while_full = START + np.array([101, 150, 199]) * MILLISECOND
+    assert late_by_steps(made, while_full).tolist() == [0, 0, 0]
+    # The window had room again, and was never tried.
+    assert late_by_steps(made, START + np.array([50, 215]) * MILLISECOND).tolist() == [50 * MILLISECOND, 15 * MILLISECOND]
+    made.end()
+    check_late(retired, made)
 
 
 def test_rows_continue_from_phase_to_phase() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,3 +85,21 @@ def test_a_histogram_goes_through_json() -> None:
     after = of_document(json.loads(json.dumps(document(before))))
     assert document(after) == document(before)
     assert (after.n, after.percentile(50), after.index.dtype) == (5, before.percentile(50), np.int64)
+
+
+@given(whole=st.lists(st.integers(0, 10**10), min_size=1, max_size=50), data=st.data())
+def test_a_histogram_without_a_part_of_it_has_the_rest(whole: list[int], data: st.DataObject) -> None:
+    """Extremes that go are known to their bucket."""
+    part = data.draw(st.lists(st.sampled_from(range(len(whole))), unique=True, min_size=1))
+    rest = [value for place, value in enumerate(whole) if place not in part]
+    all_of, gone = (histogram(np.array(values, np.int64)) for values in (whole, [whole[place] for place in part]))
+    assert all_of is not None
+    assert gone is not None
+    left, expected = all_of.without(gone), histogram(np.array(rest, np.int64))
+    if expected is None:
+        assert left is None
+        return
+    assert left is not None
+    assert (left.index.tolist(), left.count.tolist(), left.total) == (expected.index.tolist(), expected.count.tolist(), expected.total)
+    assert left.maximum == pytest.approx(expected.maximum, rel=1e-3, abs=1)
+    assert left.minimum == pytest.approx(expected.minimum, rel=1e-3, abs=1)

@@ -19,6 +19,26 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.paho.client import PacketSocket
 
 
+def test_a_stall_of_the_loop_counts_for_what_it_was_handling() -> None:
+    """Also if the connection has its turn before the stall is over for the loop; a slow poll of others is no stall."""
+    clock = FakeClock()
+    loop = Loop(clock)
+    loop.poll(0)
+    clock.now += 40 * MILLISECOND
+    loop.poll(0)
+    assert loop.stalled(0) == 0
+    begin = clock.now
+    clock.now += 300 * MILLISECOND
+    assert loop.stalled(begin) == 300 * MILLISECOND
+    loop.poll(0)
+    clock.now += 20 * MILLISECOND
+    loop.poll(0)
+    assert loop.stalled(begin) == 300 * MILLISECOND
+    assert loop.stalled(begin + 100 * MILLISECOND) == 200 * MILLISECOND
+    assert loop.stalled(clock.now) == 0
+    loop.close()
+
+
 class Dialled:
     """A connection that only records when it was started."""
 

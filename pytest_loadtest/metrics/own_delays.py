@@ -1,0 +1,100 @@
+"""The part of each latency that the generator's own delays explain (decision 049). Definitions and Spark share this code.
+
+Workers record the *pauses* of their loops: times in which they neither sent nor looked at their connections. From these and from the
+delays of the message itself follows, for each message and copy, the time that the generator may have added:
+
+- *Before the target*: a sent row has the own send delay, which counts if it is longer than
+  :data:`~pytest_loadtest.metrics.pauses.SHORTEST`. For copies, the producer's worker records its late sends in steps
+  (:mod:`pytest_loadtest.engine.late_sends`), from which follows how late a message was sent at least.
+- *After the target*: what came in a pause of the worker that took it may have been there since the pause began, or since it was sent.
+  A copy with a known receive lag has a stamp of the kernel, and the lag shows by how much that can be late.
+- *After a stall*, a pause longer than :data:`~pytest_loadtest.metrics.pauses.STALL`, a target that waits for its clients is late too, and a
+  client works off what has gathered. For as long again as the stall took, a copy or an acknowledgement may be late by the length of the
+  stall.
+
+No part reaches back beyond the instant at which the message was due or sent, so a latency without our delays is never below zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from pytest_loadtest.metrics.gaps import gap_times
+from pytest_loadtest.metrics.pauses import SHORTEST, STALL
+from pytest_loadtest.values.quantities import MICROSECOND
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.metrics.pauses import Pauses
+
+    Rows = Mapping[str, NDArray[Any]]
+
+_UNKNOWN: Final = np.int64(-1)
+
+
+def of_acknowledgements(acked: Rows, run: Expected) -> NDArray[np.int64]:
+    """Return the part of each publish latency that the generator's own delays explain, ns. :param acked: rows of acknowledged messages."""
+    own = of_sends(acked)
+    unknown = np.full(len(own), _UNKNOWN)
+    for mine, pauses in _workers(acked, "worker", run):
+        waited = pauses.waited(acked["acked"][mine], acked["sent"][mine], unknown[mine])
+        # A short pause changes no stamp of the kernel.
+        own[mine] += np.where(waited > STALL, waited, 0) if pauses.exact else waited
+    return own
+
+
+def of_sends(sent: Rows) -> NDArray[np.int64]:
+    """Return the own send delay of each sent message, ns; 0 if it is short."""
+    own = np.maximum(sent["sent"] - sent["intended"] - sent["blocked"], 0)
+    delay: NDArray[np.int64] = np.where(own > SHORTEST, own, 0)
+    return delay
+
+
+def of_copies(copies: Rows, run: Expected, due: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Return the part of the time from ``due`` to each copy that the generator's own delays explain, ns.
+
+    :param due: ns; None: the intended times.
+    """
+    if not run.pauses:
+        return np.zeros(len(copies["received"]), np.int64)
+    due = copies["intended"] if due is None else due
+    # A message that was sent late could not come earlier; one that came had been sent.
+    floor = np.maximum(due, np.minimum(copies["intended"] + _before_target(copies, run), copies["received"]))
+    part = floor - due
+    lag = copies["lag"].astype(np.int64)
+    lag = np.where(lag < 0, _UNKNOWN, lag * MICROSECOND)
+    for mine, pauses in _workers(copies, "worker", run):
+        part[mine] += pauses.waited(copies["received"][mine], floor[mine], lag[mine])
+    return part
+
+
+def gap_times_without_own(copies: Rows, run: Expected) -> NDArray[np.int64]:
+    """Return the times of receipt for delivery gaps, each earlier by the part that the generator's own delays explain, ns."""
+    return gap_times({"received": copies["received"] - of_copies(copies, run)}, run)
+
+
+def _before_target(copies: Rows, run: Expected) -> NDArray[np.int64]:
+    late = np.zeros(len(copies["intended"]), np.int64)
+    if run.stream_workers is not None:
+        for mine, pauses in _workers({"sender": run.stream_workers[copies["stream"]]}, "sender", run):
+            late[mine] = pauses.until_sent(copies["intended"][mine])
+    return late
+
+
+def _workers(rows: Rows, name: str, run: Expected) -> Iterator[tuple[NDArray[np.intp] | slice, Pauses]]:
+    """Yield the places of the rows of each worker that paused or sent late, with its pauses.
+
+    :param name: of the column with the worker's number.
+    """
+    if not run.pauses or not len(rows[name]):
+        return
+    first, last = int(rows[name].min()), int(rows[name].max())
+    for number in range(max(first, 0), last + 1):
+        if len(run.pauses[number].begin) or len(run.pauses[number].due):
+            # Fast path: a file has the rows of one worker.
+            yield slice(None) if first == last else np.flatnonzero(rows[name] == number), run.pauses[number]

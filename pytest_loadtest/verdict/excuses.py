@@ -1,0 +1,108 @@
+"""Missed latencies that the generator itself caused (decision 049).
+
+A miss is excused only if the bound would hold without the generator's own delays, and only by those that can lengthen the metric: its row
+in the catalogue names them. Messages that never came are not excused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from pytest_loadtest.metrics.catalogue import LATENCIES, OBJECTIVES, Need, Own, with_own, without_own
+from pytest_loadtest.metrics.histogram import Histogram, merge
+from pytest_loadtest.metrics.signed import Lateness
+from pytest_loadtest.values.quantities import format_duration
+from pytest_loadtest.values.wording import exact, format_value
+from pytest_loadtest.verdict.observations import KINDS, Latencies, bucket_of, latencies
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.measurements import Measurements
+    from pytest_loadtest.verdict.objectives import Objective
+
+Counted = Callable[[str], Histogram | Lateness | None]
+"""Returns the latencies of a kind in the part of the run that an objective is about."""
+
+LENGTHENED: Final = {own: {name for name, metric in OBJECTIVES.items() if own in metric.lengthened_by} for own in Own}
+"""The metrics that each of the generator's own delays can make worse."""
+_RECORDED: Final = ("connect", "subscribe", "reconnect")
+"""Latencies that workers record, with the part of their own stalls if there is one: they need no pauses of a phase."""
+
+
+def generator_caused(objective: Objective, measurements: Measurements) -> str | None:
+    """Return why the generator itself broke the upper bound of a missed latency objective; None if it did not, or that is unknown."""
+    part = bucket_of(measurements, objective.bucket) if objective.bucket else None
+    counted = (measurements if part is None else part).latencies
+    why = excuse(objective, latencies(objective, measurements), counted.get, objective.maximum, measurements)
+    return f"{objective.name} {why}" if why else None
+
+
+def excuse(objective: Objective, ranked: Latencies, counted: Counted, bound: float | None, measurements: Measurements) -> str | None:
+    """Return why the generator broke an upper bound (``would be 3.00 ms without …``), or None.
+
+    :param ranked: the latencies that missed it. :param bound: ns.
+    """
+    kind = KINDS[objective.metric]
+    own_delays = OBJECTIVES[objective.metric].lengthened_by
+    if bound is None or not own_delays or ranked.histogram is None:
+        return None
+    if own_delays == (Own.RECEIVE_LAG,):
+        return "is the generator's own delay from end to end"
+    if measurements.pauses_known or kind in _RECORDED:
+        return _without_own_part(objective, ranked, counted, bound, measurements)
+    return _without_as_many(objective, ranked, counted, bound, measurements.subscriptions)
+
+
+def _without_own_part(objective: Objective, ranked: Latencies, counted: Counted, bound: float, measurements: Measurements) -> str | None:
+    """Return why the bound would hold if each message had come earlier by its own part, or None."""
+    kind = KINDS[objective.metric]
+    lengthened, rest = counted(with_own(kind)), counted(without_own(kind))
+    if not isinstance(lengthened, Histogram) or not isinstance(rest, Histogram):
+        return None
+    assert ranked.histogram is not None
+    value = ranked._replace(histogram=_exchanged(ranked.histogram, lengthened, rest)).statistic(objective)
+    if value is None or value > bound:
+        return None
+    share = f"{exact(lengthened.n)} of {exact(ranked.histogram.n)}"
+    causes = ", ".join(own.name.lower().replace("_", " ") for own in OBJECTIVES[objective.metric].lengthened_by)
+    stalls = {worker.worker: worker.longest_stall for worker in measurements.workers if worker.longest_stall}
+    longest = max(stalls, key=lambda worker: stalls[worker], default=None)
+    shown = "" if longest is None else f"; longest stall {format_duration(stalls[longest])} on worker {longest}"
+    return f"would be {format_value(value, 'ns')} without the generator's own part of {share} ({causes}){shown}"
+
+
+def _exchanged(whole: Histogram | Lateness, lengthened: Histogram, rest: Histogram) -> Histogram | Lateness:
+    """Return latencies with the lengthened ones replaced by the rest of each."""
+    if isinstance(whole, Lateness):
+        # What came early was not late because of anything.
+        assert whole.late is not None
+        return Lateness(early=whole.early, late=merge([whole.late.without(lengthened), rest]))
+    exchanged = merge([whole.without(lengthened), rest])
+    assert exchanged is not None
+    return exchanged
+
+
+# Samples of older releases do not have the pauses of their workers. How many messages and copies were late by the generator is known, and
+# not which of the latencies are theirs: as many of the largest are taken for them.
+
+
+def _without_as_many(objective: Objective, ranked: Latencies, counted: Counted, bound: float, subscriptions: int) -> str | None:
+    """Return why the bound would hold without as many of the largest latencies as were late by the generator by half of it, or None."""
+    metric = OBJECTIVES[objective.metric]
+    # A delay is longer than our pauses. A gap is no latency of a message.
+    if Need.DELAYS in metric.needs or metric.attribute == "delivery_gap" or not isinstance(ranked.histogram, Histogram):
+        return None
+    for own, kind, text in (
+        (Own.SEND_DELAY, "own_send_delay", "messages that had own send delay above"),
+        (Own.RECEIVE_LAG, "receive_lag", "copies that had receive lag above"),
+    ):
+        delays = counted(kind)
+        if own not in metric.lengthened_by or not isinstance(delays, Histogram):
+            continue
+        late = delays.above(bound / 2)
+        each = max(subscriptions, 1) if own is Own.SEND_DELAY and LATENCIES[metric.attribute].never_came == "deliveries" else 1
+        remaining = ranked._replace(histogram=ranked.histogram.without_largest(late * each))
+        value = remaining.statistic(objective) if late else None
+        if late and (value is None or value <= bound):
+            return f"would hold without the {exact(late)} {text} {format_value(bound / 2, 'ns')}, half its bound"
+    return None
