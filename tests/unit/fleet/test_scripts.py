@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,8 +39,8 @@ search: {start: 2000, hold: 1s, confirm: 1s, warmup: 0s, precision: 5%, repeats:
 class Target:
     """A target that meets every step up to ``holds``. :param first: the outcome of the first step at a rate, if another."""
 
-    def __init__(self, holds: float, first: dict[float, Outcome] | None = None) -> None:
-        profile = profiles.loads(SEARCH, "p.yaml")
+    def __init__(self, holds: float, first: dict[float, Outcome] | None = None, text: str = SEARCH) -> None:
+        profile = profiles.loads(text, "p.yaml")
         plan = make_plan(
             profile, profile_pool(profile), workers=1, cost=shipped_costs()[profile_cost_key(profile)], machine=Machine(cores=2, memory=1 << 34),
             broker_here=True,
@@ -103,3 +104,9 @@ def test_a_generator_limited_step_shows_the_evidence_and_a_missed_one_the_miss()
     missed = Target(0)
     missed.search()
     assert missed.lines[0].endswith("missed: loss 1 > 0")
+
+
+def test_a_step_of_a_search_in_bytes_states_its_rate_in_bytes() -> None:
+    target = Target(math.inf, text=SEARCH.replace("start: 2000", "start: 1MB/s, max: 1MB/s"))
+    target.search()
+    assert target.lines[0].startswith("search step 1 (bracket): 1.00 MiB/s for 1.00 s")
