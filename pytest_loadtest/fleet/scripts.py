@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.watches import AbortWatch, BacklogWatch, BrokenWatch, abort_bounds
 from pytest_loadtest.plan.phases import Phase, search_phases
-from pytest_loadtest.values.quantities import format_duration, format_rate
+from pytest_loadtest.values.quantities import ByteRate, format_duration, format_rate
 from pytest_loadtest.verdict.peak import Search, Step
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -135,7 +135,7 @@ class SearchScript:
         self._last = measured
         if verdict.outcome is Outcome.MET:
             self._met[ask.rate] = measured
-        self._announce(_line(step))
+        self._announce(_line(step, in_bytes=self._workload.plan.profile.in_bytes))
 
     def peak(self) -> Peak:
         """Return the result of the search, once there are no more steps."""
@@ -151,10 +151,11 @@ class SearchScript:
         return step
 
 
-def _line(step: Step) -> str:
+def _line(step: Step, *, in_bytes: bool) -> str:
     """``search step 4 (bisect): 12 500 msg/s for 5.00 s: missed, endToEndLatency.p99 …``"""
     ask = step.ask
     ended = ", ended early" if step.early else ""
     why = f": {step.text}" if step.text else ""
-    held = f"{format_rate(ask.rate)} for {format_duration(ask.duration)}"
+    rate = ByteRate(ask.rate) if in_bytes else ask.rate
+    held = f"{format_rate(rate)} for {format_duration(ask.duration)}"
     return f"search step {ask.number} ({ask.purpose}): {held}: {step.outcome.value}{ended}{why}"

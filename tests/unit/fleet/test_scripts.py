@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,8 +42,8 @@ class Target:
     :param first: the outcome of the first step at a rate, if another. :param went_away: that is what it misses, and no objective.
     """
 
-    def __init__(self, holds: float, first: dict[float, Outcome] | None = None, *, went_away: bool = False) -> None:
-        profile = profiles.loads(SEARCH, "p.yaml")
+    def __init__(self, holds: float, first: dict[float, Outcome] | None = None, text: str = SEARCH, *, went_away: bool = False) -> None:
+        profile = profiles.loads(text, "p.yaml")
         plan = make_plan(
             profile, profile_pool(profile), workers=1, cost=shipped_costs()[profile_cost_key(profile)], machine=Machine(cores=2, memory=1 << 34),
             broker_here=True,
@@ -113,3 +114,9 @@ def test_a_step_whose_target_went_away_says_so() -> None:
     gone = Target(0, went_away=True)
     gone.search()
     assert gone.lines[0].endswith("missed: why")
+
+
+def test_a_step_of_a_search_in_bytes_states_its_rate_in_bytes() -> None:
+    target = Target(math.inf, text=SEARCH.replace("start: 2000", "start: 1MB/s, max: 1MB/s"))
+    target.search()
+    assert target.lines[0].startswith("search step 1 (bracket): 1.00 MiB/s for 1.00 s")
