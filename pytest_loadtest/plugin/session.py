@@ -135,6 +135,7 @@ class LoadSession:
             if self._worker is None:
                 self._make_run_controller()  # checks the options
             check_load_tests(self._config, load_tests)
+            self._check_targets(load_tests)
             self._hook.check()
             reporters(self._config)
         except (pytest.UsageError, UsageError) as error:
@@ -142,6 +143,23 @@ class LoadSession:
                 raise pytest.UsageError(str(error)) from None
             self._worker.report_usage_error(str(error))
             items.clear()
+
+    def _check_targets(self, items: list[pytest.Item]) -> None:
+        """Check that the addresses of all targets are of the kinds of broker that the profiles name.
+
+        :raises UsageError: one is not.
+        """
+        from pytest_loadtest.fleet.options import Options
+        from pytest_loadtest.fleet.targets import check_addresses
+
+        options = Options.of(self._config)
+        for item in items:
+            request = make_request(self._config, item, attempt=1)
+            for part in request.parts:
+                try:
+                    check_addresses(request, part.profile, options)
+                except UsageError as error:
+                    raise UsageError(f"{error}\n  in {item.nodeid}") from None
 
     def collected(self, items: list[pytest.Item]) -> None:
         """Start Spark as soon as a load test is certain to run. Under xdist the workers report their load tests to the controller."""

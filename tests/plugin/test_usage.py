@@ -91,6 +91,20 @@ def test_an_address_with_a_password_is_rejected_and_not_shown(project: Project, 
     assert "secret" not in run.out
 
 
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_an_address_of_another_kind_of_broker_is_a_usage_error_at_once(project: Project, workers: str) -> None:
+    """Nothing is started for it, and the test is named."""
+    project.profile("small")
+    path = project.path / "profiles/small.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("{name: loopback}", "{name: mqtt}"), encoding="utf-8")
+    project.write("test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): ...\n')
+    run = project.run(workers, "--load-target", "pulsar://127.0.0.1:6650")
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    assert "target 'pulsar://127.0.0.1:6650' is not an address of MQTT: it begins with mqtt:// or mqtts://" in run.out
+    assert "in test_it.py::test_it" in run.out
+    assert not project.runs()
+
+
 def test_a_mark_selects_values_of_the_matrix(project: Project) -> None:
     """Their names are the ids of the tests; a value that the matrix does not have is a usage error."""
     project.profile(
