@@ -12,11 +12,12 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.fleet.messages import ReadClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_loadtest.fleet.link import Message
+    from pytest_loadtest.fleet.messages import ControllerMessage
     from pytest_loadtest.metrics.clocks import ClockExchange, ClockFit, ClockLine
 
 BURST: Final = 40
@@ -57,7 +58,7 @@ class HostClocks:
     :ivar hosts: name of the host of each worker that is not on the controller's host.
     """
 
-    def __init__(self, send: Callable[[str, Message], None], disconnect: Callable[[str], None] = lambda host: None) -> None:
+    def __init__(self, send: Callable[[str, ControllerMessage], None], disconnect: Callable[[str], None] = lambda host: None) -> None:
         self._send, self._disconnect = send, disconnect
         self.hosts: dict[str, str] = {}
         self._answers: dict[str, queue.SimpleQueue[tuple[int, int, int]]] = {}
@@ -111,7 +112,7 @@ class HostClocks:
 
         self._number += 1
         left = time.monotonic_ns()
-        self._send(worker, ("time", None, self._number))
+        self._send(worker, ReadClock(self._number))
         while True:
             try:
                 number, host_time, came = self._answers[worker].get(timeout=TIMEOUT)

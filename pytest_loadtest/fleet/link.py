@@ -1,7 +1,17 @@
 """A worker's connection to the controller: messages out, an inbox, and the meetings at which all workers wait for each other.
 
-Used on every worker, in the thread that drives load; the body of a live test sends its commands from a second thread. A message is
-``(name, key, payload)``; ``key`` is ``(item, attempt)``, and messages with the key of another attempt are dropped.
+Used on every worker, in the thread that drives load; the body of a live test sends its commands from a second thread. Messages about
+another run or attempt are dropped. What a worker may receive:
+
+=====================  =========================================================================
+while it               messages
+=====================  =========================================================================
+waits at a meeting     ``Answer`` to this step; what else it gets while it works
+works or drives load   ``EndPhase``, ``ChangeLoad``, ``CommandAnswer``: kept until they are asked for
+in any state           ``AbortRun``, ``Release``, ``SessionClosed``: raised
+=====================  =========================================================================
+
+An answer to a step at whose meeting the worker does not wait is an error.
 """
 
 from __future__ import annotations
@@ -9,23 +19,39 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, assert_never
 
-from pytest_loadtest.errors import BrokenRun, NoData, UsageError
+from pytest_loadtest.errors import BrokenRun, NoData, UsageError, WorkerError
+from pytest_loadtest.fleet.messages import (
+    AbortRun,
+    Answer,
+    ChangeLoad,
+    Command,
+    CommandAnswer,
+    EndPhase,
+    Failed,
+    Meet,
+    ReadClock,
+    Release,
+    ReportProgress,
+    SamplePart,
+    SessionClosed,
+    StoresSamples,
+    TakeRole,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.fleet.messages import WorkloadAssignment
+    from pytest_loadtest.fleet.messages import ControllerMessage, Key, RunStep, StepAnswer, WorkerMessage, WorkloadAssignment
     from pytest_loadtest.schedule.changes import Change
 
 FILE_PART = 1 << 20
 """Bytes of a sample file in one message: large enough that messages cost little, small enough that others get through in between."""
 
 Phase = tuple[str, str]  # names of the workload and the phase
-Key = tuple[int, int]
-Message = tuple[str, Key | None, Any]
+A = TypeVar("A", bound="StepAnswer")
 
 
 class Released(Exception):
@@ -38,8 +64,9 @@ class Link:
     :param send: sends a message to the controller. :param inbox: messages of the controller.
     """
 
-    def __init__(self, send: Callable[[Message], None], inbox: queue.SimpleQueue[Message], key: Key) -> None:
+    def __init__(self, send: Callable[[WorkerMessage], None], inbox: queue.SimpleQueue[ControllerMessage], key: Key) -> None:
         self._send, self._inbox, self.key = send, inbox, key
+        self._waits_for: type[RunStep] | None = None
         self._ended: set[Phase] = set()
         self._changes: dict[Phase, list[Change]] = {}
         self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -53,23 +80,26 @@ class Link:
         self.before_cleanup: Callable[[], None] = lambda: None
         """Called on the lead after all clients are closed and before anything of the run is deleted."""
 
-    def meet(self, name: str, payload: Any = None, *, idle: Callable[[], None] | None = None) -> Any:
-        """Wait until every worker of the run has reached the meeting; return the controller's answer.
+    def meet(self, step: RunStep, answer: type[A], *, idle: Callable[[], None] | None = None) -> A:
+        """Wait until every worker of the run has reached the meeting of the step; return the controller's answer.
 
-        :param idle: called repeatedly while waiting, so that drivers can keep their connections alive.
+        :param answer: the class of the answer. :param idle: called repeatedly while waiting, so that drivers can keep their connections
+            alive.
         :raises BrokenRun, UsageError: the run was given up. :raises Released: it ended without this worker.
         """
-        self._send(("meet", self.key, (name, payload)))
-        while True:  # no deadline here: the controller has its own, and its end arrives as "closed"
+        self._waits_for = type(step)
+        self._send(Meet(self.key, step))
+        while True:  # no deadline here: the controller has its own, and its end arrives as SessionClosed
             try:
                 message = self._inbox.get(timeout=1.0 if idle is None else 0.02)  # short, so that Ctrl-C is handled
             except queue.Empty:
                 if idle is not None:
                     idle()
                 continue
-            received, arg = self._handle(message)
-            if received == "pass" and arg[0] == name:
-                return arg[1]
+            answered = self._handle(message)
+            if answered is not None:
+                assert isinstance(answered, answer), f"{answered} is no answer to {step}"
+                return answered
 
     def process_messages(self) -> None:
         """Handle the messages that have arrived, without waiting.
@@ -94,7 +124,7 @@ class Link:
 
     def command(self, kind: str, argument: Any = None) -> None:
         """Send a command of the test's body; the answer arrives in :attr:`answers`."""
-        self._send(("command", self.key, (kind, argument)))
+        self._send(Command(self.key, kind, argument))
 
     def send_file(self, file: Path, target: Path) -> None:
         """Send a sample file to the controller, see :meth:`send_parts`."""
@@ -107,39 +137,53 @@ class Link:
         part = stream.read(FILE_PART)
         while part:
             following = stream.read(FILE_PART)
-            self._send(("samples", self.key, (target, part, not following)))
+            self._send(SamplePart(self.key, target, part, last=not following))
             part = following
 
     def keep_waiting(self) -> None:
         """Tell the controller that this worker is still storing its samples."""
-        self._send(("busy", self.key, None))
+        self._send(StoresSamples(self.key))
 
     def report(self, progress: Progress) -> None:
         """Send this worker's progress in the phase."""
-        self._send(("progress", self.key, progress))
+        self._send(ReportProgress(self.key, progress))
 
     def fail(self, error: BaseException) -> None:
         """Report that this worker cannot continue; the controller aborts the run on the others."""
-        self._send(("failed", self.key, portable(error)))
+        self._send(Failed(self.key, portable(error)))
 
-    def _handle(self, message: Message) -> tuple[str, Any]:
-        name, key, arg = message
-        if name == "closed":
+    def _handle(self, message: ControllerMessage) -> StepAnswer | None:
+        """Handle a message; return the answer if it has one to the step at whose meeting this worker waits."""
+        if isinstance(message, SessionClosed):
             raise NoData("the controller went away")
-        if key is not None and key != self.key:
-            return "", None
-        if name == "abort":
-            raise arg
-        if name == "release":
-            raise Released
-        if name == "end":
-            self._ended.add(arg)
-        elif name == "change":
-            self._changes.setdefault(arg[0], []).append(arg[1])
-            self.aborted = self.aborted or arg[1].aborted is not None
-        elif name == "answer":
-            self.answers.put(arg)
-        return name, arg
+        if isinstance(message, ReadClock) or message.key != self.key:
+            return None
+        match message:
+            case AbortRun(_, error):
+                raise error
+            case Release():
+                raise Released
+            case Answer(_, step, answer):
+                self._check_answer(step)
+                return answer
+            case EndPhase(_, workload, phase):
+                self._ended.add((workload, phase))
+            case ChangeLoad(_, workload, phase, change):
+                self._changes.setdefault((workload, phase), []).append(change)
+                self.aborted = self.aborted or change.aborted is not None
+            case CommandAnswer(_, answer):
+                self.answers.put(answer)
+            case TakeRole():
+                raise WorkerError(f"a second role in run {self.key} (internal error)")
+            case _:
+                assert_never(message)
+        return None
+
+    def _check_answer(self, step: type[RunStep]) -> None:
+        if step is not self._waits_for:
+            waits = "no step" if self._waits_for is None else self._waits_for.__name__
+            raise WorkerError(f"an answer to {step.__name__} while waiting for {waits} (internal error)")
+        self._waits_for = None
 
 
 class PhaseControl:

@@ -10,13 +10,14 @@ import queue
 import time
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.fleet.link import Key, Link, Message
+from pytest_loadtest.fleet.link import Link
+from pytest_loadtest.fleet.messages import Arrive, ClockRead, Finished, HostFiles, Key, LeadsTest, LoadItems, SamplePart, UsageFound
 from pytest_loadtest.fleet.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_loadtest.fleet.messages import Request, RunResult
+    from pytest_loadtest.fleet.messages import ControllerMessage, Request, RunResult, WorkerMessage
     from pytest_loadtest.fleet.run_controller import RunController
 
 WORKER = "main"
@@ -26,7 +27,7 @@ class LocalFleet:
     """Drives load in the calling thread."""
 
     def __init__(self, controller: RunController) -> None:
-        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[ControllerMessage] = queue.SimpleQueue()
         self.rendezvous = Rendezvous(controller, lambda _, message: self._inbox.put(message), time.monotonic_ns, lambda: None)
         self.rendezvous.join(WORKER)
         controller.rendezvous = self.rendezvous
@@ -42,9 +43,9 @@ class LocalFleet:
         key: Key = (self._runs, request.attempt)
         self._runs += 1
         self._inbox = queue.SimpleQueue()
-        self.rendezvous.receive(WORKER, ("arrive", key, None))
+        self.rendezvous.receive(WORKER, Arrive(key))
         self._inbox.get()  # the role: the only worker is always the lead
-        link = Link(lambda message: self.rendezvous.receive(WORKER, message), self._inbox, key)
+        link = Link(self._send, self._inbox, key)
         if on_link is not None:
             on_link(link)
         try:
@@ -52,7 +53,13 @@ class LocalFleet:
             assert result is not None
             return result
         finally:
-            self.rendezvous.receive(WORKER, ("finished", key, None))
+            self.rendezvous.receive(WORKER, Finished(key))
+
+    def _send(self, message: WorkerMessage) -> None:
+        assert not isinstance(message, SamplePart | LoadItems | LeadsTest | UsageFound | HostFiles | ClockRead), (
+            "only other processes send these"
+        )
+        self.rendezvous.receive(WORKER, message)
 
     def close(self) -> None:
         self.rendezvous.close()

@@ -30,7 +30,27 @@ from pytest_loadtest.errors import TargetError
 from pytest_loadtest.fleet.host_clocks import HostClock
 from pytest_loadtest.fleet.host_sampler import HostSampler
 from pytest_loadtest.fleet.link import Link, Released
-from pytest_loadtest.fleet.messages import PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
+from pytest_loadtest.fleet.messages import (
+    AwaitVerdict,
+    ClaimShares,
+    CleanUp,
+    ClientsClosed,
+    ClientsMade,
+    ConnectFrom,
+    ConsumersConnected,
+    Continue,
+    NextPhases,
+    PhaseDone,
+    PhaseFinished,
+    Request,
+    Result,
+    RunResult,
+    SampleHost,
+    Shares,
+    StartPhase,
+    TargetPrepared,
+    WorkloadAssignment,
+)
 from pytest_loadtest.fleet.observing import worker_location
 from pytest_loadtest.fleet.scratch import ScratchFolder
 from pytest_loadtest.message.samples import EVIDENCE
@@ -47,7 +67,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.base import Clock, Driver, DriverFacts, PacedConnections
 
-    Meet = Callable[[str], int]
+    Meet = Callable[[str, str], int]
     Idle = Callable[[], None]
 
 # Threads of client libraries wait for the interpreter lock while the engine's loop computes. It is released sooner than after Python's
@@ -63,20 +83,19 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
     :raises BrokenRun: the run cannot be judged. :raises UsageError: the request is wrong.
     """
     try:
-        link.assignments = link.meet("assign", request)
+        link.assignments = link.meet(ClaimShares(request), Shares).assignments
         line = link.assignments[0].clock
         clock = time.monotonic_ns if line is None else HostClock(line)
         with _shares(link.assignments, clock) as shares:
             _drive(link, shares, clock, lead=lead)
-            is_silent = link.meet("closed", tuple(share.facts() for share in shares))
+            is_silent = link.meet(ClientsClosed(tuple(share.facts() for share in shares)), CleanUp).is_silent
             if lead:
                 link.before_cleanup()
                 for share in shares:
                     # a run may be lost because its target hangs: then its topics cannot be deleted, which is no new error
                     with contextlib.suppress(*[TargetError] * (link.aborted or is_silent)):
                         share.driver.cleanup()
-        result: RunResult | None = link.meet("judged")
-        return result
+        return link.meet(AwaitVerdict(), Result).result
     except Released:
         raise
     except BaseException as error:
@@ -107,7 +126,7 @@ class WorkloadShare:
     def open_consumers(self, meet: Meet, idle: Idle) -> None:
         """Connect the consumers that take messages from the beginning.
 
-        :param meet: returns the instant at which the first connection may be begun, ns.
+        :param meet: clients (``consumers``, ``producers``) and workload → the instant at which the first may begin to connect, ns.
         :param idle: handles messages of the controller, and polls the worker's other drivers.
         """
         assigned, share = self.assigned, self.assigned.assignment.consumers
@@ -143,7 +162,7 @@ class WorkloadShare:
             idle()
 
         if rate is not None:  # all workers count from one instant
-            start = meet(f"connect {who} {self.assigned.workload}".rstrip())
+            start = meet(who, self.assigned.workload)
             cast("PacedConnections", self.driver).pace(connect_times(start, rate, numbers), waiting)
         spent.append(time.process_time_ns())
         yield
@@ -275,13 +294,18 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock, *, lead: b
     if lead:
         for share in shares:
             share.driver.prepare()
-    meet = partial(link.meet, idle=idle)
-    meet("prepared", tuple(share.driver.facts() for share in shares) if lead else None)
+
+    def first_connection(clients: str, workload: str) -> int:
+        return link.meet(ClientsMade(clients, workload), ConnectFrom, idle=idle).instant
+
+    facts = tuple(share.driver.facts() for share in shares) if lead else None
+    link.meet(TargetPrepared(facts), Continue, idle=idle)
     for share in shares:
-        share.open_consumers(meet, partial(keep_alive, share))
-    with HostSampler(meet("subscribed", worker_location()), keep_alive) as sampler:
+        share.open_consumers(first_connection, partial(keep_alive, share))
+    sampling = link.meet(ConsumersConnected(worker_location()), SampleHost, idle=idle).sampling
+    with HostSampler(sampling, keep_alive) as sampler:
         for share in shares:
-            share.open_producers(meet, partial(keep_alive, share))
+            share.open_producers(first_connection, partial(keep_alive, share))
         sampler.wait_until_ready()
         try:
             with _frozen_garbage():
@@ -296,8 +320,9 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock, *, lead: b
 
 def _phases(link: Link, shares: Sequence[WorkloadShare], clock: Clock, idle: Any, sampler: HostSampler) -> None:
     """Drive one phase after another until the controller has no more."""
-    finished, number = None, 0
-    while (phases := link.meet(f"next {number}", finished, idle=idle)) is not None:
+    finished: tuple[PhaseFinished | None, ...] = (None,) * len(shares)
+    number = 0
+    while (phases := link.meet(PhaseDone(number, finished), NextPhases, idle=idle).phases) is not None:
         pairs = list(zip(shares, phases, strict=True))
         for share, phase in pairs:
             if phase is not None:

@@ -1,13 +1,14 @@
-"""The payloads of the messages between the controller and the workers of one run, other than progress.
+"""The messages between the controller and the workers: one frozen class for each direction and meaning.
 
-Created on one side and read on the other, pickled between processes under xdist. All are frozen: no side changes what the other one holds.
+Created on one side and read on the other, pickled between processes under xdist. First come the payloads, then the steps of a run with
+their answers, then what a worker sends, then what the controller sends. Both sides dispatch by the type of a message.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,12 +16,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import TargetAddress
+    from pytest_loadtest.drivers.base import DriverFacts, TargetAddress
+    from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.metrics.clocks import ClockLine
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.results.load import Load
+    from pytest_loadtest.schedule.changes import Change
     from pytest_loadtest.schedule.topology import Assignment, Topology
+
+Key = tuple[int, int]
+"""A run: the index of the test among the collected ones, and the attempt, which counts reruns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,3 +179,352 @@ class RunResult:
 
     load: Load
     properties: tuple[tuple[str, Any], ...]
+
+
+# The steps of a run, in their order. Every worker brings its own to a meeting, where all wait for each other, and gets an answer.
+
+
+class RunStep:
+    """One step of a run. ``work``: what a worker does before it reaches the meeting, for the error about one that does not."""
+
+    __slots__ = ()
+    work: ClassVar[str]
+
+    @property
+    def meeting(self) -> tuple[object, ...]:
+        """The identity of the step's meeting, equal for all workers."""
+        return (type(self),)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimShares(RunStep):
+    """The first step: the workers want their shares of the load. The request of the lead decides."""
+
+    work = "ask for its share of the load"
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPrepared(RunStep):
+    """Topics exist. :param facts: of each workload's driver, from the lead; None from the others."""
+
+    work = "prepare the target"
+    facts: tuple[DriverFacts, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsMade(RunStep):
+    """A profile with a rate of connections: the clients can begin to connect. :param clients: ``consumers`` or ``producers``."""
+
+    work = "make its clients"
+    clients: str
+    workload: str
+
+    @property
+    def meeting(self) -> tuple[object, ...]:
+        """One meeting for each workload's consumers, and one for its producers."""
+        return (type(self), self.clients, self.workload)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumersConnected(RunStep):
+    """All consumers of the worker are connected. :param location: its process, so that it can be sampled."""
+
+    work = "connect its consumers"
+    location: WorkerLocation
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseDone(RunStep):
+    """The worker has finished a phase, or has connected its producers and can begin the first one.
+
+    :param number: of the phase, from 1; 0: none was driven yet. :param finished: by workload; None for one that had no phase.
+    """
+
+    number: int
+    finished: tuple[PhaseFinished | None, ...]
+
+    @property
+    def work(self) -> str:  # type: ignore[override]
+        """The work that a worker does before this step."""
+        return f"finish step {self.number}" if self.number else "connect its producers"
+
+    @property
+    def meeting(self) -> tuple[object, ...]:
+        """One meeting for each phase."""
+        return (type(self), self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsClosed(RunStep):
+    """All clients of the worker are closed. :param facts: of each workload's driver."""
+
+    work = "close its clients"
+    facts: tuple[DriverFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitVerdict(RunStep):
+    """The last step: nothing is left to do."""
+
+    work = "wait for the verdict"
+
+
+# The answers to the steps.
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """A worker's share of each workload; answers :class:`ClaimShares`."""
+
+    assignments: tuple[WorkloadAssignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Nothing but the permission to go on; answers :class:`TargetPrepared`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectFrom:
+    """The instant from which paced connections count, ns; answers :class:`ClientsMade`."""
+
+    instant: int
+
+
+@dataclass(frozen=True, slots=True)
+class SampleHost:
+    """The workers to sample on this host, or None; answers :class:`ConsumersConnected`."""
+
+    sampling: HostSampling | None
+
+
+@dataclass(frozen=True, slots=True)
+class NextPhases:
+    """The next phase of each workload, None for one that has none now; answers :class:`PhaseDone`.
+
+    :param phases: None: the run has no more phases.
+    """
+
+    phases: tuple[StartPhase | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """The permission to delete what the run has made on the target; answers :class:`ClientsClosed`.
+
+    :param is_silent: the target went away or answers no more, so that it may fail.
+    """
+
+    is_silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of the run for the lead, None for the others; answers :class:`AwaitVerdict`."""
+
+    result: RunResult | None
+
+
+StepAnswer = Shares | Continue | ConnectFrom | SampleHost | NextPhases | CleanUp | Result
+
+
+# What a worker sends about one run.
+
+
+@dataclass(frozen=True, slots=True)
+class Arrive:
+    """The worker has reached the test, and waits for its role."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The lead runs its test again: a rerun, which is a run of its own."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Meet:
+    """The worker has reached the meeting of a step."""
+
+    key: Key
+    step: RunStep
+
+
+@dataclass(frozen=True, slots=True)
+class StoresSamples:
+    """The worker is still storing its samples, and makes progress."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class ReportProgress:
+    """The counts of one workload on this worker, a few times a second while it drives load."""
+
+    key: Key
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A request of the test's body. :param kind: the method of the handle: ``rate``, ``end``, ``disturb`` …"""
+
+    key: Key
+    kind: str
+    argument: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The worker cannot continue."""
+
+    key: Key
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The lead has finished the test, with its reruns."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class SamplePart:
+    """A part of a sample file of another host. :param target: the file at the controller. :param last: nothing follows."""
+
+    key: Key
+    target: Path
+    part: bytes
+    last: bool
+
+
+RunMessage = Arrive | Again | Meet | StoresSamples | ReportProgress | Command | Failed | Finished
+
+
+# What a worker sends about the session.
+
+
+@dataclass(frozen=True, slots=True)
+class LoadItems:
+    """The indexes of the load tests among the collected ones."""
+
+    indexes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeadsTest:
+    """The worker leads the test. :param description: what the controller needs to report the test if this worker dies."""
+
+    key: Key
+    description: Any
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFound:
+    """A usage error that the worker found while tests were collected."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostFiles:
+    """The machine of a worker on another host, and the hashes of the files that it would run."""
+
+    machine: str
+    hashes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRead:
+    """The host's clock, ns. :param number: that of the question."""
+
+    number: int
+    time: int
+
+
+WorkerMessage = RunMessage | SamplePart | LoadItems | LeadsTest | UsageFound | HostFiles | ClockRead
+
+
+# What the controller sends about one run.
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRole:
+    """The worker takes part in the run. :param lead: it leads."""
+
+    key: Key
+    lead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The worker is not needed in the run, or no longer."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a step, once all workers have reached its meeting. :param step: the step's class."""
+
+    key: Key
+    step: type[RunStep]
+    answer: StepAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class EndPhase:
+    """The phase of a workload is over: its drain has ended."""
+
+    key: Key
+    workload: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLoad:
+    """A change that all workers apply at one instant of the phase."""
+
+    key: Key
+    workload: str
+    phase: str
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAnswer:
+    """The answer to a :class:`Command`; an error is raised in the test's body."""
+
+    key: Key
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class AbortRun:
+    """The run is given up."""
+
+    key: Key
+    error: Exception
+
+
+# What the controller sends about the session.
+
+
+@dataclass(frozen=True, slots=True)
+class ReadClock:
+    """A question for the time of the host's clock."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """The controller has gone away, or the connection to it: the end marker of the channel."""
+
+
+ControllerMessage = TakeRole | Release | Answer | EndPhase | ChangeLoad | CommandAnswer | AbortRun | ReadClock | SessionClosed

@@ -89,7 +89,7 @@ class Observing:
         sources, missing = ({}, []) if workload.folder is None else self._sources(workload, without)
         sources |= self._counters(workload, without)
         if sources or (self._orders and workload.folder is not None):
-            self._samplers[workload.name] = Sampler(sources, workload.start, broker=workload.broker.facts.name, missing=missing)
+            self._samplers[workload.name] = Sampler(sources, workload.current.start, broker=workload.broker.facts.name, missing=missing)
 
     def _sources(self, workload: WorkloadRun, without: set[int]) -> tuple[dict[str, Callable[[], TelemetrySource]], list[str]]:
         from pytest_loadtest.observe.connections import ConnectionSource

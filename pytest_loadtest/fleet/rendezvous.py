@@ -1,60 +1,64 @@
-"""The controller's bookkeeping of runs: which workers take part, which of them wait at a meeting, when a phase or the run ends.
+"""The controller's shell around the runs of a session: one lock, the threads that find answers, and the watch.
+
+A run is a state machine (:mod:`~pytest_loadtest.fleet.run_states`), whose states follow each other like this::
+
+    Gathering ──▶ Working ──▶ Meeting ──▶ Answering ──▶ Working …              between two steps
+                                              │   └───▶ DrivingLoad ──▶ Working …  a phase of load
+                                              └───────▶ Concluded ──▶ Ended    the run has its results
+    each of them ──▶ GivenUp ──▶ Ended                                         the run cannot continue
 
 Messages of workers arrive through :meth:`Rendezvous.receive`, in the controller's process and from any thread (local fleet: the thread that
-drives load; xdist: execnet's receivers and the main loop); one lock guards all state. The run controller's slow answers are computed in
-threads of their own, so that no event loop blocks. It depends on no transport, broker or clock, and every worker of a run that cannot
-continue gets the error: within a second of it, or after the timeouts below.
+drives load; xdist: execnet's receivers and the main loop); one lock guards all state. The run controller's slow answers are found in
+threads of their own, so that no event loop blocks. Every worker of a run that cannot continue gets the error: within a second of it, or
+after the timeouts of the states.
 """
 
 from __future__ import annotations
 
 import threading
-from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
-from pytest_loadtest.errors import LoadtestError, NoData, UsageError, WorkerError
+from pytest_loadtest.errors import LoadtestError, NoData, UsageError
 from pytest_loadtest.fleet.host_clocks import INTERVAL
-from pytest_loadtest.fleet.link import Key, Message, portable
+from pytest_loadtest.fleet.link import portable
+from pytest_loadtest.fleet.messages import Again, Arrive, ChangeLoad, CommandAnswer
+from pytest_loadtest.fleet.run_events import (
+    Answered,
+    AnswerFailed,
+    CarryOut,
+    Conclude,
+    FindAnswers,
+    Gather,
+    GiveUp,
+    Kill,
+    NoteEnded,
+    NoteGivenUp,
+    Send,
+    ShowProgress,
+    StartAgain,
+    Superseded,
+    Tick,
+    WorkerLost,
+)
+from pytest_loadtest.fleet.run_states import Gathering, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.drain import Drain
     from pytest_loadtest.fleet.host_clocks import HostClocks
+    from pytest_loadtest.fleet.messages import Command, ControllerMessage, Key, RunMessage, RunStep, StepAnswer
+    from pytest_loadtest.fleet.run_events import Effect, Event
     from pytest_loadtest.schedule.changes import Change
 
-MEETING_TIMEOUT = 300  # s; connecting thousands of clients may take minutes
-SILENCE_TIMEOUT = 60  # s without a message from a worker that drives load
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAnswers:
+    """The controller's answers to a step. :param by_rank: one for each member. :param drains: of the phases that begin, by workload."""
 
-@dataclass(slots=True)
-class Run:
-    """One run at the controller. ``state`` belongs to the run controller, which may raise ``patience``."""
-
-    key: Key
-    arrived: set[str] = field(default_factory=set)
-    members: list[str] = field(default_factory=list)
-    meetings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    meeting_since: int | None = None
-    answering: bool = False  # all workers are at a meeting and wait for its answers
-    progress: dict[str, dict[str, Progress]] = field(default_factory=dict)  # by workload, then by worker
-    last_message: dict[str, int] = field(default_factory=dict)  # by worker, ns of the clock
-    drains: dict[str, Drain] = field(default_factory=dict)  # by workload: the phases in progress
-    error: Exception | None = None
-    concluded: bool = False  # set by the run controller: it has its results, whatever happens to its workers
-    ended: bool = False
-    patience: int = MEETING_TIMEOUT  # s that workers wait for each other at a meeting
-    state: Any = None  # a RunState, once the run has been planned
-
-    def release(self) -> None:
-        """Free what only a current run needs: a session may have thousands of runs, and payloads of meetings have megabytes."""
-        self.ended, self.meeting_since, self.state = True, None, None
-        # A copy has no traceback, whose frames hold samples and open files.
-        self.error = None if self.error is None else copy(self.error)
-        for part in (self.meetings, self.progress, self.drains, self.last_message):
-            part.clear()
+    by_rank: tuple[StepAnswer, ...]
+    drains: Mapping[str, Drain] = field(default_factory=dict)
 
 
 class RunControl(Protocol):
@@ -62,30 +66,40 @@ class RunControl(Protocol):
 
     clocks: HostClocks | None
 
-    def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]: ...
+    def answer(self, run: Run, brought: Sequence[RunStep]) -> StepAnswers: ...
 
     def check(self, run: Run) -> None: ...
 
-    def progressed(self, run: Run, name: str) -> None: ...
+    def progressed(self, run: Run, workload: str) -> None: ...
 
     def command(self, run: Run, kind: str, argument: Any) -> Any: ...
 
     def gave_up(self, run: Run, error: Exception) -> None: ...
 
+    def ended(self, run: Run) -> None: ...
+
 
 class Rendezvous:
     """Brings workers together for one run after another.
 
-    :param controller: answers meetings and commands. :param send: sends a message to a worker; must not block. :param clock: ns.
+    :param controller: answers steps and commands. :param send: sends a message to a worker; must not block. :param clock: ns.
     :param stopping: returns the reason why no further run may start, or None. :param kill: ends a worker that no longer answers.
     """
 
     def __init__(
-        self, controller: RunControl, send: Callable[[str, Message], None], clock: Callable[[], int], stopping: Callable[[], str | None],
+        self,
+        controller: RunControl,
+        send: Callable[[str, ControllerMessage], None],
+        clock: Callable[[], int],
+        stopping: Callable[[], str | None],
         kill: Callable[[str], None] = lambda worker: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.lock = threading.RLock()
-        self._run_controller, self._send, self._clock, self._stopping, self._kill = controller, send, clock, stopping, kill
+        self._run_controller = controller
+        self._send = send
+        self._clock = clock
+        self._stopping = stopping
+        self._kill = kill
         self._workers: list[str] = []
         self.runs: dict[Key, Run] = {}
         self._closed = threading.Event()
@@ -103,11 +117,8 @@ class Rendezvous:
         with self.lock:
             if worker in self._workers:
                 self._workers.remove(worker)
-            for run in self.runs.values():
-                if worker in run.members and not run.ended:
-                    self.abort(run, WorkerError(f"load worker {worker} went down: {why}"))
-                    if worker == run.members[0]:
-                        self._finish(run)
+            for run in list(self.runs.values()):
+                self._handle(run, WorkerLost(why), worker)
 
     def gather(self) -> None:
         """Start the runs that waited only for a worker which is gone."""
@@ -117,121 +128,110 @@ class Rendezvous:
 
     # --- messages
 
-    def receive(self, worker: str, message: Message) -> None:
+    def receive(self, worker: str, message: RunMessage) -> None:
         """Handle one message of a worker; from any thread."""
-        name, key, payload = message
-        assert key is not None
         with self.lock:
-            run = self.runs.setdefault(key, Run(key))
-            if run.ended and name in ("progress", "command", "meet"):  # sent before the worker received the end
-                self._send(worker, ("abort", run.key, run.error or NoData("the run has ended")))
+            if isinstance(message, Arrive | Again) and worker not in self._workers:
+                return  # These take a queue, in which the end of their worker has overtaken them. It has no part in any run.
+            if isinstance(message, Again):
+                self._start_again(message, worker)
                 return
-            run.last_message[worker] = self._clock()
-            if name == "arrive":
-                self._arrive(run, worker)
-            elif name == "again":
-                self._again(run, self.runs[key[0], key[1] - 1])
-            elif name == "meet":
-                self._meet(run, worker, *payload)
-            elif name == "busy":
-                self.keep_waiting(key)
-            elif name == "progress":
-                self._progress(run, worker, payload)
-            elif name == "command":
-                self._command(run, worker, *payload)
-            elif name == "failed":
-                self.abort(run, _blame(worker, payload))
-            elif name == "finished":
-                self._finish(run)
-
-    def _arrive(self, run: Run, worker: str) -> None:
-        if run.members:  # a replacement worker: the run has begun without it
-            self._send(worker, ("release", run.key, None))
-            return
-        run.arrived.add(worker)
-        self._gather(run)
+            run = self.runs.setdefault(message.key, Run(message.key))
+            self._handle(run, message, worker)
+            if isinstance(message, Arrive):
+                self._gather(run)
 
     def _gather(self, run: Run) -> None:
-        if run.members or not run.arrived or run.ended:
-            return
-        if (reason := self._stopping()) is not None:
-            for worker in run.arrived:
-                self._send(worker, ("release", run.key, reason))
-        elif set(self._workers) <= run.arrived:
-            self._assign_roles(run, self._workers)
+        stopping = isinstance(run.state, Gathering) and self._stopping() is not None
+        self._handle(run, Gather(tuple(self._workers), stopping=stopping))
 
-    def _again(self, run: Run, before: Run) -> None:
+    def _start_again(self, message: Again, worker: str) -> None:
         """Start a rerun with the members that are left; a worker that replaced one of them has passed this test already."""
-        before.release()  # without a word to its members, who wait for their next role
-        run.arrived.update(before.members)
-        self._assign_roles(run, [worker for worker in self._workers if worker in before.members])
-
-    def _assign_roles(self, run: Run, members: Sequence[str]) -> None:
-        run.members, now = list(members), self._clock()
-        run.last_message |= dict.fromkeys(members, now)  # in a rerun, only the lead has sent a message so far
-        for worker in run.members:
-            self._send(worker, ("role", run.key, worker == run.members[0]))  # True for the lead
-
-    def _meet(self, run: Run, worker: str, name: str, payload: Any) -> None:
-        if run.error is not None:
-            self._send(worker, ("abort", run.key, run.error))
+        index, attempt = message.key
+        run = self.runs.setdefault(message.key, Run(message.key))
+        before = self.runs.get((index, attempt - 1))
+        if before is None or before.lead != worker or not isinstance(run.state, Gathering):
+            self._handle(run, message, worker)  # It has no row: the lead alone runs its test again, and once.
             return
-        meeting = run.meetings.setdefault(name, {})
-        # The first meeting has no timeout before the lead is there: the body of a live test may prepare for long before it begins the load.
-        if worker == run.members[0] or len(run.meetings) > 1:
-            run.meeting_since = run.meeting_since or self._clock()
-        meeting[worker] = payload
-        if set(run.members) <= set(meeting):
-            run.meeting_since, run.answering = None, True
-            run.drains.clear()
-            payloads = [meeting[member] for member in run.members]
-            run.meetings[name] = dict.fromkeys(meeting)  # later only the names are needed, not the payloads
-            # A daemon, so that Ctrl-C does not wait for a broker that is starting: its watchdog stops it when this process ends.
-            threading.Thread(target=self._answer_meeting, args=(run, name, payloads), name=f"loadtest-{name}", daemon=True).start()
-            self._start_watches()
-
-    def _answer_meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> None:
-        try:
-            answers = self._run_controller.meeting(run, name, payloads)
-        except Exception as error:  # of any kind: the workers wait for an answer
-            with self.lock:
-                run.concluded = False
-                self.abort(run, portable(error))
-            return
-        with self.lock:
-            run.answering = False
-            if run.error is None:
-                for worker, answer in zip(run.members, answers, strict=True):
-                    run.last_message[worker] = self._clock()  # it could not send any while it waited
-                    self._send(worker, ("pass", run.key, (name, answer)))
-
-    def _progress(self, run: Run, worker: str, progress: Progress) -> None:
-        workload = progress.workload
-        run.progress.setdefault(workload, {})[worker] = progress
-        self._run_controller.progressed(run, workload)
-        drain = run.drains.get(workload)
-        if drain is not None and drain.has_ended(run.progress[workload], self._clock()):
-            self._send_all(run, "end", (workload, drain.phase))
-            del run.drains[workload]
-
-    def _send_all(self, run: Run, name: str, payload: Any) -> None:
-        for member in run.members:
-            self._send(member, (name, run.key, payload))
+        members = tuple(member for member in self._workers if member in before.members)
+        self._handle(before, Superseded())
+        self._handle(run, StartAgain(members))
 
     def change(self, run: Run, workload: str, phase: str, change: Change) -> None:
         """Send a change to all workers of the run, to be applied by all at one instant."""
         with self.lock:
-            self._send_all(run, "change", ((workload, phase), change))
+            self._carry_out(run, run.send_all(ChangeLoad(run.key, workload, phase, change)))
 
-    def _command(self, run: Run, worker: str, kind: str, argument: Any) -> None:
+    def conclude(self, run: Run) -> bool:
+        """Note that the run has been judged; return whether it has results, which is False if it was given up meanwhile."""
+        with self.lock:
+            self._handle(run, Conclude())
+            return run.concluded
+
+    def abort(self, run: Run, error: Exception) -> None:
+        """Give the run up, unless it has its results. Only the first error counts: later ones are its consequences."""
+        with self.lock:
+            self._handle(run, GiveUp(error))
+
+    def abort_all(self, error: Exception) -> None:
+        """Give up every run that has not ended."""
+        with self.lock:
+            for run in list(self.runs.values()):
+                self._handle(run, GiveUp(error))
+
+    def close(self) -> None:
+        """Give up what still runs, at the end of the session."""
+        self.abort_all(NoData("the session ends"))
+        self._closed.set()
+
+    # --- effects
+
+    def _handle(self, run: Run, event: Event, worker: str = "") -> None:
+        self._carry_out(run, run.handle(event, self._clock(), worker))
+
+    def _carry_out(self, run: Run, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(worker, message):
+                    self._send(worker, message)
+                case FindAnswers(brought):
+                    # A daemon, so that Ctrl-C does not wait for a broker that is starting: its watchdog stops it when this process ends.
+                    name = f"loadtest-{type(brought[0]).__name__}"
+                    threading.Thread(target=self._find_answers, args=(run, brought), name=name, daemon=True).start()
+                    self._start_watches()
+                case ShowProgress(workload):
+                    self._run_controller.progressed(run, workload)
+                case CarryOut(worker, command):
+                    self._command(run, worker, command)
+                case NoteGivenUp(error):
+                    self._run_controller.gave_up(run, error)
+                case NoteEnded():
+                    self._run_controller.ended(run)
+                case Kill(worker):
+                    self._kill(worker)
+                case _:
+                    assert_never(effect)
+
+    def _find_answers(self, run: Run, brought: Sequence[RunStep]) -> None:
+        event: Event
         try:
-            answer = self._run_controller.command(run, kind, argument)
+            answers = self._run_controller.answer(run, brought)
+            event = Answered(answers.by_rank, answers.drains)
+        except Exception as error:  # of any kind: the workers wait for an answer
+            event = AnswerFailed(portable(error))
+        with self.lock:
+            self._handle(run, event)
+
+    def _command(self, run: Run, worker: str, command: Command) -> None:
+        try:
+            answer = self._run_controller.command(run, command.kind, command.argument)
         except Exception as error:  # the body waits for an answer
             answer = error if isinstance(error, LoadtestError) else portable(error)
         if callable(answer):
-            threading.Thread(target=self._answer_command, args=(run, worker, answer), name=f"loadtest-{kind}", daemon=True).start()
+            name = f"loadtest-{command.kind}"
+            threading.Thread(target=self._answer_command, args=(run, worker, answer), name=name, daemon=True).start()
         else:
-            self._send(worker, ("answer", run.key, answer))
+            self._send(worker, CommandAnswer(run.key, answer))
 
     def _answer_command(self, run: Run, worker: str, work: Callable[[], Any]) -> None:
         try:
@@ -239,37 +239,12 @@ class Rendezvous:
         except UsageError as error:
             answer = error
         except Exception as error:  # the abort reaches the body through its worker
-            with self.lock:
-                self.abort(run, portable(error))
+            self.abort(run, portable(error))
             return
         with self.lock:
-            self._send(worker, ("answer", run.key, answer))
+            self._send(worker, CommandAnswer(run.key, answer))
 
-    def abort(self, run: Run, error: Exception) -> None:
-        """Give the run up, unless it has its results. Only the first error counts: later ones are its consequences."""
-        if run.error is not None or run.concluded or run.ended:
-            return
-        run.error, run.meeting_since = error, None
-        run.drains.clear()
-        self._send_all(run, "abort", error)
-        self._run_controller.gave_up(run, error)
-
-    def abort_all(self, error: Exception) -> None:
-        """Give up every run that has not ended."""
-        with self.lock:
-            for run in self.runs.values():
-                self.abort(run, error)
-
-    def keep_waiting(self, key: Key | None) -> None:
-        """Restart the timeout of a meeting, because a worker is still sending or storing its samples."""
-        with self.lock:
-            run = None if key is None else self.runs.get(key)
-            if run is not None and run.meeting_since is not None:
-                run.meeting_since = self._clock()
-
-    def _finish(self, run: Run) -> None:
-        run.release()
-        self._send_all(run, "release", None)
+    # --- the watches
 
     def _start_watches(self) -> None:
         if self._watches:
@@ -286,45 +261,23 @@ class Rendezvous:
     def _watch_runs(self, interval: float, check: Callable[[Run], None]) -> None:
         while not self._closed.wait(interval):
             with self.lock:
-                runs = [run for run in self.runs.values() if run.members and not (run.ended or run.concluded or run.error)]
+                runs = [run for run in self.runs.values() if run.continues]
             for run in runs:
                 try:
                     check(run)
                 except Exception as error:  # of any kind: the workers must get it
-                    with self.lock:
-                        self.abort(run, portable(error))
+                    self.abort(run, portable(error))
 
     def _check(self, run: Run) -> None:
         self._run_controller.check(run)
-        self._check_silence(run)
+        self.tick(run)
 
     def _ask_clocks(self, run: Run) -> None:
         clocks = self._run_controller.clocks
         if clocks is not None and run.drains:
             clocks.ask_under_load()
 
-    def _check_silence(self, run: Run) -> None:
-        now = self._clock()
-        if run.meeting_since is not None and now - run.meeting_since > run.patience * 1_000_000_000:
-            name, meeting = list(run.meetings.items())[-1]
-            missing = ", ".join(sorted(set(run.members) - set(meeting)))
-            raise WorkerError(f"{missing} did not reach {name!r} within {run.patience} s")
-        silent = [w for w in run.members if now - run.last_message[w] > SILENCE_TIMEOUT * 1_000_000_000]
-        if silent and run.drains and not run.answering:
-            error = WorkerError(f"{', '.join(silent)} sent no message for {SILENCE_TIMEOUT} s while driving load")
-            with self.lock:
-                self.abort(run, error)
-            for worker in silent:  # its loop hangs or is stopped: the next test would wait for it without limit
-                self._kill(worker)
-            raise error
-
-    def close(self) -> None:
-        """Abort what still runs, at the end of the session."""
-        self.abort_all(NoData("the session ends"))
-        self._closed.set()
-
-
-def _blame(worker: str, error: Exception) -> Exception:
-    """Return the error with the name of the worker that it happened on."""
-    is_named = len(error.args) != 1 or str(error).startswith(f"worker {worker} ")
-    return error if is_named else type(error)(f"worker {worker}: {error}")
+    def tick(self, run: Run) -> None:
+        """Give the run up if one of its timeouts is over."""
+        with self.lock:
+            self._handle(run, Tick())

@@ -1,7 +1,8 @@
 """The controller's part in every run: plan it, get its target, start its phases, measure and judge it, write its results.
 
-Called by the rendezvous in the process that pytest was started in. It keeps the state of a run in ``Run.state``, and the session's targets,
-Spark session and results documents. A planned run always ends in a document: with a verdict, or with the reason why there is none.
+Called by the rendezvous in the process that pytest was started in. It keeps what was planned for a run until the run has ended, and the
+session's targets, Spark session and results documents. A planned run always ends in a document: with a verdict, or with the reason why
+there is none.
 """
 
 from __future__ import annotations
@@ -13,10 +14,28 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.errors import BrokenRun
-from pytest_loadtest.fleet.messages import Disturbance, StartPhase
+from pytest_loadtest.errors import BrokenRun, UsageError
+from pytest_loadtest.fleet.messages import (
+    AwaitVerdict,
+    ClaimShares,
+    CleanUp,
+    ClientsClosed,
+    ClientsMade,
+    ConnectFrom,
+    ConsumersConnected,
+    Continue,
+    Disturbance,
+    NextPhases,
+    PhaseDone,
+    Result,
+    SampleHost,
+    Shares,
+    StartPhase,
+    TargetPrepared,
+)
 from pytest_loadtest.fleet.observing import Observing
 from pytest_loadtest.fleet.outputs import Outputs, session_folder, workload_folder
+from pytest_loadtest.fleet.rendezvous import StepAnswers
 from pytest_loadtest.fleet.spark_service import SparkService
 from pytest_loadtest.report.ended_runs import EndedRuns
 from pytest_loadtest.values.quantities import SECOND
@@ -26,11 +45,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_loadtest.drivers.base import DriverFacts
+    from pytest_loadtest.fleet.drain import Drain
     from pytest_loadtest.fleet.host_clocks import HostClocks
     from pytest_loadtest.fleet.measured_run import Custom, MeasuredRun
-    from pytest_loadtest.fleet.messages import Request, RunResult, WorkloadAssignment
+    from pytest_loadtest.fleet.messages import HostSampling, Key, PhaseFinished, Request, RunResult, RunStep, StepAnswer, WorkloadAssignment
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.rendezvous import Rendezvous, Run
+    from pytest_loadtest.fleet.rendezvous import Rendezvous
+    from pytest_loadtest.fleet.run_states import Run
     from pytest_loadtest.fleet.scripts import Next, PlannedScript, SearchScript
     from pytest_loadtest.fleet.spark_fleet import SparkFleet
     from pytest_loadtest.fleet.targets import Targets
@@ -50,8 +71,8 @@ START_IN = 200_000_000
 
 
 @dataclass(slots=True)
-class RunState:
-    """One run at the controller."""
+class PlannedRun:
+    """One run, from its plan to its end."""
 
     request: Request
     workloads: list[WorkloadRun]
@@ -68,9 +89,9 @@ class RunState:
 class RunController:
     """Controls the runs of one pytest session.
 
-    The rendezvous calls :meth:`meeting` in a thread of its own and :meth:`check` once a second in its watch thread, both without its lock.
-    It calls :meth:`progressed`, :meth:`command` and :meth:`gave_up` with the lock held, in the thread that received the message: they must
-    return quickly.
+    The rendezvous calls :meth:`answer` in a thread of its own and :meth:`check` once a second in its watch thread, both without its lock.
+    It calls :meth:`progressed`, :meth:`command`, :meth:`gave_up` and :meth:`ended` with the lock held, in the thread that received the
+    message: they must return quickly.
     """
 
     def __init__(
@@ -85,48 +106,65 @@ class RunController:
         self.spark = SparkService(self.folder / "spark", options, self._announce, custom, host)
         self._targets: Targets | None = None
         self._restarting = threading.Lock()
-        self.ended = EndedRuns()
+        self._planned: dict[Key, PlannedRun] = {}
+        self.documents = EndedRuns()
         self.rendezvous: Rendezvous | None = None
         self.clocks: HostClocks | None = None  # None if all workers are on this host
 
-    # --- meetings
+    # --- steps
 
-    def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
-        """Return each worker's answer, by rank, when all are at the meeting with these payloads."""
+    def answer(self, run: Run, brought: Sequence[RunStep]) -> StepAnswers:
+        """Return each worker's answer to a step. :param brought: the step as each worker has brought it, by rank."""
         try:
-            return self._meeting(run, name, payloads)
+            return self._answer(run, brought)
         except OSError as error:
             from pytest_loadtest.engine.sample_files import is_full, unwritten  # loads numpy: a session without load tests must not
 
-            if not is_full(error) or run.state is None:
+            planned = self._planned.get(run.key)
+            if not is_full(error) or planned is None:
                 raise
-            needed = sum(workload.plan.needs.disk for workload in run.state.workloads)
+            needed = sum(workload.plan.needs.disk for workload in planned.workloads)
             raise unwritten("the controller", "results", self.folder, error, needed) from error
 
-    def _meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
-        if name == "assign":
-            return self._assign(run, payloads[0])
-        state: RunState = run.state
-        answer: Any = None
-        if name == "prepared":
-            for workload, facts in zip(state.workloads, payloads[0], strict=True):
-                workload.set_driver_facts(facts)
-        elif name.startswith("connect "):
-            who, _, workload_name = name.removeprefix("connect ").partition(" ")
-            return [state.workload(workload_name).first_connection(who, self._announce)] * len(payloads)
-        elif name == "subscribed":
-            locations = dict(zip(run.members, payloads, strict=True))
-            return state.observing.locate_workers(locations, self.clocks.hosts if self.clocks else {}, state.workloads)
-        elif name.startswith("next "):
-            if name == "next 0":
-                self.spark.wait_until_ready()
-            return self._next(run, payloads)
-        elif name == "closed":
-            self._closed(run, payloads)
-            answer = any(workload.went_away or workload.unanswered for workload in state.workloads)
-        elif name == "judged":
-            return [self._judge(run)] + [None] * (len(payloads) - 1)
-        return [answer] * len(payloads)
+    def _answer(self, run: Run, brought: Sequence[RunStep]) -> StepAnswers:
+        by_rank: Sequence[StepAnswer] = (Continue(),) * len(brought)
+        match brought[0]:
+            case ClaimShares(request):
+                by_rank = [Shares(tuple(shares)) for shares in self._assign(run, request)]
+            case TargetPrepared(facts):
+                self._set_driver_facts(run, facts)
+            case ClientsMade(clients, workload_name):
+                workload = self._planned[run.key].workload(workload_name)
+                by_rank = (ConnectFrom(workload.first_connection(clients, self._announce)),) * len(brought)
+            case ConsumersConnected():
+                by_rank = [SampleHost(order) for order in self._locate(run, brought)]
+            case PhaseDone(number):
+                if number == 0:
+                    self.spark.wait_until_ready()
+                return self._next(run, [step.finished for step in brought if isinstance(step, PhaseDone)])
+            case ClientsClosed():
+                self._closed(run, [step.facts for step in brought if isinstance(step, ClientsClosed)])
+                workloads = self._planned[run.key].workloads
+                is_silent = any(workload.went_away or workload.unanswered for workload in workloads)
+                by_rank = (CleanUp(is_silent),) * len(brought)
+            case AwaitVerdict():
+                by_rank = [Result(self._judge(run)), *(Result(None) for _ in brought[1:])]
+            case step:
+                raise AssertionError(f"no answer to {step}")
+        return StepAnswers(by_rank=tuple(by_rank))
+
+    def _set_driver_facts(self, run: Run, facts: tuple[DriverFacts, ...] | None) -> None:
+        assert facts is not None, "the lead has prepared the target"
+        for workload, driver_facts in zip(self._planned[run.key].workloads, facts, strict=True):
+            workload.set_driver_facts(driver_facts)
+
+    def _locate(self, run: Run, brought: Sequence[RunStep]) -> Sequence[HostSampling | None]:
+        planned = self._planned[run.key]
+        locations = {
+            member: step.location for member, step in zip(run.members, brought, strict=True) if isinstance(step, ConsumersConnected)
+        }
+        hosts = self.clocks.hosts if self.clocks else {}
+        return planned.observing.locate_workers(locations, hosts, planned.workloads)
 
     def _assign(self, run: Run, request: Request) -> Sequence[Sequence[WorkloadAssignment]]:
         from pytest_loadtest.fleet import planning
@@ -139,16 +177,17 @@ class RunController:
         elsewhere = {} if self.clocks is None else self.clocks.hosts
         plans = planning.make_plans(request, [elsewhere.get(worker, CONTROLLER) for worker in run.members], self._options)
         workloads = self._workload_runs(run, request, plans)
-        run.state = RunState(request=request, workloads=workloads)
+        planned = PlannedRun(request=request, workloads=workloads)
+        self._planned[run.key] = planned
         run.patience += sum(connect_duration(plan) for plan in plans) // SECOND
         planning.check_capacity(request, plans, self._options)
         with self._restarting:  # an earlier run may have ended while its target was being restarted
             for workload in workloads:
                 workload.broker = self._get_targets().get(request, workload.part.profile)
-        run.state.scripts = align_phases([self._script(workload) for workload in workloads])
+        planned.scripts = align_phases([self._script(workload) for workload in workloads])
         more = () if self._metrics is None else self._metrics.bounds
-        self._relate_clocks(run.state, ())
-        lines, sources = run.state.clock_lines, self._worker_sources()
+        self._relate_clocks(planned, ())
+        lines, sources = planned.clock_lines, self._worker_sources()
         return [
             [
                 replace(workload.assign(worker, rank, more), clock=lines.get(worker), sources=sources.get(worker, ()))
@@ -162,7 +201,7 @@ class RunController:
 
         return {} if self.clocks is None else spread_sources(self._options.hosts, self.clocks.hosts)
 
-    def _relate_clocks(self, state: RunState, ended: Sequence[WorkloadRun]) -> None:
+    def _relate_clocks(self, planned: PlannedRun, ended: Sequence[WorkloadRun]) -> None:
         """Exchange times with other hosts between two phases, and relate their clocks in the phase that ended.
 
         :param ended: the workloads that had a phase; others keep the lines by which their earlier samples were stamped.
@@ -172,22 +211,22 @@ class RunController:
             return
         began = self.clocks.ask()
         if ended:
-            fits = self.clocks.fits(state.clocks_since)
+            fits = self.clocks.fits(planned.clocks_since)
             for workload in ended:
-                workload.relate_clocks(self.clocks.hosts, state.clock_lines, fits)
-        state.clocks_since = began
-        state.clock_lines = {worker: fit.line for worker, fit in self.clocks.fits().items()}
+                workload.relate_clocks(self.clocks.hosts, planned.clock_lines, fits)
+        planned.clocks_since = began
+        planned.clock_lines = {worker: fit.line for worker, fit in self.clocks.fits().items()}
 
-    def _renew_clocks(self, state: RunState) -> None:
+    def _renew_clocks(self, planned: PlannedRun) -> None:
         """Exchange times again if the last burst is too old to begin a phase with."""
         if self.clocks is None:
             return
         from pytest_loadtest.fleet.host_clocks import RECENT, SMALL_BURST
 
         # A burst with many hosts takes seconds, and so does the judgement of a step of a search.
-        if time.monotonic_ns() - state.clocks_since > RECENT:
-            state.clocks_since = self.clocks.ask(SMALL_BURST)
-            state.clock_lines = {worker: fit.line for worker, fit in self.clocks.fits().items()}
+        if time.monotonic_ns() - planned.clocks_since > RECENT:
+            planned.clocks_since = self.clocks.ask(SMALL_BURST)
+            planned.clock_lines = {worker: fit.line for worker, fit in self.clocks.fits().items()}
 
     def _workload_runs(self, run: Run, request: Request, plans: Sequence[Plan]) -> list[WorkloadRun]:
         from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -217,43 +256,55 @@ class RunController:
         measured = self.spark.measure(workload.folder)
         return measured, conclude_run(measured)[0].load
 
-    def _next(self, run: Run, finished: Sequence[Any]) -> Sequence[Sequence[StartPhase | None] | None]:
-        """Return what each worker does next: a phase of each workload, or None if there is no more."""
-        state: RunState = run.state
-        reported = [[worker[i] for worker in finished if worker is not None and worker[i] is not None] for i in range(len(state.workloads))]
-        self._relate_clocks(state, [workload for workload, reports in zip(state.workloads, reported, strict=True) if reports])
-        for workload, reports in zip(state.workloads, reported, strict=True):
+    def _next(self, run: Run, finished: Sequence[Sequence[PhaseFinished | None]]) -> StepAnswers:
+        """Return what each worker does next: a phase of each workload, or nothing more. :param finished: by rank, then by workload."""
+        planned = self._planned[run.key]
+        reported = [[report for report in reports if report is not None] for reports in zip(*finished, strict=True)]
+        self._relate_clocks(planned, [workload for workload, reports in zip(planned.workloads, reported, strict=True) if reports])
+        for workload, reports in zip(planned.workloads, reported, strict=True):
             if reports:
                 workload.check_broker()
-                watch = state.watches.get(workload.name)
+                watch = planned.watches.get(workload.name)
                 workload.end_phase(reports, () if watch is None else watch.spans)
-                state.observing.end(workload)
-        following = [script.next() for script in state.scripts]
+                planned.observing.end(workload)
+        following = [script.next() for script in planned.scripts]
         if not any(following):
-            return [None] * len(finished)
-        state.watches = {}
-        self._renew_clocks(state)
+            return StepAnswers(by_rank=(NextPhases(None),) * len(finished))
+        planned.watches = {}
+        self._renew_clocks(planned)
         start = time.monotonic_ns() + START_IN
-        phases = [self._begin(run, workload, phase, start) for workload, phase in zip(state.workloads, following, strict=True)]
+        drains: dict[str, Drain] = {}
+        phases: list[StartPhase | None] = []
+        for workload, phase in zip(planned.workloads, following, strict=True):
+            if phase is None:
+                phases.append(None)
+                continue
+            drains[workload.name] = workload.begin(phase.phase, phase.folder, start)
+            phases.append(self._started(planned, workload, phase, start))
         if run.error is not None:  # given up meanwhile, and `gave_up` may have ended what was sampled before this phase began
-            for workload in state.workloads:
-                state.observing.end(workload)
-        return [[phase and replace(phase, clock=state.clock_lines.get(worker)) for phase in phases] for worker in run.members]
+            for workload in planned.workloads:
+                planned.observing.end(workload)
+        by_rank = []
+        for worker in run.members:
+            line = planned.clock_lines.get(worker)
+            by_rank.append(NextPhases(tuple(phase and replace(phase, clock=line) for phase in phases)))
+        return StepAnswers(by_rank=tuple(by_rank), drains=drains)
 
-    def _begin(self, run: Run, workload: WorkloadRun, following: Next | None, start: int) -> StartPhase | None:
-        if following is None:
-            return None
-        drain = workload.begin(following.phase, following.folder, start)
-        run.state.observing.begin(workload)
+    def _started(self, planned: PlannedRun, workload: WorkloadRun, following: Next, start: int) -> StartPhase:
+        """Observe a phase that has begun, and return it as the workers get it."""
+        planned.observing.begin(workload)
         if following.watch is not None:
-            run.state.watches[workload.name] = following.watch
-        run.progress.pop(workload.name, None)
-        run.drains[workload.name] = drain
-        assert workload.phase is not None
-        return StartPhase(phase=workload.phase, start=start, folder=workload.folder, wall=workload.clock.offset, samples=workload.location)
+            planned.watches[workload.name] = following.watch
+        return StartPhase(
+            phase=workload.current.phase,
+            start=start,
+            folder=workload.folder,
+            wall=workload.clock.offset,
+            samples=workload.location,
+        )
 
-    def _closed(self, run: Run, facts: Sequence[Sequence[DriverFacts | None]]) -> None:
-        for i, workload in enumerate(run.state.workloads):
+    def _closed(self, run: Run, facts: Sequence[Sequence[DriverFacts]]) -> None:
+        for i, workload in enumerate(self._planned[run.key].workloads):
             workload.check_broker()
             workload.add_worker_facts({worker: parts[i] for worker, parts in zip(run.members, facts, strict=True)})
             if workload.folder is not None:
@@ -261,9 +312,9 @@ class RunController:
 
     def check(self, run: Run) -> None:
         """Check the targets of a run. :raises TargetError: a target is gone."""
-        if run.state is not None:
-            for workload in run.state.workloads:
-                workload.check_broker()
+        planned = self._planned.get(run.key)
+        for workload in [] if planned is None else planned.workloads:
+            workload.check_broker()
 
     def store(self, target: Path, part: bytes, last: bool) -> None:
         """Write a part of a sample file of another host; the file gets its name when it is whole.
@@ -281,37 +332,43 @@ class RunController:
 
     def gave_up(self, run: Run, error: Exception) -> None:
         """Write the results of a broken run: its description, and the reason why it has no verdict."""
-        if run.state is None:
+        planned = self._planned.get(run.key)
+        if planned is None:
             return
-        for workload in run.state.workloads:
-            self.outputs.write_broken(workload.folder or workload.root, partial(run.state.observing.end, workload))
+        for workload in planned.workloads:
+            self.outputs.write_broken(workload.folder or workload.root, partial(planned.observing.end, workload))
         if isinstance(error, BrokenRun):
-            documents = self._write_broken(run.state.workloads, error)
-            self.ended.add(documents)
+            documents = self._write_broken(planned.workloads, error)
+            self.documents.add(documents)
             self.outputs.add_to_history(documents)
+
+    def ended(self, run: Run) -> None:
+        """Forget what was planned for a run: a session may have thousands of them."""
+        self._planned.pop(run.key, None)
 
     # --- while load runs
 
     def progressed(self, run: Run, name: str) -> None:
         """Show new progress, and let the watch of the phase act on it."""
-        state: RunState = run.state
-        workload = state.workload(name)
-        if workload.phase is None:
+        planned = self._planned[run.key]
+        workload = planned.workload(name)
+        if workload.record is None:
             return
-        progress = [p for p in run.progress[name].values() if p.phase == workload.phase.name]
+        record = workload.record
+        progress = [p for p in run.progress[name].values() if p.phase == record.phase.name]
         drain, now = run.drains.get(name), time.monotonic_ns()
         if self._live is not None and progress:
             shown = ", ".join(filter(None, (workload.part.profile.name, workload.scale)))
-            self._live.show(shown, workload.phase, progress, None if drain is None else drain.describe(now))
+            self._live.show(shown, record.phase, progress, None if drain is None else drain.describe(now))
         if self._metrics is not None and progress:
-            self._metrics.show(workload.test, workload.part.profile.name, workload.name, workload.phase, progress, workload.scale)
+            self._metrics.show(workload.test, workload.part.profile.name, workload.name, record.phase, progress, workload.scale)
         if drain is not None and drain.asks(now):
             from pytest_loadtest.fleet.undelivered import ask_target
 
             ask_target(workload, drain)
-        watch = state.watches.get(name)
+        watch = planned.watches.get(name)
         if watch is not None and len(progress) == len(run.members):
-            change = watch.look(progress, now - workload.start)
+            change = watch.look(progress, now - record.start)
             if change is not None:
                 self._change(run, workload, change)
             if change is not None and change.aborted is not None:
@@ -319,9 +376,8 @@ class RunController:
 
     def _change(self, run: Run, workload: WorkloadRun, change: Change) -> None:
         assert self.rendezvous is not None
-        assert workload.phase is not None
-        workload.changes.append(change)
-        self.rendezvous.change(run, workload.name, workload.phase.name, change)
+        workload.current.changes.append(change)
+        self.rendezvous.change(run, workload.name, workload.current.phase.name, change)
 
     def command(self, run: Run, kind: str, argument: Any) -> Any:
         """Carry out a command of the test's body: return the instant of a change (ns after the phase's start), or a slow function that
@@ -331,10 +387,12 @@ class RunController:
         """
         from pytest_loadtest.fleet.live_changes import measured_workload, requested_change  # on use: they load numpy
 
-        state: RunState = run.state
-        workload = measured_workload(state.workloads, driving=bool(run.drains))
+        planned = self._planned.get(run.key)
+        if planned is None:
+            raise UsageError("cannot change the load: it has not begun, or has ended")
+        workload = measured_workload(planned.workloads, driving=bool(run.drains))
         if isinstance(argument, Disturbance):
-            return partial(self._disturb, state.request.nodeid, workload, argument)
+            return partial(self._disturb, planned.request.nodeid, workload, argument)
         change = requested_change(workload, kind, argument, time.monotonic_ns())
         self._change(run, workload, change)
         return change.at
@@ -353,21 +411,20 @@ class RunController:
     def _judge(self, run: Run) -> RunResult:
         from pytest_loadtest.fleet.judge import combine_workloads
 
-        state: RunState = run.state
-        self._announce(f"{state.request.nodeid}: aggregating samples")
-        judged = [self._conclude(workload, script) for workload, script in zip(state.workloads, state.scripts, strict=True)]
+        planned = self._planned[run.key]
+        self._announce(f"{planned.request.nodeid}: aggregating samples")
+        judged = [self._conclude(workload, script) for workload, script in zip(planned.workloads, planned.scripts, strict=True)]
         assert self.rendezvous is not None
-        with self.rendezvous.lock:
-            run.concluded = run.error is None
+        self.rendezvous.conclude(run)
         if isinstance(run.error, BrokenRun):  # given up while it was judged, e.g. by the test's timeout: overwrite what was just written
-            self._write_broken(state.workloads, run.error)
+            self._write_broken(planned.workloads, run.error)
             raise run.error
         documents = [document for _, document in judged]
-        self.ended.add(documents)
+        self.documents.add(documents)
         self.outputs.write_results(documents)
         if len(judged) == 1:
             return judged[0][0]
-        return combine_workloads(state.request.profile.name, [result for result, _ in judged])
+        return combine_workloads(planned.request.profile.name, [result for result, _ in judged])
 
     def _conclude(self, workload: WorkloadRun, script: PlannedScript | SearchScript) -> tuple[RunResult, RunDocument]:
         """Return the result of one workload whose script has ended, and its document. :raises NoData: it cannot be measured."""

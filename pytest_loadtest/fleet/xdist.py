@@ -20,14 +20,32 @@ from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.host_clocks import HostClocks
 from pytest_loadtest.fleet.host_process import boot_id, different_files, file_hashes
 from pytest_loadtest.fleet.interrupts import interrupt_on_sigterm
-from pytest_loadtest.fleet.link import Key, Link, Message, Released
+from pytest_loadtest.fleet.link import Link, Released
+from pytest_loadtest.fleet.messages import (
+    Again,
+    Arrive,
+    ClockRead,
+    Failed,
+    Finished,
+    HostFiles,
+    Key,
+    LeadsTest,
+    LoadItems,
+    ReadClock,
+    Release,
+    SamplePart,
+    SessionClosed,
+    StoresSamples,
+    TakeRole,
+    UsageFound,
+)
 from pytest_loadtest.fleet.rendezvous import Rendezvous
 from pytest_loadtest.fleet.scheduling import GangScheduling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from pytest_loadtest.fleet.messages import Request, RunResult
+    from pytest_loadtest.fleet.messages import ControllerMessage, Request, RunResult, WorkerMessage
     from pytest_loadtest.fleet.run_controller import RunController
 
 CHANNEL = "loadtest_channel"
@@ -57,7 +75,7 @@ class GangController:
 
         :param report_crash: called with the lead's description of a load test and pytest's report of it, if the lead died.
         """
-        self._config, self._load_items = config, list[int]()
+        self._config, self._load_items = config, tuple[int, ...]()
         self._hosts, self._machines = hosts, dict[str, str]()  # boot id of each host
         self._run_controller = controller
         self._channels: dict[str, Any] = {}
@@ -91,28 +109,28 @@ class GangController:
         self.rendezvous.join(name)
         channel.setcallback(lambda data: self._receive(name, pickle.loads(data)))
 
-    def _receive(self, worker: str, message: Message) -> None:
-        if message[0] == "time":
-            self._clocks.receive(worker, *message[2])
-        elif message[0] == "samples":
-            self._store(worker, message)
-        elif message[0] == "items":
-            self._load_items = message[2]
-            if self._load_items:
-                self._run_controller.spark.start()
-        elif message[0] == "lead":
-            assert message[1] is not None
-            self._led_items[message[1][0]] = LedItem(message[2])
-        elif message[0] == "usage":
-            self._usage = message[2]
-        elif message[0] == "host":
-            machine, there = message[2]
-            host, here = self._clocks.hosts[worker], file_hashes(self._config.rootpath, there)
-            self._usage = self._usage or self._differing_machine(host, machine) or different_files(host, there, here)
-        elif message[0] in ("arrive", "again"):
-            self._in_main_loop(lambda: self.rendezvous.receive(worker, message))
-        else:
-            self.rendezvous.receive(worker, message)
+    def _receive(self, worker: str, message: WorkerMessage) -> None:
+        match message:
+            case ClockRead(number, time_there):
+                self._clocks.receive(worker, number, time_there)
+            case SamplePart():
+                self._store(worker, message)
+            case LoadItems(indexes):
+                self._load_items = indexes
+                if indexes:
+                    self._run_controller.spark.start()
+            case LeadsTest((index, _), description):
+                self._led_items[index] = LedItem(description)
+            case UsageFound(text):
+                self._usage = text
+            case HostFiles(machine, there):
+                host = self._clocks.hosts[worker]
+                here = file_hashes(self._config.rootpath, there)
+                self._usage = self._usage or self._differing_machine(host, machine) or different_files(host, there, here)
+            case Arrive() | Again():
+                self._in_main_loop(lambda: self.rendezvous.receive(worker, message))
+            case _:
+                self.rendezvous.receive(worker, message)
 
     def _differing_machine(self, host: str, machine: str) -> str | None:
         """Describe a host whose command reaches several machines, or return None: one worker of a host answers for the clock of all."""
@@ -120,16 +138,16 @@ class GangController:
             return None
         return f"host {host}: its workers are on different machines, so their clocks differ: write a host for each machine"
 
-    def _store(self, worker: str, message: Message) -> None:
+    def _store(self, worker: str, message: SamplePart) -> None:
         """Write a part of a sample file that a worker of another host sends. The channel waits for this, so memory is bounded."""
         try:
-            self._run_controller.store(*message[2])
+            self._run_controller.store(message.target, message.part, message.last)
         except OSError as error:
             from pytest_loadtest.engine.sample_files import unwritten  # loads numpy: a session without load tests must not
 
             failure = unwritten(f"worker {worker}", "samples", self._run_controller.folder, error, None)
-            self.rendezvous.receive(worker, ("failed", message[1], failure))
-        self.rendezvous.keep_waiting(message[1])
+            self.rendezvous.receive(worker, Failed(message.key, failure))
+        self.rendezvous.receive(worker, StoresSamples(message.key))
 
     def _in_main_loop(self, call: Callable[[], object]) -> None:
         """Put the call into xdist's queue, after all earlier events: one may end the session, or replace a worker that crashed.
@@ -140,7 +158,7 @@ class GangController:
         session.worker_loadtest_call = lambda call: call()
         session.queue.put(("loadtest_call", {"call": call}))
 
-    def _send(self, worker: str, message: Message) -> None:
+    def _send(self, worker: str, message: ControllerMessage) -> None:
         channel = self._channels.get(worker)
         if channel is not None and not channel.isclosed():
             with contextlib.suppress(OSError):  # the worker is dying; pytest_testnodedown follows
@@ -245,7 +263,7 @@ class GangController:
         """Release the workers at once: execnet would wait five seconds for one that waits for a message or for its next test."""
         self.rendezvous.abort_all(NoData("interrupted"))
         for worker in list(self._channels):
-            self._send(worker, ("closed", None, None))
+            self._send(worker, SessionClosed())
         for node in self._nodes:
             node.shutdown()
 
@@ -260,10 +278,10 @@ class GangWorker:
         """:param describe: describes a load test for the controller, which reports the test if this worker dies as its lead."""
         self._describe = describe
         self._channel = config.workerinput[CHANNEL]  # type: ignore[attr-defined]
-        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()  # roles, and their end
+        self._inbox: queue.SimpleQueue[TakeRole | Release | SessionClosed] = queue.SimpleQueue()  # roles, and their end
         # A live load whose body gave it up may still be running when the next test begins: it must not take that one's messages.
-        self._current: tuple[Key, queue.SimpleQueue[Message]] = ((-1, 0), queue.SimpleQueue())
-        self._channel.setcallback(self._receive, endmarker=("closed", None, None))
+        self._current: tuple[Key, queue.SimpleQueue[ControllerMessage]] = ((-1, 0), queue.SimpleQueue())
+        self._channel.setcallback(self._receive, endmarker=SessionClosed())
         self._index: dict[pytest.Item, int] = {}  # by item: with --keep-duplicates, two have one node id
         self._key: Key = (-1, 0)
         self._lead: bool | None = None  # None while this worker has no role in an item
@@ -272,24 +290,34 @@ class GangWorker:
         self._attempt = 0
 
     def _receive(self, data: Any) -> None:
-        message = pickle.loads(data) if isinstance(data, bytes) else data  # the end marker is not pickled
-        if message[0] == "time":  # answered at once, in the thread that receives: the controller measures how long the answer takes
-            self._send(("time", None, (message[2], time.monotonic_ns())))
-            return
-        if message[0] == "role":
-            self._current = (message[1], queue.SimpleQueue())
-        elif message[1] in (None, self._current[0]):
-            self._current[1].put(message)
-        if message[0] in ("role", "release", "closed"):
-            self._inbox.put(message)
+        message: ControllerMessage = pickle.loads(data) if isinstance(data, bytes) else data  # the end marker is not pickled
+        match message:
+            case ReadClock(number):  # answered at once, in the thread that receives: the controller measures how long the answer takes
+                self._send(ClockRead(number, time.monotonic_ns()))
+            case TakeRole(key):
+                self._current = (key, queue.SimpleQueue())
+                self._inbox.put(message)
+            case SessionClosed():
+                self._current[1].put(message)
+                self._inbox.put(message)
+            case Release():
+                self._hand_over(message)
+                self._inbox.put(message)
+            case _:
+                self._hand_over(message)
 
-    def _send(self, message: Message) -> None:
+    def _hand_over(self, message: ControllerMessage) -> None:
+        """Give a message to the run that it is about; others have ended here."""
+        if not isinstance(message, ReadClock | SessionClosed) and message.key == self._current[0]:
+            self._current[1].put(message)
+
+    def _send(self, message: WorkerMessage) -> None:
         with contextlib.suppress(OSError):  # the controller is gone: the end marker follows
             self._channel.send(pickle.dumps(message))
 
     def report_usage_error(self, text: str) -> None:
         """Let the controller raise a usage error found while tests were collected."""
-        self._send(("usage", None, text))
+        self._send(UsageFound(text))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -299,8 +327,8 @@ class GangWorker:
             root, profiles = session.config.rootpath, session.config.rootpath / session.config.getini("load_profiles")
             tests = {item.path for item in session.items if item in self._index}
             paths = [path.relative_to(root).as_posix() for path in (*tests, *profiles.rglob("*.y*ml")) if path.is_relative_to(root)]
-            self._send(("host", None, (boot_id(), file_hashes(root, paths))))
-        self._send(("items", None, sorted(self._index.values())))
+            self._send(HostFiles(boot_id(), file_hashes(root, paths)))
+        self._send(LoadItems(tuple(sorted(self._index.values()))))
         if self._index:
             interrupt_on_sigterm()
 
@@ -309,10 +337,10 @@ class GangWorker:
         if item in self._index:
             self._in_load_test = True
             self._key, self._attempt = (self._index[item], 0), 0
-            self._send(("arrive", self._key, None))
+            self._send(Arrive(self._key))
             self._await_role()
             if self.leads:
-                self._send(("lead", self._key, self._describe(item)))
+                self._send(LeadsTest(self._key, self._describe(item)))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
@@ -325,17 +353,28 @@ class GangWorker:
         return True
 
     def _await_role(self) -> None:
-        name, self._key, lead = self._wait_for("role", "release")
-        self._lead, self._took_part = (lead if name == "role" else None), False
+        message = self._next_role()
+        self._key = message.key
+        self._lead = message.lead if isinstance(message, TakeRole) else None
+        self._took_part = False
 
-    def _wait_for(self, *names: str) -> tuple[str, Key, Any]:
+    def _await_rerun(self) -> None:
+        """Wait for the role in a rerun; the release from the attempt before may come first."""
+        message = self._next_role()
+        while isinstance(message, Release) and message.key != self._key:
+            message = self._next_role()
+        self._key = message.key
+        self._lead = message.lead if isinstance(message, TakeRole) else None
+
+    def _next_role(self) -> TakeRole | Release:
+        """Wait for a role in the current item, or the release from it."""
         while True:
-            name, key, arg = self._inbox.get()
-            if name == "closed":
-                self._inbox.put((name, key, arg))  # for the next items too
-                return "release", self._key, None
-            if name in names and key is not None and key[0] == self._key[0]:
-                return name, key, arg
+            message = self._inbox.get()
+            if isinstance(message, SessionClosed):
+                self._inbox.put(message)  # for the next items too
+                return Release(self._key)
+            if message.key[0] == self._key[0]:
+                return message
 
     def _run_as_member(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         from _pytest.runner import runtestprotocol  # private, but pytest-rerunfailures calls it too
@@ -350,7 +389,7 @@ class GangWorker:
         _cancel_timer(item)
         if not self._took_part:
             reasons = [report.longreprtext for report in reports if not report.passed] or ["its fixture `load` was not set up"]
-            self._send(("failed", self._key, NoData("it took no part: " + "\n".join(reasons)[-4000:])))
+            self._send(Failed(self._key, NoData("it took no part: " + "\n".join(reasons)[-4000:])))
 
     @property
     def leads(self) -> bool:
@@ -369,8 +408,8 @@ class GangWorker:
         """
         if self.leads and self._attempt:  # a rerun: call the others back
             self._key = (self._key[0], self._attempt)
-            self._send(("again", self._key, None))
-            _, self._key, self._lead = self._wait_for("role")
+            self._send(Again(self._key))
+            self._await_rerun()
         from pytest_loadtest.fleet.member import take_part
 
         self._attempt += 1
@@ -386,7 +425,7 @@ class GangWorker:
     def finished(self, item: pytest.Item) -> None:
         """Release the members when the lead has finished the item, including its reruns."""
         if item in self._index and self.leads:
-            self._send(("finished", self._key, None))
+            self._send(Finished(self._key))
         self._in_load_test = False
 
 

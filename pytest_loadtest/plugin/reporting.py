@@ -56,7 +56,7 @@ def write_report(config: pytest.Config, controller: RunController) -> str:
 
     :returns: a line with the report's path, or with the reason why there is none; empty if no load test has run.
     """
-    if not controller.ended:
+    if not controller.documents:
         return ""
     file = Path(os.path.abspath(config.option.load_html or controller.folder / FILE))  # noqa: PTH100  # symbolic links left as they are
     try:

@@ -244,7 +244,7 @@ class LoadSession:
 
     def ended(self) -> EndedRuns:
         """Return the runs of the session that have ended."""
-        return EndedRuns() if self._run_controller is None else self._run_controller.ended
+        return EndedRuns() if self._run_controller is None else self._run_controller.documents
 
     def summarise(self, terminalreporter: Any) -> None:
         """Print the summary of every run of the session."""

@@ -11,6 +11,7 @@ from builders.measurements import Limits, made
 from builders.objectives import parse_slo
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.fleet.link import Link
+from pytest_loadtest.fleet.messages import Command, Failed
 from pytest_loadtest.results.load import Load
 from pytest_loadtest.verdict.slo import evaluate
 
@@ -54,10 +55,11 @@ class LiveFleet:
 
     def _send(self, message: Any) -> None:
         self.sent.append(message)
-        if message[0] == "command":
+        if isinstance(message, Command):
             self._link.answers.put(self.answer)
             return
-        self.ends = message[2]
+        assert isinstance(message, Failed)
+        self.ends = message.error
         self.over.set()
 
     def finish(self) -> None:

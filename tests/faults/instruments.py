@@ -72,11 +72,11 @@ def _note_phases() -> None:
     from pytest_loadtest.fleet.run_controller import RunController
 
     made: Any = RunController
-    begin, judge = made._begin, made._judge
+    begin, judge = made._started, made._judge
 
-    def begin_and_note(self: Any, run: Any, workload: Any, following: Any, start: int) -> Any:
-        order = begin(self, run, workload, following, start)
-        if order is not None and workload.part.profile.name == "fault":
+    def begin_and_note(self: Any, planned: Any, workload: Any, following: Any, start: int) -> Any:
+        order = begin(self, planned, workload, following, start)
+        if workload.part.profile.name == "fault":
             _write(f"{order.phase.name}.phase", json.dumps([start, start + order.phase.duration]))
         return order
 
@@ -84,7 +84,7 @@ def _note_phases() -> None:
         _write("aggregation.phase", "[0, 0]")
         return judge(self, run)
 
-    made._begin, made._judge = begin_and_note, judge_and_note
+    made._started, made._judge = begin_and_note, judge_and_note
 
 
 def _hold_aggregation() -> None:

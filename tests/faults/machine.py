@@ -115,7 +115,7 @@ FULL_AT_RESULTS = (
     + """
 from pytest_loadtest.fleet.run_controller import RunController
 judge = RunController._judge
-RunController._judge = lambda self, run: ("test_fault" in run.state.request.nodeid and fill(), judge(self, run))[1]
+RunController._judge = lambda self, run: ("test_fault" in self._planned[run.key].request.nodeid and fill(), judge(self, run))[1]
 """
 )
 

@@ -71,7 +71,7 @@ def drive(
             fleet.run(Request(nodeid="bottleneck", attempt=1, profile=profile, parts=(Part(profile=profile),), source="bottleneck.yaml"))
     finally:
         fleet.close()
-    (document,) = controller.ended
+    (document,) = controller.documents
     print(*terminal.summary_lines(document), sep="\n")
     written: dict[str, Any] = json.loads(dumps(document))
     return written

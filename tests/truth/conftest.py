@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.fleet.rendezvous import Run
+    from pytest_loadtest.fleet.run_states import Run
     from pytest_loadtest.metrics.measurements import Measurements
     from pytest_loadtest.plan.phases import Phase
 
@@ -94,7 +94,7 @@ class NumpyRunController(RunController):
         self.spark = NumpyAggregation(options.results, options, live.announce)  # type: ignore[assignment]
 
     def _judge(self, run: Run) -> RunResult:
-        folder = run.state.workloads[0].folder
+        folder = self._planned[run.key].workloads[0].folder
         profile, measurements = profiles.from_document(RunFile.read(folder).profile), measured(folder)[0]
         verdict = slo.evaluate(profile.objectives, measurements, profile.generator)
         load = Load(profile_name=profile.name, observed=measurements, verdict=verdict)

@@ -36,7 +36,7 @@ def test_a_phase_ended_by_a_broken_objective_is_missed(tmp_path: Path, foregone:
         workers=("main",),
     )
     workload.begin(workload.plan.measure, "measure", 0)
-    workload.changes.append(Change(at=1000, end=True, foregone=foregone))
+    workload.current.changes.append(Change(at=1000, end=True, foregone=foregone))
     samples = MeasuredRun(
         folder=tmp_path,
         run=workload.run_file(),

@@ -11,10 +11,11 @@ import pytest
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import host_clocks
 from pytest_loadtest.fleet.host_clocks import BURST, SMALL_BURST, HostClock, HostClocks
+from pytest_loadtest.fleet.messages import ReadClock
 from pytest_loadtest.metrics.clocks import ClockLine
 
 if TYPE_CHECKING:
-    from pytest_loadtest.fleet.link import Message
+    from pytest_loadtest.fleet.messages import ControllerMessage
     from pytest_loadtest.metrics.clocks import ClockFit
 
 OFFSET = 100_000_000_000_000
@@ -23,11 +24,10 @@ OFFSET = 100_000_000_000_000
 def answering(clocks: list[HostClocks], offsets: dict[str, int]) -> object:
     """What sends questions to workers which answer at once, by clocks that are ahead by so much, ns."""
 
-    def send(worker: str, message: Message) -> None:
-        name, _, number = message
-        assert name == "time"
+    def send(worker: str, message: ControllerMessage) -> None:
+        assert isinstance(message, ReadClock)
         now = time.monotonic_ns() + offsets[worker]
-        threading.Thread(target=clocks[0].receive, args=(worker, number, now)).start()
+        threading.Thread(target=clocks[0].receive, args=(worker, message.number, now)).start()
 
     return send
 
@@ -60,9 +60,10 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_question() -> None:
     """Its round trip would be too short, and its offset wrong."""
     holder: list[HostClocks] = []
 
-    def send(worker: str, message: Message) -> None:
-        holder[0].receive(worker, message[2] - 1, 5)
-        holder[0].receive(worker, message[2], time.monotonic_ns() + OFFSET)
+    def send(worker: str, message: ControllerMessage) -> None:
+        assert isinstance(message, ReadClock)
+        holder[0].receive(worker, message.number - 1, 5)
+        holder[0].receive(worker, message.number, time.monotonic_ns() + OFFSET)
 
     clocks = HostClocks(send)
     holder.append(clocks)
@@ -100,12 +101,13 @@ class Hosts:
         for name in names:
             self.clocks.add(f"{name}-1", name)
 
-    def _send(self, worker: str, message: Message) -> None:
+    def _send(self, worker: str, message: ControllerMessage) -> None:
+        assert isinstance(message, ReadClock)
         self.answers += 1
         until = time.monotonic_ns() + (self.slow if self.answers % SMALL_BURST else 0)
         while time.monotonic_ns() < until:
             time.sleep(0)
-        self.clocks.receive(worker, message[2], time.monotonic_ns() + self.ahead[worker.partition("-")[0]])
+        self.clocks.receive(worker, message.number, time.monotonic_ns() + self.ahead[worker.partition("-")[0]])
 
     def phase(self, *, set_clock: int = 0, host: str = "h1") -> ClockFit:
         """Ask as in a phase in whose middle the clock of a host is set."""
@@ -144,10 +146,11 @@ def test_a_burst_under_load_does_not_wait_for_another_one() -> None:
     """The thread that makes the burst between two phases may be at it still: exchanges at the same time would delay each other."""
     answering, answer = threading.Event(), threading.Event()
 
-    def send(worker: str, message: Message) -> None:
+    def send(worker: str, message: ControllerMessage) -> None:
+        assert isinstance(message, ReadClock)
         answering.set()
         assert answer.wait(10)
-        clocks.receive(worker, message[2], time.monotonic_ns())
+        clocks.receive(worker, message.number, time.monotonic_ns())
 
     clocks = HostClocks(send)
     clocks.add("h1-1", "h1")

@@ -25,7 +25,7 @@ from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import host_sampler
 from pytest_loadtest.fleet.host_sampler import HostSampler, part_file
 from pytest_loadtest.fleet.link import Link
-from pytest_loadtest.fleet.messages import HostSampling, StartPhase
+from pytest_loadtest.fleet.messages import HostSampling, SamplePart, StartPhase
 from pytest_loadtest.metrics.clocks import ClockLine
 from pytest_loadtest.observe.telemetry import Telemetry
 from pytest_loadtest.values.quantities import SECOND
@@ -44,10 +44,9 @@ class Sent:
         self.link = Link(self._send, queue.SimpleQueue(), (0, 0))
 
     def _send(self, message: Any) -> None:
-        name, _, (target, part, _) = message
-        assert name == "samples"
-        self.targets.add(target)
-        self._stream.write(part)
+        assert isinstance(message, SamplePart)
+        self.targets.add(message.target)
+        self._stream.write(message.part)
 
     def telemetry(self) -> Telemetry:
         return Telemetry.from_document(json.loads(self._stream.getvalue())["telemetry"])

@@ -4,30 +4,73 @@ from __future__ import annotations
 
 import pickle
 import queue
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from pytest_loadtest.errors import GeneratorLimited, NoData, Problem, ProfileError, TargetError, UsageError
-from pytest_loadtest.fleet.link import Link, Message, Released, portable
+from pytest_loadtest.errors import GeneratorLimited, NoData, Problem, ProfileError, TargetError, UsageError, WorkerError
+from pytest_loadtest.fleet.link import Link, Released, portable
+from pytest_loadtest.fleet.messages import (
+    AbortRun,
+    Answer,
+    ChangeLoad,
+    Command,
+    CommandAnswer,
+    ConnectFrom,
+    Continue,
+    ControllerMessage,
+    EndPhase,
+    Meet,
+    Release,
+    RunStep,
+    SessionClosed,
+    TakeRole,
+    WorkerMessage,
+)
 from pytest_loadtest.schedule.changes import Change
 
 KEY = (1, 0)
 
 
-def line(*messages: Message) -> tuple[Link, list[Message]]:
-    sent: list[Message] = []
-    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+@dataclass(frozen=True)
+class Order(RunStep):
+    payload: Any = None
+
+
+class Other(RunStep):
+    """Another step."""
+
+
+def line(*messages: ControllerMessage) -> tuple[Link, list[WorkerMessage]]:
+    sent: list[WorkerMessage] = []
+    inbox: queue.SimpleQueue[ControllerMessage] = queue.SimpleQueue()
     for message in messages:
         inbox.put(message)
     return Link(sent.append, inbox, KEY), sent
 
 
-def test_a_meeting_returns_the_answer_for_this_meeting_and_attempt() -> None:
-    """Answers of other meetings and attempts are ignored."""
-    link, sent = line(("pass", (1, 1), ("order", "wrong")), ("pass", KEY, ("earlier", "wrong")), ("pass", KEY, ("order", "right")))
-    assert link.meet("order", "payload") == "right"
-    assert sent == [("meet", KEY, ("order", "payload"))]
+def test_a_meeting_returns_the_answer_for_this_attempt() -> None:
+    """Answers of other attempts are ignored."""
+    link, sent = line(Answer((1, 1), Order, ConnectFrom(1)), Answer(KEY, Order, ConnectFrom(2)))
+    assert link.meet(Order("payload"), ConnectFrom) == ConnectFrom(2)
+    assert sent == [Meet(KEY, Order("payload"))]
+
+
+def test_an_answer_to_another_step_is_an_error() -> None:
+    """Workers and controller would be at different steps of the run."""
+    link, _ = line(Answer(KEY, Other, Continue()))
+    with pytest.raises(WorkerError, match="an answer to Other while waiting for Order"):
+        link.meet(Order(), Continue)
+    link, _ = line(Answer(KEY, Other, Continue()))
+    with pytest.raises(WorkerError, match="an answer to Other while waiting for no step"):
+        link.process_messages()
+
+
+def test_a_second_role_is_an_error() -> None:
+    link, _ = line(TakeRole(KEY, lead=True))
+    with pytest.raises(WorkerError, match="a second role"):
+        link.process_messages()
 
 
 def test_a_link_has_no_assignments_before_the_controller_sends_them() -> None:
@@ -43,44 +86,44 @@ def test_idle_is_called_repeatedly_while_a_worker_waits() -> None:
     def idle() -> None:
         calls.append(1)
         if len(calls) == 3:
-            link._inbox.put(("pass", KEY, ("order", None)))
+            link._inbox.put(Answer(KEY, Order, Continue()))
 
-    link.meet("order", idle=idle)
+    link.meet(Order(), Continue, idle=idle)
     assert len(calls) >= 3
 
 
 @pytest.mark.parametrize(
     ("message", "raised"),
-    [(("abort", KEY, TargetError("gone")), TargetError), (("release", KEY, None), Released), (("closed", None, None), NoData)],
+    [(AbortRun(KEY, TargetError("gone")), TargetError), (Release(KEY), Released), (SessionClosed(), NoData)],
 )
-def test_the_end_of_a_run_is_raised_at_a_meeting_and_while_load_runs(message: Message, raised: type[Exception]) -> None:
+def test_the_end_of_a_run_is_raised_at_a_meeting_and_while_load_runs(message: ControllerMessage, raised: type[Exception]) -> None:
     """Aborted, released, or the controller is gone."""
     with pytest.raises(raised):
-        line(message)[0].meet("order")
+        line(message)[0].meet(Order(), Continue)
     with pytest.raises(raised):
         line(message)[0].phase_control("", "measure").ended()
 
 
 def test_an_abort_of_an_earlier_attempt_does_not_end_a_rerun() -> None:
-    link, _ = line(("abort", (1, 1), NoData("old")), ("release", (0, 0), None))
+    link, _ = line(AbortRun((1, 1), NoData("old")), Release((0, 0)))
     assert not link.phase_control("", "measure").ended()
 
 
 def test_the_end_of_a_phase_ends_no_other_phase() -> None:
     """A late end of the warm-up does not end the measured phase."""
-    link, _ = line(("end", KEY, ("", "warm-up")))
+    link, _ = line(EndPhase(KEY, "", "warm-up"))
     assert link.phase_control("", "warm-up").ended()
     assert not link.phase_control("", "measure").ended()
-    link._inbox.put(("end", KEY, ("other", "measure")))
+    link._inbox.put(EndPhase(KEY, "other", "measure"))
     assert not link.phase_control("", "measure").ended()
-    link._inbox.put(("end", KEY, ("", "measure")))
+    link._inbox.put(EndPhase(KEY, "", "measure"))
     assert link.phase_control("", "measure").ended()
 
 
 def test_a_change_reaches_its_phase_once() -> None:
     """The engine of that workload in that phase, and no other."""
     change = Change(at=5, rate=10.0)
-    link, _ = line(("change", KEY, (("small", "measure"), change)))
+    link, _ = line(ChangeLoad(KEY, "small", "measure", change))
     other, mine = link.phase_control("large", "measure"), link.phase_control("small", "measure")
     assert not other.ended()
     assert list(other.changes()) == []
@@ -90,9 +133,9 @@ def test_a_change_reaches_its_phase_once() -> None:
 
 def test_a_command_is_sent_and_its_answer_kept() -> None:
     """Until the body takes it."""
-    link, sent = line(("answer", KEY, 7))
+    link, sent = line(CommandAnswer(KEY, 7))
     link.command("rate", 100.0)
-    assert sent == [("command", KEY, ("rate", 100.0))]
+    assert sent == [Command(KEY, "rate", 100.0)]
     assert not link.phase_control("", "measure").ended()
     assert link.answers.get(timeout=1) == 7
 

@@ -71,9 +71,9 @@ def test_only_a_single_workload_in_its_measured_phase_can_be_changed(tmp_path: P
         measured_workload([workload, workload], driving=True)
     with pytest.raises(UsageError, match="no phase is being measured"):
         measured_workload([workload], driving=False)
-    workload.ends = StreamCounts(streams=1)
+    workload.current.ends = StreamCounts(streams=1)
     with pytest.raises(UsageError, match="no phase is being measured"):
         measured_workload([workload], driving=True)
-    workload.changes.append(Change(at=5, end=True, aborted=Aborted(reason="lost")))
+    workload.current.changes.append(Change(at=5, end=True, aborted=Aborted(reason="lost")))
     with pytest.raises(RunAborted, match="lost"):
         measured_workload([workload], driving=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from builders.plans import loopback
@@ -10,12 +10,14 @@ from builders.plans import loopback
 from pytest_loadtest.errors import NoData, TargetError
 from pytest_loadtest.fleet.link import Link
 from pytest_loadtest.fleet.local import LocalFleet
-from pytest_loadtest.fleet.messages import Part, Request
+from pytest_loadtest.fleet.messages import Arrive, ClaimShares, Part, Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_loadtest.fleet.rendezvous import Rendezvous, Run
+    from pytest_loadtest.fleet.messages import RunStep
+    from pytest_loadtest.fleet.rendezvous import Rendezvous, StepAnswers
+    from pytest_loadtest.fleet.run_states import Run
 
 
 class Controller:
@@ -25,15 +27,19 @@ class Controller:
 
     def __init__(self) -> None:
         self.clocks = None
-        self.requests: list[tuple[str, Any]] = []
+        self.requests: list[str] = []
         self.broken: list[str] = []
 
-    def meeting(self, run: Run, name: str, payloads: Sequence[Any]) -> Sequence[Any]:
-        self.requests.append((name, payloads[0].nodeid))
-        raise TargetError(f"no broker for {payloads[0].nodeid}")
+    def answer(self, run: Run, brought: Sequence[RunStep]) -> StepAnswers:
+        (step,) = brought
+        assert isinstance(step, ClaimShares)
+        self.requests.append(step.request.nodeid)
+        raise TargetError(f"no broker for {step.request.nodeid}")
 
     def gave_up(self, run: Run, error: Exception) -> None:
         self.broken.append(str(error))
+
+    def ended(self, run: Run) -> None: ...
 
 
 def request(nodeid: str, attempt: int = 1) -> Request:
@@ -49,16 +55,16 @@ def test_each_run_has_its_own_link_and_its_error_is_raised_to_the_test() -> None
     for nodeid, attempt in (("a", 1), ("a", 2), ("b", 1)):
         with pytest.raises(TargetError, match=f"^no broker for {nodeid}$"):
             fleet.run(request(nodeid, attempt), links.append)
-    assert controller.requests == [("assign", "a"), ("assign", "a"), ("assign", "b")]
+    assert controller.requests == ["a", "a", "b"]
     assert [link.key for link in links] == [(0, 1), (1, 2), (2, 1)]
-    assert all(run.ended and run.members == ["main"] for run in fleet.rendezvous.runs.values())
+    assert all(run.ended and run.members == ("main",) for run in fleet.rendezvous.runs.values())
     assert controller.broken == ["no broker for a", "no broker for a", "no broker for b"]
 
 
 def test_a_fleet_that_is_closed_gives_up_what_runs() -> None:
     controller = Controller()
     fleet = LocalFleet(controller)  # type: ignore[arg-type]
-    fleet.rendezvous.receive("main", ("arrive", (0, 1), None))
+    fleet.rendezvous.receive("main", Arrive((0, 1)))
     fleet.close()
     assert isinstance(fleet.rendezvous.runs[0, 1].error, NoData)
     assert controller.broken == ["the session ends"]

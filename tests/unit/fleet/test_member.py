@@ -12,12 +12,26 @@ import pytest
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet import member
-from pytest_loadtest.fleet.link import Link, Message
+from pytest_loadtest.fleet.link import Link
 from pytest_loadtest.fleet.member import WorkloadShare, _drive, _store_samples
+from pytest_loadtest.fleet.messages import (
+    AbortRun,
+    Answer,
+    ConsumersConnected,
+    Continue,
+    Meet,
+    NextPhases,
+    PhaseDone,
+    SampleHost,
+    StoresSamples,
+    TargetPrepared,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pytest_loadtest.fleet.messages import ControllerMessage, RunStep, StepAnswer, WorkerMessage
 
 
 class Share:
@@ -36,15 +50,25 @@ class Share:
 
 
 @pytest.fixture
-def inbox() -> queue.SimpleQueue[Message]:
+def inbox() -> queue.SimpleQueue[ControllerMessage]:
     """Messages from the controller."""
     return queue.SimpleQueue()
 
 
 @pytest.fixture
-def link(inbox: queue.SimpleQueue[Message]) -> Link:
-    """A connection whose meetings pass at once."""
-    return Link(lambda message: inbox.put(("pass", message[1], (message[2][0], None))), inbox, (0, 0))
+def link(inbox: queue.SimpleQueue[ControllerMessage]) -> Link:
+    """A connection whose meetings pass at once; the run has no phase."""
+    answers: dict[type[RunStep], StepAnswer] = {
+        TargetPrepared: Continue(),
+        ConsumersConnected: SampleHost(None),
+        PhaseDone: NextPhases(None),
+    }
+
+    def send(message: WorkerMessage) -> None:
+        assert isinstance(message, Meet)
+        inbox.put(Answer(message.key, type(message.step), answers[type(message.step)]))
+
+    return Link(send, inbox, (0, 0))
 
 
 def test_the_other_drivers_are_polled_while_one_connects(link: Link) -> None:
@@ -55,12 +79,12 @@ def test_the_other_drivers_are_polled_while_one_connects(link: Link) -> None:
     assert [share.polled for share in shares] == [[["b", "c"]] * 2, [["a", "c"]] * 2, [["a", "b"]] * 2]
 
 
-def test_an_aborted_run_opens_no_more_connections(link: Link, inbox: queue.SimpleQueue[Message]) -> None:
+def test_an_aborted_run_opens_no_more_connections(link: Link, inbox: queue.SimpleQueue[ControllerMessage]) -> None:
     """Connecting may take a quarter of an hour, and another worker may die in it."""
 
     class Last(Share):
         def open_producers(self, meet: object, idle: Callable[[], None]) -> None:
-            inbox.put(("abort", link.key, NoData("load worker gw1 went down")))
+            inbox.put(AbortRun(link.key, NoData("load worker gw1 went down")))
             super().open_producers(meet, idle)
 
     shares: list[Any] = [Last("a", [])]
@@ -83,7 +107,7 @@ def test_cpu_time_of_connecting_excludes_making_the_clients() -> None:
     assigned = SimpleNamespace(profile=SimpleNamespace(connect_rate=1000.0), workload="")
     share: Any = SimpleNamespace(assigned=assigned, driver=driver, _connected=connected, _clock=time.monotonic_ns)
     before = time.process_time_ns()
-    with WorkloadShare._connecting(share, "producers", np.arange(3), lambda _: time.monotonic_ns(), lambda: None):
+    with WorkloadShare._connecting(share, "producers", np.arange(3), lambda *_: time.monotonic_ns(), lambda: None):
         while time.process_time_ns() < before + made:
             pass
         driver.idle()
@@ -115,12 +139,12 @@ class Storing:
 
 def test_connections_and_controller_are_kept_alive_while_samples_are_stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Signs are sent only while there is progress."""
-    sent: list[Message] = []
+    sent: list[WorkerMessage] = []
     storing = Storing(monkeypatch)
     _store_samples(Link(sent.append, queue.SimpleQueue(), (0, 0)), "worker gw0", tmp_path, "s3://b", storing.idle)
     assert storing.polled >= 5
     assert storing.stopped == [False]
-    assert sent and set(sent) == {("busy", (0, 0), None)}
+    assert sent and set(sent) == {StoresSamples((0, 0))}
 
 
 def test_a_failure_to_store_samples_is_raised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, link: Link) -> None:
@@ -130,12 +154,12 @@ def test_a_failure_to_store_samples_is_raised(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_storing_stops_when_the_run_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, link: Link, inbox: queue.SimpleQueue[Message]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, link: Link, inbox: queue.SimpleQueue[ControllerMessage]
 ) -> None:
     """Another worker may have failed."""
     storing = Storing(monkeypatch)
     storing.polled = -1_000_000
-    inbox.put(("abort", link.key, NoData("load worker gw1 went down")))
+    inbox.put(AbortRun(link.key, NoData("load worker gw1 went down")))
     with pytest.raises(NoData, match="gw1 went down"):
         _store_samples(link, "worker gw0", tmp_path, "s3://b", storing.idle)
     ended = time.monotonic() + 10

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pytest_loadtest.errors import NoData, WorkerError
+from pytest_loadtest.fleet.messages import AbortRun, Arrive, EndPhase, HostFiles, LoadItems, Release, TakeRole
+from pytest_loadtest.fleet.run_states import Concluded
 from pytest_loadtest.fleet.xdist import CHANNEL, GangController, GangRelease, GangWorker
 
 if TYPE_CHECKING:
@@ -94,7 +96,10 @@ class Gang:
         self.host = host
         self.session, self.spark_started, self.broken = Session(), 0, list[Exception]()
         self.run_controller: Any = SimpleNamespace(
-            spark=SimpleNamespace(start=self._start), gave_up=lambda run, error: self.broken.append(error), rendezvous=None
+            spark=SimpleNamespace(start=self._start),
+            gave_up=lambda run, error: self.broken.append(error),
+            ended=lambda run: None,
+            rendezvous=None,
         )
         config: Any = SimpleNamespace(
             pluginmanager=SimpleNamespace(getplugin=lambda _: self.session), getvalue=lambda _: dist, rootpath=Path()
@@ -188,9 +193,9 @@ def test_a_host_whose_workers_are_on_two_machines_is_a_usage_error() -> None:
     """One of them answers for the clock of both."""
     gang = Gang(2, host="h1")
     for worker, machine in zip(gang.workers, ("7af0", "7af0"), strict=True):
-        worker._send(("host", None, (machine, {})))
+        worker._send(HostFiles(machine, {}))
     gang.controller.pytest_xdist_node_collection_finished()
-    gang.workers[1]._send(("host", None, ("91c2", {})))
+    gang.workers[1]._send(HostFiles("91c2", {}))
     with pytest.raises(pytest.UsageError, match="host h1: its workers are on different machines"):
         gang.controller.pytest_xdist_node_collection_finished()
 
@@ -204,7 +209,7 @@ def test_dist_each_is_a_usage_error_if_there_are_load_tests() -> None:
     with pytest.raises(StopIteration) as end:
         made.send(inner)
     assert end.value.value is inner
-    gang.controller._receive("gw0", ("items", None, [1]))
+    gang.controller._receive("gw0", LoadItems((1,)))
     with pytest.raises(pytest.UsageError, match="--dist each runs every test once per worker"):
         gang.controller.pytest_xdist_node_collection_finished()
 
@@ -213,10 +218,10 @@ def test_no_run_starts_after_the_event_that_ends_the_session(gang: Gang) -> None
     """Arrivals wait in xdist's queue behind earlier events, one of which may be a failed test under -x."""
     gang.session.held = True
     for worker in gang.workers:
-        worker._send(("arrive", (1, 0), None))
+        worker._send(Arrive((1, 0)))
     gang.session.shouldstop = "stopping after 1 failures"
     gang.session.run()
-    assert [worker._inbox.get(timeout=10) for worker in gang.workers] == [("release", (1, 0), "stopping after 1 failures")] * 2
+    assert [worker._inbox.get(timeout=10) for worker in gang.workers] == [Release((1, 0))] * 2
 
 
 def test_a_worker_that_goes_down_ends_the_run(gang: Gang) -> None:
@@ -238,7 +243,7 @@ def test_a_load_test_whose_lead_crashed_is_an_error_and_an_ordinary_test_fails(g
         gang.controller.pytest_handlecrashitem(nodeid, report, scheduler)
         assert report.when == when
         assert ("no data: worker 'gw0' crashed; it led the load run" in report.longrepr) == (nodeid == LOAD)
-    gang.controller.rendezvous.runs[1, 0].concluded = True
+    gang.controller.rendezvous.runs[1, 0].state = Concluded(None)
     report = SimpleNamespace(when="???", longrepr="worker 'gw0' crashed")
     gang.controller.pytest_handlecrashitem(LOAD, report, scheduler)
     assert (report.when, report.longrepr) == ("call", "worker 'gw0' crashed")
@@ -284,12 +289,12 @@ def test_a_load_that_was_given_up_takes_no_message_of_the_next_one(gang: Gang, m
     assert joined(gang.gather(0, 1))
     worker, request = gang.workers[0], cast("Request", None)
     worker.run(request)
-    gang.controller._send("gw0", ("abort", (1, 0), NoData("the test ended while its load was running")))
+    gang.controller._send("gw0", AbortRun((1, 0), NoData("the test ended while its load was running")))
     worker._key, worker._attempt = (2, 0), 0  # as for the next item
-    gang.controller._send("gw0", ("role", (2, 0), True))
+    gang.controller._send("gw0", TakeRole((2, 0), lead=True))
     worker._await_role()
     worker.run(request)
-    gang.controller._send("gw0", ("end", (2, 0), ("", "measure")))
+    gang.controller._send("gw0", EndPhase((2, 0), "", "measure"))
     with pytest.raises(NoData, match="the test ended while its load was running"):
         links[0].process_messages()
     assert links[1].ended(("", "measure"))
@@ -301,5 +306,5 @@ def test_a_controller_that_is_gone_does_not_raise_on_its_workers(gang: Gang) -> 
     gang.workers[0].report_usage_error("too late")
     gang.controller.pytest_xdist_node_collection_finished()
     gang.controller._channels["gw1"].closed = True
-    gang.controller._send("gw1", ("abort", (1, 0), NoData("x")))
-    gang.controller._send("gw7", ("abort", (1, 0), NoData("x")))
+    gang.controller._send("gw1", AbortRun((1, 0), NoData("x")))
+    gang.controller._send("gw7", AbortRun((1, 0), NoData("x")))

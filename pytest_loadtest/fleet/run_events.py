@@ -1,0 +1,153 @@
+"""Events of a run that are no messages of its workers, and the effects of events on the world outside.
+
+The :class:`~pytest_loadtest.fleet.rendezvous.Rendezvous` makes the events and carries the effects out;
+:mod:`~pytest_loadtest.fleet.run_states` maps the ones to the others, in the controller's process, under the rendezvous' lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pytest_loadtest.fleet.messages import (
+    Again,
+    Arrive,
+    Command,
+    Failed,
+    Finished,
+    Meet,
+    ReportProgress,
+    RunMessage,
+    RunStep,
+    StepAnswer,
+    StoresSamples,
+)
+
+if TYPE_CHECKING:
+    from pytest_loadtest.fleet.drain import Drain
+    from pytest_loadtest.fleet.messages import ControllerMessage
+
+
+# Events that are no message of a worker.
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """A worker arrived or is gone. :param workers: those of the session. :param stopping: no further run may start."""
+
+    workers: tuple[str, ...]
+    stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartAgain:
+    """A rerun begins. :param members: those of the attempt before that are left."""
+
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """A rerun of this run has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A worker is gone."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The controller's answers to a step, by rank. :param drains: by workload, those of the phases that begin with the answers."""
+
+    answers: tuple[StepAnswer, ...]
+    drains: Mapping[str, Drain] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFailed:
+    """The controller has no answers to a step."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """The controller has judged the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The run cannot continue, for a reason outside of its workers."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = RunMessage | Gather | StartAgain | Superseded | WorkerLost | Answered | AnswerFailed | Conclude | GiveUp | Tick
+EVENTS: Final[tuple[type[Event], ...]] = (
+    Arrive, Again, Meet, StoresSamples, ReportProgress, Command, Failed, Finished,
+    Gather, StartAgain, Superseded, WorkerLost, Answered, AnswerFailed, Conclude, GiveUp, Tick,
+)  # fmt: skip
+
+
+# What the shell has to do.
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message to a worker."""
+
+    worker: str
+    message: ControllerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class FindAnswers:
+    """Ask the run controller for the answers to a step, in a thread of its own. :param brought: by rank."""
+
+    brought: tuple[RunStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowProgress:
+    """Tell the run controller about new progress of a workload."""
+
+    workload: str
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOut:
+    """Let the run controller carry out a command of a worker's test."""
+
+    worker: str
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class NoteGivenUp:
+    """Tell the run controller that the run is given up."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class NoteEnded:
+    """Tell the run controller that the run has ended: nothing asks for its results any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End a worker that no longer answers: the next test would wait for it without limit."""
+
+    worker: str
+
+
+Effect = Send | FindAnswers | ShowProgress | CarryOut | NoteGivenUp | NoteEnded | Kill
