@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.drivers import telemetry_class
+from pytest_loadtest.drivers import telemetry_class, undelivered_function
 from pytest_loadtest.fleet.messages import HostSampling, WorkerLocation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_loadtest.fleet.workload_run import WorkloadRun
     from pytest_loadtest.observe.sampler import Sampler, TelemetrySource
@@ -137,6 +137,21 @@ class Observing:
         telemetry = None if sampler is None else sampler.stop()
         if telemetry is not None and workload.folder is not None:
             write_telemetry(workload.folder, _merge_hosts(workload.folder, telemetry, self._orders))
+
+
+def load_samplers(drivers: Iterable[str]) -> None:
+    """Import what samples a phase, and what asks a target for its deliveries.
+
+    The start of a phase is decided before it is sampled, and 200 ms later its first message is due: on a busy machine the imports alone
+    take longer, and the generator would be late.
+
+    :param drivers: the names of the workloads' drivers.
+    """
+    from pytest_loadtest.observe import connections, processes, sampler  # noqa: F401
+
+    for driver in drivers:
+        telemetry_class(driver)
+        undelivered_function(driver)
 
 
 def _addresses(workload: WorkloadRun) -> list[tuple[str, int]]:

@@ -33,7 +33,7 @@ from pytest_loadtest.fleet.messages import (
     StartPhase,
     TargetPrepared,
 )
-from pytest_loadtest.fleet.observing import Observing
+from pytest_loadtest.fleet.observing import Observing, load_samplers
 from pytest_loadtest.fleet.outputs import Outputs, session_folder, workload_folder
 from pytest_loadtest.fleet.rendezvous import StepAnswers
 from pytest_loadtest.fleet.spark_service import SparkService
@@ -141,6 +141,7 @@ class RunController:
             case PhaseDone(number):
                 if number == 0:
                     self.spark.wait_until_ready()
+                    load_samplers(workload.part.profile.driver.name for workload in self._planned[run.key].workloads)
                 return self._next(run, [step.finished for step in brought if isinstance(step, PhaseDone)])
             case ClientsClosed():
                 self._closed(run, [step.facts for step in brought if isinstance(step, ClientsClosed)])

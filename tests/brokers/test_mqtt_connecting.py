@@ -72,7 +72,8 @@ def test_no_connection_is_started_before_it_is_due(tmp_path: Path, client: str) 
             assert time.monotonic_ns() > due[-1], "the last one was there before it was due"
         found = driver.opening_times()
         driver.close()
-    assert {name: len(times) for name, times in found.items()} == {"connect": 40, "subscribe": 20, "dial": 40, "up": 40}
+    counted = {name: len(found[name]) for name in ("connect", "subscribe", "dial", "up")}  # more are there if this process stood still
+    assert counted == {"connect": 40, "subscribe": 20, "dial": 40, "up": 40}
     assert (found["dial"] >= 0).all()
     assert (found["connect"] > found["dial"]).all()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -136,3 +138,20 @@ def test_a_network_that_hosts_share_is_named(tmp_path: Path) -> None:
         "host h1: sockets of h1-1, h1-2: counted on the controller's host, whose network they use",
         "host h3: sockets of h3-1: counted on host h2, whose network they use",
     ]
+
+
+def test_nothing_is_imported_between_the_decision_on_a_phase_and_its_start() -> None:
+    """On a busy machine the imports took longer than the 200 ms in between, and the first messages were late."""
+    code = """
+import sys
+from pytest_loadtest.fleet.observing import load_samplers
+load_samplers(["loopback", "mqtt", "pulsar"])
+before = set(sys.modules)
+from pytest_loadtest.drivers import telemetry_class, undelivered_function
+from pytest_loadtest.observe import connections, processes, sampler
+for name in ("loopback", "mqtt", "pulsar"):
+    telemetry_class(name), undelivered_function(name)
+assert set(sys.modules) == before, set(sys.modules) - before
+assert "psutil" in before
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
