@@ -56,13 +56,13 @@ def note(name, begin):
 
 @pytest.mark.load("stopped", live=True, broker="process")
 def test_stopped(load):
-    stop(load)
+    stop(load, "stopped")
 
 @pytest.mark.load("library", live=True, broker="process")
 def test_library(load):
-    stop(load)
+    stop(load, "library")
 
-def stop(load):
+def stop(load, name):
     load.begin()
     load.wait("1s")
     begin = time.monotonic_ns()
@@ -71,7 +71,7 @@ def stop(load):
         time.sleep(0.5)
     finally:
         os.kill(other(), signal.SIGCONT)
-    note("stopped.json", begin)
+    note(name + ".json", begin)
     load.finish()
 
 @pytest.mark.load("crowded", live=True, broker="process")
