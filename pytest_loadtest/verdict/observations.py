@@ -335,7 +335,8 @@ def _latency(objective: Objective, measurements: Measurements) -> Observation:
         return Observation(None, 0, OBJECTIVES[objective.metric].absent)
     reason = unfit(ranked.histogram, objective.percentile, ranked.never_came, measurements.clock_error, ranked.unstamped)
     if reason:
-        return Observation(None, samples, reason)
+        # A clock that was set is the cause of values below zero.
+        return Observation(None, samples, uneven_clocks(objective.metric, measurements) or reason)
     base = f"mean of the {exact(samples)} that came" if objective.statistic == "mean" and ranked.never_came else f"{exact(samples)} samples"
     return Observation(value, samples, base + never_came(ranked.never_came))
 

@@ -484,6 +484,13 @@ def test_a_clock_that_was_set_leaves_counts_and_no_latency() -> None:
     assert "the clock of host h2 was set while load ran" in latency.text
 
 
+def test_a_clock_that_was_set_is_named_as_the_cause_of_values_below_zero() -> None:
+    run = made(end_to_end=replace(spread(1, 20), negative=3), clocks=(HostTime(host="h2", error=0, round_trip=MS, holds=False),))
+    result = finding({"endToEndLatency": {"max": "30ms"}}, run)
+    assert result.outcome is Outcome.NO_DATA
+    assert "the clock of host h2 was set while load ran" in result.text
+
+
 def test_a_message_that_never_came_is_late_by_any_clock() -> None:
     """A clock that was set leaves latencies unknown, but not that there are none."""
     run = made(counts={"received": 90_000, "lost": 10_000}, clocks=(HostTime(host="h2", error=0, round_trip=MS, holds=False),))
