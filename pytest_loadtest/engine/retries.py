@@ -95,12 +95,14 @@ class Retries:
         :param rows: their positions in the block. :param until: from :meth:`full_until`, before any of them was dropped.
         """
         index = self._index(block.stream[rows])
-        until, tried, blocked = until[index], self.waiting.tried_at[index], self.waiting.blocked[index]
+        full_until = until[index]
+        tried = self.waiting.tried_at[index]
+        blocked = self.waiting.blocked[index]
         # The column of a message that was there at the last attempt has the time before it already: see _account.
         counted = self.waiting.is_counted(index, block.seq[rows] - self._first[index])
-        before = np.where(counted, -block.blocked[rows], blocked_before(block.intended[rows], tried, blocked, until))
-        waited = np.maximum(blocked + until - tried - before, 0)
-        return np.where(until > 0, waited, 0)
+        before = np.where(counted, -block.blocked[rows], blocked_before(block.intended[rows], tried, blocked, full_until))
+        waited = np.maximum(blocked + full_until - tried - before, 0)
+        return np.where(full_until > 0, waited, 0)
 
     def retry(self, now: int) -> Iterator[Column]:
         """Offer waiting messages again, the oldest of each stream first. Yields send delays, less blocked time, of those taken."""

@@ -212,7 +212,9 @@ def drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver] = ()) 
         a broker disconnects a client that is silent for longer than its keep-alive.
     :raises BrokenRun: raised by a control or a driver.
     """
-    active, others, serve_at = list(engines), list(idle), 0
+    active = list(engines)
+    others = list(idle)
+    serve_at = 0
     # A loop that begins late has looked at nothing since the start of its phase.
     planned = min([clock(), *(engine.start for engine in active)])
     receives = any(len(engine.consumers) for engine in engines)

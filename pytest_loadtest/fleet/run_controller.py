@@ -188,7 +188,8 @@ class RunController:
         planned.scripts = align_phases([self._script(workload) for workload in workloads])
         more = () if self._metrics is None else self._metrics.bounds
         self._relate_clocks(planned, ())
-        lines, sources = planned.clock_lines, self._worker_sources()
+        lines = planned.clock_lines
+        sources = self._worker_sources()
         return [
             [
                 replace(workload.assign(worker, rank, more), clock=lines.get(worker), sources=sources.get(worker, ()))

@@ -386,7 +386,8 @@ def _answer(run: Run, event: Answered, now: int, worker: str) -> Effects:
 def _answer_concluded(run: Run, event: Answered, now: int, worker: str) -> Effects:
     """Send the results."""
     assert isinstance(run.state, Concluded)
-    step, run.state.step = run.state.step, None
+    step = run.state.step
+    run.state.step = None
     assert step is not None
     yield from _pass(run, step, event.answers, now)
 

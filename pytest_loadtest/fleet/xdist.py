@@ -75,7 +75,8 @@ class GangController:
 
         :param report_crash: called with the lead's description of a load test and pytest's report of it, if the lead died.
         """
-        self._config, self._load_items = config, tuple[int, ...]()
+        self._config = config
+        self._load_items: tuple[int, ...] = ()
         self._hosts, self._machines = hosts, dict[str, str]()  # boot id of each host
         self._run_controller = controller
         self._channels: dict[str, Any] = {}

@@ -381,7 +381,8 @@ def _full_windows(blocked: Columns, run: Expected) -> FullWindows | None:
     """:param blocked: rows of the messages that were dropped before full windows."""
     topics, place, dropped = np.unique(blocked["topic"], return_inverse=True, return_counts=True)
     int64 = np.iinfo(np.int64)
-    first, last = np.full(len(topics), int64.max), np.full(len(topics), int64.min)
+    first = np.full(len(topics), int64.max)
+    last = np.full(len(topics), int64.min)
     np.minimum.at(first, place, blocked["intended"])
     np.maximum.at(last, place, blocked["intended"] + blocked["blocked"])
     return full_windows(run, exact_total(blocked["blocked"]), topics, dropped, first, last)

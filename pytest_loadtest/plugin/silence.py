@@ -37,7 +37,8 @@ class MemberSilence:
 
     def __init__(self, config: pytest.Config, is_member: Callable[[], bool]) -> None:
         """:param is_member: returns True while this worker runs a load test that it does not report."""
-        self._config, self._is_member = config, is_member
+        self._config = config
+        self._is_member = is_member
         self._unreported: WeakSet[pytest.FixtureDef[Any]] = WeakSet()
         self._ends_unreported = False
 

@@ -106,7 +106,9 @@ def blocked_share(measurements: Measurements) -> float:
     Of a message that was dropped before a full window, the delay is the time for which it waited. Messages that the generator dropped are
     left out: their delay is not recorded.
     """
-    delay, own, full = measurements.latencies.get("send_delay"), measurements.latencies.get("own_send_delay"), measurements.full_windows
+    delay = measurements.latencies.get("send_delay")
+    own = measurements.latencies.get("own_send_delay")
+    full = measurements.full_windows
     waited = 0 if full is None else full.waited
     total = (0 if delay is None else delay.total) + waited
     blocked = measurements.blocked
@@ -157,7 +159,8 @@ def _given_up(objective: Objective, backlog: Backlog, waited: int, size: str) ->
     basis = f"NOT drained: {left} of {size} still waiting after {format_duration(waited)}, {exact(backlog.allowed)} would do"
     if backlog.drain == math.inf:
         return Observation(math.inf, backlog.size_messages, basis)
-    low, high = objective.minimum or 0, objective.maximum
+    low = objective.minimum or 0
+    high = objective.maximum
     if (high is None and low <= waited) or (high is not None and high <= waited):
         return Observation(waited + 1, backlog.size_messages, basis)
     return Observation(None, 0, f"more than {format_duration(waited)}, then it was given up: {basis}")

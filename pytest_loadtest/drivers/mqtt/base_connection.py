@@ -89,7 +89,8 @@ class MqttConnectionBase(ABC, Generic[S]):
         if self._over:
             self._loop.ended(self, -1)
             return
-        self._reason, self._rejected = None, False
+        self._reason = None
+        self._rejected = False
         self._stepped = self._loop.clock()
         self._started = self._begin(self._stepped)
         if self._first.others:

@@ -294,7 +294,9 @@ def _login(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
 
 def _session(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
     """Read ``cleanSession``, and how long a session lasts without it."""
-    clean, expiry, path = values.get("cleanSession"), values.get("sessionExpiryInterval"), (*at, "sessionExpiryInterval")
+    clean = values.get("cleanSession")
+    expiry = values.get("sessionExpiryInterval")
+    path = (*at, "sessionExpiryInterval")
     if clean is None:
         return
     if out.has((*at, "cleanSession")):
