@@ -181,7 +181,8 @@ def test_profiles_shown_are_valid(block: Block) -> None:
         return
     with pytest.raises(ProfileError) as caught:
         profile.loads(block.text, block.file)
-    assert str(caught.value) in [f"{other.text.strip()}" for other in having("text") if other.page == block.page]
+    shown = [other.text.strip() for other in having("text") if other.page == block.page]
+    assert f"{caught.value}\n  in loadtests/test_wrong.py::test_wrong" in shown
 
 
 @pytest.mark.parametrize("block", having("python"), ids=where)

@@ -258,7 +258,11 @@ def test_a_stage_has_windows_of_its_own(spark: SparkSession, tmp_path: Path) -> 
     whole, parts = aggregate_with_stages(spark, write_run(tmp_path / "run", run, sent, received, stages=stages))
     assert [None if one.windows is None else len(one.windows) for one in (whole, *(found for _, found in parts))] == [4, 5, 5, 5]
     for name, found in parts:
-        assert differences(found.windows, measure(sent, received, stages[name], Recorded(foreign=None)).windows) == []
+        rows = by_worker(stages[name], sent, received)
+        workers = make_recorded(2).workers
+        during = tuple(worker.during(stages[name].start - run.start, stages[name].duration, run.duration) for worker in workers)
+        defined = measure(*rows, Recorded(foreign=None, workers=during))
+        assert differences(found.windows, defined.windows) == []
 
 
 def test_stages_are_runs_of_some_of_the_messages(spark: SparkSession, tmp_path: Path) -> None:
