@@ -19,14 +19,29 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from pytest_loadtest.wire.mqtt.codec import encode_packet
-from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, Connect, Publish, Subscribe, TopicFilter
+from pytest_loadtest.wire.mqtt.packets import (
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    Connect,
+    Publish,
+    Subscribe,
+    TopicFilter,
+)
 
 if TYPE_CHECKING:
     from bench_mqtt import Case
 
 TICK = 0.001  # s, as in the engine
 PATIENCE = 10.0  # s without a message, after which it gives up
-NEXT = {PUBLISH << 4 | 2: PUBACK << 4, PUBLISH << 4 | 4: PUBREC << 4, PUBREC << 4: PUBREL << 4 | 2, PUBREL << 4 | 2: PUBCOMP << 4}
+NEXT = {
+    PUBLISH << 4 | 2: PUBACK << 4,
+    PUBLISH << 4 | 4: PUBREC << 4,
+    PUBREC << 4: PUBREL << 4 | 2,
+    PUBREL << 4 | 2: PUBCOMP << 4,
+}
 """What the first byte of a packet is answered with."""
 
 
@@ -36,8 +51,12 @@ def connected(url: str, ca_file: str | None, client_id: str, topic: str | None, 
     made: Any = socket.create_connection((parts.hostname, parts.port))
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if ca_file is not None:
-        made = ssl.create_default_context(cafile=ca_file).wrap_socket(made, server_hostname=parts.hostname)
-    made.sendall(encode_packet(Connect(client_id, clean_start=True, properties={"receive_maximum": 1000})))
+        made = ssl.create_default_context(cafile=ca_file).wrap_socket(
+            made, server_hostname=parts.hostname
+        )
+    made.sendall(
+        encode_packet(Connect(client_id, clean_start=True, properties={"receive_maximum": 1000}))
+    )
     made.recv(1000)
     if topic is not None:
         made.sendall(encode_packet(Subscribe(1, (TopicFilter(topic, qos),))))
@@ -91,20 +110,31 @@ class Reader:
         return answer
 
 
-def _publish(case: Case, sockets: list[Any], reader: Reader, topic: str, start: float) -> tuple[int, list[float]]:
+def _publish(
+    case: Case, sockets: list[Any], reader: Reader, topic: str, start: float
+) -> tuple[int, list[float]]:
     """Send the due messages every tick, and read arrivals. :returns: number of messages, and the lateness of each, s."""
     packets = [encode_packet(Publish(topic, bytes(64), case.qos, packet_id=1 if case.qos else 0))]
     if case.qos:
         at = packets[0].index(b"\0\1", 4 + len(topic))
-        packets = [packets[0][:at] + number.to_bytes(2, "big") + packets[0][at + 2 :] for number in range(1, 60_001)]
+        packets = [
+            packets[0][:at] + number.to_bytes(2, "big") + packets[0][at + 2 :]
+            for number in range(1, 60_001)
+        ]
     total, sent, late = int(case.rate * case.seconds), 0, list[float]()
     last = start + case.seconds + PATIENCE
-    while (sent < total or (case.qos and reader.ended < total)) and (now := time.monotonic()) < last:
+    while (sent < total or (case.qos and reader.ended < total)) and (
+        now := time.monotonic()
+    ) < last:
         due = min(int((now - start) * case.rate) + 1, total) if now >= start else 0
-        due = min(due, sent + case.window * len(sockets) - (sent - reader.ended)) if case.qos else due
+        due = (
+            min(due, sent + case.window * len(sockets) - (sent - reader.ended)) if case.qos else due
+        )
         while sent < due:
             end = due if len(sockets) == 1 else sent + 1
-            sockets[sent % len(sockets)].send(b"".join(packets[number % len(packets)] for number in range(sent, end)))
+            sockets[sent % len(sockets)].send(
+                b"".join(packets[number % len(packets)] for number in range(sent, end))
+            )
             late += [time.monotonic() - start - number / case.rate for number in range(sent, end)]
             sent = end
         tick = max(start + sent / case.rate if sent < total else 0.0, time.monotonic() + TICK)
@@ -115,15 +145,26 @@ def _publish(case: Case, sockets: list[Any], reader: Reader, topic: str, start: 
 
 def run_bare(role: str, case: Case, at: dict[str, str], name: str) -> None:
     """Run one process in the form of :func:`roles.run_role`."""
-    began, cpu, (_, most) = time.monotonic(), time.process_time(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    began, cpu, (_, most) = (
+        time.monotonic(),
+        time.process_time(),
+        resource.getrlimit(resource.RLIMIT_NOFILE),
+    )
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     shared = "$share/bare/" if role == "in" and case.consumers > 1 else ""
     count = case.producers if role == "out" else case.subscriptions * case.consumers
     secured = case.tls and role == "in"
     url, ca_file = (at["subscriber_url"], at["ca_file"]) if secured else (at["url"], None)
     reader, topic = Reader(), f"{shared}{name}" if role == "in" else None
-    sockets = [reader.add(connected(url, ca_file, f"{name}-{role}-{i}", topic, case.qos)) for i in range(count)]
-    told = {"connected": time.monotonic() - began, "cpu_connect": (time.process_time() - cpu) / count, "each": 0.0}
+    sockets = [
+        reader.add(connected(url, ca_file, f"{name}-{role}-{i}", topic, case.qos))
+        for i in range(count)
+    ]
+    told = {
+        "connected": time.monotonic() - began,
+        "cpu_connect": (time.process_time() - cpu) / count,
+        "each": 0.0,
+    }
     print(json.dumps(told), flush=True)
     start = int(sys.stdin.readline()) / 1e9
     expected = int(case.rate * case.seconds) * (case.subscriptions if role == "in" else 1)

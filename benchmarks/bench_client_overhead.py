@@ -15,7 +15,12 @@ import _pulsar
 import numpy as np
 
 from pytest_loadtest.drivers.base import Burst, DriverContext, TargetAddress
-from pytest_loadtest.drivers.pulsar.library.consumers import PulsarConsumer, PulsarConsumers, key_of, partition_of
+from pytest_loadtest.drivers.pulsar.library.consumers import (
+    PulsarConsumer,
+    PulsarConsumers,
+    key_of,
+    partition_of,
+)
 from pytest_loadtest.drivers.pulsar.library.producers import PulsarProducers
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.message import payloads
@@ -55,7 +60,14 @@ class NullConsumer:
 
 def context(checksum: bool = False) -> DriverContext:
     pool = payloads.build_pool(
-        buckets=None, message_size=128, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=checksum, max_size=None
+        buckets=None,
+        message_size=128,
+        randomized=True,
+        random_ratio=0.5,
+        file_content=None,
+        seed=1,
+        checksum=checksum,
+        max_size=None,
     )
     return DriverContext(
         target=TargetAddress(url="pulsar://nowhere"), settings=PulsarSettings(), clock=time.monotonic_ns, run="bench", nonce=1,
@@ -79,7 +91,16 @@ def produce(streams: int, size: int, keyed: bool) -> tuple[float, float]:
     seq = np.arange(size, dtype=np.int64)
     stream, payload = np.resize(np.arange(streams, dtype=np.int32), size), np.zeros(size, np.uint16)
     key = seq.astype(np.int32) if keyed else None
-    burst = Burst(row=seq, stream=stream, seq=seq, intended=seq, payload=payload, sent=seq.copy(), idle=seq.copy(), key=key)
+    burst = Burst(
+        row=seq,
+        stream=stream,
+        seq=seq,
+        intended=seq,
+        payload=payload,
+        sent=seq.copy(),
+        idle=seq.copy(),
+        key=key,
+    )
     clients = [NullProducer() for _ in range(streams)]
     producers = PulsarProducers(clients, range(streams), context(), window=WINDOW, memory=None)
     data, text, build, answer = bytes(128), "key-1", _pulsar.MessageBuilder, _pulsar.Result.Ok
@@ -94,22 +115,30 @@ def produce(streams: int, size: int, keyed: bool) -> tuple[float, float]:
             message = build().content(data)
             if keyed:
                 message.partition_key(text)
-            clients[0].send_async(message.build(), operator.is_)  # a callback that does nothing, in C
+            clients[0].send_async(
+                message.build(), operator.is_
+            )  # a callback that does nothing, in C
             _ = answer.value
 
     return best(ours), best(bare)
 
 
-def consume(consumers: int, size: int, order: Callable[[Any], int] | None, checksum: bool = False) -> tuple[float, float]:
+def consume(
+    consumers: int, size: int, order: Callable[[Any], int] | None, checksum: bool = False
+) -> tuple[float, float]:
     """Return the total and bare cost of receiving: the consumer's thread for all messages, then taking them in bursts of this size."""
     made = context(checksum)
-    data = payloads.whole_payloads(made.pool, np.zeros((1, 32), np.uint8), np.zeros(1, np.uint16))[0]
+    data = payloads.whole_payloads(made.pool, np.zeros((1, 32), np.uint8), np.zeros(1, np.uint16))[
+        0
+    ]
     message = _pulsar.MessageBuilder().content(data).partition_key("key-1").build()
     taking = PulsarConsumers(lambda _: [])
     copies = taking._copies
 
     def ours() -> None:
-        PulsarConsumer(NullConsumer(message, MESSAGES), "null", made, order, lambda why: None).run(0, copies)
+        PulsarConsumer(NullConsumer(message, MESSAGES), "null", made, order, lambda why: None).run(
+            0, copies
+        )
         came = [(place % consumers, *copies[place][1:]) for place in range(size)]
         copies.clear()
         for _ in range(MESSAGES // size):

@@ -47,7 +47,9 @@ READS = 5  # measurements of memory after a subscription was deleted; the least 
 LATER = 3_600_000  # ms: no message becomes due during the benchmark
 WAIT = 180.0  # s
 HISTOGRAM = re.compile(r"\s*\d+:\s+\d+\s+(?P<bytes>\d+)\s+(?P<name>\S+)")
-INDEX = re.compile(r"\[?L?(org\.roaringbitmap|it\.unimi\.dsi\.fastutil\.longs)\.|\[[CJ]$")  # and the classes of its containers
+INDEX = re.compile(
+    r"\[?L?(org\.roaringbitmap|it\.unimi\.dsi\.fastutil\.longs)\.|\[[CJ]$"
+)  # and the classes of its containers
 SETTINGS = {
     "delayedDeliveryFixedDelayDetectionLookahead": "0",  # with equal delays the broker stops reading ahead here, and its index stays small
     "delayedDeliveryTickTimeMillis": str(TICK),
@@ -72,14 +74,23 @@ class Watched:
         figure for direct memory is in chunks of 8 MiB, which the pool keeps.
         """
         pool = self._ask("broker-stats/allocator-stats/default")
-        chunks = [chunk for arena in pool["directArenas"] for chunk_list in arena["chunkLists"] for chunk in chunk_list["chunks"]]
-        return self._objects(), pool["usedDirectMemory"] - sum(chunk["freeBytes"] for chunk in chunks)
+        chunks = [
+            chunk
+            for arena in pool["directArenas"]
+            for chunk_list in arena["chunkLists"]
+            for chunk in chunk_list["chunks"]
+        ]
+        return self._objects(), pool["usedDirectMemory"] - sum(
+            chunk["freeBytes"] for chunk in chunks
+        )
 
     def _objects(self) -> float | None:
         if shutil.which("jcmd") is None:
             return None
         command = ["jcmd", str(self._pid), "GC.class_histogram"]
-        lines = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout.splitlines()
+        lines = subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=120
+        ).stdout.splitlines()
         found = [match for line in lines if (match := HISTOGRAM.match(line))]
         return float(sum(int(match["bytes"]) for match in found if INDEX.match(match["name"])))
 
@@ -117,7 +128,9 @@ def send(client: Any, topic: str, due: NDArray[np.int64]) -> NDArray[np.int64]:
     for number, moment in enumerate(due.tolist()):
         producer.send_async(bytes(64), partial(stored, number), deliver_at=moment)
     if not done.wait(WAIT) or (places < 0).any():
-        raise SystemExit(f"{int((places < 0).any(axis=1).sum())} of {len(due)} messages were not acknowledged")
+        raise SystemExit(
+            f"{int((places < 0).any(axis=1).sum())} of {len(due)} messages were not acknowledged"
+        )
     producer.close()
     return places
 
@@ -180,7 +193,13 @@ def measure(broker: Watched, version: str, kind: Kind, count: int, turn: int) ->
 def on(version: str, looks: tuple[int, ...], turn: int) -> list[Row]:
     """Start a broker and measure all kinds and numbers on it."""
     with tempfile.TemporaryDirectory() as name:
-        asked = brokers.BrokerRequest(kind="pulsar", mode="process", folder=Path(name) / "broker", version=version, settings=SETTINGS)
+        asked = brokers.BrokerRequest(
+            kind="pulsar",
+            mode="process",
+            folder=Path(name) / "broker",
+            version=version,
+            settings=SETTINGS,
+        )
         broker = brokers.start(asked, print)
         try:
             watched, rows = Watched(broker), list[Row]()
@@ -195,7 +214,9 @@ def on(version: str, looks: tuple[int, ...], turn: int) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--versions", type=lambda text: tuple(text.split(",")), default=VERSIONS)
     parser.add_argument("--looks", type=numbers, default=LOOKS)
     parser.add_argument("--rounds", type=int, default=2)
@@ -203,14 +224,22 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     given = parser.parse_args()
     runtime = java.require("Pulsar")
-    machine = {"cores": os.cpu_count(), "GiB": round(psutil.virtual_memory().total / (1 << 30)), "java": runtime.major}
+    machine = {
+        "cores": os.cpu_count(),
+        "GiB": round(psutil.virtual_memory().total / (1 << 30)),
+        "java": runtime.major,
+    }
     rows = load(given.data) if given.more else []
     first = max((row.turn + 1 for row in rows), default=0)
     for turn in range(first, first + given.rounds):
-        for version in given.versions[:: -1 if turn % 2 else 1]:  # alternating, so that changes of the machine affect both
+        for version in given.versions[
+            :: -1 if turn % 2 else 1
+        ]:  # alternating, so that changes of the machine affect both
             rows += on(version, given.looks, turn)
             text = ",\n  ".join(json.dumps(rounded(row)) for row in rows)
-            given.data.write_text(f'{{"machine": {json.dumps(machine)},\n "settings": {json.dumps(SETTINGS)},\n "rows": [\n  {text}\n]}}\n')
+            given.data.write_text(
+                f'{{"machine": {json.dumps(machine)},\n "settings": {json.dumps(SETTINGS)},\n "rows": [\n  {text}\n]}}\n'
+            )
     show(rows)
     draw(given.data)
 
@@ -220,7 +249,10 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def rounded(row: Row) -> dict[str, Any]:
-    return {key: round(value, 3) if isinstance(value, float) else value for key, value in asdict(row).items()}
+    return {
+        key: round(value, 3) if isinstance(value, float) else value
+        for key, value in asdict(row).items()
+    }
 
 
 if __name__ == "__main__":

@@ -54,7 +54,9 @@ class Shape:
     @property
     def topology(self) -> Topology:
         consumers = self.consumers or self.streams
-        return Topology(topics=1, partitions=1, producers=self.streams, subscriptions=1, consumers=consumers)
+        return Topology(
+            topics=1, partitions=1, producers=self.streams, subscriptions=1, consumers=consumers
+        )
 
     @property
     def messages(self) -> int:
@@ -115,7 +117,10 @@ class UntilOver:
 
 
 def pool_of(shape: Shape) -> PayloadPool:
-    sizes = [Bucket(name=name, low=parse_range(name)[0], high=parse_range(name)[1], weight=weight) for name, weight in PRODUCTION.items()]
+    sizes = [
+        Bucket(name=name, low=parse_range(name)[0], high=parse_range(name)[1], weight=weight)
+        for name, weight in PRODUCTION.items()
+    ]
     return build_pool(
         buckets=sizes if shape.keys else None, message_size=None if shape.keys else 128, representative="midpoint", randomized=False,
         random_ratio=0.0, pool_size=1, file_content=None, seed=0, checksum=False, max_size=None,
@@ -181,9 +186,13 @@ def handed(shape: Shape, pool: PayloadPool) -> Iterator[Received]:
         order = seq % KEYS if shape.keys else np.zeros(len(number), np.int64)
         times = number * SECOND // shape.rate
         payload = (number % len(pool.sizes)).astype(np.uint16)
-        heads = envelope.encode_heads(pool, nonce=1, stream=stream.astype(np.int32), seq=seq, intended=times, payload=payload)
+        heads = envelope.encode_heads(
+            pool, nonce=1, stream=stream.astype(np.int32), seq=seq, intended=times, payload=payload
+        )
         place = ((order if shape.keys else stream) % consumers).astype(np.int32)
-        yield Received(place, heads, pool.sizes[payload], times + 500, order, np.zeros(len(number), np.int8))
+        yield Received(
+            place, heads, pool.sizes[payload], times + 500, order, np.zeros(len(number), np.int8)
+        )
 
 
 def into(shape: Shape, folder: Path) -> float:
@@ -221,8 +230,15 @@ def main() -> None:
     median(out, Shape(1, 1_000), 1)  # imports on use
     print(f"streams     rate{'':16}{'out':>12}{'in':>12}   CPU a message{'start':>14}")
     for shape in SHAPES:
-        figures = median(out, shape, rounds), median(into, shape, rounds), median(start, shape, rounds) / 1000
-        print(f"{shape.name:<32}{figures[0]:>9.3f} µs{figures[1]:>9.3f} µs{figures[2]:>26.2f} ms", flush=True)
+        figures = (
+            median(out, shape, rounds),
+            median(into, shape, rounds),
+            median(start, shape, rounds) / 1000,
+        )
+        print(
+            f"{shape.name:<32}{figures[0]:>9.3f} µs{figures[1]:>9.3f} µs{figures[2]:>26.2f} ms",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

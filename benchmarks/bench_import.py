@@ -19,7 +19,10 @@ def cpu(*options: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-VV", "-p", "no:cacheprovider", *options], check=True, capture_output=True, env=environment
+        [sys.executable, "-m", "pytest", "-VV", "-p", "no:cacheprovider", *options],
+        check=True,
+        capture_output=True,
+        env=environment,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000
@@ -30,7 +33,9 @@ def main() -> None:
     pairs = [(cpu(), cpu("-p", "pytest_loadtest.plugin.hooks")) for _ in range(ROUNDS)]
     difference = statistics.median(with_plugin - bare for bare, with_plugin in pairs)
     bare = statistics.median(bare for bare, _ in pairs)
-    print(f"bare pytest {bare:.0f} ms of CPU; the plugin adds {difference:.1f} ms (median of {ROUNDS})")
+    print(
+        f"bare pytest {bare:.0f} ms of CPU; the plugin adds {difference:.1f} ms (median of {ROUNDS})"
+    )
 
 
 if __name__ == "__main__":

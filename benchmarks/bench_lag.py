@@ -54,15 +54,28 @@ def is_acknowledged(kind: str, rate: int) -> bool:
     return kind != "mqtt" or rate <= MOST_AT_QOS_1
 
 
-def made_driver(kind: str, rate: int, where: dict[str, Any], name: str, worker: str) -> tuple[Any, DriverContext]:
+def made_driver(
+    kind: str, rate: int, where: dict[str, Any], name: str, worker: str
+) -> tuple[Any, DriverContext]:
     """Return the native driver of a kind of broker, for one producer and one consumer."""
     if kind == "mqtt":
-        case = bench_mqtt.Case(name=name, rate=rate, qos=int(is_acknowledged(kind, rate)), window=1000)
+        case = bench_mqtt.Case(
+            name=name, rate=rate, qos=int(is_acknowledged(kind, rate)), window=1000
+        )
         return bench_mqtt.made_driver(case, "native", where, name, worker)
     if kind == "pulsar":
-        return bench_pulsar.made_driver(bench_pulsar.Case(name=name, rate=rate), "native", where, name, worker)
+        return bench_pulsar.made_driver(
+            bench_pulsar.Case(name=name, rate=rate), "native", where, name, worker
+        )
     pool = build_pool(
-        buckets=None, message_size=128, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
+        buckets=None,
+        message_size=128,
+        randomized=True,
+        random_ratio=0.5,
+        file_content=None,
+        seed=1,
+        checksum=False,
+        max_size=None,
     )
     context = DriverContext(
         target=TargetAddress(url=where["url"]), settings=LoopbackSettings(), clock=time.monotonic_ns, run=name, nonce=7, worker=worker,
@@ -91,19 +104,30 @@ def note_reads(driver: Any, file: Path) -> None:
 def column(folder: Path, kind: str, name: str) -> NDArray[np.int64]:
     """Return a column of all samples of a kind."""
     files = sorted(folder.glob(f"*/{kind}/*.parquet"))
-    return np.concatenate([np.zeros(0, np.int64), *(parquet.read_table(file, columns=[name])[name].to_numpy() for file in files)])
+    return np.concatenate(
+        [
+            np.zeros(0, np.int64),
+            *(parquet.read_table(file, columns=[name])[name].to_numpy() for file in files),
+        ]
+    )
 
 
 def distributions(folder: Path, *, acknowledged: bool) -> dict[str, list[float]]:
     """Return p50, p90, p99 and maximum of each quantity, ns; of those that were measured."""
     acked, due = column(folder, "sent", "acked"), column(folder, "sent", "intended")
-    received, intended, lag = (column(folder, "received", name) for name in ("received", "intended", "lag"))
+    received, intended, lag = (
+        column(folder, "received", name) for name in ("received", "intended", "lag")
+    )
     reads = np.load(folder / "reads.npy")
     values = {
         "receive lag": lag[lag >= 0] * MICROSECOND, "publish": (acked - due)[(acked > 0) & acknowledged], "end-to-end": received - intended,
         "gap between reads": np.diff(reads[(reads >= due.min()) & (reads <= due.max())]),
     }  # fmt: skip
-    return {name: np.percentile(value, (50, 90, 99, 100)).tolist() for name, value in values.items() if len(value)}
+    return {
+        name: np.percentile(value, (50, 90, 99, 100)).tolist()
+        for name, value in values.items()
+        if len(value)
+    }
 
 
 @contextmanager
@@ -116,7 +140,9 @@ def target(kind: str) -> Iterator[dict[str, Any]]:
             return
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-lag-")))
         settings = {"max_inflight_messages": "1000"} if kind == "mqtt" else {}
-        request = brokers.BrokerRequest(kind=kind, mode="process", folder=folder / "broker", settings=settings)
+        request = brokers.BrokerRequest(
+            kind=kind, mode="process", folder=folder / "broker", settings=settings
+        )
         broker = brokers.start(request, lambda line: print(line, file=sys.stderr))
         stack.callback(broker.stop)
         yield {"url": broker.facts.url, "admin_url": broker.facts.admin_url}
@@ -125,7 +151,9 @@ def target(kind: str) -> Iterator[dict[str, Any]]:
 @contextmanager
 def busy_loops(many: int) -> Iterator[None]:
     """Keep so many cores busy, for a minute at most."""
-    loops = [subprocess.Popen([sys.executable, "-S", "-c", HOG.format(seconds=60)]) for _ in range(many)]
+    loops = [
+        subprocess.Popen([sys.executable, "-S", "-c", HOG.format(seconds=60)]) for _ in range(many)
+    ]
     try:
         yield
     finally:
@@ -140,7 +168,11 @@ def run_case(kind: str, rate: int, seconds: float, where: dict[str, Any]) -> dic
     lead, _ = made_driver(kind, rate, where, name, "lead")
     lead.prepare()
     try:
-        return run_both(__file__, [kind, rate, seconds, where, name], look=partial(distributions, acknowledged=is_acknowledged(kind, rate)))
+        return run_both(
+            __file__,
+            [kind, rate, seconds, where, name],
+            look=partial(distributions, acknowledged=is_acknowledged(kind, rate)),
+        )
     finally:
         lead.close()
         lead.cleanup()
@@ -156,7 +188,10 @@ def show(title: str, found: dict[str, Any]) -> None:
     for name, values in found["looked"].items():
         print(
             f"  {name:18}",
-            *(f"{part} {format_duration(value):>8} " for part, value in zip(("p50", "p90", "p99", "max"), values, strict=True)),
+            *(
+                f"{part} {format_duration(value):>8} "
+                for part, value in zip(("p50", "p90", "p99", "max"), values, strict=True)
+            ),
         )
     sys.stdout.flush()
 
@@ -165,7 +200,9 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--busy", type=int, default=0, help="run each case again beside so many busy loops")
+    parser.add_argument(
+        "--busy", type=int, default=0, help="run each case again beside so many busy loops"
+    )
     parser.add_argument("--only", nargs="*", choices=KINDS, default=KINDS)
     parser.add_argument("--rate", type=int, nargs="*", default=RATES)
     parser.add_argument("--job", help=argparse.SUPPRESS)
@@ -182,7 +219,9 @@ def main() -> None:
                 for many in dict.fromkeys((0, asked.busy)):
                     with busy_loops(many):
                         found = run_case(kind, rate, asked.seconds, where)
-                    show(f"{kind}, {rate} msg/s, {f'{many} busy loops' if many else 'quiet'}", found)
+                    show(
+                        f"{kind}, {rate} msg/s, {f'{many} busy loops' if many else 'quiet'}", found
+                    )
     return None
 
 

@@ -55,7 +55,11 @@ CASES = (
     Case(burst=10),
     Case(burst=1),
     Case(size=25_614, burst=20),
-    *(Case(burst=burst, streams=streams, rate=1000) for streams in (1, 200, 1000, 20_000) for burst in (1000, 100, 10, 1)),
+    *(
+        Case(burst=burst, streams=streams, rate=1000)
+        for streams in (1, 200, 1000, 20_000)
+        for burst in (1000, 100, 10, 1)
+    ),
 )
 
 
@@ -78,7 +82,14 @@ def cpu_of(pid: int) -> float:
 def opened(port: int, case: Case) -> LoopbackDriver:
     """Return a driver with all its streams and consumers open."""
     pool = payloads.build_pool(
-        buckets=None, message_size=case.size, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
+        buckets=None,
+        message_size=case.size,
+        randomized=True,
+        random_ratio=0.5,
+        file_content=None,
+        seed=1,
+        checksum=False,
+        max_size=None,
     )
     driver = LoopbackDriver(
         DriverContext(
@@ -88,7 +99,9 @@ def opened(port: int, case: Case) -> LoopbackDriver:
             run="bench",
             nonce=int(time.monotonic_ns() & 0xFFFF_FFFF),
             worker="gw0",
-            topology=Topology(topics=case.streams, partitions=1, producers=1, subscriptions=1, consumers=1),
+            topology=Topology(
+                topics=case.streams, partitions=1, producers=1, subscriptions=1, consumers=1
+            ),
             pool=pool,
         )
     )
@@ -103,7 +116,15 @@ def burst_from(first: int, case: Case) -> Burst:
     sent, idle = np.zeros((2, case.burst), np.int64)
     payload = np.zeros(case.burst, np.uint16)
     stream = (row % case.streams).astype(np.int32)
-    return Burst(row=row, stream=stream, seq=row // case.streams, intended=row, payload=payload, sent=sent, idle=idle)
+    return Burst(
+        row=row,
+        stream=stream,
+        seq=row // case.streams,
+        intended=row,
+        payload=payload,
+        sent=sent,
+        idle=idle,
+    )
 
 
 def rest_of(burst: Burst, refused: NDArray[np.int64]) -> Burst:
@@ -139,7 +160,11 @@ def run(port: int, pid: int, case: Case, seconds: float) -> str:
             received = driver.take()
             got += len(received.time) if received else 0
             collect_at = now + COLLECT
-    wall, cpu, relay_cpu = (time.monotonic_ns() - start) / 1e9, time.process_time() - cpu - making, cpu_of(pid) - relay_cpu
+    wall, cpu, relay_cpu = (
+        (time.monotonic_ns() - start) / 1e9,
+        time.process_time() - cpu - making,
+        cpu_of(pid) - relay_cpu,
+    )
     driver.close()
     return (
         f"{case.streams:6d} streams  {case.size:6d} B  bursts of {case.burst:5d}  {sent / wall / 1e3:8.1f} k msg/s   "

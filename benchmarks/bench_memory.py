@@ -37,7 +37,11 @@ def test_memory(load):
 def workers(pid: int) -> list[int]:
     """Return the xdist workers of a pytest process: its children that wait for execnet's first line."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if b"exec(eval(" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [
+        int(child)
+        for child in children
+        if b"exec(eval(" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
 
 
 def resident(pid: int) -> float:
@@ -53,14 +57,28 @@ def main(minutes: float = 10, rate: int = 50_000) -> None:
         (folder / "profiles" / "memory.yaml").write_text(PROFILE.format(rate=rate, minutes=minutes))
         (folder / "test_memory.py").write_text(TEST)
         (folder / "pytest.ini").write_text("[pytest]\n")
-        command = [sys.executable, "-m", "pytest", "-n", "2", "--load-force", "-p", "no:cacheprovider", "-q"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n",
+            "2",
+            "--load-force",
+            "-p",
+            "no:cacheprovider",
+            "-q",
+        ]
         with (folder / "output").open("w") as output:
             run = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
         rows = watch(run, folder)
         print((folder / "output").read_text())
     half = len(rows) // 2
-    first, second = (statistics.mean(sum(row) for row in part) for part in (rows[:half], rows[half:]))
-    print(f"resident memory of both workers: first half {first:.1f} MiB, second half {second:.1f} MiB, {second / first - 1:+.1%}")
+    first, second = (
+        statistics.mean(sum(row) for row in part) for part in (rows[:half], rows[half:])
+    )
+    print(
+        f"resident memory of both workers: first half {first:.1f} MiB, second half {second:.1f} MiB, {second / first - 1:+.1%}"
+    )
 
 
 def watch(run: subprocess.Popen[bytes], folder: Path) -> list[list[float]]:
@@ -68,12 +86,20 @@ def watch(run: subprocess.Popen[bytes], folder: Path) -> list[list[float]]:
     rows: list[list[float]] = []
     while run.poll() is None:
         time.sleep(10)
-        if not list(folder.glob(".loadtest/*/*/*/*/*/sent/*.parquet")) or list(folder.glob(".loadtest/*/*/*/*/*/*.manifest.json")):
+        if not list(folder.glob(".loadtest/*/*/*/*/*/sent/*.parquet")) or list(
+            folder.glob(".loadtest/*/*/*/*/*/*.manifest.json")
+        ):
             continue
         rows.append([resident(pid) for pid in workers(run.pid)])
-        print(f"{len(rows) * 10:>5} s  " + "  ".join(f"{size:.1f} MiB" for size in rows[-1]), flush=True)
+        print(
+            f"{len(rows) * 10:>5} s  " + "  ".join(f"{size:.1f} MiB" for size in rows[-1]),
+            flush=True,
+        )
     return rows
 
 
 if __name__ == "__main__":
-    main(*(float(argument) for argument in sys.argv[1:2]), *(int(argument) for argument in sys.argv[2:3]))
+    main(
+        *(float(argument) for argument in sys.argv[1:2]),
+        *(int(argument) for argument in sys.argv[2:3]),
+    )

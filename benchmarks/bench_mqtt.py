@@ -68,11 +68,26 @@ CASES = (
 )
 
 
-def made_driver(case: Case, client: str, at: dict[str, Any], name: str, worker: str) -> tuple[Any, DriverContext]:
+def made_driver(
+    case: Case, client: str, at: dict[str, Any], name: str, worker: str
+) -> tuple[Any, DriverContext]:
     """Return a driver. :param at: ``url``; for TLS also ``subscriber_url`` and the authority's ``ca_file``."""
-    topology = Topology(topics=1, partitions=1, producers=case.producers, subscriptions=case.subscriptions, consumers=case.consumers)
+    topology = Topology(
+        topics=1,
+        partitions=1,
+        producers=case.producers,
+        subscriptions=case.subscriptions,
+        consumers=case.consumers,
+    )
     pool = build_pool(
-        buckets=None, message_size=64, randomized=True, random_ratio=1.0, file_content=None, seed=1, checksum=False, max_size=None
+        buckets=None,
+        message_size=64,
+        randomized=True,
+        random_ratio=1.0,
+        file_content=None,
+        seed=1,
+        checksum=False,
+        max_size=None,
     )
     tls = Tls(ca_file=at["ca_file"], version="TLSv1.3") if case.tls else None
     settings = MqttSettings(client=client, qos=case.qos, max_inflight_messages=case.window, tls=tls)
@@ -97,7 +112,9 @@ def run_case(case: Case, client: str, broker: brokers.Broker) -> dict[str, Any]:
     if case.tls:
         at["ca_file"] = facts.client["tls"].ca_file
     assert pid is not None
-    return run_both(__file__, [asdict(case), client, at, f"bench-{secrets.token_hex(4)}"], lambda: cpu_of(pid))
+    return run_both(
+        __file__, [asdict(case), client, at, f"bench-{secrets.token_hex(4)}"], lambda: cpu_of(pid)
+    )
 
 
 def row(case: Case, client: str, found: dict[str, Any]) -> str:
@@ -128,16 +145,37 @@ def main() -> None:
         case = Case(**given)
         if client == "bare":
             return run_bare(role, case, at, name)
-        return run_role(role, *made_driver(case, client, at, name, role), rate=case.rate, seconds=case.seconds, folder=Path(folder))
+        return run_role(
+            role,
+            *made_driver(case, client, at, name, role),
+            rate=case.rate,
+            seconds=case.seconds,
+            folder=Path(folder),
+        )
     with tempfile.TemporaryDirectory(prefix="bench-mqtt-broker-") as folder:
-        request = brokers.BrokerRequest(kind="artemis", mode="process", folder=Path(folder) / "broker")
+        request = brokers.BrokerRequest(
+            kind="artemis", mode="process", folder=Path(folder) / "broker"
+        )
         if asked.broker == "mosquitto":
-            tls, settings = Tls(version="TLSv1.3", ciphers="TLS_AES_256_GCM_SHA384"), {"max_inflight_messages": "1000"}
-            request = replace(request, kind="mqtt", security=SecuritySection(tls="subscribers"), tls=tls, settings=settings)
+            tls, settings = (
+                Tls(version="TLSv1.3", ciphers="TLS_AES_256_GCM_SHA384"),
+                {"max_inflight_messages": "1000"},
+            )
+            request = replace(
+                request,
+                kind="mqtt",
+                security=SecuritySection(tls="subscribers"),
+                tls=tls,
+                settings=settings,
+            )
         broker = brokers.start(request, lambda line: print(line, file=sys.stderr))
         try:
             for number in asked.case:
-                case = replace(CASES[number], seconds=asked.seconds) if asked.seconds else CASES[number]
+                case = (
+                    replace(CASES[number], seconds=asked.seconds)
+                    if asked.seconds
+                    else CASES[number]
+                )
                 for client in asked.client:
                     print(row(case, client, run_case(case, client, broker)), flush=True)
         finally:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_loadtest.message.envelope import decode_heads, encode_heads
-from pytest_loadtest.message.payloads import Bucket, PayloadChooser, PayloadPool, build_pool, parse_range, whole_payloads
+from pytest_loadtest.message.payloads import (
+    Bucket,
+    PayloadChooser,
+    PayloadPool,
+    build_pool,
+    parse_range,
+    whole_payloads,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +32,18 @@ REPEATS = 7
 def pool(weights: dict[str, int]) -> PayloadPool:
     """Return a pool of small payloads, so that copying bodies does not hide the other costs."""
     ranges = [(name, *parse_range(name), weight) for name, weight in weights.items()]
-    buckets = [Bucket(name=name, low=low, high=high, weight=weight) for name, low, high, weight in ranges]
+    buckets = [
+        Bucket(name=name, low=low, high=high, weight=weight) for name, low, high, weight in ranges
+    ]
     return build_pool(
-        buckets=buckets, message_size=None, randomized=True, random_ratio=0.5, file_content=None, seed=0, checksum=False, max_size=None
+        buckets=buckets,
+        message_size=None,
+        randomized=True,
+        random_ratio=0.5,
+        file_content=None,
+        seed=0,
+        checksum=False,
+        max_size=None,
     )
 
 
@@ -50,10 +66,14 @@ def steps(chosen: PayloadPool, burst: int) -> dict[str, Callable[[], object]]:
     index = np.zeros(burst, np.int64)
     payload = chooser.draw(index + 1, seq)
     intended, size = seq * 1000, chosen.sizes[payload]
-    heads = encode_heads(chosen, nonce=nonce, stream=stream, seq=seq, intended=intended, payload=payload)
+    heads = encode_heads(
+        chosen, nonce=nonce, stream=stream, seq=seq, intended=intended, payload=payload
+    )
     return {
         "chooser.draw": lambda: chooser.draw(index, seq),
-        "encode_heads": lambda: encode_heads(chosen, nonce=nonce, stream=stream, seq=seq, intended=intended, payload=payload),
+        "encode_heads": lambda: encode_heads(
+            chosen, nonce=nonce, stream=stream, seq=seq, intended=intended, payload=payload
+        ),
         "messages": lambda: whole_payloads(chosen, heads, payload),
         "decode_heads": lambda: decode_heads(heads, size, nonce),
     }

@@ -51,7 +51,14 @@ def measure(lines: str) -> str:
     began = time.perf_counter()
     profile = profiles.loads(PROFILE + lines, "plan.yaml")
     cost = shipped_costs()[profile_cost_key(profile)]
-    plan = make_plan(profile, profile_pool(profile), workers=WORKERS, cost=cost, machine=machine, broker_here=False)
+    plan = make_plan(
+        profile,
+        profile_pool(profile),
+        workers=WORKERS,
+        cost=cost,
+        machine=machine,
+        broker_here=False,
+    )
     shown(plan, planned_facts(profile), machine)
     planned = f"{time.perf_counter() - began:7.2f} s {peak():6.0f} MiB"
     with tempfile.TemporaryDirectory() as folder:
@@ -72,10 +79,15 @@ def document(plan, root: Path) -> tuple[float, int]:  # type: ignore[no-untyped-
     for phase in plan.phases:
         workload.begin(phase, "measure" if phase.recorded else None, 0)
         assert workload.phase is not None
-        said = [PhaseFinished(ends=workload.phase.ends.of(a.streams), marks=(), disconnected=None) for a in plan.assignments]
+        said = [
+            PhaseFinished(ends=workload.phase.ends.of(a.streams), marks=(), disconnected=None)
+            for a in plan.assignments
+        ]
         began = time.perf_counter()
         workload.end_phase(said)
-    return time.perf_counter() - began, sum(path.stat().st_size for path in (root / "measure").iterdir())
+    return time.perf_counter() - began, sum(
+        path.stat().st_size for path in (root / "measure").iterdir()
+    )
 
 
 def main() -> None:
@@ -85,7 +97,9 @@ def main() -> None:
     width = max(map(len, ROWS))
     print(f"{'':<{width}} {'plan':>9} {'peak':>10} {'document':>9} {'peak':>10} {'on disk':>12}")
     for name in ROWS:
-        row = subprocess.run([sys.executable, __file__, name], check=True, capture_output=True, text=True)
+        row = subprocess.run(
+            [sys.executable, __file__, name], check=True, capture_output=True, text=True
+        )
         print(f"{name:<{width}} {row.stdout.strip()}", flush=True)
 
 

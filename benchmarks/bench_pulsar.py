@@ -59,7 +59,10 @@ CASES = (
     Case(name="10 a tick, 10 k/s", rate=10_000),
     Case(name="1 a batch, 3 k/s", rate=3_000, most=1),
     Case(name="200 streams, 50 k/s", rate=50_000, streams=200),
-    *(Case(name=f"prod-2m's streams, {rate} k/s", rate=rate * 1000, **PROD) for rate in (2, 4, 6, 8)),
+    *(
+        Case(name=f"prod-2m's streams, {rate} k/s", rate=rate * 1000, **PROD)
+        for rate in (2, 4, 6, 8)
+    ),
     Case(name="prod-2m's mix, 2 k/s", rate=2_000, size=None, **PROD),
     Case(name="prod-2m's mix, 3 k/s", rate=3_000, size=None, **PROD),
 )
@@ -67,7 +70,12 @@ CASES = (
 
 def made_pool(case: Case) -> Any:
     mix = (
-        None if case.size else [Bucket(name=name, low=parse_range(name)[0], high=parse_range(name)[1], weight=w) for name, w in MIX.items()]
+        None
+        if case.size
+        else [
+            Bucket(name=name, low=parse_range(name)[0], high=parse_range(name)[1], weight=w)
+            for name, w in MIX.items()
+        ]
     )
     return build_pool(
         buckets=mix,
@@ -81,7 +89,9 @@ def made_pool(case: Case) -> Any:
     )
 
 
-def made_driver(case: Case, client: str, where: dict[str, Any], name: str, worker: str) -> tuple[Any, DriverContext]:
+def made_driver(
+    case: Case, client: str, where: dict[str, Any], name: str, worker: str
+) -> tuple[Any, DriverContext]:
     topology = Topology(
         topics=case.topics, partitions=case.partitions, producers=case.streams // case.topics, subscriptions=1,
         consumers=case.consumers // case.topics,
@@ -139,13 +149,20 @@ def main() -> None:
     if asked.job:
         role, given, client, where, name, folder = json.loads(asked.job)
         case = Case(**given)
-        return run_role(role, *made_driver(case, client, where, name, role), rate=case.rate, seconds=case.seconds, folder=Path(folder))
+        return run_role(
+            role,
+            *made_driver(case, client, where, name, role),
+            rate=case.rate,
+            seconds=case.seconds,
+            folder=Path(folder),
+        )
     folder = Path(tempfile.mkdtemp(prefix="bench-pulsar-broker-"))
     broker = None
     where = {"url": asked.url, "admin_url": asked.admin}
     if not asked.url:
         broker = brokers.start(
-            brokers.BrokerRequest(kind="pulsar", mode="process", folder=folder), lambda line: print(line, file=sys.stderr)
+            brokers.BrokerRequest(kind="pulsar", mode="process", folder=folder),
+            lambda line: print(line, file=sys.stderr),
         )
         where = {"url": broker.facts.url, "admin_url": broker.facts.admin_url}
     try:

@@ -29,7 +29,13 @@ import pyarrow.parquet as pq
 
 from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, Flag
 from pytest_loadtest.pipeline.aggregate import aggregate
-from pytest_loadtest.pipeline.run_file import STREAMS_FILE, RunCircumstances, RunFile, RunStreams, write_columns
+from pytest_loadtest.pipeline.run_file import (
+    STREAMS_FILE,
+    RunCircumstances,
+    RunFile,
+    RunStreams,
+    write_columns,
+)
 from pytest_loadtest.pipeline.session import SparkHost
 from pytest_loadtest.values.quantities import SECOND
 
@@ -79,7 +85,10 @@ def generate(folder: Path, messages: int, shape: Shape) -> None:
         buckets=tuple(f"bucket {i}" for i in range(BUCKETS)), streams=RunStreams(count=shape.streams, file=STREAMS_FILE),
         started=0.0, seed=0, scale=None, test="", profile={}, facts=facts,
     ).write(folder)  # fmt: skip
-    write_columns(folder, [("first", np.zeros(shape.streams, np.int64)), ("end", np.full(shape.streams, per_stream))])
+    write_columns(
+        folder,
+        [("first", np.zeros(shape.streams, np.int64)), ("end", np.full(shape.streams, per_stream))],
+    )
 
 
 def _chunk(
@@ -98,12 +107,26 @@ def _chunk(
     latency = rng.lognormal(15, 0.6, n).astype(np.int64)
     stalled = (shared["intended"] // (SECOND // 5)) % 50 == 7
     latency[stalled] += rng.integers(0, SECOND // 5, int(stalled.sum()))
-    sent = shared | {"status": np.zeros(n), "sent": out, "acked": out + latency // 2, "blocked": np.zeros(n), "resends": np.zeros(n)}
-    keep = np.repeat(np.arange(n), rng.choice([0, 1], n, p=[2e-4, 1 - 2e-4]) * np.where(rng.random(n) < shape.twice, 2, 1))
+    sent = shared | {
+        "status": np.zeros(n),
+        "sent": out,
+        "acked": out + latency // 2,
+        "blocked": np.zeros(n),
+        "resends": np.zeros(n),
+    }
+    keep = np.repeat(
+        np.arange(n),
+        rng.choice([0, 1], n, p=[2e-4, 1 - 2e-4]) * np.where(rng.random(n) < shape.twice, 2, 1),
+    )
     received = {name: column[keep] for name, column in shared.items()}
     m = len(keep)
     flags = np.where(rng.random(m) < 1e-5, int(Flag.LATE), 0)
-    received |= {"consumer": received["stream"] % 40, "subscription": np.zeros(m), "flags": flags, "received": (out + latency)[keep]}
+    received |= {
+        "consumer": received["stream"] % 40,
+        "subscription": np.zeros(m),
+        "flags": flags,
+        "received": (out + latency)[keep],
+    }
     received["lag"] = rng.lognormal(4, 1, m)  # µs
     return sent, received
 
@@ -113,7 +136,14 @@ def _write(file: Path, kind: str, rows: dict[str, np.ndarray]) -> None:
     table = pa.table({column.name: rows[column.name].astype(column.type) for column in KINDS[kind]})
     wide = {column.name: "DELTA_BINARY_PACKED" for column in KINDS[kind] if column.type == "int64"}
     narrow = [column.name for column in KINDS[kind] if column.type != "int64"]
-    pq.write_table(table, file, compression="zstd", compression_level=1, use_dictionary=narrow, column_encoding=wide)
+    pq.write_table(
+        table,
+        file,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=narrow,
+        column_encoding=wide,
+    )
 
 
 def _driver(parent: psutil.Process) -> psutil.Process:
@@ -122,39 +152,59 @@ def _driver(parent: psutil.Process) -> psutil.Process:
 
 def _cpu(java: psutil.Process) -> float:
     """Return the CPU seconds so far of this process, of the driver and of its Python workers, including ended ones."""
-    times = [process.cpu_times() for process in (psutil.Process(), java, *java.children(recursive=True))]
+    times = [
+        process.cpu_times() for process in (psutil.Process(), java, *java.children(recursive=True))
+    ]
     ended = sum(each.children_user + each.children_system for each in times[2:])
     return ended + sum(each.user + each.system for each in times)
 
 
 def _peak_rss(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
-    return int((status.partition("VmHWM:")[2].split() or ["0"])[0]) / 1024**2  # an ended process has none
+    return (
+        int((status.partition("VmHWM:")[2].split() or ["0"])[0]) / 1024**2
+    )  # an ended process has none
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--messages", type=int, default=5_000_000, help="sent messages; about as many are received")
+    parser.add_argument(
+        "--messages", type=int, default=5_000_000, help="sent messages; about as many are received"
+    )
     parser.add_argument("--rate", type=int, default=500_000, help="msg/s, all streams together")
     parser.add_argument("--streams", type=int, default=160)
     parser.add_argument("--topics", type=int, default=10)
-    parser.add_argument("--window", type=int, default=0, help="seconds: count each window of so many too")
-    parser.add_argument("--twice", type=float, default=0.0, help="share of deliveries that come twice")
+    parser.add_argument(
+        "--window", type=int, default=0, help="seconds: count each window of so many too"
+    )
+    parser.add_argument(
+        "--twice", type=float, default=0.0, help="share of deliveries that come twice"
+    )
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark setting")
-    parser.add_argument("--run-dir", type=Path, help="keep the generated run here, and use it when it is there")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark setting"
+    )
+    parser.add_argument(
+        "--run-dir", type=Path, help="keep the generated run here, and use it when it is there"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.run_dir or Path(scratch) / "run"
         if not (folder / "run.json").exists():
             folder.mkdir(parents=True)
-            generate(folder, options.messages, Shape(options.streams, options.topics, options.rate, options.twice))
+            generate(
+                folder,
+                options.messages,
+                Shape(options.streams, options.topics, options.rate, options.twice),
+            )
         replace(RunFile.read(folder), window=options.window * SECOND or None).write(folder)
         host = SparkHost(Path(scratch), dict(setting.split("=", 1) for setting in options.conf))
         try:
             started = time.perf_counter()
             host.warm()
-            print(f"session started and warm: {time.perf_counter() - started:.1f} s; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+            print(
+                f"session started and warm: {time.perf_counter() - started:.1f} s; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+            )
             _measure(host, folder, options.repeat)
         finally:
             host.stop()

@@ -31,13 +31,24 @@ LOADS = {"idle": 20_000, "light load": 300_000, "heavy load": 3_000_000}
 class Phase:
     """One phase of a simulated run. :param wait: the mean wait of each way, ns. :param host: the host's clock."""
 
-    def __init__(self, draw: random.Random, options: argparse.Namespace, seconds: float, wait: int, host: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        draw: random.Random,
+        options: argparse.Namespace,
+        seconds: float,
+        wait: int,
+        host: Callable[[int], int],
+    ) -> None:
         self.end, self._draw, self._host = round(seconds * SECOND), draw, host
         self._exchanges = self._burst(-SECOND // 5, ENDS, 10_000)
         interval = round(options.interval * SECOND)
         for begin in range(interval, self.end, interval):
             burst = self._burst(max(begin, self._exchanges[-1].came), SMALL, wait)
-            self._exchanges += burst if options.keep_all else [min(burst, key=lambda exchange: exchange.round_trip)]
+            self._exchanges += (
+                burst
+                if options.keep_all
+                else [min(burst, key=lambda exchange: exchange.round_trip)]
+            )
         self._exchanges += self._burst(max(self.end, self._exchanges[-1].came), ENDS, 10_000)
 
     def _burst(self, now: int, count: int, wait: int) -> list[ClockExchange]:
@@ -53,7 +64,10 @@ class Phase:
         return fit_clock(self._exchanges)
 
     def true_error(self, fit: ClockFit) -> int:
-        return max(abs(fit.line.to_controller(self._host(at)) - at) for at in range(0, self.end, self.end // 500))
+        return max(
+            abs(fit.line.to_controller(self._host(at)) - at)
+            for at in range(0, self.end, self.end // 500)
+        )
 
 
 def drifting(draw: random.Random, ppm: float) -> Callable[[int], int]:
@@ -63,7 +77,10 @@ def drifting(draw: random.Random, ppm: float) -> Callable[[int], int]:
 
 def stepping(draw: random.Random, seconds: float) -> Callable[[int], int]:
     """Make a clock that is set once by 1 to 50 ms, or set and set back some seconds later."""
-    clock, size = drifting(draw, draw.uniform(0, 50)), round(draw.choice([-1, 1]) * draw.uniform(1, 50) * MS)
+    clock, size = (
+        drifting(draw, draw.uniform(0, 50)),
+        round(draw.choice([-1, 1]) * draw.uniform(1, 50) * MS),
+    )
     begin = round(draw.uniform(0, seconds) * SECOND)
     end = begin + round(draw.uniform(3, 10) * SECOND) if draw.random() < 0.5 else 1 << 62
     return lambda now: clock(now) + (size if begin <= now < end else 0)
@@ -73,7 +90,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="?", type=int, default=300)
     parser.add_argument("--interval", type=float, default=0.25, help="s between small bursts")
-    parser.add_argument("--keep-all", action="store_true", help="keep each exchange of a small burst")
+    parser.add_argument(
+        "--keep-all", action="store_true", help="keep each exchange of a small burst"
+    )
     options = parser.parse_args()
     draw = random.Random(1)
     for load, wait in LOADS.items():
@@ -86,14 +105,23 @@ def main() -> None:
             off += error > MS
             wrong += fit.holds and error > max(MS, fit.error)
             found += not fit.holds
-        print(f"set by 1 to 50 ms, {load}: {off} of {options.runs} off by more than 1 ms, {wrong} judged wrongly, {found} set")
+        print(
+            f"set by 1 to 50 ms, {load}: {off} of {options.runs} off by more than 1 ms, {wrong} judged wrongly, {found} set"
+        )
     for load, wait in LOADS.items():
         fits = []
         for _ in range(options.runs):
-            phase = Phase(draw, options, draw.uniform(2, 10), wait, drifting(draw, draw.uniform(10, 50)))
+            phase = Phase(
+                draw, options, draw.uniform(2, 10), wait, drifting(draw, draw.uniform(10, 50))
+            )
             fits.append((phase.fit(), phase))
         uneven = sum(not fit.holds for fit, _ in fits)
-        stated, truth = (median(values) / 1000 for values in zip(*((fit.error, phase.true_error(fit)) for fit, phase in fits), strict=True))
+        stated, truth = (
+            median(values) / 1000
+            for values in zip(
+                *((fit.error, phase.true_error(fit)) for fit, phase in fits), strict=True
+            )
+        )
         print(
             f"drift of 10 to 50 ppm, phases of 2 to 10 s, {load}: {uneven} of {options.runs} set; "
             f"stated error {stated:.0f} µs, true error {truth:.0f} µs in the median"

@@ -24,14 +24,19 @@ from pytest_loadtest.values.quantities import MILLISECOND, MINUTE, SECOND
 from pytest_loadtest.verdict.peak import Ask, Search, Spec, Step
 from pytest_loadtest.verdict.slo import Outcome
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))  # broker and rule are helpers of the tests
+sys.path.insert(
+    0, str(Path(__file__).parents[1] / "tests" / "helpers")
+)  # broker and rule are helpers of the tests
 
 from omb_controller import LOWEST_RATE, PERIOD, OmbController
 from token_bucket import TokenBucket, messages
 
 BOUND, PERCENTILE, DEPTH = 100 * MILLISECOND, 99.0, 100
 HOLD, CONFIRM, WARMUP = 30 * SECOND, MINUTE, 5 * SECOND
-OMB_WARMUP, OMB_TEST = MINUTE, 5 * MINUTE  # warmupDurationMinutes by default, testDurationMinutes of its workloads/max-rate-*.yaml
+OMB_WARMUP, OMB_TEST = (
+    MINUTE,
+    5 * MINUTE,
+)  # warmupDurationMinutes by default, testDurationMinutes of its workloads/max-rate-*.yaml
 CAPACITIES, NOISES, SEEDS = (2_000, 20_000, 200_000), (0.0, 0.01, 0.05), range(10)
 
 
@@ -88,12 +93,28 @@ def ours(capacity: float, noise: float, seed: int) -> Answer:
         broker.drain()
         return Step(ask=ask, outcome=Outcome.MET if met else Outcome.MISSED)
 
-    search = Search(Spec(start=1000, maximum=None, hold=HOLD, confirm=CONFIRM, warmup=WARMUP, precision=0.02, repeats=2))
+    search = Search(
+        Spec(
+            start=1000,
+            maximum=None,
+            hold=HOLD,
+            confirm=CONFIRM,
+            warmup=WARMUP,
+            precision=0.02,
+            repeats=2,
+        )
+    )
     while ask := search.next():
         search.record(run(ask))
     peak, time = search.peak(), broker.clock
     found = peak.rate or 0.0
-    return Answer(found, time, peak.low or 0.0, peak.high or 0.0, share_met(Broker(capacity, noise, seed + 1000), found, 100))
+    return Answer(
+        found,
+        time,
+        peak.low or 0.0,
+        peak.high or 0.0,
+        share_met(Broker(capacity, noise, seed + 1000), found, 100),
+    )
 
 
 def share_met(broker: Broker, rate: float, times: int) -> float:
@@ -114,12 +135,23 @@ def omb(capacity: float, noise: float, seed: int, behind: bool) -> Answer:
         for over, through in broker.load(rate, PERIOD):
             offered, passed = offered + rate, passed + through
             if broker.clock > OMB_WARMUP:
-                measured.append((rate, rate if behind else through, over <= (1 - PERCENTILE / 100) * messages(rate, SECOND)))
+                measured.append(
+                    (
+                        rate,
+                        rate if behind else through,
+                        over <= (1 - PERCENTILE / 100) * messages(rate, SECOND),
+                    )
+                )
         rule.next_rate(PERIOD, round(offered if behind else passed), round(passed))
     rates, published, held = zip(*measured, strict=True)
     found = statistics.mean(published)
     return Answer(
-        found, broker.clock, min(rates), max(rates), share_met(Broker(capacity, noise, seed + 1000), found, 100), statistics.mean(held)
+        found,
+        broker.clock,
+        min(rates),
+        max(rates),
+        share_met(Broker(capacity, noise, seed + 1000), found, 100),
+        statistics.mean(held),
     )
 
 
@@ -130,7 +162,11 @@ def truth(capacity: float, noise: float) -> float:
     low, high = capacity / 2, closed * 1.5
     while high / low > 1.001:
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if share_met(Broker(capacity, noise, 7), middle, 200) >= 0.5 else (low, middle)
+        low, high = (
+            (middle, high)
+            if share_met(Broker(capacity, noise, 7), middle, 200) >= 0.5
+            else (low, middle)
+        )
     return low
 
 
@@ -142,12 +178,15 @@ def row(name: str, answers: list[Answer], true: float) -> str:
     return (
         f"  {name:<22}{middle.found:>10,.0f}{statistics.median(errors):>+9.1%}{min(errors):>+9.1%}{max(errors):>+9.1%}"
         f"{statistics.median(answer.time for answer in answers) / MINUTE:>8.1f} min   {swing:<22}"
-        f"{statistics.median(answer.anew for answer in answers):>6.0%}" + (f"{statistics.median(seen):>11.0%}" if seen else "")
+        f"{statistics.median(answer.anew for answer in answers):>6.0%}"
+        + (f"{statistics.median(seen):>11.0%}" if seen else "")
     )
 
 
 def main() -> None:
-    print(f"p99 <= 100 ms for a minute; {len(SEEDS)} runs each; found, swing: of the run in the middle\n")
+    print(
+        f"p99 <= 100 ms for a minute; {len(SEEDS)} runs each; found, swing: of the run in the middle\n"
+    )
     heads = f"{'interval or swing':<22}{'anew':>6}{'meanwhile':>11}"
     print(f"  {'':<22}{'found':>10}{'error':>9}{'lowest':>9}{'highest':>9}{'time':>12}   {heads}")
     for capacity in CAPACITIES:

@@ -59,7 +59,11 @@ class Kind:
         return 2.0 if size <= CONTAINER / 2 else CONTAINER / min(size, LEDGER)
 
     def _model(self, messages: int) -> BucketIndex:
-        return index_of_random_delays(messages, self.within, BITS) if self.within else index_of_one_delay(messages, self.per_ms, BITS)
+        return (
+            index_of_random_delays(messages, self.within, BITS)
+            if self.within
+            else index_of_one_delay(messages, self.per_ms, BITS)
+        )
 
 
 KINDS = (
@@ -97,20 +101,40 @@ def grouped(rows: Iterable[Row]) -> Iterator[tuple[Kind, int, str, list[Row]]]:
     for kind in KINDS:
         for messages in sorted({row.messages for row in rows if row.due == kind.name}):
             for version in sorted({row.version for row in rows}):
-                found = [row for row in rows if (row.due, row.messages, row.version) == (kind.name, messages, version)]
+                found = [
+                    row
+                    for row in rows
+                    if (row.due, row.messages, row.version) == (kind.name, messages, version)
+                ]
                 if found:
                     yield kind, messages, version, found
 
 
 def show(rows: Iterable[Row]) -> None:
     """Return the table; if rounds differ, with least and largest values."""
-    head = ("due", "pending", "Pulsar", "model", "rule", "Roaring", "broker", "with objects", "freed", "CPU µs", "sent/s")
+    head = (
+        "due",
+        "pending",
+        "Pulsar",
+        "model",
+        "rule",
+        "Roaring",
+        "broker",
+        "with objects",
+        "freed",
+        "CPU µs",
+        "sent/s",
+    )
     print("\n" + "| " + " | ".join(head) + " |")
     print("|" + "---|" * len(head))
     for kind, messages, version, found in grouped(rows):
         new = time_buckets(version)
         told = (
-            (f"{kind.bitmaps(messages):.2f}", f"{kind.rule(messages):.2f}", span(found, lambda row: row.roaring, 2))
+            (
+                f"{kind.bitmaps(messages):.2f}",
+                f"{kind.rule(messages):.2f}",
+                span(found, lambda row: row.roaring, 2),
+            )
             if new
             else (f"{HEAP_ENTRY:.2f}", f"{HEAP_ENTRY:.2f}", "–")
         )
@@ -145,13 +169,26 @@ def draw(data: Path) -> None:
     from matplotlib.figure import Figure
 
     rows = load(data)
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "delayed-index", "font.size": 9, "font.sans-serif": ["DejaVu Sans"]}):
+    with mpl.rc_context(
+        {
+            "svg.fonttype": "none",
+            "svg.hashsalt": "delayed-index",
+            "font.size": 9,
+            "font.sans-serif": ["DejaVu Sans"],
+        }
+    ):
         figure = Figure(figsize=(9, 7), layout="constrained")
         panels = list(figure.subplots(2, 2).flat)
         for axes, kind in zip(panels[:3], KINDS, strict=True):
-            _memory(axes, kind, [row for of, _, _, found in grouped(rows) if of is kind for row in found])
+            _memory(
+                axes,
+                kind,
+                [row for of, _, _, found in grouped(rows) if of is kind for row in found],
+            )
         _cpu(panels[3], rows)
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
+        )
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     data.with_suffix(".svg").write_text(_short(text.getvalue()))
@@ -168,15 +205,42 @@ COLORS = ("tab:orange", "tab:blue")  # heap, time buckets
 
 def _memory(axes: Any, kind: Kind, rows: list[Row]) -> None:
     axes.axhline(HEAP_ENTRY, ls="--", color=COLORS[0], lw=1, label="model: heap")
-    axes.plot(LINE, list(map(kind.bitmaps, LINE)), "--", color=COLORS[1], lw=1, label="model: time buckets")
-    axes.plot(LINE, list(map(kind.with_objects, LINE)), ":", color=COLORS[1], lw=1, label="… with Java's objects")
+    axes.plot(
+        LINE,
+        list(map(kind.bitmaps, LINE)),
+        "--",
+        color=COLORS[1],
+        lw=1,
+        label="model: time buckets",
+    )
+    axes.plot(
+        LINE,
+        list(map(kind.with_objects, LINE)),
+        ":",
+        color=COLORS[1],
+        lw=1,
+        label="… with Java's objects",
+    )
     buckets = [row for row in rows if time_buckets(row.version)]
     axes.plot(*_points(buckets, "roaring"), "k+", ms=9, label="real Roaring library")
     for version in sorted({row.version for row in rows}):
         own, new = [row for row in rows if row.version == version], time_buckets(version)
         freed, where = ("heap", "Java heap") if new else ("direct", "direct memory")
-        axes.plot(*_points(own, "broker"), "os"[new], color=COLORS[new], ms=4, label=f"{version}: the broker's metric")
-        axes.plot(*_points(own, freed), "os"[new], color=COLORS[new], mfc="none", ms=7, label=f"{version}: {where} freed with it")
+        axes.plot(
+            *_points(own, "broker"),
+            "os"[new],
+            color=COLORS[new],
+            ms=4,
+            label=f"{version}: the broker's metric",
+        )
+        axes.plot(
+            *_points(own, freed),
+            "os"[new],
+            color=COLORS[new],
+            mfc="none",
+            ms=7,
+            label=f"{version}: {where} freed with it",
+        )
     axes.set(yscale="log", ylim=(0.1, 100), title=f"due {kind.name}", ylabel="bytes a message")
     axes.set_yticks((0.1, 1, 10, 100), ("0.1", "1", "10", "100"))
     _abscissa(axes)
@@ -187,7 +251,14 @@ def _cpu(axes: Any, rows: list[Row]) -> None:
         new = time_buckets(version)
         for kind, fill in zip(KINDS, ("full", "none", "left"), strict=True):
             own = [row for row in rows if (row.version, row.due) == (version, kind.name)]
-            axes.plot(*_points(own, "cpu"), "os"[new], color=COLORS[new], fillstyle=fill, ms=6, label=f"{version}, {kind.name}")
+            axes.plot(
+                *_points(own, "cpu"),
+                "os"[new],
+                color=COLORS[new],
+                fillstyle=fill,
+                ms=6,
+                label=f"{version}, {kind.name}",
+            )
     axes.set(title="broker's CPU: store, read, index", ylabel="µs a message")
     axes.set_ylim(bottom=0)
     _abscissa(axes)
@@ -203,7 +274,13 @@ def _abscissa(axes: Any) -> None:
 
 def _points(rows: list[Row], name: str) -> tuple[list[int], list[float]]:
     """Return the points above zero, as the axis is logarithmic, and only one if rounds agree to a hundredth."""
-    found = sorted({(row.messages, round(value, 2)) for row in rows if (value := getattr(row, name)) is not None and value > 0})
+    found = sorted(
+        {
+            (row.messages, round(value, 2))
+            for row in rows
+            if (value := getattr(row, name)) is not None and value > 0
+        }
+    )
     return [x for x, _ in found], [y for _, y in found]
 
 

@@ -27,7 +27,9 @@ from pytest_loadtest.verdict.objectives import Slo
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import RunDocument
 
-SECTION = {f"endToEndLatency.{percentile}": "10%" for percentile in ("p50", "p90", "p99")} | {"throughput": "5%"}
+SECTION = {f"endToEndLatency.{percentile}": "10%" for percentile in ("p50", "p90", "p99")} | {
+    "throughput": "5%"
+}
 SAME, SLOWER = "same build", "20 % slower"
 PROFILE = """\
 name: power
@@ -66,11 +68,25 @@ class Held(NamedTuple):
 def drive(folder: Path, pairs: int, delay: int, duration: int) -> None:
     """Run all tests in one session."""
     (folder / "profiles").mkdir(parents=True, exist_ok=True)
-    (folder / "profiles" / "power.yaml").write_text(PROFILE.format(duration=duration, delay=delay), encoding="utf-8")
-    (folder / "test_power.py").write_text(TEST.format(pairs=pairs, delay=delay, slower=delay * 6 // 5), encoding="utf-8")
+    (folder / "profiles" / "power.yaml").write_text(
+        PROFILE.format(duration=duration, delay=delay), encoding="utf-8"
+    )
+    (folder / "test_power.py").write_text(
+        TEST.format(pairs=pairs, delay=delay, slower=delay * 6 // 5), encoding="utf-8"
+    )
     (folder / "pytest.ini").write_text(INI, encoding="utf-8")
-    spark = ("--load-spark-conf", "spark.master=local[1]", "--load-spark-conf", "spark.driver.memory=512m")
-    subprocess.run([sys.executable, "-m", "pytest", "-q", *spark], cwd=folder, check=False, stdout=subprocess.DEVNULL)
+    spark = (
+        "--load-spark-conf",
+        "spark.master=local[1]",
+        "--load-spark-conf",
+        "spark.driver.memory=512m",
+    )
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *spark],
+        cwd=folder,
+        check=False,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def held(documents: dict[str, RunDocument]) -> dict[tuple[str, str], list[Held]]:
@@ -80,21 +96,42 @@ def held(documents: dict[str, RunDocument]) -> dict[tuple[str, str], list[Held]]
         if not name.endswith("-a"):
             continue
         for kind, other in ((SAME, "b"), (SLOWER, "slower")):
-            if any(one.verdict.outcome not in VALID for one in (baseline, documents[f"{name[:-1]}{other}"])):
+            if any(
+                one.verdict.outcome not in VALID
+                for one in (baseline, documents[f"{name[:-1]}{other}"])
+            ):
                 continue
-            section = compare_runs(baseline, documents[f"{name[:-1]}{other}"], Slo.read({"regression": SECTION}).gates, force=True).section
+            section = compare_runs(
+                baseline,
+                documents[f"{name[:-1]}{other}"],
+                Slo.read({"regression": SECTION}).gates,
+                force=True,
+            ).section
             for row in section.rows:
-                if row.name in SECTION and row.outcome and row.change is not None and row.low is not None and row.high is not None:
-                    found.setdefault((kind, row.name), []).append(Held(row.outcome, row.change, (row.high - row.low) / 2))
+                if (
+                    row.name in SECTION
+                    and row.outcome
+                    and row.change is not None
+                    and row.low is not None
+                    and row.high is not None
+                ):
+                    found.setdefault((kind, row.name), []).append(
+                        Held(row.outcome, row.change, (row.high - row.low) / 2)
+                    )
     return found
 
 
 def table(found: dict[tuple[str, str], list[Held]], seconds: int) -> None:
     """Return a row for each kind and figure."""
-    print(f"\nblocks of {seconds} s\n{'':12} {'figure':20} pairs missed   met no data  half interval  spread of changes")
+    print(
+        f"\nblocks of {seconds} s\n{'':12} {'figure':20} pairs missed   met no data  half interval  spread of changes"
+    )
     for (kind, name), pairs in sorted(found.items()):
         counted = Counter(one.outcome for one in pairs)
-        width, spread = median(one.width for one in pairs), stdev(one.change for one in pairs) if len(pairs) > 1 else 0.0
+        width, spread = (
+            median(one.width for one in pairs),
+            stdev(one.change for one in pairs) if len(pairs) > 1 else 0.0,
+        )
         print(
             f"{kind:12} {name:20} {len(pairs):5} {counted['missed']:6} {counted['met']:5} {counted['no data']:7}"
             f" {width * 100:12.1f} % {spread * 100:16.1f} %"
@@ -103,14 +140,21 @@ def table(found: dict[tuple[str, str], list[Held]], seconds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="of a project that is made for it, with its results")
+    parser.add_argument(
+        "folder", type=Path, help="of a project that is made for it, with its results"
+    )
     parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--delay", type=int, default=50, help="ms that the relay holds each message back")
+    parser.add_argument(
+        "--delay", type=int, default=50, help="ms that the relay holds each message back"
+    )
     parser.add_argument("--duration", type=int, default=20, help="s of each run")
     options = parser.parse_args()
     if not any(options.folder.glob(f".loadtest/**/{RESULTS}")):
         drive(options.folder, options.pairs, options.delay, options.duration)
-    documents = {document.test.partition("[")[2][:-1]: document for document in read_documents(options.folder / ".loadtest").documents}
+    documents = {
+        document.test.partition("[")[2][:-1]: document
+        for document in read_documents(options.folder / ".loadtest").documents
+    }
     for seconds in (1, 2, 5):
         resampled.length = lambda duration, length=seconds * SECOND: length  # type: ignore[misc]  # an experiment with another length
         resampled.FEWEST = 4  # type: ignore[misc]

@@ -59,17 +59,28 @@ class Conducted:
 
 def resident() -> float:
     """Return the KiB of this process."""
-    return float(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")))
+    return float(
+        next(
+            line.split()[1]
+            for line in Path("/proc/self/status").read_text().splitlines()
+            if line.startswith("VmRSS")
+        )
+    )
 
 
 def send_delay(folder: Path) -> float:
     """Return p99 of the send delay, ns; 0 if nothing was sent."""
-    found = [parquet.read_table(file, columns=["sent", "intended"]).to_pandas() for file in (folder / "sent").glob("*.parquet")]
+    found = [
+        parquet.read_table(file, columns=["sent", "intended"]).to_pandas()
+        for file in (folder / "sent").glob("*.parquet")
+    ]
     delays = np.concatenate([np.zeros(0), *(one["sent"] - one["intended"] for one in found)])
     return float(np.percentile(delays, 99)) if len(delays) else 0.0
 
 
-def run_role(role: str, driver: Driver, context: DriverContext, *, rate: float, seconds: float, folder: Path) -> None:
+def run_role(
+    role: str, driver: Driver, context: DriverContext, *, rate: float, seconds: float, folder: Path
+) -> None:
     """Run one process: print when it is connected, read its start, and print its cost.
 
     :param role: ``out`` or ``in``. :param rate: msg/s of all producers. :param folder: for samples.
@@ -120,7 +131,10 @@ def run_role(role: str, driver: Driver, context: DriverContext, *, rate: float, 
 
 
 def run_both(
-    script: str, job: Sequence[Any], broker_cpu: Callable[[], float] = lambda: 0.0, look: Callable[[Path], Any] = lambda folder: None
+    script: str,
+    job: Sequence[Any],
+    broker_cpu: Callable[[], float] = lambda: 0.0,
+    look: Callable[[Path], Any] = lambda folder: None,
 ) -> dict[str, Any]:
     """Run both roles of a case.
 
@@ -135,7 +149,9 @@ def run_both(
         try:
             for role in ("in", "out"):
                 command = [sys.executable, script, "--job", json.dumps([role, *job, folder])]
-                process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
                 processes.append((role, process))
                 assert process.stdout
                 results[role] = json.loads(process.stdout.readline())

@@ -11,7 +11,9 @@ import pytest
 def test_tput_broadcast(load):
     """The peak rate without a discarded message, held for ten minutes, with the percentiles of the benchmark's report."""
     load.assert_slo()
-    assert load.peak is None or load.peak.confirmed  # None where --load-set producerRate=… asks for one rate
+    assert (
+        load.peak is None or load.peak.confirmed
+    )  # None where --load-set producerRate=… asks for one rate
     assert load.lost == load.duplicates == load.out_of_order == 0
 
 

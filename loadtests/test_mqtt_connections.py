@@ -14,7 +14,9 @@ def test_connburst(load):
 
 
 @pytest.mark.load(
-    profile="mqtt/connburst", matrix={"clients": "1K-clients", "security": "plain", "rate": "100-a-second"}, testDuration="5s"
+    profile="mqtt/connburst",
+    matrix={"clients": "1K-clients", "security": "plain", "rate": "100-a-second"},
+    testDuration="5s",
 )
 def test_connections(load):
     """A thousand clients connect within ten seconds, a hundred in each of them."""

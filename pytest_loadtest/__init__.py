@@ -16,7 +16,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, ProfileError, UsageError
+    from pytest_loadtest.errors import (
+        BrokenRun,
+        GeneratorLimited,
+        LoadtestError,
+        NoData,
+        ProfileError,
+        UsageError,
+    )
     from pytest_loadtest.results.load import Load, SloMissed
     from pytest_loadtest.values.units import Rate, ms, s, us
 
@@ -24,7 +31,9 @@ __all__ = [
     "BrokenRun", "GeneratorLimited", "Load", "LoadtestError", "NoData", "ProfileError", "Rate", "SloMissed", "UsageError", "ms", "s", "us",
 ]  # fmt: skip
 
-_HOMES = {"Load": "results.load", "SloMissed": "results.load"} | dict.fromkeys(("Rate", "ms", "s", "us"), "values.units")
+_HOMES = {"Load": "results.load", "SloMissed": "results.load"} | dict.fromkeys(
+    ("Rate", "ms", "s", "us"), "values.units"
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -27,8 +27,12 @@ NOWHERE: Final = -1
 """The line of a problem that has no place in a text yet."""
 MOST_SHOWN = 80
 """The most characters of a user's value in an error: enough to recognize it, but not a whole file that is no profile."""
-_QUOTED = re.compile(rf"(?<!\w)(['\"])((?:\\.|(?!\1)[^\\]){{{MOST_SHOWN}}})(?:\\.|(?!\1)[^\\])+\1(?!\w)", re.DOTALL)
-_WORD = re.compile(rf"([^\s/]{{{MOST_SHOWN}}})[^\s/…][^\s/]*")  # a path is never cut: it names the file
+_QUOTED = re.compile(
+    rf"(?<!\w)(['\"])((?:\\.|(?!\1)[^\\]){{{MOST_SHOWN}}})(?:\\.|(?!\1)[^\\])+\1(?!\w)", re.DOTALL
+)
+_WORD = re.compile(
+    rf"([^\s/]{{{MOST_SHOWN}}})[^\s/…][^\s/]*"
+)  # a path is never cut: it names the file
 
 
 def _shortened(message: str) -> str:

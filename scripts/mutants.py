@@ -49,7 +49,9 @@ class ExecutablePart(ast.NodeTransformer):
         if isinstance(node, ast.ClassDef):
             if any(ast.unparse(base) == "Protocol" for base in node.bases):
                 return None
-            node.decorator_list = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
+            node.decorator_list = [
+                each.func if isinstance(each, ast.Call) else each for each in node.decorator_list
+            ]
         if isinstance(node, ast.arguments):
             node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
             node.defaults = [*node.defaults, *filter(None, node.kw_defaults)]
@@ -69,14 +71,18 @@ def executable_part(code: str) -> str | None:
 
 def mutants(folders: list[str], seed: int) -> list[MutationSpec]:
     """Return all mutants in a random order that depends on each place only: a change of one module keeps the sample of the others."""
-    modules = [path for folder in folders for path in sorted(Path("pytest_loadtest", folder).glob("*.py"))]
+    modules = [
+        path for folder in folders for path in sorted(Path("pytest_loadtest", folder).glob("*.py"))
+    ]
     with use_db("mutants.sqlite") as database:
         init(modules, database, {})
         specs = [item.mutations[0] for item in database.work_items]
 
     def draw(spec: MutationSpec) -> tuple[float, float]:
         place = f"{seed} {spec.module_path} {spec.start_pos}"
-        return random.Random(place).random(), random.Random(f"{place} {spec.operator_name} {spec.occurrence}").random()
+        return random.Random(place).random(), random.Random(
+            f"{place} {spec.operator_name} {spec.occurrence}"
+        ).random()
 
     return sorted(specs, key=draw)
 
@@ -90,7 +96,9 @@ def sample(specs: list[MutationSpec], number: int) -> list[MutationSpec]:
         place = spec.module_path, spec.start_pos
         if len(picked) == number or place in picked:
             continue
-        mutated = mutate_code(code[spec.module_path], get_operator(spec.operator_name)(), spec.occurrence)
+        mutated = mutate_code(
+            code[spec.module_path], get_operator(spec.operator_name)(), spec.occurrence
+        )
         if mutated is not None and executable_part(mutated) not in (None, before[spec.module_path]):
             picked[place] = spec
     return list(picked.values())
@@ -100,7 +108,9 @@ def tests_of(module: Path) -> str:
     """Return the command that runs the tests of a module."""
     own = Path("tests/unit", module.parent.name, f"test_{module.name}")
     tests = own if own.exists() else own.parent
-    return shlex.join([sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(tests)])
+    return shlex.join(
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(tests)]
+    )
 
 
 def limit(command: str) -> float:
@@ -135,16 +145,26 @@ def judge(specs: list[MutationSpec]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folders", nargs="*", default=FOLDERS, help=f"folders of pytest_loadtest (default: {' '.join(FOLDERS)})")
+    parser.add_argument(
+        "folders",
+        nargs="*",
+        default=FOLDERS,
+        help=f"folders of pytest_loadtest (default: {' '.join(FOLDERS)})",
+    )
     parser.add_argument("--number", type=int, default=500, help="number of mutants (default: 500)")
     parser.add_argument("--seed", type=int, default=8, help="seed of the sample (default: 8)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mutants-") as copy:
         for name in NEEDED:
-            (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, Path(copy, name))
+            (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(
+                ROOT / name, Path(copy, name)
+            )
         Path(copy, "tests/unit/conftest.py").write_text(ONE_FAILURE, encoding="utf-8")
         os.chdir(copy)
-        os.environ |= {"PYTHONPATH": copy, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the copy comes before the installed package
+        os.environ |= {
+            "PYTHONPATH": copy,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }  # the copy comes before the installed package
         os.nice(19)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         enough = judge(sample(mutants(options.folders, options.seed), options.number))

@@ -10,6 +10,14 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 # A slow machine is no failure, and the same tree has the same result twice. More examples: --hypothesis-profile thorough
-settings.register_profile("project", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("thorough", settings.get_profile("project"), max_examples=500, derandomize=False)
+settings.register_profile(
+    "project",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "thorough", settings.get_profile("project"), max_examples=500, derandomize=False
+)
 settings.load_profile("project")

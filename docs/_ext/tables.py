@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A Markdown table."""
-    clean = [[cell.replace("|", "\\|").replace("\n", " ").replace("$", "\\$") for cell in row] for row in rows]
+    clean = [
+        [cell.replace("|", "\\|").replace("\n", " ").replace("$", "\\$") for cell in row]
+        for row in rows
+    ]
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *clean)]
 
 
@@ -33,7 +36,9 @@ class Table(Directive):
 
     def run(self) -> list[nodes.Node]:
         container = nodes.container()
-        self.state.nested_parse(StringList(self.lines(), source=self.name), self.content_offset, container)
+        self.state.nested_parse(
+            StringList(self.lines(), source=self.name), self.content_offset, container
+        )
         return container.children
 
 
@@ -45,7 +50,10 @@ class ProfileKeys(Table):
 
         schema = profile.json_schema()
         section = schema["$defs"][self.arguments[0]] if self.arguments else schema
-        rows = [(f"`{name}`", kind(key), default(key), key.get("description", "")) for name, key in section["properties"].items()]
+        rows = [
+            (f"`{name}`", kind(key), default(key), key.get("description", ""))
+            for name, key in section["properties"].items()
+        ]
         return table(("key", "value", "default", "meaning"), rows)
 
 
@@ -58,7 +66,9 @@ def kind(key: dict[str, Any]) -> str:
         return "section"
     if choices:
         units = {"ns|us": "duration", "(msg|B|": "rate", "KMGkmg]?[Bb]|[KMG]iB)?\\\\s*$": "size"}
-        return next((word for unit, word in units.items() if unit in json.dumps(choices)), kind(choices[0]))
+        return next(
+            (word for unit, word in units.items() if unit in json.dumps(choices)), kind(choices[0])
+        )
     if "\\s*%" in key.get("pattern", ""):
         return "percentage"
     words = {
@@ -84,13 +94,30 @@ class SloKeys(Table):
         from pytest_loadtest import profile
         from pytest_loadtest.metrics.catalogue import OBJECTIVES
 
-        meanings = {key: value["description"] for key, value in profile.json_schema()["$defs"]["Slo"]["properties"].items()}
+        meanings = {
+            key: value["description"]
+            for key, value in profile.json_schema()["$defs"]["Slo"]["properties"].items()
+        }
         rows = [
-            (f"`{name}`", metric.meaning, bound(metric), needed(metric), parts(metric), excuses(metric))
+            (
+                f"`{name}`",
+                metric.meaning,
+                bound(metric),
+                needed(metric),
+                parts(metric),
+                excuses(metric),
+            )
             for name, metric in OBJECTIVES.items()
         ]
-        rows += [(f"`{key}`", meaning, "", "", "", "") for key, meaning in meanings.items() if key not in OBJECTIVES]
-        return table(("key", "meaning", "a bound alone is", "needs", "also for", "a miss is excused by"), rows)
+        rows += [
+            (f"`{key}`", meaning, "", "", "", "")
+            for key, meaning in meanings.items()
+            if key not in OBJECTIVES
+        ]
+        return table(
+            ("key", "meaning", "a bound alone is", "needs", "also for", "a miss is excused by"),
+            rows,
+        )
 
 
 def bound(metric: Metric) -> str:
@@ -109,7 +136,12 @@ def excuses(metric: Metric) -> str:
 
 def parts(metric: Metric) -> str:
     """The parts of a run that have this metric of their own."""
-    found = {"stages": metric.per_stage, "buckets": metric.per_bucket, "windows": metric.per_window, "drift": metric.drifts}
+    found = {
+        "stages": metric.per_stage,
+        "buckets": metric.per_bucket,
+        "windows": metric.per_window,
+        "drift": metric.drifts,
+    }
     return ", ".join(part for part, has in (found | {"regression": metric.compared}).items() if has)
 
 
@@ -122,9 +154,19 @@ class ResultKeys(Table):
         rows, schema = [], results_schema()
         for name, key in schema["properties"].items():
             rows.append((f"`{name}`", key.get("description", "")))
-            references = [choice["$ref"].rpartition("/")[2] for choice in (key, *key.get("anyOf", ())) if "$ref" in choice]
-            sections = [schema["$defs"][reference].get("properties", {}) for reference in references]
-            rows += [(f"`{name}.{below}`", inner["description"]) for section in sections for below, inner in section.items()]
+            references = [
+                choice["$ref"].rpartition("/")[2]
+                for choice in (key, *key.get("anyOf", ()))
+                if "$ref" in choice
+            ]
+            sections = [
+                schema["$defs"][reference].get("properties", {}) for reference in references
+            ]
+            rows += [
+                (f"`{name}.{below}`", inner["description"])
+                for section in sections
+                for below, inner in section.items()
+            ]
         return table(("key", "meaning"), rows)
 
 
@@ -134,7 +176,10 @@ class SampleColumns(Table):
     def lines(self) -> list[str]:
         from pytest_loadtest.message.samples import KINDS
 
-        return table(("column", "type", "meaning"), [(f"`{c.name}`", f"`{c.type}`", c.meaning) for c in KINDS[self.arguments[0]]])
+        return table(
+            ("column", "type", "meaning"),
+            [(f"`{c.name}`", f"`{c.type}`", c.meaning) for c in KINDS[self.arguments[0]]],
+        )
 
 
 class Collector:
@@ -148,7 +193,11 @@ class Collector:
         return self
 
     def addoption(self, name: str, **attributes: Any) -> None:
-        value = "" if attributes.get("action") == "store_true" else f" {attributes.get('metavar') or '|'.join(attributes['choices'])}"
+        value = (
+            ""
+            if attributes.get("action") == "store_true"
+            else f" {attributes.get('metavar') or '|'.join(attributes['choices'])}"
+        )
         self.options.append((f"`{name}{value}`", attributes["help"]))
 
     def addini(self, name: str, help: str, default: str) -> None:  # noqa: A002  # pytest's own word

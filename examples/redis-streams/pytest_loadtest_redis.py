@@ -13,9 +13,20 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, refuse_managed
+from pytest_loadtest.brokers.base import (
+    BrokerFacts,
+    BrokerRequest,
+    UnavailableError,
+    refuse_managed,
+)
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, wait_ready
+from pytest_loadtest.brokers.starting import (
+    Progress,
+    StartedBroker,
+    listens,
+    on_free_ports,
+    wait_ready,
+)
 from pytest_loadtest.drivers.base import Burst, DriverContext, DriverFacts, Joined
 from pytest_loadtest.drivers.columns import AnswerColumns, ArrivedMessages, positions_without_room
 from pytest_loadtest.errors import Problem, TargetError, UsageError
@@ -36,7 +47,9 @@ KIND = DriverKind(
     clients={"library": Client(driver="pytest_loadtest_redis:RedisDriver")},
     schemes={"redis": Scheme(port=6379)},
     brokers={"redis": BrokerStart(ways={"process": "pytest_loadtest_redis:start"})},
-    costs={"redis": CostRow(cost=Cost(produce=75_000, consume=40_000, broker=35_000, per_byte=2.0))},
+    costs={
+        "redis": CostRow(cost=Cost(produce=75_000, consume=40_000, broker=35_000, per_byte=2.0))
+    },
 )
 
 
@@ -59,7 +72,11 @@ class RedisSettings(ClientSettings):
 
 def _partitions(profile: Any) -> Iterator[Problem]:
     if profile.partitions_per_topic > 1:
-        yield Problem(("partitionsPerTopic",), "partitionsPerTopic: a Redis stream has no partitions", "write 1, and more topics")
+        yield Problem(
+            ("partitionsPerTopic",),
+            "partitionsPerTopic: a Redis stream has no partitions",
+            "write 1, and more topics",
+        )
 
 
 CHECKS = ((_partitions, ()),)
@@ -71,16 +88,37 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     if binary is None:
         raise UnavailableError("no redis-server on the PATH", "apt-get install redis-server")
     refuse_managed("Redis", request.settings, frozenset({"port", "bind", "dir"}))
-    version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout.split("v=")[1].split()[0]
-    data, settings = request.folder.resolve() / "data", {"save": "", "appendonly": "no", **request.settings}
+    version = (
+        subprocess.run([binary, "--version"], capture_output=True, text=True, check=True)
+        .stdout.split("v=")[1]
+        .split()[0]
+    )
+    data, settings = (
+        request.folder.resolve() / "data",
+        {"save": "", "appendonly": "no", **request.settings},
+    )
     data.mkdir(parents=True, exist_ok=True)
 
     def launch(ports: tuple[int, ...]) -> StartedBroker:
         lines = {"port": str(ports[0]), "bind": "127.0.0.1", "dir": str(data), **settings}
-        child = Child([binary, *(word for key, value in lines.items() for word in (f"--{key}", value))], folder=data.parent, ports=ports)
-        wait_ready(child, lambda: listens("127.0.0.1", ports[0]), name=f"Redis {version}", seconds=20.0, progress=progress)
+        child = Child(
+            [binary, *(word for key, value in lines.items() for word in (f"--{key}", value))],
+            folder=data.parent,
+            ports=ports,
+        )
+        wait_ready(
+            child,
+            lambda: listens("127.0.0.1", ports[0]),
+            name=f"Redis {version}",
+            seconds=20.0,
+            progress=progress,
+        )
         url = f"redis://127.0.0.1:{ports[0]}"
-        return StartedBroker(BrokerFacts(name="Redis", version=version, mode="process", url=url, settings=settings), child, None)
+        return StartedBroker(
+            BrokerFacts(name="Redis", version=version, mode="process", url=url, settings=settings),
+            child,
+            None,
+        )
 
     return on_free_ports(1, launch)
 
@@ -92,15 +130,27 @@ class Link:
         import hiredis  # here, because a profile of another kind does not need it
 
         url = urlsplit(context.target.url)
-        self.user, self.failure, self.out, self._refusable, self._pack = user, "", bytearray(), refusable, hiredis.pack_command
+        self.user, self.failure, self.out, self._refusable, self._pack = (
+            user,
+            "",
+            bytearray(),
+            refusable,
+            hiredis.pack_command,
+        )
         self._clock, self._reader, self._waiting = context.clock, hiredis.Reader(), deque[Any]()
-        family, _, _, _, address = socket.getaddrinfo(url.hostname, url.port or 6379, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, address = socket.getaddrinfo(
+            url.hostname, url.port or 6379, type=socket.SOCK_STREAM
+        )[0]
         self.socket = socket.socket(family)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.connect_ex(address)  # does not wait; until it is connected, commands wait in `out`
+        self.socket.connect_ex(
+            address
+        )  # does not wait; until it is connected, commands wait in `out`
 
-    def request(self, handler: Callable[[Any, int, Any], None] | None, kept: Any, *command: Any) -> None:
+    def request(
+        self, handler: Callable[[Any, int, Any], None] | None, kept: Any, *command: Any
+    ) -> None:
         """Queue a command. The handler gets the reply, the time at which it was read, and ``kept``."""
         self.out += self._pack(command)
         self._waiting.append((handler, kept))
@@ -140,7 +190,9 @@ class Consumer(Link):
         topology, self._driver = driver.context.topology, driver
         self.number, self.place, self.up = number, place, False
         self.paused = self.leaving = self._reading = False
-        self._held: list[tuple[bytes, list[bytes]]] = []  # id and fields of messages that were not handed over
+        self._held: list[
+            tuple[bytes, list[bytes]]
+        ] = []  # id and fields of messages that were not handed over
         self._key = driver.keys[topology.topic_of_consumer(number)]
         self._group = f"{driver.context.run}-{topology.subscription_of_consumer(number)}"
         self.request(self._connected, None, "PING")
@@ -176,10 +228,15 @@ class RedisDriver:
         self._links: list[Link] = []
         self._consumers: list[Consumer] = []  # by place
         self._joining: list[Consumer] = []
-        self._in_flight, self._emptied = np.zeros((2, context.topology.streams), np.int64)  # messages, ns
+        self._in_flight, self._emptied = np.zeros(
+            (2, context.topology.streams), np.int64
+        )  # messages, ns
         self._answers, self.arrivals = AnswerColumns(), ArrivedMessages(checksum=context.checksum)
         self.acks, self.take = self._answers.take, self.arrivals.take
-        self.keys = [context.topology.name or f"loadtest:{context.run}:{topic}" for topic in range(context.topology.topics)]
+        self.keys = [
+            context.topology.name or f"loadtest:{context.run}:{topic}"
+            for topic in range(context.topology.topics)
+        ]
 
     def facts(self) -> DriverFacts:
         import hiredis
@@ -188,11 +245,17 @@ class RedisDriver:
         return DriverFacts(client="hiredis", version=hiredis.__version__, applied=applied)
 
     def prepare(self) -> None:
-        self._administer(lambda client, key, group: client.xgroup_create(key, group, id="$", mkstream=True))
+        self._administer(
+            lambda client, key, group: client.xgroup_create(key, group, id="$", mkstream=True)
+        )
 
     def cleanup(self) -> None:
         existing = self._topology.name
-        self._administer(lambda client, key, group: client.xgroup_destroy(key, group) if existing else client.delete(key))
+        self._administer(
+            lambda client, key, group: (
+                client.xgroup_destroy(key, group) if existing else client.delete(key)
+            )
+        )
 
     def _administer(self, change: Callable[[Any, str, str], object]) -> None:
         import redis
@@ -202,7 +265,9 @@ class RedisDriver:
             client = redis.Redis.from_url(url, socket_timeout=10)
             if name is not None and not client.exists(name):
                 raise TargetError(f"the stream {name!r} does not exist at {url}")
-            for topic, subscription in np.ndindex(self._topology.topics, max(self._topology.subscriptions, 1)):
+            for topic, subscription in np.ndindex(
+                self._topology.topics, max(self._topology.subscriptions, 1)
+            ):
                 change(client, self.keys[topic], f"{self.context.run}-{subscription}")
             client.close()
         except redis.RedisError as error:
@@ -216,7 +281,9 @@ class RedisDriver:
     def attach(self, consumers: Sequence[int]) -> None:
         for number in consumers:
             if not 0 <= number < self._topology.all_consumers:
-                raise UsageError(f"consumer {number}: the run has those from 0 to {self._topology.all_consumers - 1}")
+                raise UsageError(
+                    f"consumer {number}: the run has those from 0 to {self._topology.all_consumers - 1}"
+                )
             consumer = Consumer(self, int(number), len(self._consumers))
             for group in (self._consumers, self._joining, self._links):
                 group.append(consumer)
@@ -224,7 +291,13 @@ class RedisDriver:
     def attached(self) -> Joined | None:
         joined = [consumer for consumer in self._joining if consumer.up]
         self._joining = [consumer for consumer in self._joining if not consumer.up]
-        return Joined(*np.array([(consumer.number, consumer.place) for consumer in joined], np.int32).T) if joined else None
+        return (
+            Joined(
+                *np.array([(consumer.number, consumer.place) for consumer in joined], np.int32).T
+            )
+            if joined
+            else None
+        )
 
     def detach(self, places: Sequence[int]) -> None:
         for place in places:
@@ -241,37 +314,59 @@ class RedisDriver:
             self._consumers[place].proceed(self.context.clock())
 
     def open_producers(self, streams: Sequence[int]) -> None:
-        self._producer, up = Link(self.context, f"producers of {len(streams)} streams", refusable=True), list[int]()
+        self._producer, up = (
+            Link(self.context, f"producers of {len(streams)} streams", refusable=True),
+            list[int](),
+        )
         self._links.append(self._producer)
         self._producer.request(lambda reply, now, kept: up.append(now), None, "PING")
         self._wait(lambda: bool(up))
 
     def send(self, burst: Burst) -> Any:
-        left = positions_without_room(burst.stream, self._settings.max_pending_messages - self._in_flight)
+        left = positions_without_room(
+            burst.stream, self._settings.max_pending_messages - self._in_flight
+        )
         part = np.delete(np.arange(len(burst)), left)
         stream, payload, pool = burst.stream[part], burst.payload[part], self.context.pool
         starting, first = np.unique(stream, return_index=True)
-        burst.idle[part[first]] = np.where(self._in_flight[starting] == 0, self._emptied[starting], 0)
+        burst.idle[part[first]] = np.where(
+            self._in_flight[starting] == 0, self._emptied[starting], 0
+        )
         self._in_flight += np.bincount(stream, minlength=len(self._in_flight))
-        numbers: dict[str, Any] = {"stream": stream, "seq": burst.seq[part], "intended": burst.intended[part], "payload": payload}
-        bodies = payloads.whole_payloads(pool, envelope.encode_heads(pool, nonce=self.context.nonce, **numbers), payload)
+        numbers: dict[str, Any] = {
+            "stream": stream,
+            "seq": burst.seq[part],
+            "intended": burst.intended[part],
+            "payload": payload,
+        }
+        bodies = payloads.whole_payloads(
+            pool, envelope.encode_heads(pool, nonce=self.context.nonce, **numbers), payload
+        )
         kept = list(zip(burst.row[part].tolist(), stream.tolist(), strict=True))
-        for start in range(0, len(part), 64):  # so that the first message of a large burst does not wait for the last
+        for start in range(
+            0, len(part), 64
+        ):  # so that the first message of a large burst does not wait for the last
             burst.sent[part[start : start + 64]] = self.context.clock()
-            for message, body in zip(kept[start : start + 64], bodies[start : start + 64], strict=True):
+            for message, body in zip(
+                kept[start : start + 64], bodies[start : start + 64], strict=True
+            ):
                 key = self.keys[self._topology.topic_of_stream(message[1])]
                 self._producer.request(self._answered, message, "XADD", key, "*", "p", body)
             self._producer.flush()
         return left if len(left) else None
 
     def _answered(self, reply: Any, now: int, kept: tuple[int, int]) -> None:
-        self._answers.add_one(kept[0], now, Status.FAILED if isinstance(reply, Exception) else Status.ACKED)
+        self._answers.add_one(
+            kept[0], now, Status.FAILED if isinstance(reply, Exception) else Status.ACKED
+        )
         self._in_flight[kept[1]] -= 1
         self._emptied[kept[1]] = now  # used only when nothing is in flight
 
     def poll(self, timeout_ns: int) -> None:
         links = {link.socket: link for link in self._links}
-        readable, writable, _ = select.select(links, [sock for sock in links if links[sock].out], (), max(timeout_ns, 0) / 1e9)
+        readable, writable, _ = select.select(
+            links, [sock for sock in links if links[sock].out], (), max(timeout_ns, 0) / 1e9
+        )
         for sock in writable:
             links[sock].flush()
         for sock in readable:
@@ -287,7 +382,14 @@ class RedisDriver:
             self.poll(10_000_000)
 
     def disconnected(self) -> str | None:
-        return next((f"{link.user} at {self.context.target.url}: {link.failure}" for link in self._links if link.failure), None)
+        return next(
+            (
+                f"{link.user} at {self.context.target.url}: {link.failure}"
+                for link in self._links
+                if link.failure
+            ),
+            None,
+        )
 
     def opening_times(self) -> dict[str, Any]:
         return {}

@@ -42,7 +42,9 @@ class Topic:
 
     def _read(self, path, method):
         url = f"{self._load.target.admin_url}/admin/v2/{path}"
-        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, method=method), timeout=30
+        ) as answer:
             return answer.read()
 
     @property
@@ -67,7 +69,9 @@ class Topic:
         """Wait until everything is acknowledged."""
         end = time.monotonic() + patience
         while self.backlog():
-            assert time.monotonic() < end, f"{self.backlog()} entries are still there after {patience} s"
+            assert time.monotonic() < end, (
+                f"{self.backlog()} entries are still there after {patience} s"
+            )
             time.sleep(0.2)
 
     def until_at_rest(self):

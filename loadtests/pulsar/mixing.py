@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pulsar
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "helpers"))  # a script: pytest's pythonpath does not apply
+sys.path.insert(
+    0, str(Path(__file__).parents[2] / "tests" / "helpers")
+)  # a script: pytest's pythonpath does not apply
 
 from pulsar_proxy import PulsarProxy
 
@@ -19,7 +21,9 @@ threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).st
 sent = 0
 with PulsarProxy(url, largest=4096) as proxy:
     client = pulsar.Client(proxy.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False, send_timeout_millis=0)
+    producer = client.create_producer(
+        topic, chunking_enabled=True, batching_enabled=False, send_timeout_millis=0
+    )
     while not ended.is_set():
         producer.send(bytes(6000))
         sent += 1

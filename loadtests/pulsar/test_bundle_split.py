@@ -68,15 +68,23 @@ def test_a_broker_that_has_just_started(load, tell):
     assert split.made == ()
 
     first, at = first_rates(load, bundles)
-    tell("first rates", f"{shares(first, bundles)} of the load's, {s((at - split.asked) / 1e9)} after that")
+    tell(
+        "first rates",
+        f"{shares(first, bundles)} of the load's, {s((at - split.asked) / 1e9)} after that",
+    )
     reason = undecided(list(first.values()), limits)
     if reason is not None:
         tell("split by the first rates", f"no data: {reason}")
     else:
         split = bundles.split(limits, first)
         if split.done - at > ROUND:
-            raise NoData("the split took until there were other rates: make statsUpdateFrequencyInSecs longer")
-        tell("split by the first rates", f"{split.made or 'none'}, the oracle {split.wanted or 'none'}")
+            raise NoData(
+                "the split took until there were other rates: make statsUpdateFrequencyInSecs longer"
+            )
+        tell(
+            "split by the first rates",
+            f"{split.made or 'none'}, the oracle {split.wanted or 'none'}",
+        )
         assert split.made == split.wanted
         assert split.found == split.looked_for
     settled = bundles.settle()
@@ -84,7 +92,10 @@ def test_a_broker_that_has_just_started(load, tell):
 
     down, ready = load.restart_broker()
     again, at = first_rates(load, bundles)
-    tell("first after a restart", f"{shares(again, bundles)} of the load's: what had waited {ready - down} for the broker is in them")
+    tell(
+        "first after a restart",
+        f"{shares(again, bundles)} of the load's: what had waited {ready - down} for the broker is in them",
+    )
     topics = list(again.values())
     tell("boundaries by those", undecided(topics, limits) or flow_or_qps(topics, limits) or "none")
     bundles.settle()
@@ -126,7 +137,10 @@ def test_rates_are_of_a_moment(load, tell):
     cuts = {flow_or_qps(list(look.values()), limits) for look in found}
     assert any(cuts)  # there was a bundle to split
     tell("boundaries in a period", sorted(cuts))
-    tell("undecided", f"{sum(undecided(list(look.values()), limits) is not None for look in found)} of {len(found)} looks")
+    tell(
+        "undecided",
+        f"{sum(undecided(list(look.values()), limits) is not None for look in found)} of {len(found)} looks",
+    )
     split = bundles.split(limits)
     tell("split while rates swing", f"{split.made}, the oracle {split.wanted} a moment before")
     assert split.found == split.looked_for
@@ -141,7 +155,9 @@ def blind_split(bundles, limits):
     bundles.unload()
     split = bundles.split(limits)
     if not split.blind:
-        raise NoData("rates came while the split was asked for: make statsUpdateFrequencyInSecs longer")
+        raise NoData(
+            "rates came while the split was asked for: make statsUpdateFrequencyInSecs longer"
+        )
     return split
 
 

@@ -94,7 +94,11 @@ def account(load, topic, record_property, **more):
         "corrupt": result.corrupt,
         **more,
     }
-    facts |= {"out_of_order": counts.out_of_order, "foreign": result.foreign, "left": topic.backlog(topic.last)}
+    facts |= {
+        "out_of_order": counts.out_of_order,
+        "foreign": result.foreign,
+        "left": topic.backlog(topic.last),
+    }
     for name, value in facts.items():
         record_property(f"chunking.{name}", str(value))
     print(", ".join(f"{name} {value}" for name, value in facts.items()))
@@ -102,14 +106,21 @@ def account(load, topic, record_property, **more):
     return result
 
 
-@pytest.mark.load(profile="pulsar/chunking-churn", live=True, judge=False, matrix={"kind": ["exclusive", "failover"]})
+@pytest.mark.load(
+    profile="pulsar/chunking-churn",
+    live=True,
+    judge=False,
+    matrix={"kind": ["exclusive", "failover"]},
+)
 def test_consumers_leave(load, topic, request, record_property):
     """Some leave while others stay, or all leave at once; the other chunks come before and after they return."""
     check_leaving(load, topic, request, record_property)
 
 
 @pytest.mark.soak
-@pytest.mark.load(profile="pulsar/chunking-churn", live=True, judge=False, matrix={"kind": "shared"})
+@pytest.mark.load(
+    profile="pulsar/chunking-churn", live=True, judge=False, matrix={"kind": "shared"}
+)
 def test_shared_consumers_leave(load, topic, request, record_property):
     """Shared consumers leave; each round waits for chunks that nobody gets until the topic is unloaded."""
     check_leaving(load, topic, request, record_property)
@@ -136,21 +147,29 @@ def check_leaving(load, topic, request, record_property):
     if not any(stuck):
         assert (result.foreign, result.duplicates) == (2 * BEGUN * len(rounds), 0)
         return
-    assert result.foreign >= 2 * BEGUN * len(rounds)  # an unloaded topic delivers again what it had not stored as read
+    assert result.foreign >= 2 * BEGUN * len(
+        rounds
+    )  # an unloaded topic delivers again what it had not stored as read
     pytest.xfail(known)
 
 
 def cut_connections(url):
     """Cut the connections of this process to that address. :returns: their number."""
     port = int(url.rpartition(":")[2])
-    found = [one for one in psutil.Process().net_connections("tcp") if one.raddr and one.raddr.port == port and one.status == "ESTABLISHED"]
+    found = [
+        one
+        for one in psutil.Process().net_connections("tcp")
+        if one.raddr and one.raddr.port == port and one.status == "ESTABLISHED"
+    ]
     for one in found:
         with socket.socket(fileno=os.dup(one.fd)) as connection:
             connection.shutdown(socket.SHUT_RDWR)
     return len(found)
 
 
-@pytest.mark.load(profile="pulsar/chunking-churn", live=True, judge=False, matrix={"kind": ["failover", "shared"]})
+@pytest.mark.load(
+    profile="pulsar/chunking-churn", live=True, judge=False, matrix={"kind": ["failover", "shared"]}
+)
 def test_connections_are_cut(load, topic, request, record_property):
     """One worker's unanswered messages are sent again, and unacknowledged ones arrive again."""
     load.begin()
@@ -167,7 +186,12 @@ def test_connections_are_cut(load, topic, request, record_property):
         pytest.xfail(known)
 
 
-@pytest.mark.load(profile="pulsar/chunking-churn", live=True, judge=False, matrix={"client": "native", "kind": ["failover", "shared"]})
+@pytest.mark.load(
+    profile="pulsar/chunking-churn",
+    live=True,
+    judge=False,
+    matrix={"client": "native", "kind": ["failover", "shared"]},
+)
 def test_topics_are_unloaded(load, topic, request, record_property):
     """Clients reconnect; unanswered messages, and those that the broker had not stored as read, come again: duplicates, and no loss."""
     load.begin()

@@ -14,7 +14,10 @@ import pytest
 from pulsar_proxy import PulsarProxy
 
 MAX = 5 * 1024**2  # the broker's maxMessageSize
-CHUNK = {"native": MAX - 1024, "library": MAX - 128}  # payload of a chunk; pulsar-client leaves some 100 bytes for its metadata
+CHUNK = {
+    "native": MAX - 1024,
+    "library": MAX - 128,
+}  # payload of a chunk; pulsar-client leaves some 100 bytes for its metadata
 SMALL, LARGEST = "1024-1025", "20971520-20971521"
 EXPIRY = 55  # s until pulsar-client begins to discard incomplete messages, which takes it a minute
 ONE = {"client": "native", "use": "one-ordered"}
@@ -31,7 +34,10 @@ def chunks_of(size, most):
 
 def entries_of(load, client):
     """Return the number of entries of the acknowledged messages."""
-    return sum(part.acked * chunks_of(size_of(part.name), CHUNK[client]) for part in load.measurements.buckets)
+    return sum(
+        part.acked * chunks_of(size_of(part.name), CHUNK[client])
+        for part in load.measurements.buckets
+    )
 
 
 def client_of(request):
@@ -61,7 +67,9 @@ def check_whole(load, topic, request, record_property, percentiles):
     )  # fmt: skip
     assert published == expected
     assert topic.backlog(topic.last) == 0
-    assert peak < before + 1024**3  # of the leading worker: payloads, 64 MB in flight, and its consumers' queues
+    assert (
+        peak < before + 1024**3
+    )  # of the leading worker: payloads, 64 MB in flight, and its consumers' queues
 
 
 @pytest.mark.load(profile="pulsar/chunking", live=True)
@@ -98,7 +106,9 @@ def check_incomplete(load, topic, request, record_property):
         others += mixed(load, topic)
         load.set_rate(0)
         if again:
-            topic.until_read(600)  # ten seconds a round, and still one mixed message a round is whole
+            topic.until_read(
+                600
+            )  # ten seconds a round, and still one mixed message a round is whole
         if again or topic.until_at_rest():
             break
         load.set_rate(2)  # no two of them were incomplete at the same time
@@ -106,7 +116,15 @@ def check_incomplete(load, topic, request, record_property):
     result = load.stop()
     left, chunks = topic.backlog(topic.last), chunks_of(20 * 1024**2, CHUNK[client_of(request)])
     acked, unread = result.measurements.counts.acked, others - result.foreign
-    remember(record_property, acked=acked, lost=result.lost, others=others, others_lost=unread, left=left, slowest=result.end_to_end.max)
+    remember(
+        record_property,
+        acked=acked,
+        lost=result.lost,
+        others=others,
+        others_lost=unread,
+        left=left,
+        slowest=result.end_to_end.max,
+    )
     assert result.corrupt == result.duplicates == 0
     if again:
         assert (result.lost, result.foreign, left) == (0, others, 0)
@@ -119,13 +137,20 @@ def check_incomplete(load, topic, request, record_property):
         assert left < entries  # chunks before it are acknowledged; later ones stay
 
 
-@pytest.mark.load(profile="pulsar/chunking-incomplete", live=True, judge=False, matrix={"client": "native"})
+@pytest.mark.load(
+    profile="pulsar/chunking-incomplete", live=True, judge=False, matrix={"client": "native"}
+)
 def test_more_incomplete_messages_than_a_consumer_keeps(load, topic, request, record_property):
     """By default they stay; with unackedMessagesTimeout they come again; acknowledged, they are lost."""
     check_incomplete(load, topic, request, record_property)
 
 
-@pytest.mark.load(profile="pulsar/chunking-incomplete", live=True, judge=False, matrix={"client": "library", "oldest": "stays"})
+@pytest.mark.load(
+    profile="pulsar/chunking-incomplete",
+    live=True,
+    judge=False,
+    matrix={"client": "library", "oldest": "stays"},
+)
 def test_more_incomplete_messages_than_the_library_keeps(load, topic, request, record_property):
     """They stay."""
     check_incomplete(load, topic, request, record_property)
@@ -133,9 +158,14 @@ def test_more_incomplete_messages_than_the_library_keeps(load, topic, request, r
 
 @pytest.mark.soak
 @pytest.mark.load(
-    profile="pulsar/chunking-incomplete", live=True, judge=False, matrix={"client": "library", "oldest": ["comes-again", "dropped"]}
+    profile="pulsar/chunking-incomplete",
+    live=True,
+    judge=False,
+    matrix={"client": "library", "oldest": ["comes-again", "dropped"]},
 )
-def test_what_becomes_of_those_that_the_library_does_not_keep(load, topic, request, record_property):
+def test_what_becomes_of_those_that_the_library_does_not_keep(
+    load, topic, request, record_property
+):
     """They come again, after ten seconds each time, or they are lost."""
     check_incomplete(load, topic, request, record_property)
 
@@ -161,7 +191,9 @@ def check_abandoned(load, topic, expiry_of):
     result = abandon(load, topic, expiry_of)
     result.assert_slo()
     assert result.lost == result.duplicates == result.corrupt == 0
-    assert result.foreign == 0  # a part of the message would count as foreign: it is not from this run
+    assert (
+        result.foreign == 0
+    )  # a part of the message would count as foreign: it is not from this run
     assert topic.backlog(topic.last) == 0
 
 

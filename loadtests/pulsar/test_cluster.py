@@ -23,7 +23,12 @@ CLUSTER = {
 SMALL = "1024-1025"  # the only bucket without chunks
 IN_FLIGHT = 12  # the profile's window of 64 MB, in messages of 5 MB
 # An outage makes messages late, and clients send again what was not acknowledged.
-PATIENT = {"drainTimeout": "10min", "slo.duplicates": "5%", "slo.sent": "1%", "slo.throughput": "1%"}
+PATIENT = {
+    "drainTimeout": "10min",
+    "slo.duplicates": "5%",
+    "slo.sent": "1%",
+    "slo.throughput": "1%",
+}
 
 
 def ask(url):
@@ -42,8 +47,13 @@ def topic_of(load):
 
 def owner(load):
     """Return the number of the broker that has the run's first topic, from 1."""
-    url = json.loads(ask(f"{admin_urls(load)[0]}/lookup/v2/topic/persistent/{topic_of(load)}"))["brokerUrl"]
-    return load.target.url.removeprefix("pulsar://").split(",").index(url.removeprefix("pulsar://")) + 1
+    url = json.loads(ask(f"{admin_urls(load)[0]}/lookup/v2/topic/persistent/{topic_of(load)}"))[
+        "brokerUrl"
+    ]
+    return (
+        load.target.url.removeprefix("pulsar://").split(",").index(url.removeprefix("pulsar://"))
+        + 1
+    )
 
 
 def shares(load, seconds="10s"):
@@ -51,8 +61,13 @@ def shares(load, seconds="10s"):
     prefix = f"persistent://{topic_of(load).removesuffix('topic-0')}"
 
     def counts():
-        readers = [MetricsReader(prefix, exact=False, of_topics=True).read(ask(f"{url}/metrics/")) for url in admin_urls(load)]
-        return [sum(reader.topics.get("pulsar_in_messages_total", {}).values()) for reader in readers]
+        readers = [
+            MetricsReader(prefix, exact=False, of_topics=True).read(ask(f"{url}/metrics/"))
+            for url in admin_urls(load)
+        ]
+        return [
+            sum(reader.topics.get("pulsar_in_messages_total", {}).values()) for reader in readers
+        ]
 
     before = counts()
     load.wait(seconds)
@@ -74,7 +89,12 @@ def test_a_split_moves_load_to_the_second_broker(load, record_property):
         load.bundles.settle()
         after = shares(load)
     result = load.stop()
-    for name, value in {"before": before, "split": split_alone, "moved": after, "gap": result.delivery_gap.max}.items():
+    for name, value in {
+        "before": before,
+        "split": split_alone,
+        "moved": after,
+        "gap": result.delivery_gap.max,
+    }.items():
         record_property(f"cluster.{name}", str(value))
         print(f"cluster  {name:<8} {value}")
     assert split.made == split.wanted
@@ -86,7 +106,10 @@ def test_a_split_moves_load_to_the_second_broker(load, record_property):
 def move(load, bundle, url):
     """Close the topics of a bundle, which the broker with this admin URL opens again."""
     destination = url.removeprefix("http://")
-    load.bundles.admin._request("PUT", f"namespaces/{load.bundles.admin.namespace}/{bundle}/unload?destinationBroker={destination}")
+    load.bundles.admin._request(
+        "PUT",
+        f"namespaces/{load.bundles.admin.namespace}/{bundle}/unload?destinationBroker={destination}",
+    )
 
 
 def kill_the_owner(load, record_property):
@@ -94,7 +117,10 @@ def kill_the_owner(load, record_property):
     load.kill_broker(owner(load))
     result = load.finish()
     counts = result.measurements.counts
-    facts = {name: getattr(counts, name) for name in ("sent", "acked", "failed", "received", "lost", "duplicates", "corrupt")}
+    facts = {
+        name: getattr(counts, name)
+        for name in ("sent", "acked", "failed", "received", "lost", "duplicates", "corrupt")
+    }
     for name, value in (facts | {"gap": result.delivery_gap.max}).items():
         record_property(f"cluster.{name}", str(value))
         print(f"cluster  {name:<10} {value}")
@@ -116,7 +142,12 @@ def test_delayed_messages_survive_their_owner(load, record_property):
 
 def chunks(client, **changes):
     return pytest.mark.load(
-        profile="pulsar/chunking", live=True, matrix={"client": client, "use": "one-ordered"}, **PATIENT, **CLUSTER, **changes
+        profile="pulsar/chunking",
+        live=True,
+        matrix={"client": client, "use": "one-ordered"},
+        **PATIENT,
+        **CLUSTER,
+        **changes,
     )
 
 
@@ -137,7 +168,9 @@ def test_pulsar_client_may_lose_chunks_under_way(load, record_property):
     load.wait("3s")
     result = kill_the_owner(load, record_property)
     assert result.lost <= IN_FLIGHT
-    assert result.lost == sum(part.lost for part in result.measurements.buckets if part.name != SMALL)
+    assert result.lost == sum(
+        part.lost for part in result.measurements.buckets if part.name != SMALL
+    )
     assert result.corrupt == result.measurements.counts.failed == 0
 
 

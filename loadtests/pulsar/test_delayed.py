@@ -65,7 +65,9 @@ def test_exclusive(load):
     assert load.earliness.p50 > s(10)
 
 
-@delayed(matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "10s", "max": "15s"}, **PATIENT)
+@delayed(
+    matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "10s", "max": "15s"}, **PATIENT
+)
 def test_restart_with_messages_pending(load):
     """A broker that was stopped with all of them pending delivers all, and none early."""
     load.begin()
@@ -111,7 +113,12 @@ def test_ticks(load):
 def test_restart_with_100_000_pending(load):
     """All are delivered after the restart, none early."""
     load.begin()
-    wait_for(lambda: sum(one["msgDelayed"] for one in stats(load, topic_of(load))["subscriptions"].values()) >= 100_000)
+    wait_for(
+        lambda: (
+            sum(one["msgDelayed"] for one in stats(load, topic_of(load))["subscriptions"].values())
+            >= 100_000
+        )
+    )
     load.restart_broker()
     result = load.finish()
     result.assert_slo()
@@ -128,7 +135,9 @@ def test_a_million(load):
 def delivered_twice(result):
     """Expect a failure if messages came twice: a heap does not detect duplicates, whereas time buckets are sets."""
     if result.duplicates:
-        pytest.xfail(f"apache/pulsar#20099: {result.duplicates:,} of {result.measurements.counts.acked:,} delayed messages delivered twice")
+        pytest.xfail(
+            f"apache/pulsar#20099: {result.duplicates:,} of {result.measurements.counts.acked:,} delayed messages delivered twice"
+        )
 
 
 def topic_of(load):

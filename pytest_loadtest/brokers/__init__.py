@@ -48,15 +48,21 @@ def modes(request: BrokerRequest) -> tuple[str, ...]:
     kind = kind_of_broker(request.kind)
     ways = kind.start_of(request.kind).ways
     if request.mode not in MODES:
-        raise UsageError(f"--load-broker={request.mode} is unknown: choose one of {', '.join(MODES)}")
+        raise UsageError(
+            f"--load-broker={request.mode} is unknown: choose one of {', '.join(MODES)}"
+        )
     if request.mode == "url" and request.url is None:
-        raise UsageError("--load-broker=url needs an address: give --load-target URL, or target: {url: …} in the profile")
+        raise UsageError(
+            "--load-broker=url needs an address: give --load-target URL, or target: {url: …} in the profile"
+        )
     if request.url is not None and request.mode in ("auto", "url"):
         return ("url",)
     if kind.own_broker:
         return ("process",)
     if not ways:
-        raise UsageError(f"no run can start a {request.kind} broker: give --load-target URL, or target: {{url: …}} in the profile")
+        raise UsageError(
+            f"no run can start a {request.kind} broker: give --load-target URL, or target: {{url: …}} in the profile"
+        )
     if request.mode == "auto" and request.image is not None:
         return ("container",)
     if request.mode == "auto" and (request.security is not None or request.nodes):
@@ -65,11 +71,15 @@ def modes(request: BrokerRequest) -> tuple[str, ...]:
         return tuple(mode for mode in AUTO if mode in ways)
     if request.mode not in ways:
         choices = (*(("url",) if request.kind == kind.name else ()), *ways)
-        raise UsageError(f"there is no {request.mode} {request.kind} broker: choose one of {', '.join(choices)}")
+        raise UsageError(
+            f"there is no {request.mode} {request.kind} broker: choose one of {', '.join(choices)}"
+        )
     return (request.mode,)
 
 
 def _starter(name: str, mode: str) -> Callable[[BrokerRequest, Progress], Broker]:
     kind = kind_of_broker(name)
-    starter: Callable[[BrokerRequest, Progress], Broker] = load_reference(kind, _REACH if mode == "url" else kind.start_of(name).ways[mode])
+    starter: Callable[[BrokerRequest, Progress], Broker] = load_reference(
+        kind, _REACH if mode == "url" else kind.start_of(name).ways[mode]
+    )
     return starter

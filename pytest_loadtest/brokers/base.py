@@ -70,13 +70,17 @@ class BrokerFacts:
     admin_url: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     local: bool = True
-    evidence: bool = True  # False: a substitute (pulsar-lite), so the run is no evidence about the real broker
+    evidence: bool = (
+        True  # False: a substitute (pulsar-lite), so the run is no evidence about the real broker
+    )
     pid: int | None = None
     client: Mapping[str, Any] = field(default_factory=dict)
     nodes: Mapping[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from pytest_loadtest.profile.secrets import shown_settings  # on use: sessions without load import no profile
+        from pytest_loadtest.profile.secrets import (
+            shown_settings,
+        )  # on use: sessions without load import no profile
 
         object.__setattr__(self, "settings", shown_settings(self.settings))
 
@@ -98,7 +102,14 @@ class BrokerFacts:
     @property
     def serving(self) -> tuple[int, ...]:
         """Those of :attr:`pids` that clients connect to."""
-        return tuple(pid for name, pid in self.nodes.items() if pid is not None and name.startswith(f"{SERVING} ")) or self.pids
+        return (
+            tuple(
+                pid
+                for name, pid in self.nodes.items()
+                if pid is not None and name.startswith(f"{SERVING} ")
+            )
+            or self.pids
+        )
 
     def describe(self) -> str:
         subscribers = f", {self.subscriber_url} for subscribers" if self.subscriber_url else ""
@@ -152,7 +163,9 @@ class Node(Protocol):
 
 def refuse_node(name: str) -> UsageError:
     """Return the error for a request for one process of a target that is not a cluster of this run."""
-    return UsageError(f"{name} is not a cluster that this run started: write e.g. broker: {{brokers: 2, bookies: 3}} in the profile")
+    return UsageError(
+        f"{name} is not a cluster that this run started: write e.g. broker: {{brokers: 2, bookies: 3}} in the profile"
+    )
 
 
 class UnavailableError(TargetError):
@@ -181,14 +194,18 @@ def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[
     :raises UsageError: with the keys; also for a key or value that is not one line.
     """
     if taken := sorted(managed & settings.keys()):
-        raise UsageError(f"broker.settings: {', '.join(taken)} of {broker} is chosen per run; remove it from the profile")
+        raise UsageError(
+            f"broker.settings: {', '.join(taken)} of {broker} is chosen per run; remove it from the profile"
+        )
     for key, value in settings.items():
         if not key.strip() or "\n" in key + value:
             from pytest_loadtest.profile.secrets import may_hold_secret
             from pytest_loadtest.values.addresses import HIDDEN
 
             shown = HIDDEN if may_hold_secret(key) else repr(value)
-            raise UsageError(f"broker.settings: {key!r}: {shown} is not one line of {broker}'s configuration")
+            raise UsageError(
+                f"broker.settings: {key!r}: {shown} is not one line of {broker}'s configuration"
+            )
 
 
 def described(security: SecuritySection) -> str:

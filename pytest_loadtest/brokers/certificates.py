@@ -48,29 +48,49 @@ class Authority:
     def __init__(self, name: str) -> None:
         self._name, self._key = _named(name), _new_key()
         builder = _builder(self._name, self._name, self._key, self._key)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        self._certificate = builder.add_extension(_usage(signs=True), critical=True).sign(self._key, SHA256())
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
+        self._certificate = builder.add_extension(_usage(signs=True), critical=True).sign(
+            self._key, SHA256()
+        )
 
     def write(self, path: Path) -> Path:
         """Write its own certificate as PEM. :returns: ``path``."""
         path.write_bytes(self._certificate.public_bytes(Encoding.PEM))
         return path
 
-    def server(self, files: KeyPair, name: str, hosts: Sequence[str], addresses: Sequence[str]) -> KeyPair:
+    def server(
+        self, files: KeyPair, name: str, hosts: Sequence[str], addresses: Sequence[str]
+    ) -> KeyPair:
         """Write a server's certificate. :param hosts: DNS names. :param addresses: IP addresses. :returns: ``files``."""
-        names = [*map(x509.DNSName, hosts), *(x509.IPAddress(ip_address(address)) for address in addresses)]
-        return self._issue(files, name, ExtendedKeyUsageOID.SERVER_AUTH, x509.SubjectAlternativeName(names))
+        names = [
+            *map(x509.DNSName, hosts),
+            *(x509.IPAddress(ip_address(address)) for address in addresses),
+        ]
+        return self._issue(
+            files, name, ExtendedKeyUsageOID.SERVER_AUTH, x509.SubjectAlternativeName(names)
+        )
 
     def client(self, files: KeyPair, name: str) -> KeyPair:
         """Write a client's certificate. :param name: common name, which is the client's role at a Pulsar broker. :returns: ``files``."""
         return self._issue(files, name, ExtendedKeyUsageOID.CLIENT_AUTH)
 
-    def _issue(self, files: KeyPair, name: str, purpose: x509.ObjectIdentifier, *more: x509.ExtensionType) -> KeyPair:
+    def _issue(
+        self, files: KeyPair, name: str, purpose: x509.ObjectIdentifier, *more: x509.ExtensionType
+    ) -> KeyPair:
         key = _new_key()
         builder = _builder(_named(name), self._name, key, self._key)
-        extensions = (x509.BasicConstraints(ca=False, path_length=None), _usage(signs=False), x509.ExtendedKeyUsage([purpose]), *more)
+        extensions = (
+            x509.BasicConstraints(ca=False, path_length=None),
+            _usage(signs=False),
+            x509.ExtendedKeyUsage([purpose]),
+            *more,
+        )
         for extension in extensions:
-            builder = builder.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints | x509.KeyUsage))
+            builder = builder.add_extension(
+                extension, critical=isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+            )
         files.certificate.write_bytes(builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
         files.key.touch(mode=0o600)
         files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -93,7 +113,9 @@ def keys_of_run(folder: Path, *, client: str | None) -> KeysOfRun:
     """
     authority = Authority("pytest-loadtest")
     trusted = authority.write(folder / "ca.pem")
-    server = authority.server(KeyPair.below(folder, "server"), "pytest-loadtest broker", ["localhost"], ["127.0.0.1"])
+    server = authority.server(
+        KeyPair.below(folder, "server"), "pytest-loadtest broker", ["localhost"], ["127.0.0.1"]
+    )
     own = None if client is None else authority.client(KeyPair.below(folder, "client"), client)
     return KeysOfRun(authority=trusted, server=server, client=own)
 
@@ -106,7 +128,9 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: RSAPrivateKey, signer: RSAPrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: RSAPrivateKey, signer: RSAPrivateKey
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -117,7 +141,9 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: RSAPrivateKey, signer: 
         .not_valid_before(now - EARLIER)
         .not_valid_after(now + LASTS)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
     )
 
 

@@ -25,7 +25,15 @@ class ClusterNode:
     :param seconds: limit of the time that a start may take.
     """
 
-    def __init__(self, name: str, child: Child, ready: Callable[[], bool], *, seconds: float, progress: Progress) -> None:
+    def __init__(
+        self,
+        name: str,
+        child: Child,
+        ready: Callable[[], bool],
+        *,
+        seconds: float,
+        progress: Progress,
+    ) -> None:
         self.name, self._child, self.ready = name, child, ready
         self._seconds, self._progress = seconds, progress
         self._down = self._busy = False
@@ -58,7 +66,9 @@ class ClusterNode:
 
     def _check(self, *, down: bool) -> None:
         if self._down != down:
-            raise UsageError(f"{self.name} is {'already down' if self._down else 'running'}: {'start' if self._down else 'end'} it first")
+            raise UsageError(
+                f"{self.name} is {'already down' if self._down else 'running'}: {'start' if self._down else 'end'} it first"
+            )
 
     def _change(self, change: Callable[[], None], *, wait: bool) -> None:
         self._busy = True
@@ -66,7 +76,13 @@ class ClusterNode:
             change()
             self._down = False
             if wait:
-                wait_ready(self._child, self.ready, name=self.name, seconds=self._seconds, progress=self._progress)
+                wait_ready(
+                    self._child,
+                    self.ready,
+                    name=self.name,
+                    seconds=self._seconds,
+                    progress=self._progress,
+                )
         except TargetError as error:
             self._failure = f"after a restart: {error}"
             raise
@@ -111,11 +127,15 @@ class StartedCluster:
     def tail(self) -> str:
         """Return the last lines of the log of the process that failed, else of the first that is not ready."""
         nodes = self._nodes.values()
-        failed = next((node for node in nodes if node.failure()), None) or next((node for node in nodes if not node.ready()), None)
+        failed = next((node for node in nodes if node.failure()), None) or next(
+            (node for node in nodes if not node.ready()), None
+        )
         return "" if failed is None else f"{failed.name}:\n{failed.tail()}"
 
     def restart(self, *, kill: bool = False) -> None:
-        raise UsageError(f"a cluster is not restarted as a whole: name one process, e.g. load.restart_broker(1); it has {self._names()}")
+        raise UsageError(
+            f"a cluster is not restarted as a whole: name one process, e.g. load.restart_broker(1); it has {self._names()}"
+        )
 
     def node(self, role: str, number: int) -> ClusterNode:
         node = self._nodes.get(f"{role} {number}")

@@ -57,7 +57,9 @@ class ContainerRecipe:
     ports: int
     plan: Callable[..., ContainerPlan]
     ready: Callable[[ContainerPlan], bool]
-    describe: Callable[[ContainerPlan, RunningContainer, Mapping[str, str]], tuple[str, Mapping[str, str]]]
+    describe: Callable[
+        [ContainerPlan, RunningContainer, Mapping[str, str]], tuple[str, Mapping[str, str]]
+    ]
 
 
 def publishing_address(host: str) -> str | None:
@@ -80,9 +82,13 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     from testcontainers.core.config import testcontainers_config
 
     recipe = recipe_of(request.kind)
-    image = request.image or testcontainers_config.hub_image_name_prefix + recipe.default_image(request.version)
+    image = request.image or testcontainers_config.hub_image_name_prefix + recipe.default_image(
+        request.version
+    )
     plan = partial(recipe.plan, image=image, settings=request.settings, host=_host())
-    return on_free_ports(recipe.ports, lambda ports: _launch(recipe, plan(ports=ports), request, progress))
+    return on_free_ports(
+        recipe.ports, lambda ports: _launch(recipe, plan(ports=ports), request, progress)
+    )
 
 
 def recipe_of(name: str) -> ContainerRecipe:
@@ -93,7 +99,9 @@ def recipe_of(name: str) -> ContainerRecipe:
     kind = kind_of_broker(name)
     reference = kind.start_of(name).container
     if reference is None:
-        raise UsageError(f"there is no container of the {name} broker: its BrokerStart.container must name a ContainerRecipe")
+        raise UsageError(
+            f"there is no container of the {name} broker: its BrokerStart.container must name a ContainerRecipe"
+        )
     recipe: ContainerRecipe = load_reference(kind, reference)
     return recipe
 
@@ -108,21 +116,39 @@ def _host() -> str:
         client.client.close()
 
 
-def _launch(recipe: ContainerRecipe, plan: ContainerPlan, request: BrokerRequest, progress: Progress) -> StartedBroker:
+def _launch(
+    recipe: ContainerRecipe, plan: ContainerPlan, request: BrokerRequest, progress: Progress
+) -> StartedBroker:
     progress(f"starting {plan.name} (image {plan.image}, pulled if the engine does not have it)")
     if plan.address is None:
-        progress(f"{plan.name} requires no password and can be reached at {plan.url} from every network of that machine")
+        progress(
+            f"{plan.name} requires no password and can be reached at {plan.url} from every network of that machine"
+        )
     running = RunningContainer(
         plan.image, plan.command, env=plan.env, ports=plan.ports, address=plan.address, folder=request.folder, tell=progress
     )  # fmt: skip
-    wait = partial(wait_ready, running, lambda: recipe.ready(plan), name=plan.name, seconds=START_SECONDS, progress=progress)
+    wait = partial(
+        wait_ready,
+        running,
+        lambda: recipe.ready(plan),
+        name=plan.name,
+        seconds=START_SECONDS,
+        progress=progress,
+    )
     progress(f"{plan.name} ready in {wait():.0f} s")
     return StartedBroker(_facts(recipe, plan, running, request.settings), running, wait)
 
 
-def _facts(recipe: ContainerRecipe, plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> BrokerFacts:
+def _facts(
+    recipe: ContainerRecipe,
+    plan: ContainerPlan,
+    running: RunningContainer,
+    settings: Mapping[str, str],
+) -> BrokerFacts:
     version, reported = recipe.describe(plan, running, settings)
-    published = {"published on": "every address, without authentication"} if plan.address is None else {}
+    published = (
+        {"published on": "every address, without authentication"} if plan.address is None else {}
+    )
     return BrokerFacts(
         name=plan.name,
         version=version,

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TICK = 0.5  # s between two attempts
-CREATION_SECONDS = 3.0  # for a container to appear whose creation the controller requested before it died
+CREATION_SECONDS = (
+    3.0  # for a container to appear whose creation the controller requested before it died
+)
 ENGINE_SECONDS = 60.0  # for an engine that does not answer, as during its restart
 
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 ENGINE_SECONDS = 10  # for the engine to report its version, on a busy machine
 REMOVE_SECONDS = 5.0  # for the engine to remove a container; after that only the guard waits
 DEFAULT_HOST = "unix:///var/run/docker.sock"
-API = "1.44"  # any value works: docker-py's constructor requires one, but our requests do not use it
+API = (
+    "1.44"  # any value works: docker-py's constructor requires one, but our requests do not use it
+)
 ENGINE_REMEDY = "start Docker (or podman's service, with DOCKER_HOST), or use --load-broker process"
 PACKAGE_REMEDY = "pip install 'pytest-loadtest[containers]'"
 IMAGE_REMEDY = "name one that the engine has or can pull: --load-image IMAGE, or target: {image: IMAGE} in the profile"
@@ -55,7 +57,9 @@ def require_engine() -> str:
             client.close()
     except (DockerException, OSError) as error:
         reason = getattr(error, "strerror", None) or masked_text(str(error), _host())[:120]
-        raise UnavailableError(f"no Docker engine answers at {masked(_host())} ({reason})", ENGINE_REMEDY) from error
+        raise UnavailableError(
+            f"no Docker engine answers at {masked(_host())} ({reason})", ENGINE_REMEDY
+        ) from error
 
 
 def images_here(names: Sequence[str]) -> tuple[str, ...]:
@@ -75,7 +79,9 @@ def images_here(names: Sequence[str]) -> tuple[str, ...]:
                 client.images.get(name)
                 present.append(name)
     except (DockerException, OSError) as error:
-        raise UnavailableError(f"the Docker engine does not list its images ({_reason(error)})", ENGINE_REMEDY) from error
+        raise UnavailableError(
+            f"the Docker engine does not list its images ({_reason(error)})", ENGINE_REMEDY
+        ) from error
     finally:
         client.close()
     return tuple(present)
@@ -120,7 +126,14 @@ class RunningContainer:
         self._guard = _start_guard(self._label)
         try:
             published = {str(port): port if address is None else (address, port) for port in ports}
-            self._container = _create(self._client, image, self._label, published, command=list(command), environment=dict(env))
+            self._container = _create(
+                self._client,
+                image,
+                self._label,
+                published,
+                command=list(command),
+                environment=dict(env),
+            )
         except BaseException:
             self._remove()
             raise
@@ -194,24 +207,42 @@ class RunningContainer:
 def _start_guard(label: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-P", str(Path(__file__).with_name("container_guard.py")), label]
     quiet = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, start_new_session=True)
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, start_new_session=True
+    )
 
 
 def _end_guard(guard: subprocess.Popen[bytes]) -> str:
     """Make the guard remove its containers. :returns: empty, or the reason why they are still there while it retries."""
     assert guard.stdin is not None and guard.stdout is not None
-    with guard.stdin, guard.stdout, contextlib.suppress(BrokenPipeError):  # a killed guard: reading its output gives an end of file
+    with (
+        guard.stdin,
+        guard.stdout,
+        contextlib.suppress(BrokenPipeError),
+    ):  # a killed guard: reading its output gives an end of file
         guard.stdin.write(b"remove")
         guard.stdin.close()
         readable, _, _ = select.select([guard.stdout], [], [], REMOVE_SECONDS)
-        reason = os.read(guard.stdout.fileno(), 4096) if readable else f"not removed within {REMOVE_SECONDS:.0f} s".encode()
+        reason = (
+            os.read(guard.stdout.fileno(), 4096)
+            if readable
+            else f"not removed within {REMOVE_SECONDS:.0f} s".encode()
+        )
         if reason:
-            threading.Thread(target=guard.wait, daemon=True).start()  # no zombie remains when the guard ends
+            threading.Thread(
+                target=guard.wait, daemon=True
+            ).start()  # no zombie remains when the guard ends
             return reason.decode(errors="replace").strip()
     return "" if guard.wait() == 0 else "the process that removes it was killed"
 
 
-def _create(client: DockerClient, image: str, label: str, ports: Mapping[str, int | tuple[str, int]], **options: Any) -> Any:
+def _create(
+    client: DockerClient,
+    image: str,
+    label: str,
+    ports: Mapping[str, int | tuple[str, int]],
+    **options: Any,
+) -> Any:
     """Create and start a container. :param ports: port inside → port, or address and port, on the engine's machine."""
     from docker.errors import DockerException, ImageNotFound
 
@@ -219,8 +250,12 @@ def _create(client: DockerClient, image: str, label: str, ports: Mapping[str, in
         container = client.create(image, ports=ports, labels=dict([label.split("=")]), **options)
         container.start()
     except ImageNotFound as error:
-        raise UnavailableError(f"the engine has no image {image} and cannot pull it ({_reason(error)})", IMAGE_REMEDY) from error
+        raise UnavailableError(
+            f"the engine has no image {image} and cannot pull it ({_reason(error)})", IMAGE_REMEDY
+        ) from error
     except (DockerException, OSError) as error:
         remedy = f"check the engine's network and registry, or {IMAGE_REMEDY}"
-        raise UnavailableError(f"the image {image} could not be run ({_reason(error)})", remedy) from error
+        raise UnavailableError(
+            f"the image {image} could not be run ({_reason(error)})", remedy
+        ) from error
     return container

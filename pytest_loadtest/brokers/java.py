@@ -46,7 +46,9 @@ def find() -> Java | None:
     if path is None:
         return None
     try:
-        answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run(
+            [path, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     major = parse_major(answer.stderr + answer.stdout)
@@ -95,7 +97,9 @@ def require(broker: str) -> Java:
     if java is None:
         raise UnavailableError(f"{broker} needs Java, and there is none (JAVA_HOME, PATH)", REMEDY)
     if java.major < OLDEST:
-        raise UnavailableError(f"{java.path} is Java {java.major}, {broker} needs {OLDEST} or later", REMEDY)
+        raise UnavailableError(
+            f"{java.path} is Java {java.major}, {broker} needs {OLDEST} or later", REMEDY
+        )
     return java
 
 
@@ -106,7 +110,12 @@ def require(broker: str) -> Java:
 
 MAVEN_REMEDY = "apt-get install maven, or python -m pytest_loadtest doctor --fix"
 HEARTBEAT = 5.0  # s between two lines of progress
-_HINTS = ("To see the full stack trace", "Re-run Maven", "For more information", "[Help")  # no causes of a failure
+_HINTS = (
+    "To see the full stack trace",
+    "Re-run Maven",
+    "For more information",
+    "[Help",
+)  # no causes of a failure
 _VERSION = re.compile(r"\d+(\.\d+)*[0-9A-Za-z.\-]*")
 
 
@@ -132,7 +141,13 @@ class Jars:
     def cached_versions(self) -> tuple[str, ...]:
         """Return the versions that are in the cache."""
         prefix = f"{self.name.lower()}-"
-        return tuple(sorted(path.name.removeprefix(prefix) for path in cache_root().glob(f"{prefix}*") if path.is_dir()))
+        return tuple(
+            sorted(
+                path.name.removeprefix(prefix)
+                for path in cache_root().glob(f"{prefix}*")
+                if path.is_dir()
+            )
+        )
 
     def resolve(self, version: str, progress: Callable[[str], None]) -> Path:
         """Return the folder with the jars of this version; Maven runs only the first time.
@@ -142,13 +157,17 @@ class Jars:
         """
         what = f"{self.name} {version}"
         if not _VERSION.fullmatch(version):
-            raise UsageError(f"{version!r} is not a version of {self.name}: write one like {self.version}")
+            raise UsageError(
+                f"{version!r} is not a version of {self.name}: write one like {self.version}"
+            )
         jars = cache_root() / f"{self.name.lower()}-{version}"
         if jars.is_dir():
             return jars
         mvn = shutil.which("mvn")
         if mvn is None:
-            raise UnavailableError(f"{what} is not cached and there is no Maven (mvn) to fetch it", MAVEN_REMEDY)
+            raise UnavailableError(
+                f"{what} is not cached and there is no Maven (mvn) to fetch it", MAVEN_REMEDY
+            )
         jars.parent.mkdir(parents=True, exist_ok=True)
         with _lock(jars.with_name(f"{jars.name}.lock"), what, progress):
             if not jars.is_dir():
@@ -168,9 +187,13 @@ def _lock(path: Path, what: str, progress: Callable[[str], None]) -> Iterator[No
         yield
 
 
-def _fetch(mvn: str, pom: Path, version: str, jars: Path, what: str, progress: Callable[[str], None]) -> None:
+def _fetch(
+    mvn: str, pom: Path, version: str, jars: Path, what: str, progress: Callable[[str], None]
+) -> None:
     prefix = f".resolving-{jars.name}-"
-    for leftover in jars.parent.glob(f"{prefix}*"):  # from a killed session: a live one would hold the lock
+    for leftover in jars.parent.glob(
+        f"{prefix}*"
+    ):  # from a killed session: a live one would hold the lock
         shutil.rmtree(leftover, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix=prefix, dir=jars.parent))
     try:
@@ -188,7 +211,14 @@ def _fetch(mvn: str, pom: Path, version: str, jars: Path, what: str, progress: C
 
 def _maven(command: list[str], staging: Path, what: str, progress: Callable[[str], None]) -> None:
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=staging, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT) as process:
+    with subprocess.Popen(
+        command,
+        cwd=staging,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=subprocess.STDOUT,
+    ) as process:
         try:
             assert process.stdout is not None
             errors = _follow(process.stdout, what, progress)
@@ -202,7 +232,12 @@ def _maven(command: list[str], staging: Path, what: str, progress: Callable[[str
 
 def maven_command(mvn: str, version: str, staging: Path) -> list[str]:
     """Return the command that copies the pom's run-time dependencies into ``staging/lib``; the user's own Maven settings apply."""
-    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", "-Dmdep.prependGroupId=true", f"-DoutputDirectory={staging / 'lib'}"]
+    goal = [
+        "dependency:copy-dependencies",
+        "-DincludeScope=runtime",
+        "-Dmdep.prependGroupId=true",
+        f"-DoutputDirectory={staging / 'lib'}",
+    ]
     return [mvn, "-B", "-f", str(staging / "pom.xml"), *goal, f"-Dbroker.version={version}"]
 
 

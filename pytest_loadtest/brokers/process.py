@@ -32,13 +32,27 @@ class Child:
     :raises TargetError: the command could not be run.
     """
 
-    def __init__(self, command: Sequence[str], *, folder: Path, ports: Sequence[int] = (), env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        ports: Sequence[int] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         self.log = folder / "broker.log"
         self._failure: str | None = None
         self._stopped = False
         self._keep = False
-        options = ["--data", str(folder / "data"), "--grace", str(GRACE), "--ports", *map(str, ports)]
+        options = [
+            "--data",
+            str(folder / "data"),
+            "--grace",
+            str(GRACE),
+            "--ports",
+            *map(str, ports),
+        ]
         environment = {**os.environ, **(env or {})}
         with self.log.open("wb") as log:
             self._watchdog = subprocess.Popen(
@@ -75,7 +89,11 @@ class Child:
         if "exit" not in self._report:
             return f"its watchdog ended with status {self._watchdog.returncode}"
         status = self._report["exit"]
-        return f"exited with status {status}" if status >= 0 else f"ended by {signal.Signals(-status).name} (status {status})"
+        return (
+            f"exited with status {status}"
+            if status >= 0
+            else f"ended by {signal.Signals(-status).name} (status {status})"
+        )
 
     def restart(self, grace: float) -> None:
         """End the broker and run it again; returns when the new process exists, ready or not.
@@ -160,7 +178,9 @@ def tail(path: Path, lines: int = 20) -> str:
             text = log.read().decode(errors="replace")
     except OSError:
         return ""
-    kept = [line[:300] for line in text.splitlines() if not line.lstrip().startswith(("at ", "... "))]
+    kept = [
+        line[:300] for line in text.splitlines() if not line.lstrip().startswith(("at ", "... "))
+    ]
     return "\n".join(kept[-lines:])
 
 
@@ -191,5 +211,7 @@ def data_folder(folder: Path, mounts: str) -> str:
     if folder.exists() or mount_known(folder.parent, mounts) or not mount_known(MEMORY, mounts):
         folder.mkdir(exist_ok=True)
         return str(MEMORY) if folder.is_symlink() else ""
-    folder.symlink_to(tempfile.mkdtemp(prefix="pytest-loadtest-", dir=MEMORY), target_is_directory=True)
+    folder.symlink_to(
+        tempfile.mkdtemp(prefix="pytest-loadtest-", dir=MEMORY), target_is_directory=True
+    )
     return str(MEMORY)

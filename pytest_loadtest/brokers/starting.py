@@ -63,7 +63,9 @@ class StartedBroker:
     :param wait: returns when clients can work again after a restart; None for a broker that cannot be restarted.
     """
 
-    def __init__(self, facts: BrokerFacts, running: Running, wait: Callable[[], object] | None) -> None:
+    def __init__(
+        self, facts: BrokerFacts, running: Running, wait: Callable[[], object] | None
+    ) -> None:
         self._facts, self._running, self._wait = facts, running, wait
         self._restarting = False
         self._failure: str | None = None
@@ -77,7 +79,9 @@ class StartedBroker:
 
     def restart(self, *, kill: bool = False) -> None:
         if self._wait is None:
-            raise UsageError(f"{self._facts.name} cannot be restarted: it keeps no data, and clients do not reconnect to it")
+            raise UsageError(
+                f"{self._facts.name} cannot be restarted: it keeps no data, and clients do not reconnect to it"
+            )
         self._restarting = True
         try:
             self._running.restart(0.0 if kill else RESTART_GRACE)
@@ -99,7 +103,9 @@ class PortTakenError(TargetError):
     """Another process took a port after :func:`free_ports` and before the broker's bind; another attempt may work."""
 
 
-def wait_ready(running: Starting, ready: Callable[[], bool], *, name: str, seconds: float, progress: Progress) -> float:
+def wait_ready(
+    running: Starting, ready: Callable[[], bool], *, name: str, seconds: float, progress: Progress
+) -> float:
     """Wait until ``ready()`` returns True. Abandons the broker on every error. :returns: seconds.
 
     :raises PortTakenError: the broker found its port in use.
@@ -161,7 +167,9 @@ def free_ports(count: int) -> tuple[int, ...]:
     that connects to an ephemeral port without a listener may get the same port as its source: it is then connected to itself.
     """
     high = ephemeral_range()[0]
-    candidates = random.sample(range(LOWEST, high), min(200, high - LOWEST)) if high > LOWEST else []
+    candidates = (
+        random.sample(range(LOWEST, high), min(200, high - LOWEST)) if high > LOWEST else []
+    )
     ports: list[int] = []
     for port in [*candidates, *([0] * count)]:
         if len(ports) == count:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, Node, refuse_node, unapplied_settings
+from pytest_loadtest.brokers.base import (
+    BrokerFacts,
+    BrokerRequest,
+    Node,
+    refuse_node,
+    unapplied_settings,
+)
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.kinds.registry import kind_of, load_reference
 from pytest_loadtest.values.addresses import check_address, masked
@@ -42,7 +48,9 @@ def parse_endpoints(kind: str, url: str) -> tuple[Endpoint, ...]:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ports:
         schemes = " or ".join(f"{name}://" for name in ports)
-        raise UsageError(f"target {masked(url)!r} is not an address of {kind_of(kind).label}: it begins with {schemes}")
+        raise UsageError(
+            f"target {masked(url)!r} is not an address of {kind_of(kind).label}: it begins with {schemes}"
+        )
     authority = rest.partition("/")[0]
     return tuple(_endpoint(url, scheme, host, ports[scheme]) for host in authority.split(","))
 
@@ -54,7 +62,9 @@ def _endpoint(url: str, scheme: str, text: str, default: int) -> Endpoint:
     except ValueError as error:
         raise UsageError(f"target {masked(url)!r}: {error}") from error
     if not host or not port:
-        raise UsageError(f"target {masked(url)!r}: {'no host' if not host else 'no port'}; write {scheme}://HOST:PORT")
+        raise UsageError(
+            f"target {masked(url)!r}: {'no host' if not host else 'no port'}; write {scheme}://HOST:PORT"
+        )
     return Endpoint(host, port)
 
 
@@ -78,11 +88,17 @@ class RemoteBroker:
             if not all(refuses(endpoint) for endpoint in self._endpoints):
                 self._answered = now
         refused = self._probed - self._answered
-        return f"{self._facts.url} has refused connections for {refused:.0f} s" if refused >= GONE_AFTER else None
+        return (
+            f"{self._facts.url} has refused connections for {refused:.0f} s"
+            if refused >= GONE_AFTER
+            else None
+        )
 
     def restart(self, *, kill: bool = False) -> None:
         """:raises UsageError: always: the run did not start it."""
-        raise UsageError(f"cannot restart {self._facts.url}, which the run did not start: omit the address, and the run starts a broker")
+        raise UsageError(
+            f"cannot restart {self._facts.url}, which the run did not start: omit the address, and the run starts a broker"
+        )
 
     def node(self, role: str, number: int) -> Node:
         raise refuse_node(self._facts.url)
@@ -118,7 +134,9 @@ def reach_target(request: BrokerRequest, progress: Progress) -> RemoteBroker:
         reach(f"target.subscriberUrl {request.subscriber_url}", for_subscribers)
         endpoints = (*endpoints, *for_subscribers)
     kind, admin = kind_of(request.kind), request.admin_url
-    version, settings = load_reference(kind, kind.describe)(admin) if kind.describe and admin else ("unknown", {})
+    version, settings = (
+        load_reference(kind, kind.describe)(admin) if kind.describe and admin else ("unknown", {})
+    )
     return RemoteBroker(
         BrokerFacts(
             name=kind.remote or kind.label,
@@ -147,7 +165,9 @@ def reach(url: str, endpoints: tuple[Endpoint, ...]) -> None:
             problems.append(f"{endpoint}: {error.strerror or error}")
         else:
             return
-    raise TargetError(f"cannot reach {url} ({'; '.join(problems)}): is the broker running, and the address right?")
+    raise TargetError(
+        f"cannot reach {url} ({'; '.join(problems)}): is the broker running, and the address right?"
+    )
 
 
 def is_local(host: str) -> bool:

@@ -48,14 +48,26 @@ class _GoneError(Exception):
 
 def main(argv: Sequence[str]) -> int:
     """Start the broker, restart it on request, end it, remove its data folder. :returns: 0; the report has the broker's exit status."""
-    parser = argparse.ArgumentParser(prog="watchdog", description="Owns one broker and ends it with its controller.")
+    parser = argparse.ArgumentParser(
+        prog="watchdog", description="Owns one broker and ends it with its controller."
+    )
     parser.add_argument("--data", help="folder to remove at the end")
-    parser.add_argument("--grace", type=float, default=2.0, help="seconds between SIGTERM and SIGKILL at the end")
-    parser.add_argument("--ports", type=int, nargs="*", default=[], help="ports of 127.0.0.1 that must be free again before a restart")
+    parser.add_argument(
+        "--grace", type=float, default=2.0, help="seconds between SIGTERM and SIGKILL at the end"
+    )
+    parser.add_argument(
+        "--ports",
+        type=int,
+        nargs="*",
+        default=[],
+        help="ports of 127.0.0.1 that must be free again before a restart",
+    )
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(argv)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the broker inherits it, and needs an open file for each connection
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (most, most)
+    )  # the broker inherits it, and needs an open file for each connection
     watchdog = Watchdog(options.command, options.ports)
     grace = options.grace
     try:
@@ -88,7 +100,9 @@ class Watchdog:
         self._terminated = True  # checked in _listen: an exception raised here could interrupt _start and lose the new broker
 
     def _start(self) -> subprocess.Popen[bytes]:
-        broker = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, start_new_session=True)
+        broker = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, start_new_session=True
+        )
         _report(pid=broker.pid)
         return broker
 
@@ -115,7 +129,9 @@ class Watchdog:
         kill_group(self._broker.pid)
         self._broker.wait()
 
-    def _listen(self, until: Callable[[], bool], tick: float, seconds: float = math.inf) -> list[bytes]:
+    def _listen(
+        self, until: Callable[[], bool], tick: float, seconds: float = math.inf
+    ) -> list[bytes]:
         """Wait for a condition or a command of the controller.
 
         :param until: the condition, checked every ``tick`` s, for ``seconds`` at most. :returns: the command's words; empty if none came.
@@ -125,7 +141,9 @@ class Watchdog:
         while not until() and time.monotonic() < end:
             readable, _, _ = select.select([0], [], [], tick)
             command = os.read(0, 4096) if readable else None
-            if command == b"" or os.getppid() != self._parent:  # a forked child of the controller may still hold the pipe
+            if (
+                command == b"" or os.getppid() != self._parent
+            ):  # a forked child of the controller may still hold the pipe
                 raise _GoneError
             if self._terminated or (command is not None and b"stop" in command):
                 raise _StoppedError

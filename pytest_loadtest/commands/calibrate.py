@@ -56,7 +56,11 @@ _TAIL = 15  # lines of pytest's output that an error shows
 
 def measurable_rows() -> dict[str, dict[str, Any]]:
     """Return the rows of the cost table → the ``driver`` section that has that cost."""
-    return {key: {"name": kind.name, **row.settings} for kind in kinds().values() for key, row in kind.costs.items()}
+    return {
+        key: {"name": kind.name, **row.settings}
+        for kind in kinds().values()
+        for key, row in kind.costs.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,20 +80,34 @@ class PerMessage:
         name, measured = run.profile.name, run.measurements
         if measured is None:
             raise NoData(f"the run {name} was not measured: {'; '.join(run.verdict.reasons)}")
-        offered, sent, received = (measured.count(key) for key in ("offered", "sentInTime", "receivedInTime"))
+        offered, sent, received = (
+            measured.count(key) for key in ("offered", "sentInTime", "receivedInTime")
+        )
         if received < offered / 2:
-            raise NoData(f"{received} of {offered} messages arrived while the run {name} was measured")
+            raise NoData(
+                f"{received} of {offered} messages arrived while the run {name} was measured"
+            )
 
         def cpu(who: str) -> float:
             return _cores(run.bottleneck, f"{who}.cpu", measured.duration) * measured.duration
 
-        return cls(produce=cpu(f"worker {_SENDER}") / sent, consume=cpu(f"worker {_RECEIVER}") / received, broker=cpu("broker") / received)
+        return cls(
+            produce=cpu(f"worker {_SENDER}") / sent,
+            consume=cpu(f"worker {_RECEIVER}") / received,
+            broker=cpu("broker") / received,
+        )
 
 
 def _cores(section: BottleneckSection | None, column: str, duration: int) -> float:
     """Return the mean over the samples after the first second. :raises NoData: there are none."""
-    samples = () if section is None else zip(section.time, section.columns.get(column, ()), strict=False)
-    cores = [value for at, value in samples if value is not None and SETTLED + SECOND // 2 <= at <= duration + SECOND // 10]
+    samples = (
+        () if section is None else zip(section.time, section.columns.get(column, ()), strict=False)
+    )
+    cores = [
+        value
+        for at, value in samples
+        if value is not None and SETTLED + SECOND // 2 <= at <= duration + SECOND // 10
+    ]
     if not cores:
         raise NoData(
             f"the CPU time of {column.removesuffix('.cpu')} is unknown: {'; '.join(section.missing if section else ()) or 'no samples'}"
@@ -109,21 +127,38 @@ def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
             (folder / "profiles").mkdir(exist_ok=True)
             profile = json.dumps(profile_of(key, name, size, rate))  # JSON is YAML
             (folder / "profiles" / f"{name}.yaml").write_text(profile, encoding="utf-8")
-        (folder / "test_calibrate.py").write_text("import pytest\n" + "".join(map(_TEST.format, RUNS)), encoding="utf-8")
+        (folder / "test_calibrate.py").write_text(
+            "import pytest\n" + "".join(map(_TEST.format, RUNS)), encoding="utf-8"
+        )
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         output = _pytest(folder, key, announce)
         documents = [read_document(path) for path in results_below(folder / ".loadtest")]
     runs = {run.profile.name: run for run in documents}
     if missing := [name for name in RUNS if name not in runs]:
-        raise NoData(f"the runs {', '.join(missing)} have no results; output of pytest:\n" + "\n".join(output))
+        raise NoData(
+            f"the runs {', '.join(missing)} have no results; output of pytest:\n"
+            + "\n".join(output)
+        )
     slow, large, fast = (PerMessage.of(runs[name]) for name in RUNS)
     return cost_of(slow, large, fast, shipped_costs()[key].shared)
 
 
 def _pytest(folder: Path, key: str, announce: Callable[[str], None]) -> Sequence[str]:
     """Run the tests in a folder on two workers. :returns: the last lines of pytest's output."""
-    options = ["-n", "2", "--load-broker", "process", "--load-force", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    options = [
+        "-n",
+        "2",
+        "--load-broker",
+        "process",
+        "--load-force",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+    ]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }
     last: deque[str] = deque(maxlen=_TAIL)
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", *options], cwd=folder, env=environment, text=True,
@@ -144,13 +179,21 @@ def _pytest(folder: Path, key: str, announce: Callable[[str], None]) -> Sequence
 def _rates(shipped: Cost) -> tuple[tuple[int, float], ...]:
     """Return size and msg/s for each of :data:`RUNS`. The CPU time per message is valid also if these rates are far from ideal."""
     busiest = max(shipped.produce, shipped.consume)
-    slow = AUTO_LOAD * 1e9 / (busiest + shipped.per_byte * LARGE / 3)  # sender, receiver and broker have a third of a byte's cost each
+    slow = (
+        AUTO_LOAD * 1e9 / (busiest + shipped.per_byte * LARGE / 3)
+    )  # sender, receiver and broker have a third of a byte's cost each
     return (SMALL, slow), (LARGE, slow), (SMALL, AUTO_LOAD * 1e9 / busiest)
 
 
 def profile_of(key: str, name: str, size: int, rate: float) -> dict[str, Any]:
     """Return the profile of one run, with one producer and one consumer."""
-    return {"name": name, "messageSize": size, "producerRate": round(rate), "driver": measurable_rows()[key], **PHASES}
+    return {
+        "name": name,
+        "messageSize": size,
+        "producerRate": round(rate),
+        "driver": measurable_rows()[key],
+        **PHASES,
+    }
 
 
 def cost_of(slow: PerMessage, large: PerMessage, fast: PerMessage, shared: float = 0.0) -> Cost:
@@ -164,9 +207,14 @@ def cost_of(slow: PerMessage, large: PerMessage, fast: PerMessage, shared: float
         per_byte = max(0.0, (at_large - small) / (LARGE - SMALL))  # noise can make it negative
         return max(0.0, at_fast - per_byte * SMALL), per_byte
 
-    produce, consume, broker = (split(*(getattr(run, part) for run in (slow, large, fast))) for part in ("produce", "consume", "broker"))
+    produce, consume, broker = (
+        split(*(getattr(run, part) for run in (slow, large, fast)))
+        for part in ("produce", "consume", "broker")
+    )
     per_byte = produce[1] + consume[1] + broker[1]
-    return Cost(produce=produce[0], consume=consume[0], broker=broker[0], per_byte=per_byte, shared=shared)
+    return Cost(
+        produce=produce[0], consume=consume[0], broker=broker[0], per_byte=per_byte, shared=shared
+    )
 
 
 def keep(measured: Mapping[str, Cost]) -> Path:
@@ -174,9 +222,16 @@ def keep(measured: Mapping[str, Cost]) -> Path:
     path = costs_file()
     costs = {**_kept(path), **{key: cost.document() for key, cost in measured.items()}}
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    document = {"version": VERSION, "measured": now, "python": platform.python_version(), "costs": costs}
+    document = {
+        "version": VERSION,
+        "measured": now,
+        "python": platform.python_version(),
+        "costs": costs,
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")  # a plan that reads at the same time never sees half a file
+    temporary = path.with_name(
+        f".{path.name}.{os.getpid()}"
+    )  # a plan that reads at the same time never sees half a file
     temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)
     return path
@@ -185,7 +240,11 @@ def keep(measured: Mapping[str, Cost]) -> Path:
 def _kept(path: Path) -> dict[str, Any]:
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["costs"]
-        return {key: Cost.of(row, shipped_costs()[key].shared).document() for key, row in rows.items() if key in shipped_costs()}
+        return {
+            key: Cost.of(row, shipped_costs()[key].shared).document()
+            for key, row in rows.items()
+            if key in shipped_costs()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -195,9 +254,18 @@ def table(measured: Mapping[str, Cost]) -> list[str]:
     rows = [f"{'µs of CPU time':<14}{'send':>18}{'receive':>18}{'broker':>18}{'each KiB':>18}"]
     for key, cost in measured.items():
         shipped = shipped_costs()[key]
-        pairs = [(getattr(cost, part), getattr(shipped, part)) for part in ("produce", "consume", "broker")]
+        pairs = [
+            (getattr(cost, part), getattr(shipped, part))
+            for part in ("produce", "consume", "broker")
+        ]
         pairs.append((cost.per_byte * 1024, shipped.per_byte * 1024))
-        rows.append(f"{key:<14}" + "".join(f"{f'{here / 1e3:.1f} ({there / 1e3:.1f})':>18}" for here, there in pairs))
+        rows.append(
+            f"{key:<14}"
+            + "".join(f"{f'{here / 1e3:.1f} ({there / 1e3:.1f})':>18}" for here, there in pairs)
+        )
     shares = {key: cost.shared for key, cost in measured.items() if cost.shared}
-    shared = [f"{key}: messages of one batch share {share:.0%} of send, receive and broker" for key, share in shares.items()]
+    shared = [
+        f"{key}: messages of one batch share {share:.0%} of send, receive and broker"
+        for key, share in shares.items()
+    ]
     return [*rows, *shared, "in parentheses: the shipped figures"]

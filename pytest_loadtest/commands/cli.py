@@ -80,12 +80,18 @@ _DOCTOR = """
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     about = "Commands for results and machines of load tests. Load itself is driven by pytest: pytest -n 2 loadtests/"
-    more = "python -m pytest_loadtest COMMAND --help shows its arguments, examples and exit statuses."
-    parser = argparse.ArgumentParser(prog="python -m pytest_loadtest", description=about, epilog=more, formatter_class=raw)
+    more = (
+        "python -m pytest_loadtest COMMAND --help shows its arguments, examples and exit statuses."
+    )
+    parser = argparse.ArgumentParser(
+        prog="python -m pytest_loadtest", description=about, epilog=more, formatter_class=raw
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
     def command(name: str, run: Any, purpose: str, examples: str) -> argparse.ArgumentParser:
-        lines = "\n".join(f"  python -m pytest_loadtest {name}{example}" for example in examples.splitlines())
+        lines = "\n".join(
+            f"  python -m pytest_loadtest {name}{example}" for example in examples.splitlines()
+        )
         statuses = "\n".join(f"  {status}  {meaning}" for status, meaning in STATUSES[name].items())
         subparser = commands.add_parser(
             name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.", epilog=f"examples:\n{lines}\n\nexit status:\n{statuses}",
@@ -94,16 +100,14 @@ def _parser() -> argparse.ArgumentParser:
         subparser.set_defaults(command=run)
         return subparser
 
-    doctor = command("doctor", _doctor, "show what this machine has for load tests, and the effect of each missing thing", _DOCTOR)
-    doctor.add_argument("--fix", action="store_true", help="install what is missing (Debian packages, when root) and fetch brokers' jars")
-    doctor.add_argument("--hosts", metavar="FILE", help="check these hosts instead (as for pytest --load-hosts): versions, limits, clocks")
-    doctor.add_argument("--target", metavar="URL", help="with --hosts: check that each host can connect to this broker")
-    doctor.add_argument(
-        "--bandwidth", action="store_true",
-        help="with --target: let each host in turn send to the broker for some seconds, as fast as it accepts; at most 5 GiB each",
-    )  # fmt: skip
-    doctor.add_argument("--admin-url", metavar="URL", help="with --bandwidth: Pulsar's admin REST, http://host:8080, to remove the topic")
-    doctor.add_argument("--like", metavar="PROFILE", type=Path, help="with --bandwidth: connect with this profile's driver section")
+    _add_doctor(
+        command(
+            "doctor",
+            _doctor,
+            "show what this machine has for load tests, and the effect of each missing thing",
+            _DOCTOR,
+        )
+    )
     measure = "measure the CPU cost of a message on this machine, for plans and --load-scale auto"
     calibrate = command("calibrate", _calibrate, measure, "\n --driver mqtt-qos1")
     calibrate.add_argument(
@@ -114,38 +118,149 @@ def _parser() -> argparse.ArgumentParser:
         help="only this driver and client, such as pulsar-native or mqtt-qos1; may be repeated; up to a minute each",
     )
     examples = " .loadtest/SESSION\n RUN_DIR --conftest conftest.py\n RUN_DIR --spark-master spark://host:7077"
-    _add_aggregate(command("aggregate", _aggregate, "aggregate and judge runs again from their samples, without new load", examples))
-    _add_learn(command("learn", _learn, "sample real traffic, without changing anything, and write a profile with its shape", _LEARN))
-    report.add_arguments(command("report", _report, "make report.html again from the results of one or more sessions", report.EXAMPLES))
+    _add_aggregate(
+        command(
+            "aggregate",
+            _aggregate,
+            "aggregate and judge runs again from their samples, without new load",
+            examples,
+        )
+    )
+    _add_learn(
+        command(
+            "learn",
+            _learn,
+            "sample real traffic, without changing anything, and write a profile with its shape",
+            _LEARN,
+        )
+    )
+    report.add_arguments(
+        command(
+            "report",
+            _report,
+            "make report.html again from the results of one or more sessions",
+            report.EXAMPLES,
+        )
+    )
     examples = " .loadtest/SESSION .loadtest/LATER\n release-4.0/results.json results.json --json"
-    compare.add_compare(command("compare", _compare, "compare runs with earlier ones of the same tests, figure by figure", examples))
+    compare.add_compare(
+        command(
+            "compare",
+            _compare,
+            "compare runs with earlier ones of the same tests, figure by figure",
+            examples,
+        )
+    )
     examples = " history.jsonl\n history.jsonl --test orders"
-    compare.add_trend(command("trend", compare.run_trend, "show the trend of the runs in a history file", examples))
+    compare.add_trend(
+        command(
+            "trend", compare.run_trend, "show the trend of the runs in a history file", examples
+        )
+    )
     return parser
 
 
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fix",
+        action="store_true",
+        help="install what is missing (Debian packages, when root) and fetch brokers' jars",
+    )
+    parser.add_argument(
+        "--hosts",
+        metavar="FILE",
+        help="check these hosts instead (as for pytest --load-hosts): versions, limits, clocks",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="URL",
+        help="with --hosts: check that each host can connect to this broker",
+    )
+    parser.add_argument(
+        "--bandwidth", action="store_true",
+        help="with --target: let each host in turn send to the broker for some seconds, as fast as it accepts; at most 5 GiB each",
+    )  # fmt: skip
+    parser.add_argument(
+        "--admin-url",
+        metavar="URL",
+        help="with --bandwidth: Pulsar's admin REST, http://host:8080, to remove the topic",
+    )
+    parser.add_argument(
+        "--like",
+        metavar="PROFILE",
+        type=Path,
+        help="with --bandwidth: connect with this profile's driver section",
+    )
+
+
 def _add_aggregate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="a run's folder (it holds run.json), or one with runs below it")
-    parser.add_argument("--conftest", metavar="FILE", type=Path, help="call its pytest_loadtest_aggregate, too")
+    parser.add_argument(
+        "run_dir",
+        metavar="RUN_DIR",
+        type=Path,
+        help="a run's folder (it holds run.json), or one with runs below it",
+    )
+    parser.add_argument(
+        "--conftest", metavar="FILE", type=Path, help="call its pytest_loadtest_aggregate, too"
+    )
     parser.add_argument("--spark-master", metavar="URL", help="Spark master (default: local[*])")
-    parser.add_argument("--spark-remote", metavar="URL", help="Spark Connect server, sc://host:port")
-    parser.add_argument("--spark-conf", metavar="KEY=VALUE", action="append", default=[], type=_pair, help="Spark setting; may be repeated")
+    parser.add_argument(
+        "--spark-remote", metavar="URL", help="Spark Connect server, sc://host:port"
+    )
+    parser.add_argument(
+        "--spark-conf",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        type=_pair,
+        help="Spark setting; may be repeated",
+    )
 
 
 def _add_learn(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="pulsar://, pulsar+ssl://, mqtt:// or mqtts://")
-    parser.add_argument("--topic", action="append", required=True, help="may be repeated; on MQTT with wildcards")
+    parser.add_argument(
+        "--topic", action="append", required=True, help="may be repeated; on MQTT with wildcards"
+    )
     parser.add_argument("--admin-url", metavar="URL", help="Pulsar's admin REST, http://host:8080")
-    parser.add_argument("--like", metavar="PROFILE", type=Path, help="connect with this profile's driver section (user, token, TLS)")
-    parser.add_argument("--for", metavar="TIME", dest="duration", type=_duration, default="30s", help="how long at most (default: 30s)")
-    parser.add_argument("--messages", metavar="N", type=_count, default="1000000", help="how many at most (default: 1000000)")
-    parser.add_argument("--replay", action="store_true", help="write the rate of every second, not only the mean")
-    parser.add_argument("-o", metavar="FILE", dest="output", type=Path, help="write the profile to this new file (default: print it)")
+    parser.add_argument(
+        "--like",
+        metavar="PROFILE",
+        type=Path,
+        help="connect with this profile's driver section (user, token, TLS)",
+    )
+    parser.add_argument(
+        "--for",
+        metavar="TIME",
+        dest="duration",
+        type=_duration,
+        default="30s",
+        help="how long at most (default: 30s)",
+    )
+    parser.add_argument(
+        "--messages",
+        metavar="N",
+        type=_count,
+        default="1000000",
+        help="how many at most (default: 1000000)",
+    )
+    parser.add_argument(
+        "--replay", action="store_true", help="write the rate of every second, not only the mean"
+    )
+    parser.add_argument(
+        "-o",
+        metavar="FILE",
+        dest="output",
+        type=Path,
+        help="write the profile to this new file (default: print it)",
+    )
 
 
 def _row(text: str) -> str:
     if text not in (rows := shipped_costs()):
-        raise argparse.ArgumentTypeError(f"invalid choice: {text!r} (choose from {', '.join(rows)})")
+        raise argparse.ArgumentTypeError(
+            f"invalid choice: {text!r} (choose from {', '.join(rows)})"
+        )
     return text
 
 
@@ -182,16 +297,22 @@ def _doctor(options: argparse.Namespace) -> int:
     if (options.admin_url or options.like) and not options.bandwidth:
         raise UsageError("doctor: --admin-url and --like are for --bandwidth: add it")
     if options.bandwidth and not (options.hosts and options.target):
-        raise UsageError("doctor --bandwidth: from where, and to which broker? Write --hosts FILE --target URL")
+        raise UsageError(
+            "doctor --bandwidth: from where, and to which broker? Write --hosts FILE --target URL"
+        )
     if options.hosts:
         from pytest_loadtest.commands.hosts import bandwidth_request, check_hosts
 
         probe = None
         if options.bandwidth:
-            probe = bandwidth_request(options.target, options.admin_url, _settings_like(options.like))
+            probe = bandwidth_request(
+                options.target, options.admin_url, _settings_like(options.like)
+            )
         return OK if check_hosts(options.hosts, options.target, _print_line, probe) else MISSED
     if options.target:
-        raise UsageError(f"doctor --target {masked(options.target)}: only hosts are checked against a broker: name them with --hosts FILE")
+        raise UsageError(
+            f"doctor --target {masked(options.target)}: only hosts are checked against a broker: name them with --hosts FILE"
+        )
     machine = doctor.take_inventory()
     _print_line(doctor.render(doctor.inspect(machine)))
     if not options.fix:
@@ -235,7 +356,10 @@ def _aggregate(options: argparse.Namespace) -> int:
     host = SparkHost(logs, dict(options.spark_conf), options.spark_master, options.spark_remote)
     try:
         session = host.session()  # if it cannot start, its log is kept: the error names it
-        status = max(_status(search, {folder: _judge(session, folder, custom) for folder in search}) for search in searches(folders))
+        status = max(
+            _status(search, {folder: _judge(session, folder, custom) for folder in search})
+            for search in searches(folders)
+        )
     finally:
         host.stop()
     shutil.rmtree(logs, ignore_errors=True)
@@ -250,9 +374,15 @@ def runs_in(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
     root = Path(os.path.abspath(folder))  # noqa: PTH100  # as in results: absolute, with symbolic links
-    runs = [root] if (root / "run.json").is_file() else sorted(path.parent for path in root.rglob("run.json"))
+    runs = (
+        [root]
+        if (root / "run.json").is_file()
+        else sorted(path.parent for path in root.rglob("run.json"))
+    )
     if not runs:
-        raise UsageError(f"{folder}: no run here or below; a run's folder holds run.json, and a report names it after 'results'")
+        raise UsageError(
+            f"{folder}: no run here or below; a run's folder holds run.json, and a report names it after 'results'"
+        )
     return runs
 
 
@@ -260,7 +390,9 @@ def searches(folders: Sequence[Path]) -> list[list[Path]]:
     """Group the steps of a search for the highest rate, as they have one result; any other run is a group of one."""
     groups: dict[Path, list[Path]] = {}
     for folder in folders:
-        groups.setdefault(folder.parent if _STEP.fullmatch(folder.name) else folder, []).append(folder)
+        groups.setdefault(folder.parent if _STEP.fullmatch(folder.name) else folder, []).append(
+            folder
+        )
     return list(groups.values())
 
 
@@ -271,7 +403,12 @@ def _status(search: Sequence[Path], outcomes: Mapping[Path, str]) -> int:
     """
     from pytest_loadtest.fleet.judge import read_results
 
-    best = [folder for folder in search if not _STEP.fullmatch(folder.name) or ((step := read_results(folder)) and step.peak is not None)]
+    best = [
+        folder
+        for folder in search
+        if not _STEP.fullmatch(folder.name)
+        or ((step := read_results(folder)) and step.peak is not None)
+    ]
     if not best:
         _print_line(
             f"{search[0].parent}: NO DATA\n  no step has the rate that the search found: it was cut short, or results.json is missing"
@@ -288,8 +425,12 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
 
     try:
         if not RunFile.read(folder).ended:
-            raise NoData("the load of this run did not end normally; results.json, if it exists, has the reason")
-        _, document = conclude_run(measure_run(session, folder, custom), before=read_results(folder))
+            raise NoData(
+                "the load of this run did not end normally; results.json, if it exists, has the reason"
+            )
+        _, document = conclude_run(
+            measure_run(session, folder, custom), before=read_results(folder)
+        )
     except BrokenRun as error:
         outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
         _print_line(f"{folder}: {outcome.upper()}\n  {error}")
@@ -304,7 +445,9 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    return max([_OUTCOMES.get(outcome, NO_DATA) for outcome in compare.run_compare(options)], default=OK)
+    return max(
+        [_OUTCOMES.get(outcome, NO_DATA) for outcome in compare.run_compare(options)], default=OK
+    )
 
 
 def _learn(options: argparse.Namespace) -> int:

@@ -40,14 +40,19 @@ class Compared:
     lines: tuple[str, ...]
 
 
-def compare_results(before: Path, after: Path, *, force: bool = False) -> tuple[list[Compared], list[str]]:
+def compare_results(
+    before: Path, after: Path, *, force: bool = False
+) -> tuple[list[Compared], list[str]]:
     """Compare the runs of the same tests in two files or folders; a test that only one has is listed too.
 
     :returns: also a sentence for each results document that cannot be read. :raises UsageError: there are no results in one of them.
     """
     first, second = (baseline.read_documents(path) for path in (before, after))
     pairs = baseline.paired_runs(first, second, files=before.is_file() and after.is_file())
-    return [_pair(was, now, force=force) for was, now in pairs], [*first.unreadable, *second.unreadable]
+    return [_pair(was, now, force=force) for was, now in pairs], [
+        *first.unreadable,
+        *second.unreadable,
+    ]
 
 
 def _pair(was: RunDocument | None, now: RunDocument | None, *, force: bool) -> Compared:
@@ -59,7 +64,9 @@ def _pair(was: RunDocument | None, now: RunDocument | None, *, force: bool) -> C
         side = "the baseline" if now is None else "the later results"
         outcomes = (Outcome.NO_DATA,) if _section(document) else ()
         unjudged = "; its bounds on regression cannot be judged" if outcomes else ""
-        return Compared(name, title, None, outcomes, (f"only in {side}: {document.results}{unjudged}",))
+        return Compared(
+            name, title, None, outcomes, (f"only in {side}: {document.results}{unjudged}",)
+        )
     if baseline.identity(was) != baseline.identity(now):
         title += f", compared with {_title(was)}"
     slo = Slo.read(_section(now))
@@ -73,7 +80,9 @@ def _pair(was: RunDocument | None, now: RunDocument | None, *, force: bool) -> C
 
 def _title(document: RunDocument) -> str:
     scale = scale_of(document).upper()
-    return titled(document.test, document.profile.name, document.workload) + (f" · {scale}" if scale else "")
+    return titled(document.test, document.profile.name, document.workload) + (
+        f" · {scale}" if scale else ""
+    )
 
 
 def _section(document: RunDocument) -> dict[str, Any]:
@@ -87,26 +96,51 @@ def comparison_text(compared: Sequence[Compared], *, unicode: bool) -> Iterable[
     for test in compared:
         yield test.title
         yield from comparison_lines(test.section, unicode=unicode)
-        marks = [f"{mark(outcome, unicode)} " for outcome in test.outcomes] or [""] * len(test.lines)
+        marks = [f"{mark(outcome, unicode)} " for outcome in test.outcomes] or [""] * len(
+            test.lines
+        )
         yield from (f"  {sign}{line}" for sign, line in zip(marks, test.lines, strict=True))
 
 
 def comparison_json(compared: Sequence[Compared]) -> str:
     """Return a JSON list with the section ``comparison`` of each test; null if only one side has the test."""
-    tests = [{"name": test.name, "comparison": test.section, "regression": list(test.lines)} for test in compared]
+    tests = [
+        {"name": test.name, "comparison": test.section, "regression": list(test.lines)}
+        for test in compared
+    ]
     return json.dumps(tests, indent=1, ensure_ascii=False, default=json_members)
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("baseline", metavar="A", type=Path, help="the baseline: a folder with results below it, or a results.json")
-    parser.add_argument("now", metavar="B", type=Path, help="the later results: a folder or a results.json")
-    parser.add_argument("--force", action="store_true", help="judge regression also if the runs are not comparable")
-    parser.add_argument("--json", action="store_true", help="print a JSON list with an entry for each test, profile and workload")
+    parser.add_argument(
+        "baseline",
+        metavar="A",
+        type=Path,
+        help="the baseline: a folder with results below it, or a results.json",
+    )
+    parser.add_argument(
+        "now", metavar="B", type=Path, help="the later results: a folder or a results.json"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="judge regression also if the runs are not comparable"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print a JSON list with an entry for each test, profile and workload",
+    )
 
 
 def add_trend(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("history", metavar="FILE", type=Path, help="the file that --load-history wrote")
-    parser.add_argument("--test", metavar="TEXT", default="", help="only tests with this in their node id, or in their profile's name")
+    parser.add_argument(
+        "history", metavar="FILE", type=Path, help="the file that --load-history wrote"
+    )
+    parser.add_argument(
+        "--test",
+        metavar="TEXT",
+        default="",
+        help="only tests with this in their node id, or in their profile's name",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -114,21 +148,33 @@ def run_compare(options: argparse.Namespace) -> list[str]:
     """Print the comparison. :returns: the outcomes of the regression objectives; *no data* also if a document cannot be read,
     or no test is in both results."""
     compared, unreadable = compare_results(options.baseline, options.now, force=options.force)
-    lines = [comparison_json(compared)] if options.json else map(visible, comparison_text(compared, unicode=prints_unicode()))
+    lines = (
+        [comparison_json(compared)]
+        if options.json
+        else map(visible, comparison_text(compared, unicode=prints_unicode()))
+    )
     print("\n".join(lines), flush=True)
     problems = list(unreadable)
     if not any(test.section is not None for test in compared):
-        problems.append("no test, profile and workload is in both; to compare runs of different ones, name their results.json files")
+        problems.append(
+            "no test, profile and workload is in both; to compare runs of different ones, name their results.json files"
+        )
     for problem in problems:
         print(problem, file=sys.stderr)
-    return [*(outcome for test in compared for outcome in test.outcomes), *(["no data"] if problems else [])]
+    return [
+        *(outcome for test in compared for outcome in test.outcomes),
+        *(["no data"] if problems else []),
+    ]
 
 
 def run_trend(options: argparse.Namespace) -> int:
     """Print the trend. :returns: always 0."""
     trend = read_trend(options.history, options.test)
     table = map(visible, history.trend_table(trend, unicode=prints_unicode()))
-    print(json.dumps(trend, indent=1, ensure_ascii=False) if options.json else "\n".join(table), flush=True)
+    print(
+        json.dumps(trend, indent=1, ensure_ascii=False) if options.json else "\n".join(table),
+        flush=True,
+    )
     return 0
 
 
@@ -144,7 +190,10 @@ def read_trend(path: Path, test: str = "") -> list[dict[str, Any]]:
     """
     lines, wrong = history.read_history(path)
     if wrong:
-        print(f"{path}: skipped {counted(wrong, 'line')}: not from a history file, or from a later version", file=sys.stderr)
+        print(
+            f"{path}: skipped {counted(wrong, 'line')}: not from a history file, or from a later version",
+            file=sys.stderr,
+        )
     matching = [line for line in lines if test in line["test"] or test in line["profile"]]
     if not matching:
         raise UsageError(f"{path} has no run{f' of {test!r}' if test else ''}")

@@ -79,7 +79,9 @@ def take_inventory() -> Inventory:
         docker=docker,
         docker_missing=missing,
         images=images,
-        needs=tuple(need for kind in able("doctor") for need in load_reference(kind, str(kind.doctor))()),
+        needs=tuple(
+            need for kind in able("doctor") for need in load_reference(kind, str(kind.doctor))()
+        ),
         archive=has_class_archive(),
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         ports=ephemeral_range()[1] - ephemeral_range()[0] + 1,
@@ -94,7 +96,12 @@ def take_inventory() -> Inventory:
 
 def own_images() -> tuple[str, ...]:
     """Return the brokers' own images, in the default versions."""
-    names = [name for kind in kinds().values() for name, broker in kind.brokers.items() if broker.container]
+    names = [
+        name
+        for kind in kinds().values()
+        for name, broker in kind.brokers.items()
+        if broker.container
+    ]
     return tuple(recipe_of(name).default_image(None) for name in names)
 
 
@@ -117,7 +124,9 @@ def _available_memory() -> int | None:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+    return next(
+        (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None
+    )
 
 
 def _existing(path: Path) -> Path:
@@ -138,11 +147,29 @@ def _broker_rows(machine: Inventory) -> tuple[MachineNeed, ...]:
     archive = "made" if machine.archive else None
     slow_start = "Spark starts in some 20 s instead of 10, in every session"
     return (
-        _row("Java", version, machine.runs_java, java_costs, f"apt-get install {machine.java_package}"),
-        _row("Maven", machine.maven, maven_ok, "jars of brokers cannot be fetched", f"apt-get install {MAVEN}"),
+        _row(
+            "Java",
+            version,
+            machine.runs_java,
+            java_costs,
+            f"apt-get install {machine.java_package}",
+        ),
+        _row(
+            "Maven",
+            machine.maven,
+            maven_ok,
+            "jars of brokers cannot be fetched",
+            f"apt-get install {MAVEN}",
+        ),
         *machine.needs,
         _row("Spark archive", archive, bool(machine.archive), slow_start, FIX),
-        _row("Docker", docker, machine.docker is not None, "no brokers in containers; processes work too", docker_engine.ENGINE_REMEDY),
+        _row(
+            "Docker",
+            docker,
+            machine.docker is not None,
+            "no brokers in containers; processes work too",
+            docker_engine.ENGINE_REMEDY,
+        ),
         *(_image_rows(machine) if machine.docker else ()),
     )
 
@@ -150,7 +177,13 @@ def _broker_rows(machine: Inventory) -> tuple[MachineNeed, ...]:
 def _image_rows(machine: Inventory) -> Iterator[MachineNeed]:
     absent = [image for image in own_images() if image not in machine.images]
     remedy = f"docker pull {' '.join(absent[:1])}, or an image of your own registry: --load-image, target.image"
-    yield _row("images", ", ".join(machine.images) or None, not absent, f"the first run pulls {' and '.join(absent)}", remedy)
+    yield _row(
+        "images",
+        ", ".join(machine.images) or None,
+        not absent,
+        f"the first run pulls {' and '.join(absent)}",
+        remedy,
+    )
 
 
 def _limit_rows(machine: Inventory) -> tuple[MachineNeed, ...]:
@@ -164,12 +197,42 @@ def _limit_rows(machine: Inventory) -> tuple[MachineNeed, ...]:
     available = None if memory is None else f"{format_size(memory)} available"
     other_disk = f"free some, or set XDG_CACHE_HOME to another disk than that of {cache}"
     return (
-        _row("cores", str(machine.cores), machine.cores >= CORES_NEEDED, share, f"use more cores, or {elsewhere}"),
-        _row("memory", available, memory is None or memory >= MEMORY_NEEDED, need, f"use a larger machine, or {elsewhere}"),
+        _row(
+            "cores",
+            str(machine.cores),
+            machine.cores >= CORES_NEEDED,
+            share,
+            f"use more cores, or {elsewhere}",
+        ),
+        _row(
+            "memory",
+            available,
+            memory is None or memory >= MEMORY_NEEDED,
+            need,
+            f"use a larger machine, or {elsewhere}",
+        ),
         _row("disk", f"{format_size(disk)} free", disk >= DISK_NEEDED, space, other_disk),
-        _row("open files", str(files), files >= FILES_NEEDED, f"at most some {files} connections a worker", "ulimit -Hn 65536"),
-        _row("localhost", "has an address" if machine.localhost else None, machine.localhost, "no Spark", _hosts_command()),
-        _row("ephemeral ports", str(ports), ports >= PORTS_NEEDED, f"at most {ports} connections to one address", widen),
+        _row(
+            "open files",
+            str(files),
+            files >= FILES_NEEDED,
+            f"at most some {files} connections a worker",
+            "ulimit -Hn 65536",
+        ),
+        _row(
+            "localhost",
+            "has an address" if machine.localhost else None,
+            machine.localhost,
+            "no Spark",
+            _hosts_command(),
+        ),
+        _row(
+            "ephemeral ports",
+            str(ports),
+            ports >= PORTS_NEEDED,
+            f"at most {ports} connections to one address",
+            widen,
+        ),
     )
 
 
@@ -183,7 +246,11 @@ def render(rows: tuple[MachineNeed, ...]) -> str:
     lines = []
     for row in rows:
         lines.append(f"{'ok' if row.ok else '--'}  {row.name:<{width}}  {row.value or 'not found'}")
-        lines += [] if row.ok else [f"{'':{width + 6}}costs: {row.cost}", f"{'':{width + 6}}remedy: {row.remedy}"]
+        lines += (
+            []
+            if row.ok
+            else [f"{'':{width + 6}}costs: {row.cost}", f"{'':{width + 6}}remedy: {row.remedy}"]
+        )
     return "\n".join(lines)
 
 
@@ -261,7 +328,9 @@ def _run_apt(command: tuple[str, ...], tell: Callable[[str], None]) -> bool:
     return status == 0
 
 
-WRITE_SECONDS = 300  # the JVM writes the class archive at its end, which takes 20 s on two slow cores
+WRITE_SECONDS = (
+    300  # the JVM writes the class archive at its end, which takes 20 s on two slow cores
+)
 
 
 def has_class_archive() -> bool | None:
@@ -282,7 +351,10 @@ def make_class_archive(tell: Callable[[str], None]) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".making-", dir=archive.parent) as folder:
         new = Path(folder) / archive.name
-        host = SparkHost(Path(folder), {java_process.OPTIONS: f"-XX:ArchiveClassesAtExit={new}", "spark.master": "local[1]"})
+        host = SparkHost(
+            Path(folder),
+            {java_process.OPTIONS: f"-XX:ArchiveClassesAtExit={new}", "spark.master": "local[1]"},
+        )
         try:
             host.warm()
             _second_scan(host.session())
@@ -291,7 +363,9 @@ def make_class_archive(tell: Callable[[str], None]) -> None:
         finally:
             host.stop(WRITE_SECONDS)
         if not new.is_file():
-            tell("Java wrote no class archive: Spark will start without one, in some ten seconds more")
+            tell(
+                "Java wrote no class archive: Spark will start without one, in some ten seconds more"
+            )
             return
         new.rename(archive)
     for other in java_process.replaced_by(archive):

@@ -19,7 +19,12 @@ from pytest_loadtest.fleet.hosts import PROBE_TIMEOUT, HostFacts, hosts_of, mach
 from pytest_loadtest.kinds.registry import kinds, load_reference
 from pytest_loadtest.metrics.clocks import ClockExchange, ClockFit, fit_clock
 from pytest_loadtest.values.addresses import check_address, masked
-from pytest_loadtest.values.quantities import format_bits, format_count, format_duration, format_size
+from pytest_loadtest.values.quantities import (
+    format_bits,
+    format_count,
+    format_duration,
+    format_size,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +45,12 @@ BUSY: Final = 0.9
 """Cores of the sending process. Python cannot use more of its own."""
 
 
-def check_hosts(option: str, target: str | None, tell: Callable[[str], None], probe: BandwidthRequest | None = None) -> bool:
+def check_hosts(
+    option: str,
+    target: str | None,
+    tell: Callable[[str], None],
+    probe: BandwidthRequest | None = None,
+) -> bool:
     """Print a table of the hosts. :param option: as of ``--load-hosts``. :param target: URL of a broker. :returns: True if all can be used.
 
     :param probe: measure the bandwidth from each host in turn; None: do not.
@@ -50,20 +60,28 @@ def check_hosts(option: str, target: str | None, tell: Callable[[str], None], pr
     entries = hosts_of(option, Path.cwd())
     answers = query_hosts(entries)
     with ThreadPoolExecutor(len(entries)) as pool:
-        rows = list(pool.map(lambda entry: _row(entry, answers[entry.name], target, endpoints), entries))
+        rows = list(
+            pool.map(lambda entry: _row(entry, answers[entry.name], target, endpoints), entries)
+        )
     width = max(len(entry.name) for entry in entries)
     usable = True
     for entry, (facts, found) in zip(entries, rows, strict=True):
         # One host at a time: together they would measure the target.
-        text, notes, problems = _bandwidth(entry, probe) if probe is not None and not found else ("", [], found)
-        tell(f"{'--' if problems else 'ok'}  {entry.name:<{width}}  {f'{facts}{text}' or 'cannot be used'}")
+        text, notes, problems = (
+            _bandwidth(entry, probe) if probe is not None and not found else ("", [], found)
+        )
+        tell(
+            f"{'--' if problems else 'ok'}  {entry.name:<{width}}  {f'{facts}{text}' or 'cannot be used'}"
+        )
         for line in (*problems, *notes):
             tell(f"{'':{width + 6}}{line}")
         usable = usable and not problems
     return usable
 
 
-def bandwidth_request(target: str, admin_url: str | None, settings: ClientSettings | None) -> BandwidthRequest:
+def bandwidth_request(
+    target: str, admin_url: str | None, settings: ClientSettings | None
+) -> BandwidthRequest:
     """Return the request to measure the bandwidth to a target. :param settings: the ``driver`` section of a profile; None: the defaults.
 
     :raises UsageError: the settings are of another kind, nothing is acknowledged, or the topic could not be removed.
@@ -76,12 +94,20 @@ def bandwidth_request(target: str, admin_url: str | None, settings: ClientSettin
         )
     if settings.unacknowledged is not None:
         reason, remedy = settings.unacknowledged
-        raise UsageError(f"--bandwidth counts acknowledged bytes, and there are none {reason}: {remedy}")
+        raise UsageError(
+            f"--bandwidth counts acknowledged bytes, and there are none {reason}: {remedy}"
+        )
     if admin_url is None and any(scheme.admin for scheme in kind.schemes.values()):
-        raise UsageError(f"--bandwidth removes its topic by the admin REST of {kind.label}: write --admin-url http://HOST:PORT")
+        raise UsageError(
+            f"--bandwidth removes its topic by the admin REST of {kind.label}: write --admin-url http://HOST:PORT"
+        )
     check_address(admin_url, "--admin-url")
-    client = str(settings.client or ("native" if "native" in kind.clients else next(iter(kind.clients))))
-    return BandwidthRequest(target=TargetAddress(url=target, admin_url=admin_url), settings=settings, client=client)
+    client = str(
+        settings.client or ("native" if "native" in kind.clients else next(iter(kind.clients)))
+    )
+    return BandwidthRequest(
+        target=TargetAddress(url=target, admin_url=admin_url), settings=settings, client=client
+    )
 
 
 def _bandwidth(entry: HostEntry, probe: BandwidthRequest) -> tuple[str, list[str], list[str]]:
@@ -91,33 +117,65 @@ def _bandwidth(entry: HostEntry, probe: BandwidthRequest) -> tuple[str, list[str
     command = host_command(entry.command, entry.python, entry.directory, "bandwidth")
     try:
         done = subprocess.run(
-            command, input=f"{request.encode()}\n", capture_output=True, text=True, timeout=BANDWIDTH_TIMEOUT, check=False
+            command,
+            input=f"{request.encode()}\n",
+            capture_output=True,
+            text=True,
+            timeout=BANDWIDTH_TIMEOUT,
+            check=False,
         )
         answer = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError) as error:
         return "", [], [f"its bandwidth cannot be measured over {entry.command}: {error}"]
     except (IndexError, ValueError):
         last = done.stderr.strip().rpartition("\n")[2]
-        return "", [], [f"its bandwidth cannot be measured: the process there ended with status {done.returncode}: {last}"]
+        return (
+            "",
+            [],
+            [
+                f"its bandwidth cannot be measured: the process there ended with status {done.returncode}: {last}"
+            ],
+        )
     if "problem" in answer:
         return "", [], [f"its bandwidth cannot be measured: {answer['problem']}"]
     return judge_bandwidth(Bandwidth(**answer), entry.bits_per_second)
 
 
-def judge_bandwidth(measured: Bandwidth, declared: float | None) -> tuple[str, list[str], list[str]]:
+def judge_bandwidth(
+    measured: Bandwidth, declared: float | None
+) -> tuple[str, list[str], list[str]]:
     """Compare a bandwidth with the declared one, bit/s. :returns: both as text, notes, and problems."""
     rate, busy = measured.bits_per_second, measured.cpu >= BUSY
     of = "" if declared is None else f" of {format_bits(declared)}"
     text = f"; sends at least {format_bits(rate)}{of}"
     if declared is not None and rate > declared:
-        return text, [f"it carries more than its bandwidth says: correct {format_bits(declared)}, or plans reject what it can carry"], []
+        return (
+            text,
+            [
+                f"it carries more than its bandwidth says: correct {format_bits(declared)}, or plans reject what it can carry"
+            ],
+            [],
+        )
     if busy:
-        return text, [f"the sending process used {measured.cpu:.1f} cores: the network may carry more than one process sends"], []
+        return (
+            text,
+            [
+                f"the sending process used {measured.cpu:.1f} cores: the network may carry more than one process sends"
+            ],
+            [],
+        )
     if declared is not None and rate < declared * FAR_BELOW:
         remedy = (
-            "if another host reaches more, correct its bandwidth or its network; else a faster target, or a better path to it, is needed"
+            "if another host reaches more, correct its bandwidth or its network; "
+            "else a faster target, or a better path to it, is needed"
         )
-        return text, [], [f"network and target carried less than half of its bandwidth, and the sender had CPU time to spare: {remedy}"]
+        return (
+            text,
+            [],
+            [
+                f"network and target carried less than half of its bandwidth, and the sender had CPU time to spare: {remedy}"
+            ],
+        )
     return text, [], []
 
 
@@ -134,11 +192,15 @@ def _kind_of_target(target: str) -> DriverKind:
     scheme, separator, _ = target.partition("://")
     if not separator or scheme not in by_scheme:
         examples = ", ".join(f"{name}://HOST:PORT" for name in by_scheme)
-        raise UsageError(f"--target {masked(target)} is not the address of a broker: write {examples}")
+        raise UsageError(
+            f"--target {masked(target)} is not the address of a broker: write {examples}"
+        )
     return by_scheme[scheme]
 
 
-def _row(entry: HostEntry, answer: HostFacts | str, target: str | None, endpoints: Sequence[Endpoint]) -> tuple[str, list[str]]:
+def _row(
+    entry: HostEntry, answer: HostFacts | str, target: str | None, endpoints: Sequence[Endpoint]
+) -> tuple[str, list[str]]:
     """Return the facts of a host as text, and its problems."""
     if isinstance(answer, str):
         return "", [answer]
@@ -154,11 +216,15 @@ def _row(entry: HostEntry, answer: HostFacts | str, target: str | None, endpoint
     )
     problems = []
     if 0 <= answer.files < FILES_NEEDED:
-        problems.append(f"a process may open {answer.files} files: raise the hard limit (ulimit -Hn) to {FILES_NEEDED} or more")
+        problems.append(
+            f"a process may open {answer.files} files: raise the hard limit (ulimit -Hn) to {FILES_NEEDED} or more"
+        )
     for source in (entry.source_addresses or (None,)) if endpoints else ():
         if reason := _reach(entry, endpoints, source):
             origin = "" if source is None else f" from {source}"
-            problems.append(f"it cannot connect to {target}{origin}: {reason}: check address and firewall")
+            problems.append(
+                f"it cannot connect to {target}{origin}: {reason}: check address and firewall"
+            )
     return text, problems
 
 
@@ -174,7 +240,9 @@ def measure_clock(entry: HostEntry) -> ClockFit:
     """
     command = host_command(entry.command, entry.python, entry.directory, "clock")
     exchanges = []
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -182,7 +250,9 @@ def measure_clock(entry: HostEntry) -> ClockFit:
                 left = time.monotonic_ns()
                 process.stdin.write("\n")
                 process.stdin.flush()
-                exchanges.append(ClockExchange(left, int(process.stdout.readline()), time.monotonic_ns()))
+                exchanges.append(
+                    ClockExchange(left, int(process.stdout.readline()), time.monotonic_ns())
+                )
         finally:
             process.stdin.close()
     return fit_clock(exchanges[1:])  # the first one waits for the login and the start of Python
@@ -194,7 +264,9 @@ def _reach(entry: HostEntry, endpoints: Sequence[Endpoint], source: str | None) 
     addresses = "".join(f"{endpoint} {source or ''}\n" for endpoint in endpoints)
     timeout = PROBE_TIMEOUT + REACH_TIMEOUT * len(endpoints)
     try:
-        done = subprocess.run(command, input=addresses, capture_output=True, text=True, timeout=timeout, check=True)
+        done = subprocess.run(
+            command, input=addresses, capture_output=True, text=True, timeout=timeout, check=True
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     reasons = done.stdout.splitlines()

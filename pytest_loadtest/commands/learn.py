@@ -66,7 +66,9 @@ def learn(
             f"{url}: no message on {', '.join(topics)} in {format_duration(traffic.elapsed)}: is the topic right, and is there traffic?"
         )
     if replay and not any(traffic.series):
-        raise NoData(f"--replay needs whole seconds, only {format_duration(traffic.elapsed)} were sampled: raise --for and --messages")
+        raise NoData(
+            f"--replay needs whole seconds, only {format_duration(traffic.elapsed)} were sampled: raise --for and --messages"
+        )
     for line in summary(traffic, at_least):
         announce(line)
     driver = {"name": kind_at(url).name} | _written(settings)
@@ -79,10 +81,16 @@ def learn(
 
 def _written(settings: ClientSettings | None) -> dict[str, object]:
     """Return the fields of the section that were set, without secrets."""
-    return {} if settings is None else settings.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+    return (
+        {}
+        if settings is None
+        else settings.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+    )
 
 
-def open_observer(url: str, topics: Sequence[str], admin_url: str | None, settings: ClientSettings | None) -> TopicObserver:
+def open_observer(
+    url: str, topics: Sequence[str], admin_url: str | None, settings: ClientSettings | None
+) -> TopicObserver:
     """Connect to the topics.
 
     :raises UsageError: the address contains a secret, no kind can read its topics, or ``settings`` are of another kind.
@@ -92,7 +100,9 @@ def open_observer(url: str, topics: Sequence[str], admin_url: str | None, settin
     kind = kind_at(url)
     if settings is not None and settings.name != kind.name:
         scheme = urlsplit(url).scheme
-        raise UsageError(f"the profile's driver cannot connect to {masked(url)!r}: give a profile for {scheme}")
+        raise UsageError(
+            f"the profile's driver cannot connect to {masked(url)!r}: give a profile for {scheme}"
+        )
     observer: TopicObserver = load_reference(kind, kind.observer or "")(
         url, topics, settings or load_reference(kind, kind.settings)(), admin_url
     )
@@ -107,12 +117,18 @@ def kind_at(url: str) -> DriverKind:
     scheme, readable = urlsplit(url).scheme, able("observer")
     match = next((kind for kind in readable if scheme in kind.target_schemes), None)
     if match is None:
-        examples = [f"{name}://host:{kind.schemes[name].port}" for kind in readable for name in kind.target_schemes]
+        examples = [
+            f"{name}://host:{kind.schemes[name].port}"
+            for kind in readable
+            for name in kind.target_schemes
+        ]
         raise UsageError(f"{masked(url)!r}: write {', '.join(examples[:-1])} or {examples[-1]}")
     return match
 
 
-def sample(observer: TopicObserver, duration: int, most: int, announce: Callable[[str], None]) -> tuple[Traffic, float]:
+def sample(
+    observer: TopicObserver, duration: int, most: int, announce: Callable[[str], None]
+) -> tuple[Traffic, float]:
     """Read for ``duration`` ns, until ``most`` messages came, or until interrupted. :returns: also the cores that this process used."""
     traffic, cpu = Traffic(time.monotonic_ns()), time.process_time()
     announced = traffic.start
@@ -121,8 +137,12 @@ def sample(observer: TopicObserver, duration: int, most: int, announce: Callable
             if now - announced >= _PROGRESS:
                 announced = now
                 rate = format_rate(traffic.messages * SECOND / (now - traffic.start))
-                announce(f"{format_duration(now - traffic.start)}: {format_count(traffic.messages)} messages, {rate}")
-            if traffic.add(observer.read(min(_TICK, (traffic.start + duration - now) / SECOND)), most):
+                announce(
+                    f"{format_duration(now - traffic.start)}: {format_count(traffic.messages)} messages, {rate}"
+                )
+            if traffic.add(
+                observer.read(min(_TICK, (traffic.start + duration - now) / SECOND)), most
+            ):
                 break
     except KeyboardInterrupt:
         announce("interrupted: the messages so far are used")

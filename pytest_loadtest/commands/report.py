@@ -17,9 +17,25 @@ FILE = "report.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", metavar="FOLDER", type=Path, nargs="+", help="a session's folder, one above several, or a run's")
-    parser.add_argument("--history", metavar="FILE", type=Path, help="a history file: show each test's trend from it")
-    parser.add_argument("--output", metavar="FILE", type=Path, help="write the report there (default: report.html in the only folder)")
+    parser.add_argument(
+        "folders",
+        metavar="FOLDER",
+        type=Path,
+        nargs="+",
+        help="a session's folder, one above several, or a run's",
+    )
+    parser.add_argument(
+        "--history",
+        metavar="FILE",
+        type=Path,
+        help="a history file: show each test's trend from it",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        type=Path,
+        help="write the report there (default: report.html in the only folder)",
+    )
 
 
 def rebuild_report(folders: Sequence[Path], output: Path | None, past: Path | None = None) -> str:

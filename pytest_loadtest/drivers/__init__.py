@@ -21,7 +21,9 @@ def driver_class(name: str, client: str = "library") -> type[Driver]:
     """
     kind = kind_of(name)
     if client not in kind.clients:
-        raise UsageError(f"no driver {name!r} with client {client!r}: choose one of {', '.join(kind.clients)}")
+        raise UsageError(
+            f"no driver {name!r} with client {client!r}: choose one of {', '.join(kind.clients)}"
+        )
     driver: type[Driver] = load_reference(kind, kind.clients[client].driver)
     return driver
 
@@ -52,7 +54,10 @@ def planned_facts(profile: Profile, *, admin: bool = True) -> DriverFacts:
 
     settings = profile.driver
     # facts() reads only the settings and whether there is an admin address, so the rest need only be valid.
-    unused = TargetAddress(url=f"{settings.kind.target_schemes[0]}://localhost:1", admin_url="http://localhost:1" if admin else None)
+    unused = TargetAddress(
+        url=f"{settings.kind.target_schemes[0]}://localhost:1",
+        admin_url="http://localhost:1" if admin else None,
+    )
     pool = build_pool(
         buckets=None, message_size=32, representative="midpoint", randomized=False, random_ratio=0.0, pool_size=1, file_content=None,
         seed=0, checksum=False, max_size=None,

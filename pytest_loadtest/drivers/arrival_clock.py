@@ -62,7 +62,12 @@ class ArrivalClock:
     :ivar unusable: number of reads whose stamp was missing or unusable, so that they have the time of the read; None: the client stamps.
     """
 
-    def __init__(self, clock: Callable[[], int], wall: Callable[[], int] = time.time_ns, kernel: bool | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        wall: Callable[[], int] = time.time_ns,
+        kernel: bool | None = None,
+    ) -> None:
         self.now, self.wall = clock, wall
         self.kernel = stamps_work() if kernel is None else kernel
         self.looked = self.latest = self._looking = 0
@@ -144,7 +149,11 @@ class ArrivalClock:
         if not self._earlier and arrived <= now:
             return arrived
         epochs = [*self._earlier, _Epoch(self._begin, now, self._offset)]
-        fitting = [stamp - epoch.offset for epoch in epochs if epoch.begin - _TIGHT <= stamp - epoch.offset <= epoch.end + _TIGHT]
+        fitting = [
+            stamp - epoch.offset
+            for epoch in epochs
+            if epoch.begin - _TIGHT <= stamp - epoch.offset <= epoch.end + _TIGHT
+        ]
         return min(fitting[0], now) if len(fitting) == 1 else None
 
 
@@ -192,7 +201,9 @@ class SocketReader:
             since, self.filled = clock.looked, False
         # Hot path: there is no need to look at the clock, as the last read of any socket did.
         if clock.latest - since > RESOLUTION:
-            space = space[: self._unit if self._unit and not self.filled else self._choose_size(space)]
+            space = space[
+                : self._unit if self._unit and not self.filled else self._choose_size(space)
+            ]
         count, ancillary, _, _ = self._socket.recvmsg_into((space,), _ANCILLARY)
         self.filled = count == len(space)
         if count < self._unit:
@@ -282,7 +293,10 @@ _PORTIONS: Final = 50
 def stamps_work() -> bool:
     """Return whether this kernel stamps the packets of a TCP connection, by one over loopback."""
     try:
-        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as sender:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname()) as sender,
+        ):
             receiver, _ = server.accept()
             with receiver:
                 return _is_stamped(sender, receiver)

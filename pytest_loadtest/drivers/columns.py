@@ -52,7 +52,9 @@ class AnswerColumns:
         resends = np.zeros(len(row), np.uint8) if again else None
         if resends is not None:
             resends[list(again)] = list(again.values())
-        return Acks(np.array(row, np.int64), np.array(time, np.int64), np.array(status, np.int8), resends)
+        return Acks(
+            np.array(row, np.int64), np.array(time, np.int64), np.array(status, np.int8), resends
+        )
 
 
 class ArrivedMessages:
@@ -84,10 +86,14 @@ class ArrivedMessages:
         self.place, self.time, self.payload, self.flags = [], [], [], []
         # The heads of all messages are joined, so that numpy copies them once.
         count, head = len(time), envelope.HEAD
-        heads = np.frombuffer(b"".join([data[:head].ljust(head, b"\0") for data in payload]), np.uint8).reshape(count, head)
+        heads = np.frombuffer(
+            b"".join([data[:head].ljust(head, b"\0") for data in payload]), np.uint8
+        ).reshape(count, head)
         flags = np.array(flag, np.int8)
         if self._checksum:
-            flags[[i for i, data in enumerate(payload) if not payloads.body_ok(data)]] |= Flag.CORRUPT
+            flags[[i for i, data in enumerate(payload) if not payloads.body_ok(data)]] |= (
+                Flag.CORRUPT
+            )
         return Received(
             consumer=np.array(place, np.int32),
             heads=heads,
@@ -98,7 +104,9 @@ class ArrivedMessages:
         )
 
 
-def positions_without_room(stream: NDArray[np.integer], room: NDArray[np.int64]) -> NDArray[np.int64]:
+def positions_without_room(
+    stream: NDArray[np.integer], room: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return the ascending positions of messages that exceed the room of their stream: all after its first ``room[stream]``.
 
     :param stream: stream of each message, as an index into ``room``. :param room: number of messages that each stream can take now.

@@ -14,19 +14,29 @@ from pytest_loadtest.brokers.starting import ephemeral_range
 _BIND_ADDRESS_NO_PORT: Final = 24
 
 
-def addresses_from(host: str, port: int, source: str | None) -> list[tuple[socket.AddressFamily, Any]]:
+def addresses_from(
+    host: str, port: int, source: str | None
+) -> list[tuple[socket.AddressFamily, Any]]:
     """Return the addresses of a host that can be reached from a source address, with their families. :param source: None: any.
 
     :raises OSError: none is known.
     """
-    family = socket.AF_UNSPEC if source is None else socket.AF_INET6 if ":" in source else socket.AF_INET
+    family = (
+        socket.AF_UNSPEC if source is None else socket.AF_INET6 if ":" in source else socket.AF_INET
+    )
     try:
-        return [(one, address) for one, _, _, _, address in socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)]
+        return [
+            (one, address)
+            for one, _, _, _, address in socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+        ]
     except socket.gaierror as error:
         if source is None:
             raise
         name = "IPv6" if family == socket.AF_INET6 else "IPv4"
-        raise OSError(error.errno, f"cannot connect from {source}: no {name} address of {host} is known ({error.strerror})") from error
+        raise OSError(
+            error.errno,
+            f"cannot connect from {source}: no {name} address of {host} is known ({error.strerror})",
+        ) from error
 
 
 def bind_to_source(sock: socket.socket, source: str | None) -> None:
@@ -40,7 +50,9 @@ def bind_to_source(sock: socket.socket, source: str | None) -> None:
         sock.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
         sock.bind((source, 0))
     except OSError as error:
-        raise OSError(error.errno, f"cannot connect from {source}: {error.strerror or error}") from error
+        raise OSError(
+            error.errno, f"cannot connect from {source}: {error.strerror or error}"
+        ) from error
 
 
 def connect_error(number: int, source: str | None) -> str:
@@ -77,4 +89,6 @@ def connect_from(host: str, port: int, timeout: float, source: str | None) -> so
         else:
             return sock
     assert failure is not None, "getaddrinfo() returns an address, or raises"
-    raise OSError(failure.errno, f"cannot connect from {source}: {failure.strerror or failure}") from failure
+    raise OSError(
+        failure.errno, f"cannot connect from {source}: {failure.strerror or failure}"
+    ) from failure

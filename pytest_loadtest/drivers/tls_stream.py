@@ -31,13 +31,24 @@ class TlsStream(SocketReader):
 
     __slots__ = ("_decrypt", "_incoming", "_outgoing", "_plain", "_raw", "_sealed", "session")
 
-    def __init__(self, connected: socket.socket, clock: ArrivalClock, context: ssl.SSLContext, host: str, *, units: int = 0) -> None:
+    def __init__(
+        self,
+        connected: socket.socket,
+        clock: ArrivalClock,
+        context: ssl.SSLContext,
+        host: str,
+        *,
+        units: int = 0,
+    ) -> None:
         super().__init__(connected, clock, units=units)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._decrypt: Callable[[int, memoryview], int] = self.session.read  # type: ignore[assignment]  # with a buffer it returns a number
         self._raw = memoryview(bytearray(_READ))
-        self._sealed, self._plain = b"", 0  # encrypted bytes that the kernel has not taken, and the plain bytes in them
+        self._sealed, self._plain = (
+            b"",
+            0,
+        )  # encrypted bytes that the kernel has not taken, and the plain bytes in them
 
     def shake_hands(self) -> None:
         """Advance the handshake.

@@ -21,7 +21,20 @@ if TYPE_CHECKING:
     Column = NDArray[np.int64]
 
 # cut() shortens all of these, so each column of a block must be among them
-COLUMNS: Final = ("stream", "seq", "intended", "payload", "key", "due", "sent", "idle", "acked", "blocked", "status", "resends")
+COLUMNS: Final = (
+    "stream",
+    "seq",
+    "intended",
+    "payload",
+    "key",
+    "due",
+    "sent",
+    "idle",
+    "acked",
+    "blocked",
+    "status",
+    "resends",
+)
 
 
 class Block:
@@ -37,25 +50,54 @@ class Block:
         self, row: int, stream: NDArray[np.int32], seq: Column, intended: Column, payload: NDArray[np.uint16],
         key: NDArray[np.int32] | None, due: Column | None = None,
     ) -> None:  # fmt: skip
-        self.row, self.stream, self.seq, self.intended, self.payload, self.key = row, stream, seq, intended, payload, key
+        self.row, self.stream, self.seq, self.intended, self.payload, self.key = (
+            row,
+            stream,
+            seq,
+            intended,
+            payload,
+            key,
+        )
         self.due = due
-        self.size = self.open = len(seq)  # open: messages that are not answered, dropped or given up
-        self.sent, self.idle, self.acked, self.blocked = (np.zeros(self.size, np.int64) for _ in range(4))
+        self.size = self.open = len(
+            seq
+        )  # open: messages that are not answered, dropped or given up
+        self.sent, self.idle, self.acked, self.blocked = (
+            np.zeros(self.size, np.int64) for _ in range(4)
+        )
         self.status = np.full(self.size, Status.PENDING, np.int8)
         self.resends = np.zeros(self.size, np.int16)
 
     def burst(self, start: int, stop: int) -> Burst:
         """Return rows ``start … stop-1`` as views, so that the times that the driver writes into ``sent`` are recorded."""
         rows = slice(start, stop)
-        return self._burst(rows, np.arange(self.row + start, self.row + stop, dtype=np.int64), self.sent[rows], self.idle[rows])
+        return self._burst(
+            rows,
+            np.arange(self.row + start, self.row + stop, dtype=np.int64),
+            self.sent[rows],
+            self.idle[rows],
+        )
 
     def copy(self, index: Column) -> Burst:
         """Return some rows as copies: rows that are no neighbours cannot be views."""
         return self._burst(index, index + self.row, *np.zeros((2, len(index)), np.int64))
 
     def _burst(self, rows: slice | Column, row: Column, sent: Column, idle: Column) -> Burst:
-        key, due = None if self.key is None else self.key[rows], None if self.due is None else self.due[rows]
-        return Burst(row, self.stream[rows], self.seq[rows], self.intended[rows], self.payload[rows], sent, idle, key, due)
+        key, due = (
+            None if self.key is None else self.key[rows],
+            None if self.due is None else self.due[rows],
+        )
+        return Burst(
+            row,
+            self.stream[rows],
+            self.seq[rows],
+            self.intended[rows],
+            self.payload[rows],
+            sent,
+            idle,
+            key,
+            due,
+        )
 
     def drop(self, index: Column, blocked: Column, now: int) -> None:
         """Give up messages that are later than allowed and will never be sent.
@@ -70,7 +112,9 @@ class Block:
         self.blocked[index] = blocked
         self.open -= len(index)
 
-    def answer(self, index: Column, acks: Acks, pick: NDArray[np.bool_] | slice) -> NDArray[np.int8]:
+    def answer(
+        self, index: Column, acks: Acks, pick: NDArray[np.bool_] | slice
+    ) -> NDArray[np.int8]:
         """Note answers of the target; ``acked`` stays 0 for messages that failed. Only the first answer to a message counts.
 
         :param pick: the answers of ``acks`` to messages of this block. :param index: the positions of these messages in the block.
@@ -164,5 +208,8 @@ class Ledger:
 
     def in_flight(self) -> NDArray[np.int32]:
         """Return the stream of every message that was sent and is not answered. Costs a look at every row that is kept."""
-        streams = [block.stream[(block.sent > 0) & (block.status == Status.PENDING)] for block in self.blocks.values()]
+        streams = [
+            block.stream[(block.sent > 0) & (block.status == Status.PENDING)]
+            for block in self.blocks.values()
+        ]
         return np.concatenate(streams) if streams else np.empty(0, np.int32)

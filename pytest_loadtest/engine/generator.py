@@ -29,7 +29,9 @@ class GeneratorWatch:
     :param clock: returns ns. :param cpu_clock: returns the CPU time of the process, ns.
     """
 
-    def __init__(self, clock: Callable[[], int], cpu_clock: Callable[[], int] = time.process_time_ns) -> None:
+    def __init__(
+        self, clock: Callable[[], int], cpu_clock: Callable[[], int] = time.process_time_ns
+    ) -> None:
         self._clock, self._cpu_clock = clock, cpu_clock
         self._reset(0)
 
@@ -67,7 +69,14 @@ class GeneratorWatch:
         stalled, gc_pauses = int(seconds[:, STALLED].sum()), int(seconds[:, GC].sum())
         cpu = (self._cpu - self._cpu_began) / max(self._read_at - self._began, 1)
         longest = int(seconds[:, LONGEST].max(initial=0))
-        return WorkerEvidence(worker=worker, cpu=cpu, stalled=stalled, longest_stall=longest, gc=gc_pauses, seconds=seconds)
+        return WorkerEvidence(
+            worker=worker,
+            cpu=cpu,
+            stalled=stalled,
+            longest_stall=longest,
+            gc=gc_pauses,
+            seconds=seconds,
+        )
 
     def _read_cpu(self, now: int) -> None:
         """Read the CPU clock, and spread the CPU time used since the last reading evenly over the seconds between."""
@@ -77,7 +86,9 @@ class GeneratorWatch:
 
     def _spread(self, column: int, since: int, until: int, amount: int) -> list[list[float]]:
         """Add an amount to a column of the seconds from ``since`` to ``until``, in proportion to the overlap; return these seconds."""
-        first, last = ((max(at - self._since, 0)) // SECOND for at in (since, max(until - 1, since)))
+        first, last = (
+            (max(at - self._since, 0)) // SECOND for at in (since, max(until - 1, since))
+        )
         while len(self._seconds) <= last:
             self._seconds.append(list(_EMPTY))
         # Each second gets its part of a long stall or pause, because stages and windows are judged by the evidence of their own seconds.

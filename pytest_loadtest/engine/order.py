@@ -33,10 +33,15 @@ class OrderCheck:
 
     def _clear(self, size: int) -> None:
         self._mask = size - 1
-        self._word1, self._word2 = np.full(size, _FREE, np.int64), np.zeros(size, np.int64)  # the two words of a group
+        self._word1, self._word2 = (
+            np.full(size, _FREE, np.int64),
+            np.zeros(size, np.int64),
+        )  # the two words of a group
         self._highest = np.full(size, -1, np.int64)
 
-    def late(self, consumer: NDArray[np.int32], stream: NDArray[np.int32], order: Column, seq: Column) -> NDArray[np.bool_] | None:
+    def late(
+        self, consumer: NDArray[np.int32], stream: NDArray[np.int32], order: Column, seq: Column
+    ) -> NDArray[np.bool_] | None:
         """Return a mask of the rows whose sequence is below the highest one before in their group; None if there are none.
 
         :param consumer: the consumer's place. The rows of one consumer are in arrival order.
@@ -123,7 +128,9 @@ class DueOrder:
     def __init__(self) -> None:
         self._latest: dict[int, int] = {}
 
-    def overtaken(self, consumer: NDArray[np.int32], due: NDArray[np.int64], tick: int) -> NDArray[np.bool_]:
+    def overtaken(
+        self, consumer: NDArray[np.int32], due: NDArray[np.int64], tick: int
+    ) -> NDArray[np.bool_]:
         """Return a mask of the rows before which their consumer got one that is due more than a tick later.
 
         Messages that are due at the same instant never overtake each other, whatever their order.
@@ -135,7 +142,9 @@ class DueOrder:
             mine = np.flatnonzero(consumer == place)
             # a consumer's first batch is compared with itself alone
             least = int(due[mine].min())
-            seen = np.maximum.accumulate(np.concatenate([[self._latest.get(place, least)], due[mine]]))
+            seen = np.maximum.accumulate(
+                np.concatenate([[self._latest.get(place, least)], due[mine]])
+            )
             overtaken[mine] = due[mine] < seen[:-1] - tick
             self._latest[place] = int(seen[-1])
         return overtaken

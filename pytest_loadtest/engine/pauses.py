@@ -70,5 +70,7 @@ class PauseLog:
         """Return the pauses as a manifest has them. :param exact: the kernel stamps arrivals."""
         self.took()
         pauses = sorted(self._kept, key=lambda pause: pause.begin)
-        columns: dict[str, Any] = {name: [getattr(pause, name) for pause in pauses] for name in COLUMNS}
+        columns: dict[str, Any] = {
+            name: [getattr(pause, name) for pause in pauses] for name in COLUMNS
+        }
         return columns | {"exact": exact}

@@ -116,7 +116,9 @@ class TimelyCounts:
                 # counted from the first second on: the copies of one call lie in few seconds, whatever the phase's length
                 first = int(timely.min())
                 by_second = np.bincount(timely - first)
-                counts.update({first + int(at): int(by_second[at]) for at in np.flatnonzero(by_second)})
+                counts.update(
+                    {first + int(at): int(by_second[at]) for at in np.flatnonzero(by_second)}
+                )
 
     def report(self, elapsed: int) -> TimelyReport | None:
         """Return the last seconds before ``elapsed`` (ns after the start), None without bounds. Older seconds are discarded."""
@@ -128,4 +130,9 @@ class TimelyCounts:
         for counts in self._counts:
             for second in [second for second in counts if second < first]:
                 del counts[second]
-        return TimelyReport(first=first, counts=tuple(tuple(counts[second] for second in range(first, last)) for counts in self._counts))
+        return TimelyReport(
+            first=first,
+            counts=tuple(
+                tuple(counts[second] for second in range(first, last)) for counts in self._counts
+            ),
+        )

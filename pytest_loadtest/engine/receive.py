@@ -37,7 +37,9 @@ LONG_PAUSE = 25 * MILLISECOND
 _MOST_LAG = np.iinfo(np.int32).max  # of the column: 35 minutes
 
 # of the type of the column, so that no operation widens it
-_REDELIVERED, _LATE, _CORRUPT, _UNDUE, _NONE = map(np.int8, (Flag.REDELIVERED, Flag.LATE, Flag.CORRUPT, Flag.UNDUE, 0))
+_REDELIVERED, _LATE, _CORRUPT, _UNDUE, _NONE = map(
+    np.int8, (Flag.REDELIVERED, Flag.LATE, Flag.CORRUPT, Flag.UNDUE, 0)
+)
 
 
 @dataclass(slots=True)
@@ -68,7 +70,9 @@ class Arrivals:
     def add(self, received: Received) -> None:
         """Count the arrivals within the phase."""
         passed = received.time - self.start
-        seconds, counts = np.unique(passed[(passed >= 0) & (passed < self.duration)] // SECOND, return_counts=True)
+        seconds, counts = np.unique(
+            passed[(passed >= 0) & (passed < self.duration)] // SECOND, return_counts=True
+        )
         self.seconds.update(dict(zip(seconds.tolist(), counts.tolist(), strict=True)))
 
 
@@ -107,7 +111,15 @@ class Inbox:
     :param bounds: latencies in ns; ``counts.beyond_bounds`` has the number of copies that took longer than each.
     """
 
-    def __init__(self, driver: Driver, pool: PayloadPool, *, nonce: int, ordered: bool, bounds: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        pool: PayloadPool,
+        *,
+        nonce: int,
+        ordered: bool,
+        bounds: Sequence[int] = (),
+    ) -> None:
         self._sizes = SizeCheck(pool)
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
         self._driver, self._nonce, self._ordered, self._bounds = driver, nonce, ordered, bounds
@@ -136,7 +148,11 @@ class Inbox:
         self._delays = delays
         self._first = phase.first
         self.repace(phase.pacer, start)
-        self.counts.received, self.counts.redelivered, self.counts.beyond_bounds = 0, 0, [0] * len(self._bounds)
+        self.counts.received, self.counts.redelivered, self.counts.beyond_bounds = (
+            0,
+            0,
+            [0] * len(self._bounds),
+        )
         self.arrivals = Arrivals(start, phase.duration)
         self.timely.begin(start)
         self._lags.clear()
@@ -154,7 +170,11 @@ class Inbox:
     def note_pause(self, begin: int, end: int) -> None:
         """Note a time in which the worker may have looked at no connection, ns."""
         # After a long pause the driver may still have been reading what had come in it when the next one began.
-        if self._pauses and begin <= self._pauses[-1][1] and self._pauses[-1][1] - self._pauses[-1][0] > LONG_PAUSE:
+        if (
+            self._pauses
+            and begin <= self._pauses[-1][1]
+            and self._pauses[-1][1] - self._pauses[-1][0] > LONG_PAUSE
+        ):
             begin = self._pauses.pop()[0]
         self._pauses.append((begin, end))
 
@@ -165,13 +185,22 @@ class Inbox:
 
     def collect(self) -> Columns | None:
         """Take arrivals from the driver. Returns the rows of the current phase, as they are recorded, or None."""
-        received, pauses, self._pauses, self._unread = self._driver.take(), [*self._unread, *self._pauses], [], []
+        received, pauses, self._pauses, self._unread = (
+            self._driver.take(),
+            [*self._unread, *self._pauses],
+            [],
+            [],
+        )
         self.took_at = None
         if received is None or not len(received.size):
             return None
         self.taken += len(received.size)
         if pauses:
-            self.took_at = received.time if received.lag is None else (received.time + received.lag)[received.lag >= 0]
+            self.took_at = (
+                received.time
+                if received.lag is None
+                else (received.time + received.lag)[received.lag >= 0]
+            )
         if received.lag is not None:
             lag = received.lag
             if pauses:
@@ -210,7 +239,9 @@ class Inbox:
 
     def _current(self, heads: Heads) -> NDArray[np.bool_] | None:
         """Return a mask of the rows of this run and phase, None if all are. The others are counted by their kind."""
-        beyond = heads.stream.view(np.uint32) >= len(self._first)  # the envelope's stream number is unsigned
+        beyond = heads.stream.view(np.uint32) >= len(
+            self._first
+        )  # the envelope's stream number is unsigned
         # fast path: OURS is 0, so without a kind, a stream or a sequence out of place there is no mask to build
         strange = np.count_nonzero(heads.kind) or np.count_nonzero(beyond)
         if not strange and not np.count_nonzero(heads.seq < self._first.take(heads.stream)):
@@ -240,7 +271,9 @@ class Inbox:
         if np.count_nonzero(compact):
             # the plan's arithmetic: message k of stream s is number s + k * streams of the phase
             number = stream + (seq - self._first[stream]) * self.pacer.streams
-            columns["intended"] = np.where(compact, self._start + self.pacer.times(number), columns["intended"])
+            columns["intended"] = np.where(
+                compact, self._start + self.pacer.times(number), columns["intended"]
+            )
         if self._delays is not None:
             due = self._delays.due(stream, seq, columns["intended"])
             undue = self._due_order.overtaken(columns["consumer"], due, self._delays.tick)
@@ -251,7 +284,10 @@ class Inbox:
         self.timely.add(columns["intended"], columns["received"])
         if self._bounds:
             latency, before = columns["received"] - columns["intended"], self.counts.beyond_bounds
-            self.counts.beyond_bounds = [n + int(np.count_nonzero(latency > bound)) for n, bound in zip(before, self._bounds, strict=True)]
+            self.counts.beyond_bounds = [
+                n + int(np.count_nonzero(latency > bound))
+                for n, bound in zip(before, self._bounds, strict=True)
+            ]
 
 
 def _lag(received: Received) -> NDArray[np.int32]:
@@ -261,7 +297,9 @@ def _lag(received: Received) -> NDArray[np.int32]:
     return (received.lag // MICROSECOND).clip(max=_MOST_LAG).astype(np.int32)
 
 
-def longest_lag(received: Received, lag: NDArray[np.int64], pauses: Sequence[tuple[int, int]]) -> tuple[NDArray[np.int64], int]:
+def longest_lag(
+    received: Received, lag: NDArray[np.int64], pauses: Sequence[tuple[int, int]]
+) -> tuple[NDArray[np.int64], int]:
     """Return the receive lag with the longest time for which copies that came in a pause may have waited, and how many stamps may be late.
 
     The kernel merges packets that wait in a connection, and stamps all of them with the time of the last one. So copies that share a stamp
@@ -279,7 +317,9 @@ def longest_lag(received: Received, lag: NDArray[np.int64], pauses: Sequence[tup
     order = there[np.lexsort((time[there], received.consumer[there]))]
     consumer, stamp = received.consumer[order], time[order]
     same = np.diff(consumer, prepend=-1) == 0
-    first = np.maximum.accumulate(np.where(same & (np.diff(stamp, prepend=0) == 0), 0, np.arange(len(order))))
+    first = np.maximum.accumulate(
+        np.where(same & (np.diff(stamp, prepend=0) == 0), 0, np.arange(len(order)))
+    )
     earliest = np.where(same[first], stamp[first - 1], 0)
     waited = stamp - np.maximum(earliest, begins[pause[order]])
     late = waited > EXACT
@@ -300,13 +340,22 @@ class Consumers:
     :param per_subscription: consumers ``n`` of one subscription when all have joined: consumer ``i`` is its ``i mod n``-th.
     """
 
-    def __init__(self, driver: Driver, inbox: Inbox, opened: Joined, later: Sequence[int], per_subscription: int) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        inbox: Inbox,
+        opened: Joined,
+        later: Sequence[int],
+        per_subscription: int,
+    ) -> None:
         self._driver, self._inbox = driver, inbox
         self._all = np.union1d(opened.consumer, np.array(later, np.int32)).astype(np.int32)
         self._rank = self._all % per_subscription
         self._place = np.full(len(self._all), _AWAY, np.int32)
         self._active = np.zeros(len(self._all), np.bool_)
-        self._coming = np.zeros(len(self._all), np.bool_)  # requested from the driver and not connected yet
+        self._coming = np.zeros(
+            len(self._all), np.bool_
+        )  # requested from the driver and not connected yet
         self._paused = False
         self._active[self._join(opened)] = True
 
@@ -325,12 +374,16 @@ class Consumers:
         """Make all consumers pause, or resume."""
         if paused != self._paused:
             self._paused = paused
-            here = self._place[self._place != _AWAY].tolist()  # those that are still connecting follow in welcome()
+            here = self._place[
+                self._place != _AWAY
+            ].tolist()  # those that are still connecting follow in welcome()
             self._driver.pause(here) if paused else self._driver.resume(here)
 
     def limit(self, number: int) -> None:
         """Let ``number`` consumers of each subscription take messages: the others leave, missing ones join once they are connected."""
-        self._active = self._rank < number  # the same consumers of every subscription, on whichever worker they are
+        self._active = (
+            self._rank < number
+        )  # the same consumers of every subscription, on whichever worker they are
         self._leave(~self._active)
         joining = self._active & ~self._coming & (self._place == _AWAY)
         if joining.any():
@@ -352,5 +405,7 @@ class Consumers:
         if self._paused:
             self._driver.pause(joined.place.tolist())
         superfluous = np.zeros(len(self._all), np.bool_)
-        superfluous[at] = ~self._active[at]  # a later change made them leave before they were connected
+        superfluous[at] = ~self._active[
+            at
+        ]  # a later change made them leave before they were connected
         self._leave(superfluous)

@@ -51,7 +51,13 @@ class Recorder:
         nonce: int | None = None,
     ) -> None:  # fmt: skip
         self._needed, self._nonce = needed, nonce
-        self._folder, self._worker, self._pool, self._topology, self._streams = folder, worker, pool, topology, streams
+        self._folder, self._worker, self._pool, self._topology, self._streams = (
+            folder,
+            worker,
+            pool,
+            topology,
+            streams,
+        )
         self._columns: dict[str, list[Columns]] = {kind: [] for kind in KINDS}
         self._gathered = dict.fromkeys(KINDS, 0)
         self._files: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
@@ -144,12 +150,20 @@ class Recorder:
             self._check(wait=True)  # a manifest must not certify a file that was not written
         finally:
             self._writer.shutdown()
-        manifest: dict[str, Any] = {"version": MANIFEST_VERSION, "worker": self._worker, "clean": True, **facts}
+        manifest: dict[str, Any] = {
+            "version": MANIFEST_VERSION,
+            "worker": self._worker,
+            "clean": True,
+            **facts,
+        }
         for kind, files in self._files.items():
             manifest[kind] = {"rows": sum(file["rows"] for file in files), "files": files}
         manifest["sent"]["streams"] = streams_document(self._streams)
         try:
-            replace(self._folder / f"{self._worker}{MANIFEST_SUFFIX}", json.dumps(manifest, indent=1).encode())
+            replace(
+                self._folder / f"{self._worker}{MANIFEST_SUFFIX}",
+                json.dumps(manifest, indent=1).encode(),
+            )
         except OSError as error:
             raise self._unwritten("its manifest", error) from error
 
@@ -165,13 +179,22 @@ class Recorder:
         columns |= self._derived(kind, columns)
         if kind == "broadcast":
             columns = broadcast.pack_copies(columns)
-        entry["rows"] = write_samples(self._folder / kind / entry["name"], kind, columns, self._nonce)
+        entry["rows"] = write_samples(
+            self._folder / kind / entry["name"], kind, columns, self._nonce
+        )
 
     def _derived(self, kind: str, columns: Columns) -> Columns:
         """Return the columns that follow from the numbers of streams, consumers and payloads: derived here, not in the loop."""
         if kind == "sent":
             payload = columns["payload"]
             topic = self._topology.topic_of_stream(columns["stream"])
-            return {"topic": topic, "bucket": self._pool.buckets[payload], "size": self._pool.sizes[payload]}
+            return {
+                "topic": topic,
+                "bucket": self._pool.buckets[payload],
+                "size": self._pool.sizes[payload],
+            }
         consumer = columns["consumer"]
-        return {"topic": self._topology.topic_of_consumer(consumer), "subscription": self._topology.subscription_of_consumer(consumer)}
+        return {
+            "topic": self._topology.topic_of_consumer(consumer),
+            "subscription": self._topology.subscription_of_consumer(consumer),
+        }

@@ -43,8 +43,16 @@ class Retries:
     :param first: int64, by stream, the sequence of the phase's first message.
     """
 
-    def __init__(self, driver: Driver, schedule: Schedule, ledger: Ledger, streams: Streams, first: Column) -> None:
-        self._driver, self._schedule, self._ledger, self._streams, self._first = driver, schedule, ledger, streams, first
+    def __init__(
+        self, driver: Driver, schedule: Schedule, ledger: Ledger, streams: Streams, first: Column
+    ) -> None:
+        self._driver, self._schedule, self._ledger, self._streams, self._first = (
+            driver,
+            schedule,
+            ledger,
+            streams,
+            first,
+        )
         self.waiting = Waiting(len(streams))
 
     def reject(self, burst: Burst, rejected: Column, now: int) -> NDArray[np.bool_]:
@@ -86,7 +94,9 @@ class Retries:
         late = np.flatnonzero(waits & self.waiting.answered_since_attempt(now - STALL))
         if len(late):
             emptied = late[~np.isin(late, self._index(self._ledger.in_flight()))]
-            until[emptied] = np.maximum(self.waiting.answered_at[emptied], self.waiting.tried_at[emptied])
+            until[emptied] = np.maximum(
+                self.waiting.answered_at[emptied], self.waiting.tried_at[emptied]
+            )
         return until
 
     def blocked(self, block: Block, rows: Column, until: Column) -> Column:
@@ -100,7 +110,11 @@ class Retries:
         blocked = self.waiting.blocked[index]
         # The column of a message that was there at the last attempt has the time before it already: see _account.
         counted = self.waiting.is_counted(index, block.seq[rows] - self._first[index])
-        before = np.where(counted, -block.blocked[rows], blocked_before(block.intended[rows], tried, blocked, full_until))
+        before = np.where(
+            counted,
+            -block.blocked[rows],
+            blocked_before(block.intended[rows], tried, blocked, full_until),
+        )
         waited = np.maximum(blocked + full_until - tried - before, 0)
         return np.where(full_until > 0, waited, 0)
 
@@ -169,8 +183,12 @@ class Retries:
 def _joined(bursts: Sequence[Burst]) -> Burst:
     if len(bursts) == 1:
         return bursts[0]
-    columns = {field.name: [getattr(burst, field.name) for burst in bursts] for field in fields(Burst)}
-    joined: dict[str, Any] = {name: None if parts[0] is None else np.concatenate(parts) for name, parts in columns.items()}
+    columns = {
+        field.name: [getattr(burst, field.name) for burst in bursts] for field in fields(Burst)
+    }
+    joined: dict[str, Any] = {
+        name: None if parts[0] is None else np.concatenate(parts) for name, parts in columns.items()
+    }
     return Burst(**joined)
 
 
@@ -197,7 +215,9 @@ class Waiting:
         self.first = np.zeros(streams, np.int64)
         """By stream, the number of the oldest message that waits; all from it up to ``end`` (exclusive) wait."""
         self.end = np.zeros(streams, np.int64)
-        self._known = np.zeros(streams, np.int64)  # up to here, messages have the blocked time before them subtracted
+        self._known = np.zeros(
+            streams, np.int64
+        )  # up to here, messages have the blocked time before them subtracted
         self.tried_at = np.zeros(streams, np.int64)
         """By stream, the time of the last attempt."""
         self.blocked = np.zeros(streams, np.int64)
@@ -269,7 +289,9 @@ class Waiting:
 
     def offer(self, index: Column, most: Column) -> tuple[Column, Column]:
         """Return stream and number of each of the first ``most`` waiting messages of these streams."""
-        return _spread(index, self.first[index], np.minimum(most, self.end[index] - self.first[index]))
+        return _spread(
+            index, self.first[index], np.minimum(most, self.end[index] - self.first[index])
+        )
 
     def tried(self, index: Column, taken: Column, idle: Column, now: int) -> Column:
         """Note an attempt of these streams at ``now``.
@@ -279,7 +301,9 @@ class Waiting:
         """
         before = self.tried_at[index]
         # the window was empty from "idle" on, which explains no more waiting; an instant before the last attempt is of an older wait
-        end: Column = np.where((taken > 0) & (idle > 0), np.minimum(now, np.maximum(idle, before)), now)
+        end: Column = np.where(
+            (taken > 0) & (idle > 0), np.minimum(now, np.maximum(idle, before)), now
+        )
         self.blocked[index] += end - before
         self.tried_at[index] = now
         self._freed[index] = 0

@@ -61,9 +61,13 @@ class Engine:
         self._clock, self._pool, self.driver = setup.clock, setup.pool, setup.driver
         self.watch = GeneratorWatch(setup.clock)
         self.pauses = PauseLog()
-        self.inbox = Inbox(setup.driver, setup.pool, nonce=setup.nonce, ordered=setup.ordered, bounds=setup.bounds)
+        self.inbox = Inbox(
+            setup.driver, setup.pool, nonce=setup.nonce, ordered=setup.ordered, bounds=setup.bounds
+        )
         self.inbox.timely = TimelyCounts(setup.timely_bounds, setup.timely_seconds)
-        self.consumers = Consumers(setup.driver, self.inbox, setup.opened, setup.later, max(setup.topology.consumers, 1))
+        self.consumers = Consumers(
+            setup.driver, self.inbox, setup.opened, setup.later, max(setup.topology.consumers, 1)
+        )
         self.sender = Sender(setup, self._retire)
         self._delays = setup.delays
         self._recorder: Recorder | None = None
@@ -73,7 +77,9 @@ class Engine:
         if self._recorder is not None:
             self._recorder.sent(block)
 
-    def begin(self, phase: Phase, start: int, control: Control, recorder: Recorder | None, wall: int = 0) -> None:
+    def begin(
+        self, phase: Phase, start: int, control: Control, recorder: Recorder | None, wall: int = 0
+    ) -> None:
         """Begin a phase, whose messages are due from ``start`` (ns of the clock) on.
 
         :param recorder: None if no samples are kept. :param wall: wall clock minus the engine's clock, ns, for delayed messages.
@@ -129,7 +135,9 @@ class Engine:
         for change in self._control.changes():
             self._reschedule(change)
             self._changes = sorted([*self._changes, change], key=lambda change: change.at)
-            self._send_at = self._start  # the next message may be due earlier than under the old rate
+            self._send_at = (
+                self._start
+            )  # the next message may be due earlier than under the old rate
         while self._changes and self._changes[0].at <= now - self._start:
             change = self._changes.pop(0)
             if change.paused is not None:
@@ -201,7 +209,9 @@ class Engine:
 
     def _finish(self) -> None:
         self.watch.stop()
-        self._collect(self._clock())  # what came since the last collection still belongs to this phase
+        self._collect(
+            self._clock()
+        )  # what came since the last collection still belongs to this phase
         self.sender.end()
 
 

@@ -53,7 +53,11 @@ def write_samples(path: Path, kind: str, columns: Columns, nonce: int | None = N
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = arrow_schema(kind) if nonce is None else arrow_schema(kind).with_metadata({NONCE: str(nonce)})
+    schema = (
+        arrow_schema(kind)
+        if nonce is None
+        else arrow_schema(kind).with_metadata({NONCE: str(nonce)})
+    )
     table = pa.Table.from_arrays([_array(column, columns) for column in KINDS[kind]], schema=schema)
     temporary = _temporary(path)
     regular = [_path(column) for column in KINDS[kind] if column.name in _REGULAR]
@@ -80,7 +84,11 @@ def _path(column: Column) -> str:
 def _type(column: Column) -> pa.DataType:
     import pyarrow as pa
 
-    return pa.type_for_alias(column.type) if column.item is None else pa.list_(pa.field("element", pa.type_for_alias(column.item)))
+    return (
+        pa.type_for_alias(column.type)
+        if column.item is None
+        else pa.list_(pa.field("element", pa.type_for_alias(column.item)))
+    )
 
 
 def _array(column: Column, columns: Columns) -> pa.Array:
@@ -88,23 +96,35 @@ def _array(column: Column, columns: Columns) -> pa.Array:
     import pyarrow as pa
 
     values = np.ascontiguousarray(columns[column.name], dtype=column.item or column.type)
-    numbers = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+    numbers = pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)]
+    )
     if column.item is None:
         return numbers
     # the lists of all rows lie end to end: each has as many numbers as its mask has bits
     ends = np.zeros(len(columns["got"]) + 1, np.int32)
     np.cumsum(np.bitwise_count(columns["got"].view(np.uint64)), out=ends[1:])
-    return pa.Array.from_buffers(_type(column), len(ends) - 1, [None, pa.py_buffer(ends)], children=[numbers])
+    return pa.Array.from_buffers(
+        _type(column), len(ends) - 1, [None, pa.py_buffer(ends)], children=[numbers]
+    )
 
 
-def unwritten(who: str, what: str, folder: Path, error: BaseException, needed: int | None) -> NoData:
+def unwritten(
+    who: str, what: str, folder: Path, error: BaseException, needed: int | None
+) -> NoData:
     """Return the error for a failed write, with the remedy if the disk is full. :param needed: bytes that the plan needs, if planned."""
     failure = f"{who} could not write {what} below {folder}"
     if not is_full(error):
         return NoData(f"{failure}: {error}")
-    need = "" if needed is None else f"the plan needs {format_size(needed)} there for the samples of all workers, "
+    need = (
+        ""
+        if needed is None
+        else f"the plan needs {format_size(needed)} there for the samples of all workers, "
+    )
     free = format_size(shutil.disk_usage(folder).free)
-    return NoData(f"{failure}: the disk is full\n  {need}{free} are free: make room, or set load_results in pytest.ini to another disk")
+    return NoData(
+        f"{failure}: the disk is full\n  {need}{free} are free: make room, or set load_results in pytest.ini to another disk"
+    )
 
 
 def is_full(error: BaseException) -> bool:

@@ -62,7 +62,10 @@ def s3_file_system(location: str) -> FileSystem:
     environment = os.environ
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
-    arguments: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, "request_timeout": REQUEST_TIMEOUT}
+    arguments: dict[str, Any] = {
+        "connect_timeout": CONNECT_TIMEOUT,
+        "request_timeout": REQUEST_TIMEOUT,
+    }
     if endpoint:
         scheme, _, host = endpoint.rpartition("://")
         arguments |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
@@ -85,10 +88,16 @@ class SampleStore:
         """Return the size in bytes of every file, by its path below the location; empty if the location does not exist."""
         from pyarrow import fs
 
-        found = self.files.get_file_info(fs.FileSelector(self.root, allow_not_found=True, recursive=True))
+        found = self.files.get_file_info(
+            fs.FileSelector(self.root, allow_not_found=True, recursive=True)
+        )
         # Some stores return paths with a slash in front that the given one does not have.
         root = self.root.strip("/")
-        return {info.path.strip("/")[len(root) + 1 :]: info.size for info in found if info.type == fs.FileType.File}
+        return {
+            info.path.strip("/")[len(root) + 1 :]: info.size
+            for info in found
+            if info.type == fs.FileType.File
+        }
 
     def read(self, name: str) -> bytes:
         """Return the content of a file. :raises FileNotFoundError: it does not exist. :raises OSError: it cannot be read."""
@@ -101,7 +110,11 @@ class SampleStore:
         import pyarrow.parquet as pq
 
         # In an object store each read is a request: columns are fetched together and in parallel. On a disk this would only cost memory.
-        return pq.ParquetFile(f"{self.root}/{name}", filesystem=self.files, pre_buffer=self.files.type_name not in WITH_FOLDERS)
+        return pq.ParquetFile(
+            f"{self.root}/{name}",
+            filesystem=self.files,
+            pre_buffer=self.files.type_name not in WITH_FOLDERS,
+        )
 
 
 def make_location(location: str) -> None:
@@ -116,7 +129,9 @@ def make_location(location: str) -> None:
         if store.files.type_name in WITH_FOLDERS:
             store.files.create_dir(store.root, recursive=True)
     except (OSError, ValueError) as error:
-        raise NoData(f"the folder of samples {location} cannot be made: {error}: check --load-samples") from error
+        raise NoData(
+            f"the folder of samples {location} cannot be made: {error}: check --load-samples"
+        ) from error
 
 
 def store_samples(who: str, here: Path, location: str, stopped: Callable[[], bool]) -> None:
@@ -134,7 +149,9 @@ def store_samples(who: str, here: Path, location: str, stopped: Callable[[], boo
         for kind in KINDS:
             for entry in document[kind]["files"]:
                 name = f"{location}/{kind}/{entry['name']}"
-                entry.update(_copy(here / kind / entry["name"], store, f"{kind}/{entry['name']}", stopped))
+                entry.update(
+                    _copy(here / kind / entry["name"], store, f"{kind}/{entry['name']}", stopped)
+                )
         name = f"{location}/{manifest.name}"
         with store.files.open_output_stream(f"{store.root}/{manifest.name}") as stream:
             stream.write(json.dumps(document, indent=1).encode())
@@ -152,7 +169,9 @@ def _make_folders(store: SampleStore, kinds: list[str]) -> None:
     if store.files.type_name not in WITH_FOLDERS:
         return
     if store.files.get_file_info(store.root).type != fs.FileType.Directory:
-        raise FileNotFoundError("the controller made this folder, and this host does not have it: mount the shared disk here")
+        raise FileNotFoundError(
+            "the controller made this folder, and this host does not have it: mount the shared disk here"
+        )
     for kind in kinds:
         store.files.create_dir(f"{store.root}/{kind}", recursive=False)
 
@@ -160,7 +179,10 @@ def _make_folders(store: SampleStore, kinds: list[str]) -> None:
 def _copy(file: Path, store: SampleStore, name: str, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Copy a file to the store; return what the manifest says of it: its size and its checksum."""
     size, checksum = 0, hashlib.sha256()
-    with file.open("rb") as source, store.files.open_output_stream(f"{store.root}/{name}") as target:
+    with (
+        file.open("rb") as source,
+        store.files.open_output_stream(f"{store.root}/{name}") as target,
+    ):
         while part := source.read(PART):
             if stopped():
                 raise OSError("the run was given up")

@@ -73,17 +73,27 @@ class Sender:
     def begin(self, phase: Phase, start: int, delays: Delays | None = None) -> None:
         """Begin a phase, whose messages are due from ``start`` on."""
         self._delayed = delays
-        self._row += self._end or 0  # row numbers go on, so that an answer to a message of an earlier phase is recognized
-        self._start, self._last, self._first = start, phase.duration - 1, phase.first_of(self._streams)
+        self._row += (
+            self._end or 0
+        )  # row numbers go on, so that an answer to a message of an earlier phase is recognized
+        self._start, self._last, self._first = (
+            start,
+            phase.duration - 1,
+            phase.first_of(self._streams),
+        )
         self._ticked = start
         self.late.clear()
         # A worker without streams has no message whose time would have to be drawn: it knows its end at once.
         self._paces_bytes = phase.mean_size is not None and len(self._streams) > 0
         self._schedule = self._make_schedule(phase)
         # messages per second of this worker at the highest rate, by which the size of blocks is chosen
-        rate = phase.pacer.highest / (phase.mean_size or 1) / phase.pacer.streams * len(self._streams)
+        rate = (
+            phase.pacer.highest / (phase.mean_size or 1) / phase.pacer.streams * len(self._streams)
+        )
         self._ledger = Ledger(self._row, _block_size(rate))
-        self._retries = Retries(self._driver, self._schedule, self._ledger, self._streams, self._first)
+        self._retries = Retries(
+            self._driver, self._schedule, self._ledger, self._streams, self._first
+        )
         self._waiting = self._retries.waiting
         self._next = self._looked = self._next_due = 0
         self._end = None if self._paces_bytes else self._schedule.due(self._last)
@@ -101,7 +111,9 @@ class Sender:
         return ByteSchedule(phase.pacer, drawing, pool.table(0), self._streams, phase.turns)
 
     def _choose_for(self, streams: Streams) -> Chooser:
-        return make_chooser(self._setup.pool, self._setup.seed, streams, self._setup.topology.topics)
+        return make_chooser(
+            self._setup.pool, self._setup.seed, streams, self._setup.topology.topics
+        )
 
     # --- state of the phase
 
@@ -133,7 +145,9 @@ class Sender:
             return NEVER
         self._next_due = self._schedule.time(self._next)
         # where bytes are paced the number of the last message is unknown before the end of the phase: look again then
-        return self._start + (min(self._next_due, self._last) if self._end is None else self._next_due)
+        return self._start + (
+            min(self._next_due, self._last) if self._end is None else self._next_due
+        )
 
     def offered(self, elapsed: int) -> int:
         """Return the number of messages due so far."""
@@ -153,7 +167,9 @@ class Sender:
         first = self._schedule.change(change.at, table)
         # All workers must change the same messages: to apply it late would make another schedule than theirs (docs/decisions/008).
         if self._next > first:
-            raise WorkerError(f"a change came too late: this worker had already sent {self._next - first} messages that it affects")
+            raise WorkerError(
+                f"a change came too late: this worker had already sent {self._next - first} messages that it affects"
+            )
         if pacer is not None:
             self._schedule.pacer = pacer
         if change.end:
@@ -169,7 +185,14 @@ class Sender:
             kept = max(first - number * size, 0)
             if kept < size:
                 changed = self._make(number * size + kept, size - kept)
-                for name in ("stream", "seq", "intended", "payload", "key", "due"):  # in place: the block keeps its answers
+                for name in (
+                    "stream",
+                    "seq",
+                    "intended",
+                    "payload",
+                    "key",
+                    "due",
+                ):  # in place: the block keeps its answers
                     if (column := getattr(block, name)) is not None:
                         column[kept:] = getattr(changed, name)
 
@@ -193,7 +216,9 @@ class Sender:
                 self._took(delays)
         while self._next < due:
             self._offer(due, now)
-            if self._next < due:  # several blocks are due at once, and while one is sent the next may become too late
+            if (
+                self._next < due
+            ):  # several blocks are due at once, and while one is sent the next may become too late
                 self._drop_late(self._setup.clock())
 
     def _due(self, elapsed: int) -> int:
@@ -249,7 +274,9 @@ class Sender:
         block = self._ledger.blocks.get(number)
         if block is None:
             # Rows that were sent or dropped are needed no more, whether they are answered or not.
-            self._schedule.forget(min(number * size, self._looked) if self._waiting.any else number * size)
+            self._schedule.forget(
+                min(number * size, self._looked) if self._waiting.any else number * size
+            )
             block = self._ledger.blocks[number] = self._make(number * size, size)
         return block
 
@@ -260,17 +287,29 @@ class Sender:
         seq = self._first[rows.index] + rows.number
         intended = rows.time + self._start
         due = None if self._delayed is None else self._delayed.on_the_wire(stream, seq, intended)
-        return Block(self._row + first, stream, seq, intended, rows.payload, self._key_column(rows.index, seq), due)
+        return Block(
+            self._row + first,
+            stream,
+            seq,
+            intended,
+            rows.payload,
+            self._key_column(rows.index, seq),
+            due,
+        )
 
     def _drop_late(self, now: int) -> None:
-        self._drop(self._schedule.due(min(now - self._start - self._max_delay - 1, self._last)), now)
+        self._drop(
+            self._schedule.due(min(now - self._start - self._max_delay - 1, self._last)), now
+        )
 
     def _drop(self, until: int, now: int) -> None:
         """Drop the rows before ``until`` that were not sent."""
         size = self._ledger.block_size
         # Rows up to _looked, and those of retired blocks, are sent or dropped already: each row is looked at once. Every row from _next on
         # needs a block, also one that is dropped without being offered, because a dropped message is recorded too.
-        self._looked = max(self._looked, min(self._ledger.blocks, default=self._next // size) * size)
+        self._looked = max(
+            self._looked, min(self._ledger.blocks, default=self._next // size) * size
+        )
         if self._looked >= until:
             return
         # Once for all rows: a stream whose waiting messages are all dropped has a full window for its later rows too.
@@ -284,7 +323,10 @@ class Sender:
         self._next = max(self._next, until)
 
     def _drop_of(self, block: Block, low: int, high: int, full_until: Column, now: int) -> None:
-        index = np.flatnonzero((block.status[low:high] == Status.PENDING) & (block.sent[low:high] == 0)) + low
+        index = (
+            np.flatnonzero((block.status[low:high] == Status.PENDING) & (block.sent[low:high] == 0))
+            + low
+        )
         if not len(index):
             return
         block.drop(index, self._retries.blocked(block, index, full_until), now)
@@ -292,7 +334,9 @@ class Sender:
         # rows that were never offered are not among those that wait, and are not removed from them
         self._retries.drop(block.stream[index[index < self._next - (block.row - self._row)]])
         if block.open == 0:
-            self._retire(self._ledger.blocks.pop((block.row - self._row) // self._ledger.block_size))
+            self._retire(
+                self._ledger.blocks.pop((block.row - self._row) // self._ledger.block_size)
+            )
 
     # --- answers
 
@@ -315,7 +359,9 @@ class Sender:
 
     def end(self) -> None:
         """End the phase: messages without an answer are given up, and all blocks retired."""
-        if self._end is None:  # bytes are paced, and the phase was cut short before all messages were due
+        if (
+            self._end is None
+        ):  # bytes are paced, and the phase was cut short before all messages were due
             self._end = self._next
         self._drop(self._end, self._setup.clock())  # the rest of the plan was never sent
         for block in self._ledger.blocks.values():
@@ -330,8 +376,12 @@ def _block_size(rate: float) -> int:
     return 1 << min(max(int(rate / 2).bit_length(), 6), 13)
 
 
-KEYS: Final = 10_000  # as many as OMB's key distributors have; a key is a number, which the driver spells
-_KEY_DRAWS: Final = 1 << 40  # index of the subkey for keys, far from those of payloads and their bodies
+KEYS: Final = (
+    10_000  # as many as OMB's key distributors have; a key is a number, which the driver spells
+)
+_KEY_DRAWS: Final = (
+    1 << 40
+)  # index of the subkey for keys, far from those of payloads and their bodies
 
 
 def key_column(distributor: str, seed: int, streams: Streams) -> Keys:
@@ -344,7 +394,9 @@ def key_column(distributor: str, seed: int, streams: Streams) -> Keys:
     if distributor == "KEY_ROUND_ROBIN":
         return lambda index, seq: (seq % KEYS).astype(np.int32)
     drawn = draws.subkeys(draws.subkey(~seed, _KEY_DRAWS), streams)
-    return lambda index, seq: (draws.draw_each(drawn.take(index), seq) % np.uint64(KEYS)).astype(np.int32)
+    return lambda index, seq: (draws.draw_each(drawn.take(index), seq) % np.uint64(KEYS)).astype(
+        np.int32
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,9 +34,16 @@ class Drain:
     :param can_ask: the target can tell what it has yet to deliver.
     """
 
-    def __init__(self, phase: str, members: int, deliveries: int, timeout: int, *, can_ask: bool = False) -> None:
+    def __init__(
+        self, phase: str, members: int, deliveries: int, timeout: int, *, can_ask: bool = False
+    ) -> None:
         self.phase = phase
-        self._members, self._deliveries, self._timeout, self._can_ask = members, deliveries, timeout, can_ask
+        self._members, self._deliveries, self._timeout, self._can_ask = (
+            members,
+            deliveries,
+            timeout,
+            can_ask,
+        )
         self._since: int | None = None
         self._complete: tuple[int, int] | None = None
         self._counts = (0, 0)  # copies received and due
@@ -52,7 +59,10 @@ class Drain:
         if len(reports) < self._members or any(p.sending for p in reports):
             return False
         self._since = self._since or now
-        received, due = self._counts = sum(p.received for p in reports), self._deliveries * sum(p.acked for p in reports)
+        received, due = self._counts = (
+            sum(p.received for p in reports),
+            self._deliveries * sum(p.acked for p in reports),
+        )
         if self._nothing_can_come(reports, now):
             return True
         # A message that was answered as failed may be delivered all the same: its copy is not due, and counts as if it were.

@@ -79,7 +79,14 @@ def measure_bandwidth(request: BandwidthRequest) -> Bandwidth:
     :raises NoData: nothing is acknowledged.
     """
     pool = build_pool(
-        buckets=None, message_size=SIZE, randomized=True, random_ratio=1.0, file_content=None, seed=0, checksum=False, max_size=None
+        buckets=None,
+        message_size=SIZE,
+        randomized=True,
+        random_ratio=1.0,
+        file_content=None,
+        seed=0,
+        checksum=False,
+        max_size=None,
     )
     context = DriverContext(
         target=request.target, settings=request.settings, clock=time.monotonic_ns, run=f"bandwidth-{secrets.token_hex(4)}",
@@ -134,9 +141,14 @@ class _Flood:
             raise TargetError(f"the connection was lost while it was measured: {gone}")
         if not acked:
             failed = f"; it rejected {self._answered}" if self._answered else ""
-            raise NoData(f"the target acknowledged none of {self._taken} messages of {SIZE >> 10} KiB within {DRAIN // SECOND} s{failed}")
+            raise NoData(
+                f"the target acknowledged none of {self._taken} messages of {SIZE >> 10} KiB within {DRAIN // SECOND} s{failed}"
+            )
         used = time.process_time_ns() - cpu
-        return Bandwidth(bits_per_second=acked * SIZE * 8 * SECOND / (last - start), cpu=used / (time.monotonic_ns() - start))
+        return Bandwidth(
+            bits_per_second=acked * SIZE * 8 * SECOND / (last - start),
+            cpu=used / (time.monotonic_ns() - start),
+        )
 
     def _send(self) -> None:
         if not len(self._rows):

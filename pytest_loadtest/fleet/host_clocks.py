@@ -58,12 +58,18 @@ class HostClocks:
     :ivar hosts: name of the host of each worker that is not on the controller's host.
     """
 
-    def __init__(self, send: Callable[[str, ControllerMessage], None], disconnect: Callable[[str], None] = lambda host: None) -> None:
+    def __init__(
+        self,
+        send: Callable[[str, ControllerMessage], None],
+        disconnect: Callable[[str], None] = lambda host: None,
+    ) -> None:
         self._send, self._disconnect = send, disconnect
         self.hosts: dict[str, str] = {}
         self._answers: dict[str, queue.SimpleQueue[tuple[int, int, int]]] = {}
         self._exchanges: dict[str, list[ClockExchange]] = {}
-        self._lock = threading.Lock()  # one burst at a time: exchanges of one host would delay those of another
+        self._lock = (
+            threading.Lock()
+        )  # one burst at a time: exchanges of one host would delay those of another
         self._number = 0
 
     def add(self, worker: str, host: str) -> None:
@@ -86,7 +92,9 @@ class HostClocks:
         with self._lock:
             began = time.monotonic_ns()
             for host, worker in self._answering():
-                self._exchanges.setdefault(host, []).extend(self._exchange(worker, host) for _ in range(count))
+                self._exchanges.setdefault(host, []).extend(
+                    self._exchange(worker, host) for _ in range(count)
+                )
         return began
 
     def ask_under_load(self) -> None:
@@ -99,7 +107,9 @@ class HostClocks:
         try:
             for host, worker in self._answering():
                 burst = [self._exchange(worker, host) for _ in range(SMALL_BURST)]
-                self._exchanges.setdefault(host, []).append(min(burst, key=lambda exchange: exchange.round_trip))
+                self._exchanges.setdefault(host, []).append(
+                    min(burst, key=lambda exchange: exchange.round_trip)
+                )
         finally:
             self._lock.release()
 
@@ -108,7 +118,9 @@ class HostClocks:
         return list({host: worker for worker, host in list(self.hosts.items())}.items())
 
     def _exchange(self, worker: str, host: str) -> ClockExchange:
-        from pytest_loadtest.metrics.clocks import ClockExchange  # on use: sessions without load tests load no numpy
+        from pytest_loadtest.metrics.clocks import (
+            ClockExchange,
+        )  # on use: sessions without load tests load no numpy
 
         self._number += 1
         left = time.monotonic_ns()
@@ -118,7 +130,9 @@ class HostClocks:
                 number, host_time, came = self._answers[worker].get(timeout=TIMEOUT)
             except queue.Empty:
                 self._disconnect(host)
-                raise NoData(f"host {host} (worker {worker}) did not answer within {TIMEOUT} s: is it still reachable?") from None
+                raise NoData(
+                    f"host {host} (worker {worker}) did not answer within {TIMEOUT} s: is it still reachable?"
+                ) from None
             if number == self._number:  # else a late answer to an earlier message that timed out
                 return ClockExchange(left, host_time, came)
 

@@ -55,15 +55,33 @@ def connect_command(command: str, python: str, directory: str | None) -> str:
 
     :param command: prefix that runs a program there. :param python: its Python. :param directory: where tests run there.
     """
-    return shlex.join([sys.executable, "-m", MODULE, "connect", encode(host_command(command, python, directory, "serve"))])
+    return shlex.join(
+        [
+            sys.executable,
+            "-m",
+            MODULE,
+            "connect",
+            encode(host_command(command, python, directory, "serve")),
+        ]
+    )
 
 
-def host_command(command: str, python: str, directory: str | None, role: str, sources: Sequence[str] = ()) -> list[str]:
+def host_command(
+    command: str, python: str, directory: str | None, role: str, sources: Sequence[str] = ()
+) -> list[str]:
     """Return the arguments of the process on this host that runs ``role`` on another one. Parameters as of :func:`connect_command`.
 
     :param sources: addresses that ``probe`` tries to use.
     """
-    return [*shlex.split(command), python, "-u", "-m", MODULE, role, encode({"directory": directory, "sources": list(sources)})]
+    return [
+        *shlex.split(command),
+        python,
+        "-u",
+        "-m",
+        MODULE,
+        role,
+        encode({"directory": directory, "sources": list(sources)}),
+    ]
 
 
 def join_command(path: Path) -> str:
@@ -73,7 +91,9 @@ def join_command(path: Path) -> str:
 
 def host_facts(sources: Iterable[str] = ()) -> dict[str, Any]:
     """Describe this host, for comparison with the controller's and for the plan. :param sources: addresses to connect from."""
-    from pytest_loadtest.brokers.starting import ephemeral_range  # on use: the process that becomes the user's command needs none of it
+    from pytest_loadtest.brokers.starting import (
+        ephemeral_range,
+    )  # on use: the process that becomes the user's command needs none of it
 
     low, high = ephemeral_range()
     return {
@@ -105,7 +125,10 @@ def boot_id() -> str:
 def file_hashes(root: Path, paths: Iterable[str]) -> dict[str, str]:
     """Return a hash of each file by its path below ``root``; of a file that is not there, an empty text."""
     files = {path: root / path for path in sorted(paths)}
-    return {path: hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else "" for path, file in files.items()}
+    return {
+        path: hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
+        for path, file in files.items()
+    }
 
 
 def different_files(host: str, there: Mapping[str, str], here: Mapping[str, str]) -> str | None:

@@ -48,7 +48,12 @@ def part_file(folder: Path, leader: str) -> Path:
 def no_samples(order: HostSampling, reason: str, *, lost: bool) -> Telemetry:
     """Return the telemetry of a process that failed. :param lost: it had begun, so a conclusion without its samples is unknown."""
     text = f"sampling of {', '.join(order.workers)}: {reason}"
-    return Telemetry.of_rows([], [], missing=(text,), lost={f"worker {worker}": text for worker in order.workers} if lost else {})
+    return Telemetry.of_rows(
+        [],
+        [],
+        missing=(text,),
+        lost={f"worker {worker}": text for worker in order.workers} if lost else {},
+    )
 
 
 class HostSampler:
@@ -118,7 +123,11 @@ class HostSampler:
         if self._process is None or self._failure:
             return None
         assert self._process.stdout is not None
-        descriptor, parts, end = self._process.stdout.fileno(), list[bytes](), time.monotonic() + seconds
+        descriptor, parts, end = (
+            self._process.stdout.fileno(),
+            list[bytes](),
+            time.monotonic() + seconds,
+        )
         ready = select.poll()  # select(2) takes no descriptor above 1023, and a worker may have thousands of connections
         ready.register(descriptor, select.POLLIN)
         while time.monotonic() < end:
@@ -163,7 +172,12 @@ def main() -> None:
             samplers[command["begin"]] = _begin(command)
         else:
             telemetry = samplers.pop(command["end"]).stop()
-            print(json.dumps({"telemetry": telemetry.document(), "cores": len(os.sched_getaffinity(0))}), flush=True)
+            print(
+                json.dumps(
+                    {"telemetry": telemetry.document(), "cores": len(os.sched_getaffinity(0))}
+                ),
+                flush=True,
+            )
 
 
 def _begin(command: dict[str, Any]) -> Sampler:
@@ -176,5 +190,9 @@ def _begin(command: dict[str, Any]) -> Sampler:
     sources: dict[str, Callable[[], TelemetrySource]] = dict(worker_sources(command["workers"]))
     if command["addresses"]:
         addresses = [tuple(address) for address in command["addresses"]]
-        sources["connections"] = partial(ConnectionSource, addresses, (), side=f"workers {command['host']}")
-    return Sampler(sources, command["start"], broker="", clock=HostClock(ClockLine(**command["clock"])))
+        sources["connections"] = partial(
+            ConnectionSource, addresses, (), side=f"workers {command['host']}"
+        )
+    return Sampler(
+        sources, command["start"], broker="", clock=HostClock(ClockLine(**command["clock"]))
+    )

@@ -42,25 +42,40 @@ def hosts_of(option: str, folder: Path) -> tuple[HostEntry, ...]:
             f"--load-hosts {option}: {path} is not a file: write a YAML file of hosts, or names that ssh knows (4*build1,build2)"
         )
     hosts = tuple(
-        HostEntry(name=entry["name"].rpartition("@")[2], command=f"ssh {entry['name']}", workers=int(entry["workers"] or 1))
+        HostEntry(
+            name=entry["name"].rpartition("@")[2],
+            command=f"ssh {entry['name']}",
+            workers=int(entry["workers"] or 1),
+        )
         for entry in entries
         if entry is not None
     )
     repeated = [name for name, count in Counter(host.name for host in hosts).items() if count > 1]
     if repeated:
-        raise UsageError(f"--load-hosts {option}: {repeated[0]} is repeated: write it once, with its number of workers: 2*{repeated[0]}")
+        raise UsageError(
+            f"--load-hosts {option}: {repeated[0]} is repeated: write it once, with its number of workers: 2*{repeated[0]}"
+        )
     return hosts
 
 
 def host_commands(entries: Iterable[HostEntry]) -> dict[str, str]:
     """Return the name of the host on which each ``python=`` of :func:`worker_specs` starts a worker."""
-    return {connect_command(entry.command, entry.python, entry.directory): entry.name for entry in entries}
+    return {
+        connect_command(entry.command, entry.python, entry.directory): entry.name
+        for entry in entries
+    }
 
 
 def worker_specs(entries: Iterable[HostEntry], local: int) -> Sequence[str]:
     """Return the ``--tx`` of pytest-xdist for each worker. :param local: number of workers on this host, the first ones."""
-    commands = [(entry, connect_command(entry.command, entry.python, entry.directory)) for entry in entries]
-    remote = [f"popen//id={entry.name}-{number}//python={command}" for entry, command in commands for number in range(1, entry.workers + 1)]
+    commands = [
+        (entry, connect_command(entry.command, entry.python, entry.directory)) for entry in entries
+    ]
+    remote = [
+        f"popen//id={entry.name}-{number}//python={command}"
+        for entry, command in commands
+        for number in range(1, entry.workers + 1)
+    ]
     return ["popen"] * local + remote
 
 
@@ -91,17 +106,30 @@ class HostFacts:
         object.__setattr__(self, "missing", tuple(self.missing))  # a list in JSON
 
 
-def host_shares(entries: Sequence[HostEntry], facts: Mapping[str, HostFacts], local: int) -> tuple[HostShare, ...]:
+def host_shares(
+    entries: Sequence[HostEntry], facts: Mapping[str, HostFacts], local: int
+) -> tuple[HostShare, ...]:
     """Return the hosts with their parts of the workers. :param facts: by name of the host. :param local: number of workers on this host."""
     of = local + sum(entry.workers for entry in entries)
     shares = [
         HostShare(
-            name=entry.name, workers=entry.workers, of=of, machine=machine_of(facts[entry.name], entry), sources=entry.source_addresses
+            name=entry.name,
+            workers=entry.workers,
+            of=of,
+            machine=machine_of(facts[entry.name], entry),
+            sources=entry.source_addresses,
         )
         for entry in entries
     ]
     here = HostFacts(**host_facts())
-    return (*([HostShare(name=CONTROLLER, workers=local, of=of, machine=machine_of(here))] if local else []), *shares)
+    return (
+        *(
+            [HostShare(name=CONTROLLER, workers=local, of=of, machine=machine_of(here))]
+            if local
+            else []
+        ),
+        *shares,
+    )
 
 
 def machine_of(facts: HostFacts, entry: HostEntry | None = None) -> Machine:
@@ -121,7 +149,9 @@ def probe_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts]:
     :raises UsageError: a host cannot be reached, lacks this package, or has other versions; names all such hosts.
     """
     answers = query_hosts(entries)
-    problems = [f"host {name}: {answer}" for name, answer in answers.items() if isinstance(answer, str)]
+    problems = [
+        f"host {name}: {answer}" for name, answer in answers.items() if isinstance(answer, str)
+    ]
     if problems:
         raise UsageError("--load-hosts: " + "\n".join(problems))
     return {name: answer for name, answer in answers.items() if isinstance(answer, HostFacts)}
@@ -158,9 +188,18 @@ def differing_host(facts: HostFacts) -> str | None:
 
 def _probe(entry: HostEntry) -> HostFacts | str:
     """Return the facts of a host, or the problem with its remedy."""
-    command = host_command(entry.command, entry.python, entry.directory, "probe", entry.source_addresses)
+    command = host_command(
+        entry.command, entry.python, entry.directory, "probe", entry.source_addresses
+    )
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except OSError as error:
         return f"cannot run {command[0]}: {error.strerror}: correct its command"
     except subprocess.TimeoutExpired:

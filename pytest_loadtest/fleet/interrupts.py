@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 def interrupt_on_sigterm() -> None:
     """Raise KeyboardInterrupt on SIGTERM, unless it has a handler already. Only the main thread may install handlers."""
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    ):
         signal.signal(signal.SIGTERM, _interrupt)
 
 
 def restore_sigterm() -> None:
     """Restore the default action of SIGTERM."""
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) in (_interrupt, _ignore):
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(
+        signal.SIGTERM
+    ) in (_interrupt, _ignore):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 

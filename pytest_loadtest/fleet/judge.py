@@ -76,38 +76,59 @@ def conclude_run(
     if run.scale is not None:
         profile = profile.as_scaled()
     peak_before, backlog_before = (None, None) if before is None else (before.peak, before.backlog)
-    built = None if backlog is None else settle_backlog(backlog, dict(samples.stages), samples.measurements)
+    built = (
+        None
+        if backlog is None
+        else settle_backlog(backlog, dict(samples.stages), samples.measurements)
+    )
     drained = built if backlog_before is None else recorded_backlog(backlog_before)
     telemetry = observing.read_telemetry(folder)
     measurements = _completed(samples, profile, drained, telemetry)
     objectives = _scaled(profile.objectives, run, written=profile.scaled.slo)
     allowed = tolerances(objectives)
     verdict, notes = _whole_verdict(samples, measurements, profile, objectives, telemetry)
-    stages = [(name, measured, _stage_verdict(name, measured, run, profile, allowed, measurements)) for name, measured in samples.stages]
+    stages = [
+        (name, measured, _stage_verdict(name, measured, run, profile, allowed, measurements))
+        for name, measured in samples.stages
+    ]
     if any(found is not None and found.rate is None for found in (peak, peak_before)):
         # without a peak the search is a miss, whatever its last step was
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
     not_begun = stages_not_begun(run, profile)
-    shown = [] if backlog is not None or backlog_before is not None else stages  # the windows of a backlog are no stages of the profile
+    shown = (
+        [] if backlog is not None or backlog_before is not None else stages
+    )  # the windows of a backlog are no stages of the profile
     results = build_document(
         _facts(run, folder, telemetry, notes),
         verdict,
         measurements,
-        stages=[*((name, verdict, measured) for name, measured, verdict in shown), *((*stage, None) for stage in not_begun)],
+        stages=[
+            *((name, verdict, measured) for name, measured, verdict in shown),
+            *((*stage, None) for stage in not_begun),
+        ],
         peak=peak,
         backlog=built,
         bottleneck=_bottleneck(telemetry, run, measurements, verdict),
         timeline=timeline_section(run, measurements),
     )
-    results = _limited(replace(results, peak=peak_before or results.peak, backlog=backlog_before or results.backlog), folder)
-    results, findings = compare_with_baseline(results, profile.slo.gates, recorded_baseline(before) or baseline)
+    results = _limited(
+        replace(
+            results, peak=peak_before or results.peak, backlog=backlog_before or results.backlog
+        ),
+        folder,
+    )
+    results, findings = compare_with_baseline(
+        results, profile.slo.gates, recorded_baseline(before) or baseline
+    )
     verdict = with_findings(verdict, findings)
     write_results(folder, results)
     assert run.started is not None, "samples are of a load that has begun"
     hdr.write_log(folder / "latency.hlog", measurements, run.started)
     finished = partial(Load, profile_name=profile.name, scale=run.scale, tolerances=allowed)
     parts = tuple(finished(name=name, observed=m, verdict=v) for name, m, v in shown)
-    parts += tuple(without_measurements(profile.name, name, verdict, run.scale) for name, verdict in not_begun)
+    parts += tuple(
+        without_measurements(profile.name, name, verdict, run.scale) for name, verdict in not_begun
+    )
     load = finished(
         observed=measurements, verdict=verdict, name=run.workload or "", stages=parts, peak=peak, backlog=built,
         files=samples.files, aborted=None if run.aborted is None else run.aborted.reason,
@@ -116,7 +137,11 @@ def conclude_run(
 
 
 def _whole_verdict(
-    samples: MeasuredRun, measurements: Measurements, profile: Profile, objectives: Sequence[Objective], telemetry: Telemetry | None
+    samples: MeasuredRun,
+    measurements: Measurements,
+    profile: Profile,
+    objectives: Sequence[Objective],
+    telemetry: Telemetry | None,
 ) -> tuple[slo.Verdict, tuple[str, ...]]:
     """Return the verdict on the run alone, without stages, search and baseline; and the notes of the report."""
     run = samples.run
@@ -125,7 +150,9 @@ def _whole_verdict(
         *samples.notes, *_unchecked_host(profile, broker), *profile.driver.outage_notes(broker), *_clock_notes(measurements, run, profile),
     )  # fmt: skip
     verdict = _verdict(run, objectives, measurements, profile)
-    if run.went_away is not None and run.went_away not in verdict.reasons:  # it limits nothing, but is never left unsaid
+    if (
+        run.went_away is not None and run.went_away not in verdict.reasons
+    ):  # it limits nothing, but is never left unsaid
         notes = (*notes, run.went_away)
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
@@ -133,18 +160,32 @@ def _whole_verdict(
     wrong = None if telemetry is None else _disagreement(telemetry, measurements, run.facts.broker)
     if wrong is None:
         return verdict, notes
-    if not wrong.certain or (verdict.outcome is slo.Outcome.MISSED and not wrong.compared):  # a proven miss remains one
+    if not wrong.certain or (
+        verdict.outcome is slo.Outcome.MISSED and not wrong.compared
+    ):  # a proven miss remains one
         return verdict, (*notes, wrong.text)
-    return slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,)), notes
+    return slo.Verdict(
+        outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,)
+    ), notes
 
 
-def _completed(samples: MeasuredRun, profile: Profile, drained: Backlog | None, telemetry: Telemetry | None) -> Measurements:
+def _completed(
+    samples: MeasuredRun, profile: Profile, drained: Backlog | None, telemetry: Telemetry | None
+) -> Measurements:
     """Return the measurements with the values that are not in the samples."""
     forgotten, index = samples.run.facts.driver.get("forgotten"), fullest(telemetry)
-    return replace(samples.measurements, backlog=drained, checksum=profile.checksum, delayed_index=index, forgotten=forgotten)
+    return replace(
+        samples.measurements,
+        backlog=drained,
+        checksum=profile.checksum,
+        delayed_index=index,
+        forgotten=forgotten,
+    )
 
 
-def _scaled(objectives: Sequence[Objective], run: RunFile, written: Collection[str] = ()) -> tuple[Objective, ...]:
+def _scaled(
+    objectives: Sequence[Objective], run: RunFile, written: Collection[str] = ()
+) -> tuple[Objective, ...]:
     """Return the objectives scaled as the run is. :param written: keys of the ``slo`` section that were written for scaled runs."""
     if run.scale is None:
         return tuple(objectives)
@@ -152,13 +193,19 @@ def _scaled(objectives: Sequence[Objective], run: RunFile, written: Collection[s
     return scale_objectives(objectives, run.pace, run.share, written)
 
 
-def _disagreement(telemetry: Telemetry, measured: Measurements, broker: Mapping[str, Any]) -> Disagreement | None:
+def _disagreement(
+    telemetry: Telemetry, measured: Measurements, broker: Mapping[str, Any]
+) -> Disagreement | None:
     """Return a contradiction between the broker's counters and the samples. :param broker: its facts, as in ``run.json``."""
     shared, restarted = broker.get("mode") == "url", bool(broker.get("restarts"))
-    return disagreement(telemetry, measured.counts, measured.subscriptions, shared=shared, restarted=restarted)
+    return disagreement(
+        telemetry, measured.counts, measured.subscriptions, shared=shared, restarted=restarted
+    )
 
 
-def _verdict(run: RunFile, objectives: Sequence[Objective], measurements: Measurements, profile: Profile) -> slo.Verdict:
+def _verdict(
+    run: RunFile, objectives: Sequence[Objective], measurements: Measurements, profile: Profile
+) -> slo.Verdict:
     if run.aborted:
         return evaluate_aborted(objectives, measurements, profile.generator, run.aborted)
     if run.foregone:
@@ -179,11 +226,22 @@ def _stage_verdict(
     objectives = next((stage.slo.objectives for stage in profile.stages if stage.name == name), ())
     if not objectives:
         return slo.Verdict(outcome=slo.Outcome.MET, findings=())
-    verdict = slo.evaluate(_scaled(objectives, run), replace(measured, checksum=profile.checksum), profile.generator, tolerated=allowed)
-    if run.aborted and verdict.outcome is slo.Outcome.NO_DATA:  # cut short by the abort, which is a miss of the run
+    verdict = slo.evaluate(
+        _scaled(objectives, run),
+        replace(measured, checksum=profile.checksum),
+        profile.generator,
+        tolerated=allowed,
+    )
+    if (
+        run.aborted and verdict.outcome is slo.Outcome.NO_DATA
+    ):  # cut short by the abort, which is a miss of the run
         return replace(verdict, outcome=slo.Outcome.MISSED)
     if verdict.outcome is slo.Outcome.NO_DATA and _hung(measured, whole):
-        return replace(verdict, outcome=slo.Outcome.MISSED, reasons=(*slo.causes_at_target(measured), *verdict.reasons))
+        return replace(
+            verdict,
+            outcome=slo.Outcome.MISSED,
+            reasons=(*slo.causes_at_target(measured), *verdict.reasons),
+        )
     return verdict
 
 
@@ -214,21 +272,36 @@ def stages_not_begun(run: RunFile, profile: Profile) -> list[tuple[str, slo.Verd
     verdicts = []
     for stage in profile.stages:
         if stage.name not in begun:
-            findings = tuple(no_data(objective, reason) for objective in _scaled(stage.slo.objectives, run))
+            findings = tuple(
+                no_data(objective, reason) for objective in _scaled(stage.slo.objectives, run)
+            )
             # a stage without objectives is listed too: it has nothing that could be missed
-            verdict = slo.Verdict(outcome=outcome if findings else slo.Outcome.MET, findings=findings, reasons=(reason,))
+            verdict = slo.Verdict(
+                outcome=outcome if findings else slo.Outcome.MET,
+                findings=findings,
+                reasons=(reason,),
+            )
             verdicts.append((stage.name, verdict))
     return verdicts
 
 
 def _bottleneck(
-    telemetry: Telemetry | None, run: RunFile, measurements: Measurements | None, verdict: slo.Verdict
+    telemetry: Telemetry | None,
+    run: RunFile,
+    measurements: Measurements | None,
+    verdict: slo.Verdict,
 ) -> BottleneckSection | None:
     """Return the section with the telemetry and the side that it shows as the bottleneck; None without telemetry."""
     if telemetry is None:
         return None
-    limits = [reason for reason in verdict.reasons if reason != slo.REMEDY] if verdict.outcome is slo.Outcome.GENERATOR_LIMITED else []
-    conclusion = conclude(telemetry, measurements, generator=limits, cores=run.facts.machine["cores"])
+    limits = (
+        [reason for reason in verdict.reasons if reason != slo.REMEDY]
+        if verdict.outcome is slo.Outcome.GENERATOR_LIMITED
+        else []
+    )
+    conclusion = conclude(
+        telemetry, measurements, generator=limits, cores=run.facts.machine["cores"]
+    )
     return bottleneck.bottleneck_section(conclusion, telemetry)
 
 
@@ -241,27 +314,43 @@ def _limited(results: RunDocument, folder: Path) -> RunDocument:
         step = read_results(folder.with_name(f"step-{number:02d}"))
         return None if step is None else step.bottleneck
 
-    return replace(results, bottleneck=bottleneck.peak_bottleneck(results.peak, of_step) or results.bottleneck)
+    return replace(
+        results, bottleneck=bottleneck.peak_bottleneck(results.peak, of_step) or results.bottleneck
+    )
 
 
 def combine_workloads(name: str, results: Sequence[RunResult]) -> RunResult:
     """Return one result for several workloads."""
     loads = [result.load for result in results]
-    properties = [(f"{key}.{load.name}", value) for load, result in zip(loads, results, strict=True) for key, value in result.properties]
+    properties = [
+        (f"{key}.{load.name}", value)
+        for load, result in zip(loads, results, strict=True)
+        for key, value in result.properties
+    ]
     whole = together(name, loads, loads[0].scale)
     return RunResult(load=whole, properties=(("load.outcome", whole.outcome.value), *properties))
 
 
 def broken_results(run: RunFile, folder: Path, error: BrokenRun) -> RunDocument:
     """Return the results document of a run that was given up. :param folder: the folder of the phase that was measured last."""
-    outcome = slo.Outcome.GENERATOR_LIMITED if isinstance(error, GeneratorLimited) else slo.Outcome.NO_DATA
+    outcome = (
+        slo.Outcome.GENERATOR_LIMITED
+        if isinstance(error, GeneratorLimited)
+        else slo.Outcome.NO_DATA
+    )
     verdict = slo.Verdict(outcome=outcome, findings=(), reasons=tuple(str(error).splitlines()))
     try:
         telemetry = observing.read_telemetry(folder)
     except (OSError, ValueError):  # a damaged folder must not hide why the run broke
         telemetry = None
     section = _bottleneck(telemetry, run, None, verdict)
-    return build_document(_facts(run, folder, telemetry), verdict, None, bottleneck=section, timeline=timeline_section(run, None))
+    return build_document(
+        _facts(run, folder, telemetry),
+        verdict,
+        None,
+        bottleneck=section,
+        timeline=timeline_section(run, None),
+    )
 
 
 def write_results(folder: Path, results: RunDocument) -> None:
@@ -279,7 +368,9 @@ def read_results(folder: Path) -> RunDocument | None:
 
 
 def _unchecked_host(profile: Profile, broker: Mapping[str, Any]) -> tuple[str, ...]:
-    note = profile.driver.unchecked_host(str(broker.get(key) or "") for key in ("url", "subscriberUrl", "adminUrl"))
+    note = profile.driver.unchecked_host(
+        str(broker.get(key) or "") for key in ("url", "subscriberUrl", "adminUrl")
+    )
     return () if note is None else (note,)
 
 
@@ -290,7 +381,9 @@ def _clock_notes(measurements: Measurements, run: RunFile, profile: Profile) -> 
     """
     if not measurements.clocks:
         return ()
-    errors = ", ".join(f"{clock.host} ±{format_duration(clock.error)}" for clock in measurements.clocks)
+    errors = ", ".join(
+        f"{clock.host} ±{format_duration(clock.error)}" for clock in measurements.clocks
+    )
     between = f"latencies between hosts are exact to the error of their clocks: {errors}"
     within, received = measurements.within_hosts, measurements.counts.received
     if within is None or not received:
@@ -302,11 +395,15 @@ def _clock_notes(measurements: Measurements, run: RunFile, profile: Profile) -> 
         return (f"{share} are within one host: their latencies need no relation of clocks{remark}",)
     reason = ""
     if profile.pair_consumers is not None:
-        reason = clocks_needed(run.topics, len(set(run.worker_hosts.values())), delayed=profile.delays is not None)
+        reason = clocks_needed(
+            run.topics, len(set(run.worker_hosts.values())), delayed=profile.delays is not None
+        )
     return (f"{between}; {share} are within one host", *([reason] if reason else []))
 
 
-def _facts(run: RunFile, folder: Path, telemetry: Telemetry | None, notes: tuple[str, ...] = ()) -> RunFacts:
+def _facts(
+    run: RunFile, folder: Path, telemetry: Telemetry | None, notes: tuple[str, ...] = ()
+) -> RunFacts:
     facts = run.facts
     broker, changed = seen_versions(facts.broker, telemetry)
     return RunFacts(
@@ -318,25 +415,43 @@ def _facts(run: RunFile, folder: Path, telemetry: Telemetry | None, notes: tuple
     )  # fmt: skip
 
 
-def seen_versions(broker: Mapping[str, Any], telemetry: Telemetry | None) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+def seen_versions(
+    broker: Mapping[str, Any], telemetry: Telemetry | None
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """Return the target's facts with the versions that it reported while load ran, and a note if it was not one version all the time.
 
     Without such reports the version is that from the start of the target, which the facts have.
     """
-    seen = {} if telemetry is None else {version.removeprefix(f"{broker['name']} "): at for version, at in telemetry.versions.items()}
+    seen = (
+        {}
+        if telemetry is None
+        else {
+            version.removeprefix(f"{broker['name']} "): at
+            for version, at in telemetry.versions.items()
+        }
+    )
     if not seen:
         return broker, ()
     before, first, text = broker["version"], next(iter(seen)), ", then ".join(seen)
     notes = []
     if len(seen) > 1:
-        changes = ", ".join(f"{version} from {format_duration(at)} into the phase" for version, at in list(seen.items())[1:])
-        notes.append(f"the target's version changed while load ran: {first} first, {changes}: the results are those of no single version")
+        changes = ", ".join(
+            f"{version} from {format_duration(at)} into the phase"
+            for version, at in list(seen.items())[1:]
+        )
+        notes.append(
+            f"the target's version changed while load ran: {first} first, {changes}: the results are those of no single version"
+        )
     if before not in ("unknown", *first.split(" and ")):
-        notes.append(f"the target's version was {before} before this phase, and its settings are those from then")
+        notes.append(
+            f"the target's version was {before} before this phase, and its settings are those from then"
+        )
     return {**broker, "version": text}, tuple(notes)
 
 
-def settle_backlog(watch: BacklogWatch, windows: Mapping[str, Measurements], whole: Measurements) -> Backlog | None:
+def settle_backlog(
+    watch: BacklogWatch, windows: Mapping[str, Measurements], whole: Measurements
+) -> Backlog | None:
     """Return the backlog as far as it is certain; None if none was built, or the end of its drain was not seen.
 
     The watch saw the workers' counts of copies; the samples show how many of them were no first copies.
@@ -372,7 +487,12 @@ def _uncounted(counts: Counts, subscriptions: int) -> int:
     """Return the number of copies that workers counted although they are no first copies of acknowledged messages: second or damaged ones,
     those of another topic, and first ones of messages that were answered as failed or not at all."""
     first_of_acked = counts.acked * subscriptions - counts.lost
-    return max(counts.received - first_of_acked, 0) + counts.duplicates + counts.corrupt + (counts.foreign or 0)
+    return (
+        max(counts.received - first_of_acked, 0)
+        + counts.duplicates
+        + counts.corrupt
+        + (counts.foreign or 0)
+    )
 
 
 def given_up(messages: int, left: int | None) -> float | None:

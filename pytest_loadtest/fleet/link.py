@@ -44,7 +44,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.fleet.messages import ControllerMessage, Key, RunStep, StepAnswer, WorkerMessage, WorkloadAssignment
+    from pytest_loadtest.fleet.messages import (
+        ControllerMessage,
+        Key,
+        RunStep,
+        StepAnswer,
+        WorkerMessage,
+        WorkloadAssignment,
+    )
     from pytest_loadtest.schedule.changes import Change
 
 FILE_PART = 1 << 20
@@ -64,7 +71,12 @@ class Link:
     :param send: sends a message to the controller. :param inbox: messages of the controller.
     """
 
-    def __init__(self, send: Callable[[WorkerMessage], None], inbox: queue.SimpleQueue[ControllerMessage], key: Key) -> None:
+    def __init__(
+        self,
+        send: Callable[[WorkerMessage], None],
+        inbox: queue.SimpleQueue[ControllerMessage],
+        key: Key,
+    ) -> None:
         self._send, self._inbox, self.key = send, inbox, key
         self._waits_for: type[RunStep] | None = None
         self._ended: set[Phase] = set()
@@ -89,9 +101,13 @@ class Link:
         """
         self._waits_for = type(step)
         self._send(Meet(self.key, step))
-        while True:  # no deadline here: the controller has its own, and its end arrives as SessionClosed
+        while (
+            True
+        ):  # no deadline here: the controller has its own, and its end arrives as SessionClosed
             try:
-                message = self._inbox.get(timeout=1.0 if idle is None else 0.02)  # short, so that Ctrl-C is handled
+                message = self._inbox.get(
+                    timeout=1.0 if idle is None else 0.02
+                )  # short, so that Ctrl-C is handled
             except queue.Empty:
                 if idle is not None:
                     idle()
@@ -182,7 +198,9 @@ class Link:
     def _check_answer(self, step: type[RunStep]) -> None:
         if step is not self._waits_for:
             waits = "no step" if self._waits_for is None else self._waits_for.__name__
-            raise WorkerError(f"an answer to {step.__name__} while waiting for {waits} (internal error)")
+            raise WorkerError(
+                f"an answer to {step.__name__} while waiting for {waits} (internal error)"
+            )
         self._waits_for = None
 
 

@@ -25,12 +25,16 @@ def measured_workload(workloads: Sequence[WorkloadRun], *, driving: bool) -> Wor
     """
     workload = workloads[0]
     if len(workloads) > 1:
-        raise UsageError("cannot change a running load with several workloads: ambiguous; give each workload a test of its own")
+        raise UsageError(
+            "cannot change a running load with several workloads: ambiguous; give each workload a test of its own"
+        )
     record = workload.record
     if record is not None and record.aborted:
         raise RunAborted(record.aborted.reason)
     if record is None or workload.folder is None or record.ends is not None or not driving:
-        raise UsageError("cannot change the load: no phase is being measured; begin the load first, and change it before its end")
+        raise UsageError(
+            "cannot change the load: no phase is being measured; begin the load first, and change it before its end"
+        )
     return workload
 
 
@@ -41,17 +45,29 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
     """
     record = workload.current
     if workload.plan.profile.connects_only and kind in ("rate", "distribution"):
-        raise UsageError("messages: 0 in the profile: the run sends no messages, so their rate and sizes cannot be changed")
+        raise UsageError(
+            "messages: 0 in the profile: the run sends no messages, so their rate and sizes cannot be changed"
+        )
     if record.phase.stages and kind in ("rate", "distribution", "consumers"):
-        raise UsageError("the profile's stages say what changes when: leave them out to change things from the test's body")
+        raise UsageError(
+            "the profile's stages say what changes when: leave them out to change things from the test's body"
+        )
     if kind == "distribution":
         if (skew := workload.plan.profile.skew) is not None and skew.message_sizes is not None:
-            raise UsageError("skew.messageSizes in the profile: each topic has its own size, so there are no weights to change")
+            raise UsageError(
+                "skew.messageSizes in the profile: each topic has its own size, so there are no weights to change"
+            )
         check_weights(argument, workload.plan.bucket_names)
     most = workload.plan.topology.consumers
     if kind == "consumers" and argument not in range(most + 1):
-        raise UsageError(f"load.set_consumers({argument!r}): from 0 to {most}, the profile's consumerPerSubscription; raise it there")
+        raise UsageError(
+            f"load.set_consumers({argument!r}): from 0 to {most}, the profile's consumerPerSubscription; raise it there"
+        )
     at = max(now - record.start, 0) + CHANGE_IN
     if kind != "end" and at >= record.duration:
-        raise UsageError("the measured phase ends before the change could be agreed: make testDuration longer")
-    return Change(at=min(at, record.duration), **({"end": True} if kind == "end" else {kind: argument}))
+        raise UsageError(
+            "the measured phase ends before the change could be agreed: make testDuration longer"
+        )
+    return Change(
+        at=min(at, record.duration), **({"end": True} if kind == "end" else {kind: argument})
+    )

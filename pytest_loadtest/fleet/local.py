@@ -11,7 +11,17 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.fleet.link import Link
-from pytest_loadtest.fleet.messages import Arrive, ClockRead, Finished, HostFiles, Key, LeadsTest, LoadItems, SamplePart, UsageFound
+from pytest_loadtest.fleet.messages import (
+    Arrive,
+    ClockRead,
+    Finished,
+    HostFiles,
+    Key,
+    LeadsTest,
+    LoadItems,
+    SamplePart,
+    UsageFound,
+)
 from pytest_loadtest.fleet.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
@@ -28,7 +38,9 @@ class LocalFleet:
 
     def __init__(self, controller: RunController) -> None:
         self._inbox: queue.SimpleQueue[ControllerMessage] = queue.SimpleQueue()
-        self.rendezvous = Rendezvous(controller, lambda _, message: self._inbox.put(message), time.monotonic_ns, lambda: None)
+        self.rendezvous = Rendezvous(
+            controller, lambda _, message: self._inbox.put(message), time.monotonic_ns, lambda: None
+        )
         self.rendezvous.join(WORKER)
         controller.rendezvous = self.rendezvous
         self._runs = 0
@@ -56,9 +68,9 @@ class LocalFleet:
             self.rendezvous.receive(WORKER, Finished(key))
 
     def _send(self, message: WorkerMessage) -> None:
-        assert not isinstance(message, SamplePart | LoadItems | LeadsTest | UsageFound | HostFiles | ClockRead), (
-            "only other processes send these"
-        )
+        assert not isinstance(
+            message, SamplePart | LoadItems | LeadsTest | UsageFound | HostFiles | ClockRead
+        ), "only other processes send these"
         self.rendezvous.receive(WORKER, message)
 
     def close(self) -> None:

@@ -55,7 +55,9 @@ class MeasuredRun:
     @property
     def files(self) -> SampleFiles:
         """The sample files in the folder."""
-        return SampleFiles(self.folder, kinds_of(self.run), self.run.subscriptions, self.run.samples)
+        return SampleFiles(
+            self.folder, kinds_of(self.run), self.run.subscriptions, self.run.samples
+        )
 
 
 def measure_run(spark: SparkSession, folder: Path, custom: Custom | None = None) -> MeasuredRun:
@@ -65,7 +67,11 @@ def measure_run(spark: SparkSession, folder: Path, custom: Custom | None = None)
     :raises NoData: samples are missing, or differ from what the workers reported to have written.
     """
     run = RunFile.read(folder)
-    measurements, stages = aggregate_with_stages(spark, folder) if kinds_of(run) else (read.measure_arrivals(folder), ())
+    measurements, stages = (
+        aggregate_with_stages(spark, folder)
+        if kinds_of(run)
+        else (read.measure_arrivals(folder), ())
+    )
     measured = MeasuredRun(folder=folder, run=run, measurements=measurements, stages=stages)
     if custom is None or run.connects_only:  # without messages there are no samples to ask about
         return measured
@@ -73,7 +79,9 @@ def measure_run(spark: SparkSession, folder: Path, custom: Custom | None = None)
     return replace(measured, measurements=replace(measurements, custom=metrics), failure=failure)
 
 
-def custom_metrics(custom: Custom, spark: SparkSession, run: RunFile, files: SampleFiles) -> tuple[dict[str, CustomValue], str]:
+def custom_metrics(
+    custom: Custom, spark: SparkSession, run: RunFile, files: SampleFiles
+) -> tuple[dict[str, CustomValue], str]:
     """Call users' hook; return its metrics by name, and the traceback of an error in it (empty without one)."""
     try:
         # Frames of samples that are stored elsewhere are read by code of this package, which a cluster does not have.
@@ -96,7 +104,11 @@ def _value(name: str, value: object) -> CustomValue:
         return value
     if isinstance(value, Duration) and math.isfinite(value.ns):
         return Duration(float(value.ns), label=name)
-    if not isinstance(value, bool) and isinstance(value, numbers.Real | Decimal) and math.isfinite(value):
+    if (
+        not isinstance(value, bool)
+        and isinstance(value, numbers.Real | Decimal)
+        and math.isfinite(value)
+    ):
         return float(value)
     hint = "return a duration, ms(…), a rate, Rate(…), a number, or None for an unknown value"
     raise UsageError(f"{HOOK} returned {value!r} for {name!r}: {hint}")
@@ -108,7 +120,11 @@ def _failure_text(error: Exception) -> str:
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     between = ("pluggy", "_pytest")
-    theirs = [not frame.filename.startswith(PACKAGE) and not set(Path(frame.filename).parts) & set(between) for frame in frames]
+    theirs = [
+        not frame.filename.startswith(PACKAGE)
+        and not set(Path(frame.filename).parts) & set(between)
+        for frame in frames
+    ]
     shown = frames[theirs.index(True) :] if True in theirs else frames
     lines = [*traceback.format_exception_only(error)[-1:], *traceback.format_list(shown)]
     return f"{HOOK} failed: " + "".join(lines).rstrip().replace("\n", "\n    ")

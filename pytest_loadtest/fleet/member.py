@@ -88,7 +88,9 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
         clock = time.monotonic_ns if line is None else HostClock(line)
         with _shares(link.assignments, clock) as shares:
             _drive(link, shares, clock, lead=lead)
-            is_silent = link.meet(ClientsClosed(tuple(share.facts() for share in shares)), CleanUp).is_silent
+            is_silent = link.meet(
+                ClientsClosed(tuple(share.facts() for share in shares)), CleanUp
+            ).is_silent
             if lead:
                 link.before_cleanup()
                 for share in shares:
@@ -108,16 +110,28 @@ class WorkloadShare:
 
     def __init__(self, assigned: WorkloadAssignment, clock: Clock) -> None:
         profile = assigned.profile
-        self.assigned, self._clock, self.pool = assigned, clock, profile_pool(profile, assigned.payload_file)
-        assert self.pool.bodies  # generates the payloads before load runs, not with the first message
+        self.assigned, self._clock, self.pool = (
+            assigned,
+            clock,
+            profile_pool(profile, assigned.payload_file),
+        )
+        assert (
+            self.pool.bodies
+        )  # generates the payloads before load runs, not with the first message
         context = DriverContext(
             target=assigned.target, settings=profile.driver, clock=clock, run=assigned.run, nonce=assigned.nonce,
             worker=assigned.worker, topology=assigned.topology, pool=self.pool, checksum=profile.checksum, ordered=assigned.ordered,
             sources=assigned.sources, broker=profile.broker.settings if assigned.target.started else {},
         )  # fmt: skip
-        self.driver: Driver = driver_class(profile.driver.name, choose_client(profile).client)(context)  # type: ignore[call-arg]
+        self.driver: Driver = driver_class(profile.driver.name, choose_client(profile).client)(
+            context
+        )  # type: ignore[call-arg]
         self._recorder: Recorder | None = None
-        self._counted = (0, 0, 0)  # foreign, corrupt and straggling messages up to the last phase's end
+        self._counted = (
+            0,
+            0,
+            0,
+        )  # foreign, corrupt and straggling messages up to the last phase's end
         # the folder of samples that move when the phase is over, and their target: a folder on the controller's host, or a location
         self._samples: tuple[Path, Path | str] | None = None
         self._scratch: ScratchFolder | None = None
@@ -130,10 +144,18 @@ class WorkloadShare:
         :param idle: handles messages of the controller, and polls the worker's other drivers.
         """
         assigned, share = self.assigned, self.assigned.assignment.consumers
-        each, consumers = max(assigned.topology.consumers, 1), np.fromiter(share, np.int32, len(share))
+        each, consumers = (
+            max(assigned.topology.consumers, 1),
+            np.fromiter(share, np.int32, len(share)),
+        )
         is_early = consumers % each < assigned.opened
         early, self._later = consumers[is_early], consumers[~is_early].tolist()
-        with self._connecting("consumers", connection_numbers(early.astype(np.int64), each, assigned.opened), meet, idle):
+        with self._connecting(
+            "consumers",
+            connection_numbers(early.astype(np.int64), each, assigned.opened),
+            meet,
+            idle,
+        ):
             self._opened = Joined(early, self.driver.open_consumers(early.tolist()))
 
     def open_producers(self, meet: Meet, idle: Idle) -> None:
@@ -149,7 +171,9 @@ class WorkloadShare:
         ))  # fmt: skip
 
     @contextlib.contextmanager
-    def _connecting(self, who: str, numbers: NDArray[np.int64], meet: Meet, idle: Idle) -> Iterator[None]:
+    def _connecting(
+        self, who: str, numbers: NDArray[np.int64], meet: Meet, idle: Idle
+    ) -> Iterator[None]:
         """Pace the connections opened in the block if the profile has a rate; note their duration and CPU time.
 
         :param numbers: the position of each connection among those of all workers.
@@ -157,7 +181,9 @@ class WorkloadShare:
         rate, start, spent = self.assigned.profile.connect_rate, self._clock(), list[int]()
 
         def waiting() -> None:
-            if len(spent) == 1:  # all clients exist, and the first is not due yet: from here on CPU time is spent on connecting
+            if (
+                len(spent) == 1
+            ):  # all clients exist, and the first is not due yet: from here on CPU time is spent on connecting
                 spent.append(time.process_time_ns())
             idle()
 
@@ -168,7 +194,9 @@ class WorkloadShare:
         yield
         cpu, ended, in_time = time.process_time_ns() - spent[-1], self._clock(), None
         if len(numbers) and rate is not None:
-            up, latency = (self.driver.opening_times()[name][-len(numbers) :] for name in ("up", "connect"))
+            up, latency = (
+                self.driver.opening_times()[name][-len(numbers) :] for name in ("up", "connect")
+            )
             in_time = connected_in_time(start, rate, numbers, up, latency)
         if len(numbers):
             self._connected[who] = (start, ended, cpu, in_time)
@@ -180,21 +208,41 @@ class WorkloadShare:
         if phase.folder is not None:
             folder = self._sample_folder(phase, phase.folder)
             self._recorder = Recorder(
-                folder, assigned.worker, self.pool, assigned.topology, assigned.assignment.streams, assigned.disk, assigned.nonce
+                folder,
+                assigned.worker,
+                self.pool,
+                assigned.topology,
+                assigned.assignment.streams,
+                assigned.disk,
+                assigned.nonce,
             )
             link.measured_since = phase.start
-            if isinstance(self._clock, HostClock):  # the test's body waits by the clock of its own host
+            if isinstance(
+                self._clock, HostClock
+            ):  # the test's body waits by the clock of its own host
                 link.measured_since = time.monotonic_ns() + self._clock.until(phase.start)
-        self.engine.begin(phase.phase, phase.start, link.phase_control(assigned.workload, name), self._recorder, phase.wall)
+        self.engine.begin(
+            phase.phase,
+            phase.start,
+            link.phase_control(assigned.workload, name),
+            self._recorder,
+            phase.wall,
+        )
 
     def facts(self) -> DriverFacts:
         """Return the driver's facts, with what only the engine knows of its arrivals."""
         facts = self.driver.facts()
-        return facts if facts.unstamped is None else replace(facts, late_stamps=self.engine.inbox.late_stamps)
+        return (
+            facts
+            if facts.unstamped is None
+            else replace(facts, late_stamps=self.engine.inbox.late_stamps)
+        )
 
     def _sample_folder(self, phase: StartPhase, folder: Path) -> Path:
         """Return the folder to record in. :param folder: the phase's, on the controller's host."""
-        if phase.clock is not None:  # the controller's folders are not on this host: samples travel when the phase is over
+        if (
+            phase.clock is not None
+        ):  # the controller's folders are not on this host: samples travel when the phase is over
             here = self._temporary_folder(stored=phase.samples is not None)
         elif phase.samples is not None:
             here = folder / f"samples-{self.assigned.worker}"
@@ -220,9 +268,17 @@ class WorkloadShare:
         """Close the samples of the phase that is over. :param idle: polls the worker's drivers while samples are stored."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
-            counts, evidence = self.engine.inbox.counts, self.engine.watch.evidence(self.assigned.worker)
-            before, self._counted = self._counted, (counts.foreign, counts.corrupt, counts.stragglers)
-            foreign, corrupt, stragglers = (now - then for now, then in zip(self._counted, before, strict=True))
+            counts, evidence = (
+                self.engine.inbox.counts,
+                self.engine.watch.evidence(self.assigned.worker),
+            )
+            before, self._counted = (
+                self._counted,
+                (counts.foreign, counts.corrupt, counts.stragglers),
+            )
+            foreign, corrupt, stragglers = (
+                now - then for now, then in zip(self._counted, before, strict=True)
+            )
             recorder.close({
                 "opening": {
                     name: document(distribution) for name, times in self.driver.opening_times().items()
@@ -263,12 +319,16 @@ class WorkloadShare:
         """Keep the samples gathered so far."""
         if self._recorder is not None:
             self._recorder.abandon()
-        if self._samples is not None and isinstance(self._clock, HostClock):  # on the controller's host they stay in the run's folder
+        if self._samples is not None and isinstance(
+            self._clock, HostClock
+        ):  # on the controller's host they stay in the run's folder
             self._remove_samples(self._samples[0])
 
 
 @contextlib.contextmanager
-def _shares(assignments: Sequence[WorkloadAssignment], clock: Clock) -> Iterator[list[WorkloadShare]]:
+def _shares(
+    assignments: Sequence[WorkloadAssignment], clock: Clock
+) -> Iterator[list[WorkloadShare]]:
     shares: list[WorkloadShare] = []
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -318,11 +378,15 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock, *, lead: b
         share.driver.close()
 
 
-def _phases(link: Link, shares: Sequence[WorkloadShare], clock: Clock, idle: Any, sampler: HostSampler) -> None:
+def _phases(
+    link: Link, shares: Sequence[WorkloadShare], clock: Clock, idle: Any, sampler: HostSampler
+) -> None:
     """Drive one phase after another until the controller has no more."""
     finished: tuple[PhaseFinished | None, ...] = (None,) * len(shares)
     number = 0
-    while (phases := link.meet(PhaseDone(number, finished), NextPhases, idle=idle).phases) is not None:
+    while (
+        phases := link.meet(PhaseDone(number, finished), NextPhases, idle=idle).phases
+    ) is not None:
         pairs = list(zip(shares, phases, strict=True))
         for share, phase in pairs:
             if phase is not None:
@@ -337,7 +401,10 @@ def _phases(link: Link, shares: Sequence[WorkloadShare], clock: Clock, idle: Any
 
 def _send_samples(link: Link, here: Path, there: Path) -> None:
     """Send the samples of a phase to the controller. The manifest is sent last, as it is written last."""
-    files = sorted((file for file in here.rglob("*") if file.is_file()), key=lambda file: (file.parent == here, file))
+    files = sorted(
+        (file for file in here.rglob("*") if file.is_file()),
+        key=lambda file: (file.parent == here, file),
+    )
     for file in files:
         link.send_file(file, there / file.relative_to(here))
 
@@ -347,7 +414,12 @@ def _store_samples(link: Link, who: str, here: Path, location: str, idle: Idle) 
 
     :raises NoData: they cannot be written.
     """
-    stopped, progressed, failures, last_sign = threading.Event(), threading.Event(), list[BaseException](), time.monotonic()
+    stopped, progressed, failures, last_sign = (
+        threading.Event(),
+        threading.Event(),
+        list[BaseException](),
+        time.monotonic(),
+    )
 
     def is_stopped() -> bool:  # asked before each part
         progressed.set()

@@ -527,4 +527,14 @@ class SessionClosed:
     """The controller has gone away, or the connection to it: the end marker of the channel."""
 
 
-ControllerMessage = TakeRole | Release | Answer | EndPhase | ChangeLoad | CommandAnswer | AbortRun | ReadClock | SessionClosed
+ControllerMessage = (
+    TakeRole
+    | Release
+    | Answer
+    | EndPhase
+    | ChangeLoad
+    | CommandAnswer
+    | AbortRun
+    | ReadClock
+    | SessionClosed
+)

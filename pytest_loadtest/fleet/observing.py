@@ -30,9 +30,15 @@ FILE = "telemetry.json"
 def worker_location() -> WorkerLocation:
     """Return the location of this process."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()  # inodes of namespaces are unique on one machine
-        processes, network = (f"{boot} {Path(f'/proc/self/ns/{kind}').readlink()}" for kind in ("pid", "net"))
-        return WorkerLocation(pid=int(str(Path("/proc/self").readlink())), processes=processes, network=network)
+        boot = (
+            Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        )  # inodes of namespaces are unique on one machine
+        processes, network = (
+            f"{boot} {Path(f'/proc/self/ns/{kind}').readlink()}" for kind in ("pid", "net")
+        )
+        return WorkerLocation(
+            pid=int(str(Path("/proc/self").readlink())), processes=processes, network=network
+        )
     except OSError:  # not Linux, or no /proc
         return WorkerLocation(pid=os.getpid(), processes=platform.node(), network=platform.node())
 
@@ -41,15 +47,22 @@ class Observing:
     """The samplers of one run."""
 
     def __init__(self) -> None:
-        self._here: dict[str, int] = {}  # process ids of the workers that are sampled by the controller
+        self._here: dict[
+            str, int
+        ] = {}  # process ids of the workers that are sampled by the controller
         self._away: list[str] = []  # sentences about workers that are not sampled
         self._has_sockets = True  # False: no worker is in the controller's network namespace
         self._orders: list[HostSampling] = []
         self._samplers: dict[str, Sampler] = {}
-        self._kept: dict[str, dict[str, Any]] = {}  # by workload: the state that its counters keep from phase to phase
+        self._kept: dict[
+            str, dict[str, Any]
+        ] = {}  # by workload: the state that its counters keep from phase to phase
 
     def locate_workers(
-        self, locations: Mapping[str, WorkerLocation], hosts: Mapping[str, str], workloads: Sequence[WorkloadRun]
+        self,
+        locations: Mapping[str, WorkerLocation],
+        hosts: Mapping[str, str],
+        workloads: Sequence[WorkloadRun],
     ) -> list[HostSampling | None]:
         """Return what each worker samples on its host: one worker of a host for all that it can see, None for the others.
 
@@ -66,16 +79,22 @@ class Observing:
                 self._away.append(f"worker {worker}: it runs on another machine")
         self._has_sockets = any(at.network == here.network for at in locations.values())
         addresses = {workload.name: _addresses(workload) for workload in workloads}
-        sampled_on = {here.network: "the controller's host"}  # all sockets of a network namespace are sampled once, on the first such host
+        sampled_on = {
+            here.network: "the controller's host"
+        }  # all sockets of a network namespace are sampled once, on the first such host
         shared: dict[tuple[str, str], list[str]] = {}
         for (host, _, network), processes in groups.items():
             first = network not in sampled_on
             other = sampled_on.setdefault(network, f"host {host}")
             if other != f"host {host}":
                 shared.setdefault((host, other), []).extend(processes)
-            self._orders.append(HostSampling(host=host, workers=processes, addresses=addresses if first else {}))
+            self._orders.append(
+                HostSampling(host=host, workers=processes, addresses=addresses if first else {})
+            )
         for (host, other), names in shared.items():
-            self._away.append(f"host {host}: sockets of {', '.join(names)}: counted on {other}, whose network they use")
+            self._away.append(
+                f"host {host}: sockets of {', '.join(names)}: counted on {other}, whose network they use"
+            )
         orders = {next(iter(order.workers)): order for order in self._orders}
         return [orders.get(worker) for worker in locations]
 
@@ -85,13 +104,19 @@ class Observing:
 
         if workload.broker is None:
             return
-        without = set[int]()  # local ports of the counters' own connections, which are not the load's
+        without = set[
+            int
+        ]()  # local ports of the counters' own connections, which are not the load's
         sources, missing = ({}, []) if workload.folder is None else self._sources(workload, without)
         sources |= self._counters(workload, without)
         if sources or (self._orders and workload.folder is not None):
-            self._samplers[workload.name] = Sampler(sources, workload.current.start, broker=workload.broker.facts.name, missing=missing)
+            self._samplers[workload.name] = Sampler(
+                sources, workload.current.start, broker=workload.broker.facts.name, missing=missing
+            )
 
-    def _sources(self, workload: WorkloadRun, without: set[int]) -> tuple[dict[str, Callable[[], TelemetrySource]], list[str]]:
+    def _sources(
+        self, workload: WorkloadRun, without: set[int]
+    ) -> tuple[dict[str, Callable[[], TelemetrySource]], list[str]]:
         from pytest_loadtest.observe.connections import ConnectionSource
         from pytest_loadtest.observe.processes import DiskWaitSource, ProcessSource, worker_sources
 
@@ -100,20 +125,27 @@ class Observing:
         facts, missing = broker.facts, list(self._away)
         sources: dict[str, Callable[[], TelemetrySource]] = dict(worker_sources(self._here))
         if not facts.pids:
-            missing.append("broker's CPU, memory, disk and sockets: its process was not started by the run on this machine")
+            missing.append(
+                "broker's CPU, memory, disk and sockets: its process was not started by the run on this machine"
+            )
         else:
-            sources["broker"] = partial(ProcessSource, "broker", lambda: broker.facts.pids, broker=True)
+            sources["broker"] = partial(
+                ProcessSource, "broker", lambda: broker.facts.pids, broker=True
+            )
             sources["broker's disk"] = partial(DiskWaitSource, lambda: broker.facts.pids)
-            sources |= {
-                name: partial(ProcessSource, name, lambda name=name: broker.facts.pids_of(name), broker=True)  # type: ignore[misc]
-                for name in facts.nodes
-            }
+            for name in facts.nodes:
+                pids = partial(broker.facts.pids_of, name)
+                sources[name] = partial(ProcessSource, name, pids, broker=True)
         side = "workers" if self._has_sockets else None
         if side is not None or facts.serving:
-            sources["connections"] = partial(ConnectionSource, _addresses(workload), facts.serving, without, side=side)
+            sources["connections"] = partial(
+                ConnectionSource, _addresses(workload), facts.serving, without, side=side
+            )
         return sources, missing
 
-    def _counters(self, workload: WorkloadRun, without: set[int]) -> dict[str, Callable[[], TelemetrySource]]:
+    def _counters(
+        self, workload: WorkloadRun, without: set[int]
+    ) -> dict[str, Callable[[], TelemetrySource]]:
         from pytest_loadtest.drivers.base import TelemetryContext
         from pytest_loadtest.fleet.targets import target_address, with_keys
         from pytest_loadtest.observe.sampler import BackgroundSource
@@ -163,7 +195,11 @@ def _addresses(workload: WorkloadRun) -> list[tuple[str, int]]:
     facts = workload.broker.facts
     driver = with_keys(workload.part.profile, facts).driver
     urls = [facts.url, *([facts.subscriber_url] if facts.subscriber_url else [])]
-    return [(endpoint.host, endpoint.port) for url in urls for endpoint in parse_endpoints(driver.name, url)]
+    return [
+        (endpoint.host, endpoint.port)
+        for url in urls
+        for endpoint in parse_endpoints(driver.name, url)
+    ]
 
 
 def _merge_hosts(folder: Path, telemetry: Telemetry, orders: Sequence[HostSampling]) -> Telemetry:
@@ -181,7 +217,9 @@ def _merge_hosts(folder: Path, telemetry: Telemetry, orders: Sequence[HostSampli
             cost = part.cost if len(part) else None
         except (OSError, ValueError):  # the run was given up, or the host is lost
             part = no_samples(order, "its samples did not arrive", lost=True)
-        telemetry = merge_host(telemetry, SampledHost(name=order.host, workers=workers, cores=cores, cost=cost), part)
+        telemetry = merge_host(
+            telemetry, SampledHost(name=order.host, workers=workers, cores=cores, cost=cost), part
+        )
     return telemetry
 
 

@@ -61,9 +61,13 @@ def parse_spark_conf(pairs: list[str]) -> dict[str, str]:
 def check_image(name: str | None, broker: str, target: str | None) -> str | None:
     """Return ``--load-image``, after a check that the other options allow a container."""
     if name is not None and target is not None:
-        raise pytest.UsageError(f"--load-image {name}: the broker of --load-target {masked(target)} runs already; leave one of them out")
+        raise pytest.UsageError(
+            f"--load-image {name}: the broker of --load-target {masked(target)} runs already; leave one of them out"
+        )
     if name is not None and broker not in ("auto", "container"):
-        raise pytest.UsageError(f"--load-image {name}: an image runs as a container; leave --load-broker {broker} out")
+        raise pytest.UsageError(
+            f"--load-image {name}: an image runs as a container; leave --load-broker {broker} out"
+        )
     return name
 
 
@@ -81,7 +85,9 @@ def _baseline(text: str | None, ini: str, *, force: bool) -> str | None:
     baseline = ini or None if text is None else text
     baseline = None if baseline == NO_BASELINE else baseline
     if baseline is None and force:
-        raise pytest.UsageError("--load-baseline-force: there is nothing to force without --load-baseline")
+        raise pytest.UsageError(
+            "--load-baseline-force: there is nothing to force without --load-baseline"
+        )
     return baseline
 
 
@@ -91,7 +97,9 @@ def _history(text: str, root: Path) -> Path | None:
         return None
     path = root / text
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise pytest.UsageError(f"--load-history {text}: {path} cannot be written; name a file in an existing folder")
+        raise pytest.UsageError(
+            f"--load-history {text}: {path} cannot be written; name a file in an existing folder"
+        )
     return path
 
 
@@ -122,7 +130,9 @@ def parse_listen_address(text: str | None) -> tuple[str, int] | None:
         return None
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise pytest.UsageError(f"--load-metrics {text}: write a port from 1 to 65535 (9400), or HOST:PORT")
+        raise pytest.UsageError(
+            f"--load-metrics {text}: write a port from 1 to 65535 (9400), or HOST:PORT"
+        )
     return host.strip("[]") or "127.0.0.1", int(port)
 
 

@@ -40,7 +40,9 @@ class Outages:
         """
         role, number = disturbance.role, disturbance.number
         node = "" if number is None else f"{role} {number}"
-        earlier = next((one for one in reversed(self._outages) if one.node == node and one.ready is None), None)
+        earlier = next(
+            (one for one in reversed(self._outages) if one.node == node and one.ready is None), None
+        )
         outage = earlier or Outage(node, self._now())
         self._outages += [] if earlier else [outage]
         try:
@@ -56,7 +58,13 @@ class Outages:
     def document(self, clock: WallClock) -> list[dict[str, Any]]:
         """Return the outages for the run's file."""
         return [
-            {"node": one.node, "down": one.down, "ready": one.ready, "downAt": clock.at(one.down), "readyAt": clock.at(one.ready)}
+            {
+                "node": one.node,
+                "down": one.down,
+                "ready": one.ready,
+                "downAt": clock.at(one.down),
+                "readyAt": clock.at(one.ready),
+            }
             for one in list(self._outages)  # a copy: another thread may be ending the target
         ]
 
@@ -67,7 +75,9 @@ class Outages:
 def _carry_out(broker: Broker, disturbance: Disturbance) -> None:
     if disturbance.number is None:
         if disturbance.action != "restart":
-            raise UsageError(f"{broker.facts.name}: name one process of a cluster, e.g. load.{disturbance.action}_{disturbance.role}(1)")
+            raise UsageError(
+                f"{broker.facts.name}: name one process of a cluster, e.g. load.{disturbance.action}_{disturbance.role}(1)"
+            )
         return broker.restart(kill=disturbance.kill)
     node = broker.node(disturbance.role, disturbance.number)
     if disturbance.action == "restart":

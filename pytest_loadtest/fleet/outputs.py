@@ -46,7 +46,9 @@ class Outputs:
             from pytest_loadtest.report import omb
 
             for document in documents:
-                self._write("--load-omb-json", folder, partial(omb.write_test_result, document, folder))
+                self._write(
+                    "--load-omb-json", folder, partial(omb.write_test_result, document, folder)
+                )
 
     def add_to_history(self, documents: Sequence[RunDocument]) -> None:
         """Add a run to the history, broken or not."""
@@ -72,7 +74,11 @@ class Outputs:
 def _baseline(options: Options, session: Path) -> Baseline | None:
     if options.baseline is None:
         return None
-    from pytest_loadtest.report.baseline import LAST_MET, baseline_at, last_met  # loads numpy: a session without a baseline must not
+    from pytest_loadtest.report.baseline import (
+        LAST_MET,
+        baseline_at,
+        last_met,
+    )  # loads numpy: a session without a baseline must not
 
     if options.baseline == LAST_MET:
         return last_met(options.results, session, force=options.baseline_force)
@@ -106,4 +112,6 @@ def safe_name(text: str) -> str:
     name = _UNSAFE.sub("-", text).strip("-.")
     if name == text and len(name) <= _LONGEST:
         return name
-    return f"{name[-_LONGEST:]}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:6]}".lstrip("-.")
+    return f"{name[-_LONGEST:]}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:6]}".lstrip(
+        "-."
+    )

@@ -57,7 +57,9 @@ class PhaseRecord:
         """The reason why the profile's ``abort`` section ended the current phase; None if it did not."""
         return next((change.aborted for change in self.changes if change.aborted), None)
 
-    def finish(self, reports: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()) -> StreamCounts:
+    def finish(
+        self, reports: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()
+    ) -> StreamCounts:
         """Take the workers' reports, and return the number of messages that each stream has sent.
 
         :param spans: the stages found by a watch.
@@ -81,11 +83,15 @@ class PhaseRecord:
 
         If bytes are paced, only the workers know how many messages there are, but their order says which streams have them.
         """
-        planned = self._planned(self.duration) if self.phase.mean_size is None else self._counted(ends)
+        planned = (
+            self._planned(self.duration) if self.phase.mean_size is None else self._counted(ends)
+        )
         wrong = np.flatnonzero(ends != planned.column())
         if len(wrong):
             stream, (end,) = wrong[0], planned.of(wrong[:1])
-            raise NoData(f"{ends[stream]} messages of stream {stream} were sent, {end} were planned (internal error)")
+            raise NoData(
+                f"{ends[stream]} messages of stream {stream} were sent, {end} were planned (internal error)"
+            )
         return planned
 
     def due_messages(self) -> DueMessages:
@@ -124,7 +130,15 @@ class PhaseRecord:
         assert self.ends is not None
         if not self.spans:
             return []
-        return list(pairwise([self.phase.before, *(self._boundary(span.start) for span in self.spans[1:]), self.ends]))
+        return list(
+            pairwise(
+                [
+                    self.phase.before,
+                    *(self._boundary(span.start) for span in self.spans[1:]),
+                    self.ends,
+                ]
+            )
+        )
 
     def planned_load(self) -> PlannedLoad | None:
         """Return the load that was requested in this phase so far; None if it sends nothing."""
@@ -133,9 +147,14 @@ class PhaseRecord:
             return None
         load = PlannedLoad(
             in_bytes=phase.mean_size is not None,
-            steps=tuple(PlannedStep(length=length, rate=float(rate)) for length, rate in phase.steps),
+            steps=tuple(
+                PlannedStep(length=length, rate=float(rate)) for length, rate in phase.steps
+            ),
             stages=tuple(PlannedStage(name=span.name, start=span.start) for span in phase.stages),
-            sizes=tuple(PlannedSizes(at=at, mix=mix) for at, mix in size_mixes(self.pool(), phase, self.changes)),
+            sizes=tuple(
+                PlannedSizes(at=at, mix=mix)
+                for at, mix in size_mixes(self.pool(), phase, self.changes)
+            ),
         )
         for change in self.changes:
             if change.rate is not None:
@@ -148,7 +167,9 @@ class PhaseRecord:
         if not self.changes and self.phase.mean_size is None and not self.phase.stages:
             return self.phase.pacer.highest
         end = self.ends or self.phase.ends
-        return (end.total - self.phase.before.total) / (duration / 1e9) if duration else self.plan.rate
+        return (
+            (end.total - self.phase.before.total) / (duration / 1e9) if duration else self.plan.rate
+        )
 
     def stages(self) -> tuple[RunStage, ...]:
         return tuple(
@@ -160,16 +181,24 @@ class PhaseRecord:
         )  # fmt: skip
 
 
-def messages_due(pool: Callable[[], PayloadPool], phase: Phase, changes: Sequence[Change] = ()) -> DueMessages:
+def messages_due(
+    pool: Callable[[], PayloadPool], phase: Phase, changes: Sequence[Change] = ()
+) -> DueMessages:
     """Return the messages of a phase. :param changes: those that are not planned."""
     pacer = phase.pacer
     for change in changes:
         if change.rate is not None:
             pacer = pacer.changed(change.at, change.rate)
-    return DueMessages(pacer) if phase.mean_size is None else DueMessages(pacer, size_mixes(pool(), phase, changes))
+    return (
+        DueMessages(pacer)
+        if phase.mean_size is None
+        else DueMessages(pacer, size_mixes(pool(), phase, changes))
+    )
 
 
-def size_mixes(pool: PayloadPool, phase: Phase, changes: Sequence[Change]) -> tuple[tuple[int, SizeMix], ...]:
+def size_mixes(
+    pool: PayloadPool, phase: Phase, changes: Sequence[Change]
+) -> tuple[tuple[int, SizeMix], ...]:
     """Return the sizes of messages, each from an instant on, ns after the phase's start."""
     mixed = ((change.at, change.distribution) for change in (*phase.changes, *changes))
     later = ((at, pool.mix(distribution)) for at, distribution in mixed if distribution is not None)

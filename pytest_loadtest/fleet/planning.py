@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.errors import GeneratorLimited, UsageError
-from pytest_loadtest.fleet.targets import check_addresses, check_broker, check_cluster, check_security, has_admin, uses_this_machine
+from pytest_loadtest.fleet.targets import (
+    check_addresses,
+    check_broker,
+    check_cluster,
+    check_security,
+    has_admin,
+    uses_this_machine,
+)
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.aggregation import aggregation_reasons
@@ -43,7 +50,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile import Profile
 
 
-OTHER_FILES = 16 << 20  # bytes needed in addition to the samples: results, logs, Spark's temporary files
+OTHER_FILES = (
+    16 << 20
+)  # bytes needed in addition to the samples: results, logs, Spark's temporary files
 
 
 def make_plans(request: Request, hosts: Sequence[str], options: Options) -> list[Plan]:
@@ -90,10 +99,15 @@ def check_capacity(request: Request, plans: Sequence[Plan], options: Options) ->
     existing = _existing_folder(options)
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         problem = "is not writable" if existing.is_dir() else "is not a folder"
-        raise UsageError(f"load_results {options.results}: {existing} {problem}: name a folder that can be written (pytest.ini, -o)")
+        raise UsageError(
+            f"load_results {options.results}: {existing} {problem}: name a folder that can be written (pytest.ini, -o)"
+        )
     reasons = _reasons(plans, options)
     if reasons and not options.force:
-        text, carrier = "\n".join(f"  {reason}" for reason in reasons), "the hosts" if options.hosts else "this machine"
+        text, carrier = (
+            "\n".join(f"  {reason}" for reason in reasons),
+            "the hosts" if options.hosts else "this machine",
+        )
         raise GeneratorLimited(
             f"load run of profile {request.profile.name}: generator-limited before any load: {carrier} cannot carry the plan\n"
             f"{text}\n"
@@ -103,7 +117,9 @@ def check_capacity(request: Request, plans: Sequence[Plan], options: Options) ->
 
 def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
     """Return the plan of one test as lines, workload by workload. :raises UsageError: it cannot be planned."""
-    hosts = [host.name for host in options.hosts for _ in range(host.workers)] or [CONTROLLER] * workers
+    hosts = [host.name for host in options.hosts for _ in range(host.workers)] or [
+        CONTROLLER
+    ] * workers
     plans = make_plans(request, hosts, options)
     lines = [
         line for plan in plans
@@ -121,9 +137,13 @@ def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:
     room = f"samples and results need {format_size(needed)} below {options.results}, {format_size(free)} are free"
     beyond = overload_reasons(plans, machine())
     if options.hosts:
-        beyond = tuple(host_overload_reasons([(plan.needs, plan.host_shares) for plan in plans], options.hosts))
+        beyond = tuple(
+            host_overload_reasons([(plan.needs, plan.host_shares) for plan in plans], options.hosts)
+        )
     here = machine()
-    beyond += tuple(aggregation_reasons(aggregations, here.cores, here.memory, spark_here=options.spark_here))
+    beyond += tuple(
+        aggregation_reasons(aggregations, here.cores, here.memory, spark_here=options.spark_here)
+    )
     return (*beyond, *([f"{room} (load_results in pytest.ini)"] if needed > free else []))
 
 
@@ -165,7 +185,12 @@ def machine_document() -> dict[str, str | int | float]:
 def installed_versions() -> dict[str, str]:
     """Return the versions of Python, this package and the libraries that it uses, for results; without those not installed."""
     versions = {"python": platform.python_version()}
-    for package in dict.fromkeys((*_PACKAGES, *(package for kind in kinds().values() for package in (kind.package, *kind.packages)))):
+    for package in dict.fromkeys(
+        (
+            *_PACKAGES,
+            *(package for kind in kinds().values() for package in (kind.package, *kind.packages)),
+        )
+    ):
         with contextlib.suppress(PackageNotFoundError):
             versions[package] = version(package)
     return versions
@@ -182,6 +207,13 @@ def costs() -> dict[str, Cost]:
     shipped = shipped_costs()
     try:
         calibrated = json.loads(costs_file().read_text(encoding="utf-8"))
-        return {**shipped, **{key: Cost.of(row, shipped[key].shared) for key, row in calibrated["costs"].items() if key in shipped}}
+        return {
+            **shipped,
+            **{
+                key: Cost.of(row, shipped[key].shared)
+                for key, row in calibrated["costs"].items()
+                if key in shipped
+            },
+        }
     except (OSError, ValueError, KeyError, TypeError):
         return shipped

@@ -39,10 +39,18 @@ def compare_with_baseline(
         return replace(results, notes=(*results.notes, note)), ()
     earlier = baseline.find(results)
     comparison = (
-        missing_comparison(gates, earlier) if isinstance(earlier, str) else compare_runs(earlier, results, gates, force=baseline.force)
+        missing_comparison(gates, earlier)
+        if isinstance(earlier, str)
+        else compare_runs(earlier, results, gates, force=baseline.force)
     )
-    is_judged = results.verdict.outcome in VALID  # a run without a verdict proves nothing in a comparison either
-    findings, best = _compare_with_best(comparison.findings, baseline.earlier(results), results) if is_judged else ((), ())
+    is_judged = (
+        results.verdict.outcome in VALID
+    )  # a run without a verdict proves nothing in a comparison either
+    findings, best = (
+        _compare_with_best(comparison.findings, baseline.earlier(results), results)
+        if is_judged
+        else ((), ())
+    )
     return with_comparison(results, replace(comparison.section, best=best), findings), findings
 
 
@@ -63,7 +71,11 @@ def _compare_with_best(
         _, run = (max if gate.statistic == THROUGHPUT else min)(values, key=lambda pair: pair[0])
         (compared,) = compare_runs(run, results, (gate,)).findings
         where = f"; compared with the best of the last {len(earlier) + 1} runs that were met, {run.results}"
-        kept.append(replace(compared, text=compared.text + where) if compared.outcome is Outcome.MISSED else finding)
+        kept.append(
+            replace(compared, text=compared.text + where)
+            if compared.outcome is Outcome.MISSED
+            else finding
+        )
         best |= {run.results: None}
     return tuple(kept), tuple(best)
 

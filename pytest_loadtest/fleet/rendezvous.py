@@ -48,7 +48,14 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.fleet.drain import Drain
     from pytest_loadtest.fleet.host_clocks import HostClocks
-    from pytest_loadtest.fleet.messages import Command, ControllerMessage, Key, RunMessage, RunStep, StepAnswer
+    from pytest_loadtest.fleet.messages import (
+        Command,
+        ControllerMessage,
+        Key,
+        RunMessage,
+        RunStep,
+        StepAnswer,
+    )
     from pytest_loadtest.fleet.run_events import Effect, Event
     from pytest_loadtest.schedule.changes import Change
 
@@ -151,7 +158,9 @@ class Rendezvous:
         run = self.runs.setdefault(message.key, Run(message.key))
         before = self.runs.get((index, attempt - 1))
         if before is None or before.lead != worker or not isinstance(run.state, Gathering):
-            self._handle(run, message, worker)  # It has no row: the lead alone runs its test again, and once.
+            self._handle(
+                run, message, worker
+            )  # It has no row: the lead alone runs its test again, and once.
             return
         members = tuple(member for member in self._workers if member in before.members)
         self._handle(before, Superseded())
@@ -197,7 +206,9 @@ class Rendezvous:
                 case FindAnswers(brought):
                     # A daemon, so that Ctrl-C does not wait for a broker that is starting: its watchdog stops it when this process ends.
                     name = f"loadtest-{type(brought[0]).__name__}"
-                    threading.Thread(target=self._find_answers, args=(run, brought), name=name, daemon=True).start()
+                    threading.Thread(
+                        target=self._find_answers, args=(run, brought), name=name, daemon=True
+                    ).start()
                     self._start_watches()
                 case ShowProgress(workload):
                     self._run_controller.progressed(run, workload)
@@ -229,7 +240,9 @@ class Rendezvous:
             answer = error if isinstance(error, LoadtestError) else portable(error)
         if callable(answer):
             name = f"loadtest-{command.kind}"
-            threading.Thread(target=self._answer_command, args=(run, worker, answer), name=name, daemon=True).start()
+            threading.Thread(
+                target=self._answer_command, args=(run, worker, answer), name=name, daemon=True
+            ).start()
         else:
             self._send(worker, CommandAnswer(run.key, answer))
 
@@ -254,7 +267,12 @@ class Rendezvous:
             # A thread of its own: a container engine may take long to answer, and times are exchanged meanwhile.
             checks.append(("clocks", INTERVAL, self._ask_clocks))
         for name, interval, check in checks:
-            watch = threading.Thread(target=self._watch_runs, args=(interval, check), name=f"loadtest-{name}", daemon=True)
+            watch = threading.Thread(
+                target=self._watch_runs,
+                args=(interval, check),
+                name=f"loadtest-{name}",
+                daemon=True,
+            )
             self._watches.append(watch)
             watch.start()
 

@@ -48,7 +48,16 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.drain import Drain
     from pytest_loadtest.fleet.host_clocks import HostClocks
     from pytest_loadtest.fleet.measured_run import Custom, MeasuredRun
-    from pytest_loadtest.fleet.messages import HostSampling, Key, PhaseFinished, Request, RunResult, RunStep, StepAnswer, WorkloadAssignment
+    from pytest_loadtest.fleet.messages import (
+        HostSampling,
+        Key,
+        PhaseFinished,
+        Request,
+        RunResult,
+        RunStep,
+        StepAnswer,
+        WorkloadAssignment,
+    )
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.rendezvous import Rendezvous
     from pytest_loadtest.fleet.run_states import Run
@@ -79,7 +88,9 @@ class PlannedRun:
     scripts: list[PlannedScript | SearchScript] = field(default_factory=list)
     watches: dict[str, Watch] = field(default_factory=dict)
     observing: Observing = field(default_factory=Observing)
-    clock_lines: dict[str, ClockLine] = field(default_factory=dict)  # by worker on another host: the line that it uses now
+    clock_lines: dict[str, ClockLine] = field(
+        default_factory=dict
+    )  # by worker on another host: the line that it uses now
     clocks_since: int = 0  # exchanges from this instant on belong to the current phase, ns
 
     def workload(self, name: str) -> WorkloadRun:
@@ -118,7 +129,10 @@ class RunController:
         try:
             return self._answer(run, brought)
         except OSError as error:
-            from pytest_loadtest.engine.sample_files import is_full, unwritten  # loads numpy: a session without load tests must not
+            from pytest_loadtest.engine.sample_files import (
+                is_full,
+                unwritten,
+            )  # loads numpy: a session without load tests must not
 
             planned = self._planned.get(run.key)
             if not is_full(error) or planned is None:
@@ -135,16 +149,25 @@ class RunController:
                 self._set_driver_facts(run, facts)
             case ClientsMade(clients, workload_name):
                 workload = self._planned[run.key].workload(workload_name)
-                by_rank = (ConnectFrom(workload.first_connection(clients, self._announce)),) * len(brought)
+                by_rank = (ConnectFrom(workload.first_connection(clients, self._announce)),) * len(
+                    brought
+                )
             case ConsumersConnected():
                 by_rank = [SampleHost(order) for order in self._locate(run, brought)]
             case PhaseDone(number):
                 if number == 0:
                     self.spark.wait_until_ready()
-                    load_samplers(workload.part.profile.driver.name for workload in self._planned[run.key].workloads)
-                return self._next(run, [step.finished for step in brought if isinstance(step, PhaseDone)])
+                    load_samplers(
+                        workload.part.profile.driver.name
+                        for workload in self._planned[run.key].workloads
+                    )
+                return self._next(
+                    run, [step.finished for step in brought if isinstance(step, PhaseDone)]
+                )
             case ClientsClosed():
-                self._closed(run, [step.facts for step in brought if isinstance(step, ClientsClosed)])
+                self._closed(
+                    run, [step.facts for step in brought if isinstance(step, ClientsClosed)]
+                )
                 workloads = self._planned[run.key].workloads
                 is_silent = any(workload.went_away or workload.unanswered for workload in workloads)
                 by_rank = (CleanUp(is_silent),) * len(brought)
@@ -162,7 +185,9 @@ class RunController:
     def _locate(self, run: Run, brought: Sequence[RunStep]) -> Sequence[HostSampling | None]:
         planned = self._planned[run.key]
         locations = {
-            member: step.location for member, step in zip(run.members, brought, strict=True) if isinstance(step, ConsumersConnected)
+            member: step.location
+            for member, step in zip(run.members, brought, strict=True)
+            if isinstance(step, ConsumersConnected)
         }
         hosts = self.clocks.hosts if self.clocks else {}
         return planned.observing.locate_workers(locations, hosts, planned.workloads)
@@ -176,7 +201,9 @@ class RunController:
         self._announce(f"{request.nodeid}: planning, starting the target")
         self.spark.start()
         elsewhere = {} if self.clocks is None else self.clocks.hosts
-        plans = planning.make_plans(request, [elsewhere.get(worker, CONTROLLER) for worker in run.members], self._options)
+        plans = planning.make_plans(
+            request, [elsewhere.get(worker, CONTROLLER) for worker in run.members], self._options
+        )
         workloads = self._workload_runs(run, request, plans)
         planned = PlannedRun(request=request, workloads=workloads)
         self._planned[run.key] = planned
@@ -192,7 +219,11 @@ class RunController:
         sources = self._worker_sources()
         return [
             [
-                replace(workload.assign(worker, rank, more), clock=lines.get(worker), sources=sources.get(worker, ()))
+                replace(
+                    workload.assign(worker, rank, more),
+                    clock=lines.get(worker),
+                    sources=sources.get(worker, ()),
+                )
                 for workload in workloads
             ]
             for rank, worker in enumerate(run.members)
@@ -230,11 +261,16 @@ class RunController:
             planned.clocks_since = self.clocks.ask(SMALL_BURST)
             planned.clock_lines = {worker: fit.line for worker, fit in self.clocks.fits().items()}
 
-    def _workload_runs(self, run: Run, request: Request, plans: Sequence[Plan]) -> list[WorkloadRun]:
+    def _workload_runs(
+        self, run: Run, request: Request, plans: Sequence[Plan]
+    ) -> list[WorkloadRun]:
         from pytest_loadtest.fleet.workload_run import WorkloadRun
 
         name, several = secrets.token_hex(4), len(plans) > 1
-        roots = [workload_folder(self.folder, request.nodeid, request.attempt, part.profile.name) for part in request.parts]
+        roots = [
+            workload_folder(self.folder, request.nodeid, request.attempt, part.profile.name)
+            for part in request.parts
+        ]
         return [
             WorkloadRun(
                 name=part.profile.name if several else "", part=part, plan=plan, root=roots[i], nonce=secrets.randbits(32),
@@ -261,8 +297,18 @@ class RunController:
     def _next(self, run: Run, finished: Sequence[Sequence[PhaseFinished | None]]) -> StepAnswers:
         """Return what each worker does next: a phase of each workload, or nothing more. :param finished: by rank, then by workload."""
         planned = self._planned[run.key]
-        reported = [[report for report in reports if report is not None] for reports in zip(*finished, strict=True)]
-        self._relate_clocks(planned, [workload for workload, reports in zip(planned.workloads, reported, strict=True) if reports])
+        reported = [
+            [report for report in reports if report is not None]
+            for reports in zip(*finished, strict=True)
+        ]
+        self._relate_clocks(
+            planned,
+            [
+                workload
+                for workload, reports in zip(planned.workloads, reported, strict=True)
+                if reports
+            ],
+        )
         for workload, reports in zip(planned.workloads, reported, strict=True):
             if reports:
                 workload.check_broker()
@@ -283,16 +329,22 @@ class RunController:
                 continue
             drains[workload.name] = workload.begin(phase.phase, phase.folder, start)
             phases.append(self._started(planned, workload, phase, start))
-        if run.error is not None:  # given up meanwhile, and `gave_up` may have ended what was sampled before this phase began
+        if (
+            run.error is not None
+        ):  # given up meanwhile, and `gave_up` may have ended what was sampled before this phase began
             for workload in planned.workloads:
                 planned.observing.end(workload)
         by_rank = []
         for worker in run.members:
             line = planned.clock_lines.get(worker)
-            by_rank.append(NextPhases(tuple(phase and replace(phase, clock=line) for phase in phases)))
+            by_rank.append(
+                NextPhases(tuple(phase and replace(phase, clock=line) for phase in phases))
+            )
         return StepAnswers(by_rank=tuple(by_rank), drains=drains)
 
-    def _started(self, planned: PlannedRun, workload: WorkloadRun, following: Next, start: int) -> StartPhase:
+    def _started(
+        self, planned: PlannedRun, workload: WorkloadRun, following: Next, start: int
+    ) -> StartPhase:
         """Observe a phase that has begun, and return it as the workers get it."""
         planned.observing.begin(workload)
         if following.watch is not None:
@@ -308,7 +360,9 @@ class RunController:
     def _closed(self, run: Run, facts: Sequence[Sequence[DriverFacts]]) -> None:
         for i, workload in enumerate(self._planned[run.key].workloads):
             workload.check_broker()
-            workload.add_worker_facts({worker: parts[i] for worker, parts in zip(run.members, facts, strict=True)})
+            workload.add_worker_facts(
+                {worker: parts[i] for worker, parts in zip(run.members, facts, strict=True)}
+            )
             if workload.folder is not None:
                 workload.write(ended=True)
 
@@ -338,7 +392,9 @@ class RunController:
         if planned is None:
             return
         for workload in planned.workloads:
-            self.outputs.write_broken(workload.folder or workload.root, partial(planned.observing.end, workload))
+            self.outputs.write_broken(
+                workload.folder or workload.root, partial(planned.observing.end, workload)
+            )
         if isinstance(error, BrokenRun):
             documents = self._write_broken(planned.workloads, error)
             self.documents.add(documents)
@@ -361,9 +417,18 @@ class RunController:
         drain, now = run.drains.get(name), time.monotonic_ns()
         if self._live is not None and progress:
             shown = ", ".join(filter(None, (workload.part.profile.name, workload.scale)))
-            self._live.show(shown, record.phase, progress, None if drain is None else drain.describe(now))
+            self._live.show(
+                shown, record.phase, progress, None if drain is None else drain.describe(now)
+            )
         if self._metrics is not None and progress:
-            self._metrics.show(workload.test, workload.part.profile.name, workload.name, record.phase, progress, workload.scale)
+            self._metrics.show(
+                workload.test,
+                workload.part.profile.name,
+                workload.name,
+                record.phase,
+                progress,
+                workload.scale,
+            )
         if drain is not None and drain.asks(now):
             from pytest_loadtest.fleet.undelivered import ask_target
 
@@ -387,7 +452,10 @@ class RunController:
 
         :raises UsageError: the command is impossible. Any other error of the function ends the run.
         """
-        from pytest_loadtest.fleet.live_changes import measured_workload, requested_change  # on use: they load numpy
+        from pytest_loadtest.fleet.live_changes import (
+            measured_workload,
+            requested_change,
+        )  # on use: they load numpy
 
         planned = self._planned.get(run.key)
         if planned is None:
@@ -399,7 +467,9 @@ class RunController:
         self._change(run, workload, change)
         return change.at
 
-    def _disturb(self, nodeid: str, workload: WorkloadRun, disturbance: Disturbance) -> tuple[int, int | None]:
+    def _disturb(
+        self, nodeid: str, workload: WorkloadRun, disturbance: Disturbance
+    ) -> tuple[int, int | None]:
         with self._restarting:
             self._announce(f"{nodeid}: {disturbance.text} {workload.target}")
             return workload.disturb(disturbance)
@@ -415,10 +485,15 @@ class RunController:
 
         planned = self._planned[run.key]
         self._announce(f"{planned.request.nodeid}: aggregating samples")
-        judged = [self._conclude(workload, script) for workload, script in zip(planned.workloads, planned.scripts, strict=True)]
+        judged = [
+            self._conclude(workload, script)
+            for workload, script in zip(planned.workloads, planned.scripts, strict=True)
+        ]
         assert self.rendezvous is not None
         self.rendezvous.conclude(run)
-        if isinstance(run.error, BrokenRun):  # given up while it was judged, e.g. by the test's timeout: overwrite what was just written
+        if isinstance(
+            run.error, BrokenRun
+        ):  # given up while it was judged, e.g. by the test's timeout: overwrite what was just written
             self._write_broken(planned.workloads, run.error)
             raise run.error
         documents = [document for _, document in judged]
@@ -428,7 +503,9 @@ class RunController:
             return judged[0][0]
         return combine_workloads(planned.request.profile.name, [result for result, _ in judged])
 
-    def _conclude(self, workload: WorkloadRun, script: PlannedScript | SearchScript) -> tuple[RunResult, RunDocument]:
+    def _conclude(
+        self, workload: WorkloadRun, script: PlannedScript | SearchScript
+    ) -> tuple[RunResult, RunDocument]:
         """Return the result of one workload whose script has ended, and its document. :raises NoData: it cannot be measured."""
         from pytest_loadtest.fleet.judge import conclude_run
         from pytest_loadtest.fleet.scripts import SearchScript
@@ -437,9 +514,15 @@ class RunController:
             peak = script.peak()
             return conclude_run(script.best_step(peak), peak=peak, baseline=self.outputs.baseline)
         assert workload.folder is not None
-        return conclude_run(self.spark.measure(workload.folder), backlog=script.backlog, baseline=self.outputs.baseline)
+        return conclude_run(
+            self.spark.measure(workload.folder),
+            backlog=script.backlog,
+            baseline=self.outputs.baseline,
+        )
 
-    def _write_broken(self, workloads: Sequence[WorkloadRun], error: BrokenRun) -> list[RunDocument]:
+    def _write_broken(
+        self, workloads: Sequence[WorkloadRun], error: BrokenRun
+    ) -> list[RunDocument]:
         """Write the results of a run that was given up; return them."""
         from pytest_loadtest.fleet.judge import broken_results, write_results
 

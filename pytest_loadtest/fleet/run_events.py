@@ -91,7 +91,18 @@ class Tick:
     """Time has passed."""
 
 
-Event = RunMessage | Gather | StartAgain | Superseded | WorkerLost | Answered | AnswerFailed | Conclude | GiveUp | Tick
+Event = (
+    RunMessage
+    | Gather
+    | StartAgain
+    | Superseded
+    | WorkerLost
+    | Answered
+    | AnswerFailed
+    | Conclude
+    | GiveUp
+    | Tick
+)
 EVENTS: Final[tuple[type[Event], ...]] = (
     Arrive, Again, Meet, StoresSamples, ReportProgress, Command, Failed, Finished,
     Gather, StartAgain, Superseded, WorkerLost, Answered, AnswerFailed, Conclude, GiveUp, Tick,

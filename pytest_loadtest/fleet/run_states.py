@@ -137,7 +137,16 @@ class Ended:
 
 
 State = Gathering | Working | Meeting | Answering | DrivingLoad | Concluded | GivenUp | Ended
-STATES: Final[tuple[type[State], ...]] = (Gathering, Working, Meeting, Answering, DrivingLoad, Concluded, GivenUp, Ended)
+STATES: Final[tuple[type[State], ...]] = (
+    Gathering,
+    Working,
+    Meeting,
+    Answering,
+    DrivingLoad,
+    Concluded,
+    GivenUp,
+    Ended,
+)
 
 
 @dataclass(slots=True)
@@ -168,7 +177,9 @@ class Run:
     @property
     def concluded(self) -> bool:
         """True if the run has results."""
-        return isinstance(self.state, Concluded) or (isinstance(self.state, Ended) and self.state.concluded)
+        return isinstance(self.state, Concluded) or (
+            isinstance(self.state, Ended) and self.state.concluded
+        )
 
     @property
     def ended(self) -> bool:
@@ -207,7 +218,9 @@ class Run:
         if row is None or (self.continues and self._is_foreign(event, worker)):
             return list(_reject(self, event, now, worker))
         effects = list(row.action(self, event, now, worker))
-        assert type(self.state) in row.leads_to, f"{row.action.__name__} of {self.key} led to {self.state.text}"
+        assert type(self.state) in row.leads_to, (
+            f"{row.action.__name__} of {self.key} led to {self.state.text}"
+        )
         return effects
 
     def _is_foreign(self, event: Event, worker: str) -> bool:
@@ -236,7 +249,9 @@ def _reject(run: Run, event: Event, now: int, worker: str) -> Effects:
     """
     sender = f"worker {worker}" if worker else "the controller"
     name = type(event).__name__
-    error = WorkerError(f"run {run.key}, {run.state.text}: {sender} sent {name}, which it cannot now (internal error)")
+    error = WorkerError(
+        f"run {run.key}, {run.state.text}: {sender} sent {name}, which it cannot now (internal error)"
+    )
     is_told = worker in run.members and not isinstance(run.state, GivenUp | Ended)
     if not worker and isinstance(run.state, GivenUp | Ended):
         raise error
@@ -306,7 +321,9 @@ def _meet(run: Run, event: Meet, now: int, worker: str) -> Effects:
         first = isinstance(run.state, Working) and run.state.first
         run.state = Meeting(first=first, brought={}, since=None)
     meeting = run.state
-    if worker in meeting.brought or any(step.meeting != event.step.meeting for step in meeting.brought.values()):
+    if worker in meeting.brought or any(
+        step.meeting != event.step.meeting for step in meeting.brought.values()
+    ):
         yield from _reject(run, event, now, worker)
         return
     # The first meeting has no timeout before the lead is there: the body of a live test may prepare for long before it begins the load.
@@ -471,10 +488,19 @@ def _check_meeting(run: Run, event: Tick, now: int, worker: str) -> Effects:
 
 def _check_silence(run: Run, event: Tick, now: int, worker: str) -> Effects:
     """Give the run up if a member that drives load sends nothing, and end that member."""
-    silent = [member for member in run.members if now - run.last_message[member] > SILENCE_TIMEOUT * SECOND]
+    silent = [
+        member
+        for member in run.members
+        if now - run.last_message[member] > SILENCE_TIMEOUT * SECOND
+    ]
     if not silent:
         return
-    yield from _give_up(run, WorkerError(f"{', '.join(silent)} sent no message for {SILENCE_TIMEOUT} s while driving load"))
+    yield from _give_up(
+        run,
+        WorkerError(
+            f"{', '.join(silent)} sent no message for {SILENCE_TIMEOUT} s while driving load"
+        ),
+    )
     for member in silent:
         yield Kill(member)
 
@@ -563,7 +589,11 @@ _ROWS: Final[tuple[tuple[States, Events, Action, tuple[type[State] | type[Same],
 # fmt: on
 
 TABLE: Final[Mapping[tuple[type[State], type[Event]], Transition]] = {
-    (state, event): Transition(action, tuple(state if issubclass(following, Same) else following for following in leads_to) or (state,))
+    (state, event): Transition(
+        action,
+        tuple(state if issubclass(following, Same) else following for following in leads_to)
+        or (state,),
+    )
     for states, events, action, leads_to in _ROWS
     for state in states
     for event in events
@@ -577,9 +607,13 @@ def transitions_table() -> str:
     for (state, event), row in TABLE.items():
         for following in row.leads_to:
             if following is not state:
-                changes.setdefault((state.__name__, following.__name__), []).append(f"`{event.__name__}`")
+                changes.setdefault((state.__name__, following.__name__), []).append(
+                    f"`{event.__name__}`"
+                )
     order = [state.__name__ for state in STATES]
     lines = ["| from | to | on |", "|---|---|---|"]
-    for before, after in sorted(changes, key=lambda change: (order.index(change[0]), order.index(change[1]))):
+    for before, after in sorted(
+        changes, key=lambda change: (order.index(change[0]), order.index(change[1]))
+    ):
         lines.append(f"| {before} | {after} | {', '.join(changes[before, after])} |")
     return "\n".join(lines) + "\n"

@@ -43,7 +43,13 @@ class GangScheduling:
     :param led: returns whether a node is the lead of a current run of an item.
     """
 
-    def __init__(self, inner: Any, config: Any, load_items: Callable[[], Sequence[int]], led: Callable[[Any, int], bool]) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        config: Any,
+        load_items: Callable[[], Sequence[int]],
+        led: Callable[[Any, int], bool],
+    ) -> None:
         self.config = config  # pytest-rerunfailures reads it
         self._inner, self._load_items, self._led = inner, load_items, led
         self._proxies: dict[Any, NodeProxy] = {}
@@ -72,7 +78,9 @@ class GangScheduling:
             and bool(self._inner.tests_finished)
             and bool(self._proxies)
             and all(proxy.drained for proxy in self._proxies.values())
-            and not any(self._todo.values())  # before that, a worker that dies must still be replaced
+            and not any(
+                self._todo.values()
+            )  # before that, a worker that dies must still be replaced
         )
 
     def add_node(self, node: Any) -> None:
@@ -85,8 +93,12 @@ class GangScheduling:
         if self._local is None:
             self.ordinary = [i for i in range(len(collection)) if i not in load_items]
             self._local = {index: i for i, index in enumerate(self.ordinary)}
-        if self.ordinary or not self.collection_is_completed:  # xdist's schedulers reject a replacement if there are no tests
-            self._inner.add_node_collection(self._proxies[node], [collection[i] for i in self.ordinary])
+        if (
+            self.ordinary or not self.collection_is_completed
+        ):  # xdist's schedulers reject a replacement if there are no tests
+            self._inner.add_node_collection(
+                self._proxies[node], [collection[i] for i in self.ordinary]
+            )
 
     def schedule(self) -> None:
         self._inner.schedule()
@@ -112,7 +124,9 @@ class GangScheduling:
         raise NotImplementedError  # pytest-rerunfailures handles it: xdist's own schedulers raise it too
 
     def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
-        self._inner.remove_pending_tests_from_node(self._proxies[node], [self._index(i) for i in indices])
+        self._inner.remove_pending_tests_from_node(
+            self._proxies[node], [self._index(i) for i in indices]
+        )
 
     def remove_node(self, node: Any) -> str | None:
         """Return the id of the test that the lost node crashed in: an ordinary one, or the load test that it led."""

@@ -43,12 +43,22 @@ class PlannedScript:
     def __init__(self, workload: WorkloadRun) -> None:
         plan = workload.plan
         ordered = workload.part.profile.ordered
-        self.backlog = None if plan.backlog is None else BacklogWatch(plan.backlog, plan.mean_size, ordered=ordered)
+        self.backlog = (
+            None
+            if plan.backlog is None
+            else BacklogWatch(plan.backlog, plan.mean_size, ordered=ordered)
+        )
         watch: Watch | None = self.backlog
         if (abort := abort_bounds(plan)) is not None:
-            watch = AbortWatch(abort, plan.measure, plan.topology.subscriptions, workload.due_messages)
+            watch = AbortWatch(
+                abort, plan.measure, plan.topology.subscriptions, workload.due_messages
+            )
         self._rest: list[Next | None] = [
-            Next(phase=phase, folder="measure" if phase.recorded else None, watch=watch if phase.recorded else None)
+            Next(
+                phase=phase,
+                folder="measure" if phase.recorded else None,
+                watch=watch if phase.recorded else None,
+            )
             for phase in plan.phases
         ]
 
@@ -81,7 +91,9 @@ class SearchScript:
     :param judge: measures and judges the samples of the phase that has just ended.
     """
 
-    def __init__(self, workload: WorkloadRun, judge: Callable[[], Judged], announce: Callable[[str], None]) -> None:
+    def __init__(
+        self, workload: WorkloadRun, judge: Callable[[], Judged], announce: Callable[[str], None]
+    ) -> None:
         assert workload.plan.search is not None
         self._workload, self._judge, self._announce = workload, judge, announce
         self._search = Search(workload.plan.search)
@@ -111,9 +123,15 @@ class SearchScript:
         )  # fmt: skip
         topology = plan.topology
         due = self._workload.due_messages_of(phases[-1])
-        self._watch = BrokenWatch(self._workload.bounds, phases[-1], topology.subscriptions, topology.consumers, due)
+        self._watch = BrokenWatch(
+            self._workload.bounds, phases[-1], topology.subscriptions, topology.consumers, due
+        )
         return [
-            Next(phase=phase, folder=f"step-{ask.number:02d}" if phase.recorded else None, watch=self._watch if phase.recorded else None)
+            Next(
+                phase=phase,
+                folder=f"step-{ask.number:02d}" if phase.recorded else None,
+                watch=self._watch if phase.recorded else None,
+            )
             for phase in phases
         ]
 
@@ -121,16 +139,29 @@ class SearchScript:
         measured, load = self._judge()
         verdict = load.verdict
         if verdict.outcome is Outcome.NO_DATA:
-            raise NoData(f"search step {ask.number} ({ask.rate:,.0f}/s): no data: {'; '.join(verdict.reasons)}")
+            raise NoData(
+                f"search step {ask.number} ({ask.rate:,.0f}/s): no data: {'; '.join(verdict.reasons)}"
+            )
         missed = verdict.having(Outcome.MISSED)
         early = self._watch.broke if self._watch is not None else None
-        names = tuple(dict.fromkeys([*([early] if early else []), *(finding.objective.name for finding in missed)]))
+        names = tuple(
+            dict.fromkeys(
+                [*([early] if early else []), *(finding.objective.name for finding in missed)]
+            )
+        )
         # The reasons of a generator-limited step are about the generator; what it missed says nothing about the target.
         reasons = [finding.text for finding in missed] if verdict.outcome is Outcome.MISSED else []
         # A target that went away has missed the step, whatever its objectives say.
         text = next(iter((*reasons, *verdict.reasons)), "")
         throughput = load.measurements.throughput if load.measurements.counts.received else None
-        step = Step(ask=ask, outcome=verdict.outcome, broke=names, text=text, early=early is not None, throughput=throughput)
+        step = Step(
+            ask=ask,
+            outcome=verdict.outcome,
+            broke=names,
+            text=text,
+            early=early is not None,
+            throughput=throughput,
+        )
         self._search.record(step)
         self._last = measured
         if verdict.outcome is Outcome.MET:

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 HELLO_SECONDS: Final = 10
 """s for a connection to identify itself."""
 TOKEN_BYTES: Final = 32
-_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_CERTIFICATE: Final = re.compile(
+    r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL
+)
 
 
 def read_certificate(path: Path) -> tuple[ssl.SSLContext, str]:
@@ -40,10 +42,14 @@ def read_certificate(path: Path) -> tuple[ssl.SSLContext, str]:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(path, password="")  # with a password that is wrong, OpenSSL does not ask the terminal for one
+        context.load_cert_chain(
+            path, password=""
+        )  # with a password that is wrong, OpenSSL does not ask the terminal for one
         certificate = _CERTIFICATE.search(path.read_text(encoding="ascii"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"load_fleet_tls {path}: {error}: name a PEM file with a certificate and its key, without password") from None
+        raise UsageError(
+            f"load_fleet_tls {path}: {error}: name a PEM file with a certificate and its key, without password"
+        ) from None
     assert certificate is not None  # load_cert_chain has read one
     return context, certificate[0]
 
@@ -73,7 +79,9 @@ class SlotService:
         self._released: asyncio.Event
         self._closed: asyncio.Event
         ready: queue.SimpleQueue[int | OSError] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._listen(ready)), name="loadtest-slots", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._listen(ready)), name="loadtest-slots", daemon=True
+        )
         self._thread.start()
         port = ready.get()
         if isinstance(port, OSError):
@@ -117,11 +125,28 @@ class SlotService:
             self._loop.call_soon_threadsafe(function)
 
     async def _listen(self, ready: queue.SimpleQueue[int | OSError]) -> None:
-        self._loop, self._released, self._closed = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-        self._loop.set_exception_handler(lambda loop, context: None)  # strangers' broken connections concern nobody
-        handshake = {} if self._context is None else {"ssl": self._context, "ssl_handshake_timeout": HELLO_SECONDS}
+        self._loop, self._released, self._closed = (
+            asyncio.get_running_loop(),
+            asyncio.Event(),
+            asyncio.Event(),
+        )
+        self._loop.set_exception_handler(
+            lambda loop, context: None
+        )  # strangers' broken connections concern nobody
+        handshake = (
+            {}
+            if self._context is None
+            else {"ssl": self._context, "ssl_handshake_timeout": HELLO_SECONDS}
+        )
         try:
-            server = await asyncio.start_server(self._serve, self._host, 0, limit=CHUNK, backlog=1024, **handshake)  # type: ignore[arg-type]
+            server = await asyncio.start_server(
+                self._serve,
+                self._host,
+                0,
+                limit=CHUNK,
+                backlog=1024,
+                **handshake,  # type: ignore[arg-type]
+            )
         except OSError as error:
             ready.put(error)
             return
@@ -132,7 +157,9 @@ class SlotService:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(HELLO_SECONDS):
-                number = self._claim((await reader.readexactly(TOKEN_BYTES)).decode(errors="replace"))
+                number = self._claim(
+                    (await reader.readexactly(TOKEN_BYTES)).decode(errors="replace")
+                )
                 hello = None if number is None else json.loads(await reader.readline())
             if number is not None and isinstance(hello, dict):
                 await self._hold(number, hello, reader, writer)
@@ -144,15 +171,22 @@ class SlotService:
     def _claim(self, token: str) -> int | None:
         """Return the number of an unused token, which is used now; None for any other text. It always takes the same time."""
         with self._changed:
-            equal = [hmac.compare_digest((issued or "-").encode(), token.encode()) for issued in self._tokens]
+            equal = [
+                hmac.compare_digest((issued or "-").encode(), token.encode())
+                for issued in self._tokens
+            ]
             if True not in equal:
                 return None
             number = equal.index(True)
             self._tokens[number] = None
             return number
 
-    async def _hold(self, number: int, hello: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        joining: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = self._loop.create_future()
+    async def _hold(
+        self, number: int, hello: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        joining: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = (
+            self._loop.create_future()
+        )
         path = self._folder.path / secrets.token_hex(4)
 
         async def join(local: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
@@ -174,7 +208,9 @@ class SlotService:
 
 
 async def _pass_on(
-    joining: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    joining: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> None:
     """Pass bytes between a task and the process that joins its connection, until one of them ends."""
     local, back = await joining

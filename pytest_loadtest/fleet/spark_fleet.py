@@ -63,7 +63,10 @@ def package_archive() -> bytes:
             if path.is_file() and path.suffix != ".pyc":
                 archive.write(path, path.relative_to(folder.parent))
         for name in ("METADATA", "entry_points.txt"):
-            archive.writestr(f"pytest_loadtest-{metadata.version}.dist-info/{name}", metadata.read_text(name) or "")
+            archive.writestr(
+                f"pytest_loadtest-{metadata.version}.dist-info/{name}",
+                metadata.read_text(name) or "",
+            )
     return content.getvalue()
 
 
@@ -75,9 +78,13 @@ class SparkFleet:
     :ivar shares: the hosts with their parts of the workers.
     """
 
-    def __init__(self, options: Options, fleet: FleetOptions, announce: Callable[[str], None]) -> None:
+    def __init__(
+        self, options: Options, fleet: FleetOptions, announce: Callable[[str], None]
+    ) -> None:
         self.folder = session_folder(options.results)
-        self.host = SparkHost(self.folder / "spark", options.spark_conf, options.spark_master, options.spark_remote)
+        self.host = SparkHost(
+            self.folder / "spark", options.spark_conf, options.spark_master, options.spark_remote
+        )
         self._remote, self._fleet, self._announce = options.spark_remote, fleet, announce
         self._service: SlotService | None = None
         self._job: SlotJob | None = None
@@ -90,7 +97,11 @@ class SparkFleet:
 
         :raises UsageError: Spark cannot be used, has too few slots, or a host has no worker that could run the tests.
         """
-        context, certificate = (None, None) if self._fleet.certificate is None else read_certificate(self._fleet.certificate)
+        context, certificate = (
+            (None, None)
+            if self._fleet.certificate is None
+            else read_certificate(self._fleet.certificate)
+        )
         self._announce("waiting for Spark")
         session = self.host.session()
         address, listen = driver_host(session, self._remote)
@@ -99,7 +110,12 @@ class SparkFleet:
         self._service = service = SlotService(listen, context)
         workers, place = self._fleet.workers, (address, service.port)
         self._announce(f"waiting for {workers + 1} slots of Spark")
-        self._job = job = SlotJob(session, CountedSlot(place, certificate, service.issue(workers + 1)), workers + 1, barrier=False)
+        self._job = job = SlotJob(
+            session,
+            CountedSlot(place, certificate, service.issue(workers + 1)),
+            workers + 1,
+            barrier=False,
+        )
         free = len(service.wait(workers + 1, COUNT_SECONDS, lambda: job.ended))
         service.release()
         if free <= workers:
@@ -107,11 +123,15 @@ class SparkFleet:
         job.join()
         directory = encode({"directory": self._fleet.directory, "sources": []})
         probe, serve = (("-u", "-m", MODULE, role, directory) for role in ("probe", "serve"))
-        task = WorkerSlot(place, certificate, service.issue(workers), package_archive(), probe, serve)
+        task = WorkerSlot(
+            place, certificate, service.issue(workers), package_archive(), probe, serve
+        )
         self._job = job = SlotJob(session, task, workers + 1, barrier=True)
         slots = service.wait(workers, WORKER_SECONDS, lambda: job.ended)
         if len(slots) < workers:
-            cause = job.cause or f"{len(slots)} of {workers} tasks reported within {WORKER_SECONDS} s"
+            cause = (
+                job.cause or f"{len(slots)} of {workers} tasks reported within {WORKER_SECONDS} s"
+            )
             raise UsageError(f"--load-fleet spark: Spark's workers could not start: {cause}")
         self._place(slots)
 
@@ -130,18 +150,27 @@ class SparkFleet:
 
     def _place(self, slots: Sequence[JoinedSlot]) -> None:
         """Name the hosts and describe their workers to xdist."""
-        problems = {f"host {slot.hello.get('node')}: {problem}" for slot in slots if (problem := self._problem(slot.hello))}
+        problems = {
+            f"host {slot.hello.get('node')}: {problem}"
+            for slot in slots
+            if (problem := self._problem(slot.hello))
+        }
         if problems:
             raise UsageError("--load-fleet spark: " + "\n".join(sorted(problems)))
         facts = [HostFacts(**slot.hello) for slot in slots]
         names = host_names(facts)
         counts = Counter(names)
-        entries = [HostEntry(name=name, command="spark", workers=count) for name, count in counts.items()]
+        entries = [
+            HostEntry(name=name, command="spark", workers=count) for name, count in counts.items()
+        ]
         self.shares = host_shares(entries, dict(zip(names, facts, strict=True)), 0)
         commands = [join_command(slot.socket) for slot in slots]
         self.hosts = dict(zip(commands, names, strict=True))
         numbers = [names[: index + 1].count(name) for index, name in enumerate(names)]
-        self.specs = [f"popen//id={name}-{n}//python={command}" for name, n, command in zip(names, numbers, commands, strict=True)]
+        self.specs = [
+            f"popen//id={name}-{n}//python={command}"
+            for name, n, command in zip(names, numbers, commands, strict=True)
+        ]
 
     def _problem(self, hello: Mapping[str, Any]) -> str | None:
         text = hello.get("problem")
@@ -150,7 +179,8 @@ class SparkFleet:
         if "FileNotFoundError" in text:
             directory = self._fleet.directory
             return (
-                f"it has no directory {directory}: create it with the test files in it, or name another one: --load-fleet spark:DIRECTORY"
+                f"it has no directory {directory}: create it with the test files in it, "
+                "or name another one: --load-fleet spark:DIRECTORY"
             )
         return str(text)
 

@@ -33,9 +33,16 @@ class SparkService:
     """
 
     def __init__(
-        self, folder: Path, options: Options, announce: Callable[[str], None], custom: Custom | None = None, host: SparkHost | None = None
+        self,
+        folder: Path,
+        options: Options,
+        announce: Callable[[str], None],
+        custom: Custom | None = None,
+        host: SparkHost | None = None,
     ) -> None:
-        self._host = host or SparkHost(folder, options.spark_conf, options.spark_master, options.spark_remote)
+        self._host = host or SparkHost(
+            folder, options.spark_conf, options.spark_master, options.spark_remote
+        )
         self._announce, self._custom = announce, custom
         self._lock = threading.Lock()
         self._starter: threading.Thread | None = None
@@ -47,7 +54,9 @@ class SparkService:
         """Start Spark in a thread, unless that has begun already; return at once."""
         with self._lock:
             if self._starter is None and not (self._stopped or self._interrupted):
-                self._starter = threading.Thread(target=self._warm, name="loadtest-spark", daemon=True)
+                self._starter = threading.Thread(
+                    target=self._warm, name="loadtest-spark", daemon=True
+                )
                 self._starter.start()
 
     def _warm(self) -> None:
@@ -62,7 +71,12 @@ class SparkService:
         :raises UsageError: it cannot be started; the next run tries again.
         """
         self._restarted = False
-        if self._starter is not None and not self._starter.is_alive() and self._failure is None and not self._host.alive():
+        if (
+            self._starter is not None
+            and not self._starter.is_alive()
+            and self._failure is None
+            and not self._host.alive()
+        ):
             self._host.forget()  # it died between two runs: nothing is lost
             self._starter = None
         self.start()
@@ -104,10 +118,14 @@ class SparkService:
         return replace(measured, notes=(*measured.notes, note))
 
     def _measure(self, folder: Path) -> MeasuredRun:
-        from pytest_loadtest.fleet.measured_run import measure_run  # on use: it loads numpy and pyspark
+        from pytest_loadtest.fleet.measured_run import (
+            measure_run,
+        )  # on use: it loads numpy and pyspark
 
         measured = measure_run(self._host.session(), folder, self._custom)
-        if measured.failure and not self._host.alive(ENDING_SECONDS):  # the user's code failed because Spark had died
+        if measured.failure and not self._host.alive(
+            ENDING_SECONDS
+        ):  # the user's code failed because Spark had died
             raise NoData(measured.failure)
         return measured
 

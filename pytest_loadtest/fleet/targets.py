@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 IDLE: Final = 1
 
 
-def choose_address(request: Request, profile: Profile, options: Options) -> tuple[str | None, str | None, str | None]:
+def choose_address(
+    request: Request, profile: Profile, options: Options
+) -> tuple[str | None, str | None, str | None]:
     """Return URL, admin URL and image: the marker's, else the command line's, else the profile's; None if the run has its own broker.
 
     The first source that has an address or an image decides on both.
@@ -64,7 +66,11 @@ def has_admin(request: Request, profile: Profile, options: Options) -> bool:
 def uses_this_machine(request: Request, profile: Profile, options: Options) -> bool:
     """Return whether the target uses cores of this machine."""
     url, _, _ = choose_address(request, profile, options)
-    return url is None or broker_mode(request, options) not in ("auto", "url") or is_loopback(urlsplit(url).hostname or "")
+    return (
+        url is None
+        or broker_mode(request, options) not in ("auto", "url")
+        or is_loopback(urlsplit(url).hostname or "")
+    )
 
 
 def check_addresses(request: Request, profile: Profile, options: Options) -> None:
@@ -72,7 +78,9 @@ def check_addresses(request: Request, profile: Profile, options: Options) -> Non
 
     :raises UsageError: one is no address of this kind of broker.
     """
-    from pytest_loadtest.brokers.url import parse_endpoints  # on use: a session without load tests needs none of it
+    from pytest_loadtest.brokers.url import (
+        parse_endpoints,
+    )  # on use: a session without load tests needs none of it
 
     url, admin, _ = choose_address(request, profile, options)
     kind = profile.driver.kind
@@ -82,25 +90,39 @@ def check_addresses(request: Request, profile: Profile, options: Options) -> Non
         if subscribers is not None:
             parse_endpoints(kind.name, subscribers)
     if admin is not None and kind.describe and urlsplit(admin).scheme not in ("http", "https"):
-        raise UsageError(f"admin URL {masked(admin)!r}: it begins with http:// or https://: write http://HOST:8080")
+        raise UsageError(
+            f"admin URL {masked(admin)!r}: it begins with http:// or https://: write http://HOST:8080"
+        )
 
 
 def check_security(request: Request, profile: Profile, options: Options) -> None:
     """Check ``target.security``. :raises UsageError: the run does not start the broker as a process, or the broker does not support it."""
     if profile.target is None or profile.target.security is None:
         return
-    place = request.source if request.security_line is None else f"{request.source}:{request.security_line}"
+    place = (
+        request.source
+        if request.security_line is None
+        else f"{request.source}:{request.security_line}"
+    )
     driver = profile.driver
     started = driver.kind.start_of(driver.broker_name)
     if not started.secured:
         broker = started.label or driver.kind.label
-        remedy = f"leave it out, or driver.broker: {driver.named_broker}" if driver.named_broker else "leave it out"
-        raise UsageError(f"{place}: target.security: {broker} is started without TLS and authentication: {remedy}")
+        remedy = (
+            f"leave it out, or driver.broker: {driver.named_broker}"
+            if driver.named_broker
+            else "leave it out"
+        )
+        raise UsageError(
+            f"{place}: target.security: {broker} is started without TLS and authentication: {remedy}"
+        )
     url, _, image = choose_address(request, profile, options)
     other = url or image or _other_mode(request, options)
     if other is not None:
         remedy = "leave it out, or leave out target.security and give the client's credentials in the driver section"
-        raise UsageError(f"{place}: target.security is for a broker that the run starts as a process, not for {other}: {remedy}")
+        raise UsageError(
+            f"{place}: target.security is for a broker that the run starts as a process, not for {other}: {remedy}"
+        )
 
 
 def check_broker(request: Request, profile: Profile, options: Options) -> None:
@@ -112,9 +134,15 @@ def check_broker(request: Request, profile: Profile, options: Options) -> None:
     url, _, image = choose_address(request, profile, options)
     other = url or (image or _other_mode(request, options) if process_only else None)
     if other is not None:
-        place = request.source if request.broker_line is None else f"{request.source}:{request.broker_line}"
+        place = (
+            request.source
+            if request.broker_line is None
+            else f"{request.source}:{request.broker_line}"
+        )
         remedy = "leave one of the two out"
-        raise UsageError(f"{place}: driver.broker: {named} is a process that the run starts, but the run is to use {other}: {remedy}")
+        raise UsageError(
+            f"{place}: driver.broker: {named} is a process that the run starts, but the run is to use {other}: {remedy}"
+        )
 
 
 def check_cluster(request: Request, profile: Profile, options: Options) -> None:
@@ -127,9 +155,17 @@ def check_cluster(request: Request, profile: Profile, options: Options) -> None:
     address = url or image
     other = address or _other_mode(request, options)
     if other is not None:
-        place = request.source if request.cluster_line is None else f"{request.source}:{request.cluster_line}"
+        place = (
+            request.source
+            if request.cluster_line is None
+            else f"{request.source}:{request.cluster_line}"
+        )
         message = f"broker.brokers and bookies are for a cluster of processes that the run starts, not for {other}"
-        remedy = "leave one of the two out, or run with --load-broker process" if address else "leave one of the two out"
+        remedy = (
+            "leave one of the two out, or run with --load-broker process"
+            if address
+            else "leave one of the two out"
+        )
         raise UsageError(f"{place}: {message}: {remedy}")
 
 
@@ -147,12 +183,21 @@ def _other_mode(request: Request, options: Options) -> str | None:
 
 def target_address(facts: BrokerFacts) -> TargetAddress:
     """Return a broker's addresses for a driver."""
-    return TargetAddress(url=facts.url, subscriber_url=facts.subscriber_url, admin_url=facts.admin_url, started=facts.started)
+    return TargetAddress(
+        url=facts.url,
+        subscriber_url=facts.subscriber_url,
+        admin_url=facts.admin_url,
+        started=facts.started,
+    )
 
 
 def with_keys(profile: Profile, facts: BrokerFacts) -> Profile:
     """Return the profile with the client settings that the started broker requires; settings in the profile take precedence."""
-    return profile.model_copy(update={"driver": profile.driver.with_keys(facts.client)}) if facts.client else profile
+    return (
+        profile.model_copy(update={"driver": profile.driver.with_keys(facts.client)})
+        if facts.client
+        else profile
+    )
 
 
 class _Kept(NamedTuple):
@@ -185,7 +230,10 @@ class Targets:
         :raises TargetError: it cannot be started or reached. :raises UsageError: the request is wrong.
         """
         settings, user = self._settings(request, profile), (request.nodeid, request.attempt)
-        key = tuple(tuple(sorted(value.items())) if isinstance(value, dict) else value for value in settings.values())
+        key = tuple(
+            tuple(sorted(value.items())) if isinstance(value, dict) else value
+            for value in settings.values()
+        )
         kept = self._kept.pop(key, None)
         broker = None if kept is None else kept.broker
         # A test may have left processes of a cluster down: the next one starts with all of them.
@@ -201,7 +249,11 @@ class Targets:
         return broker
 
     def _make_room(self, kind: str, user: tuple[str, int]) -> None:
-        idle = [key for key, kept in self._kept.items() if kept.kind == kind and kept.user != user and kept.broker.facts.started]
+        idle = [
+            key
+            for key, kept in self._kept.items()
+            if kept.kind == kind and kept.user != user and kept.broker.facts.started
+        ]
         for key in idle[: len(idle) - IDLE]:
             self._kept.pop(key).broker.stop()
 

@@ -32,7 +32,9 @@ def ask_target(workload: WorkloadRun, drain: Drain) -> None:
         topology=workload.plan.topology,
     )  # fmt: skip
     # A daemon, because a target that does not answer must not hold up the end of the session.
-    threading.Thread(target=_ask, args=(partial(function, run), drain), name="loadtest-undelivered", daemon=True).start()
+    threading.Thread(
+        target=_ask, args=(partial(function, run), drain), name="loadtest-undelivered", daemon=True
+    ).start()
 
 
 def _ask(function: Callable[[], Undelivered | None], drain: Drain) -> None:

@@ -38,13 +38,21 @@ class WallClock:
 
     def at(self, moment: int | None) -> str | None:
         """Return the moment in ISO 8601. :param moment: ns after the phase's start."""
-        return None if moment is None else datetime.fromtimestamp(self.started + moment / 1e9, UTC).isoformat(timespec="milliseconds")
+        return (
+            None
+            if moment is None
+            else datetime.fromtimestamp(self.started + moment / 1e9, UTC).isoformat(
+                timespec="milliseconds"
+            )
+        )
 
     def delays(self, profile: Profile) -> dict[str, Any] | None:
         """Return the values from which due times can be computed later; None if no message is delayed."""
         if profile.delays is None:
             return None
-        return replace(profile.delays, start=self.start, wall=self.offset).document() | {"drift": self.drift}
+        return replace(profile.delays, start=self.start, wall=self.offset).document() | {
+            "drift": self.drift
+        }
 
     def check(self, profile: Profile) -> None:
         """Note the drift at the end of the phase.
@@ -55,7 +63,9 @@ class WallClock:
         if profile.delays is not None and abs(self.drift) > MAX_DRIFT:
             way = "forward" if self.drift > 0 else "back"
             by = format_duration(abs(self.drift))
-            raise NoData(f"the wall clock was set {way} by {by} while delayed messages were under way: their due times are unknown")
+            raise NoData(
+                f"the wall clock was set {way} by {by} while delayed messages were under way: their due times are unknown"
+            )
 
 
 def _offset() -> int:

@@ -81,13 +81,17 @@ class BacklogWatch:
     def look(self, progress: Sequence[Progress], elapsed: int) -> Change | None:
         received = sum(p.received for p in progress)
         waiting = sum(p.acked for p in progress) * self._plan.subscriptions - received
-        if self.resumed is None or elapsed < self.resumed:  # it grows until all consumers resume at one instant
+        if (
+            self.resumed is None or elapsed < self.resumed
+        ):  # it grows until all consumers resume at one instant
             self.messages, self._before = waiting, received
             return self._build(waiting, elapsed)
         if self._end is None or elapsed <= self._end:
             self._looks.append(Look(elapsed, waiting, received - self._before))
         if self.emptied is None:
-            return self._drain(waiting + (sum(p.repeats for p in progress) if self._ordered else 0), elapsed)
+            return self._drain(
+                waiting + (sum(p.repeats for p in progress) if self._ordered else 0), elapsed
+            )
         if self._end is None and elapsed >= self._drain_end:
             self._end = max(self._drain_end + self._plan.after, elapsed + CHANGE_IN)
             return Change(at=self._end, end=True)
@@ -119,8 +123,17 @@ class BacklogWatch:
         assert self.resumed is not None
         assert self.emptied is not None
         looks = [look for look in self._looks if look.elapsed > self.resumed]
-        first = next((look for look in looks if look.elapsed <= self.emptied and look.waiting <= self.allowed), None)
-        return first, next((look for look in looks if look.waiting + uncounted <= self.allowed), None)
+        first = next(
+            (
+                look
+                for look in looks
+                if look.elapsed <= self.emptied and look.waiting <= self.allowed
+            ),
+            None,
+        )
+        return first, next(
+            (look for look in looks if look.waiting + uncounted <= self.allowed), None
+        )
 
     @property
     def last(self) -> Look:
@@ -136,8 +149,15 @@ class BacklogWatch:
     def spans(self) -> tuple[StageSpan, ...]:
         if self.resumed is None or self.emptied is None or self._end is None:
             return ()
-        edges = {"build": (0, self.resumed), "drain": (self.resumed, self.emptied), "after": (self.emptied, self._end)}
-        return tuple(StageSpan(name=name, start=start, duration=end - start, rate=0.0, slo=Slo()) for name, (start, end) in edges.items())
+        edges = {
+            "build": (0, self.resumed),
+            "drain": (self.resumed, self.emptied),
+            "after": (self.emptied, self._end),
+        }
+        return tuple(
+            StageSpan(name=name, start=start, duration=end - start, rate=0.0, slo=Slo())
+            for name, (start, end) in edges.items()
+        )
 
 
 class BrokenWatch:
@@ -156,7 +176,12 @@ class BrokenWatch:
     def __init__(
         self, objectives: Sequence[Objective], phase: Phase, subscriptions: int, consumers: int, due: DueMessages
     ) -> None:  # fmt: skip
-        self._objectives, self._phase, self._fan_out, self._consumers = objectives, phase, subscriptions, consumers
+        self._objectives, self._phase, self._fan_out, self._consumers = (
+            objectives,
+            phase,
+            subscriptions,
+            consumers,
+        )
         self._due = due
         self.broke: str | None = None
 
@@ -165,7 +190,11 @@ class BrokenWatch:
             return None
         planned = self._due.most(self._phase.duration) * self._fan_out
         self.broke = certainly_missed(self._objectives, planned, self._exceeded(progress))
-        return None if self.broke is None else Change(at=elapsed + CHANGE_IN, end=True, foregone=self.broke)
+        return (
+            None
+            if self.broke is None
+            else Change(at=elapsed + CHANGE_IN, end=True, foregone=self.broke)
+        )
 
     def _exceeded(self, progress: Sequence[Progress]) -> dict[str, int]:
         """Return the number of deliveries that are certainly beyond each bound, by objective name.
@@ -180,7 +209,11 @@ class BrokenWatch:
         seen = min(p.elapsed for p in progress) - COLLECT
         exceeded = {}
         for i, objective in enumerate(self._objectives):
-            late = sum(p.beyond_bounds[i] for p in progress if len(p.beyond_bounds) > i) if only_first else 0
+            late = (
+                sum(p.beyond_bounds[i] for p in progress if len(p.beyond_bounds) > i)
+                if only_first
+                else 0
+            )
             if objective.percentile is None:
                 exceeded[objective.name] = late
             else:
@@ -203,7 +236,9 @@ def abort_reporting(plan: Plan) -> tuple[tuple[int, ...], int]:
     abort = abort_bounds(plan)
     if abort is None:
         return (), 0
-    return tuple(int(objective.maximum or 0) for objective in abort.latencies), abort.hold + -(-abort.latest // SECOND) + STALE
+    return tuple(int(objective.maximum or 0) for objective in abort.latencies), abort.hold + -(
+        -abort.latest // SECOND
+    ) + STALE
 
 
 class AbortWatch:
@@ -217,7 +252,9 @@ class AbortWatch:
 
     spans: tuple[StageSpan, ...] = ()
 
-    def __init__(self, abort: Abort, phase: Phase, deliveries: int, due: Callable[[], DueMessages]) -> None:
+    def __init__(
+        self, abort: Abort, phase: Phase, deliveries: int, due: Callable[[], DueMessages]
+    ) -> None:
         self._abort, self._phase, self._deliveries, self._due = abort, phase, deliveries, due
         self.reason: str | None = None
 
@@ -234,9 +271,14 @@ class AbortWatch:
         if not self._abort.counts:
             return None
         planned = self._due().most(self._phase.duration)
-        counts = {"failed": sum(p.failed for p in progress), "dropped": sum(p.dropped for p in progress)}
+        counts = {
+            "failed": sum(p.failed for p in progress),
+            "dropped": sum(p.dropped for p in progress),
+        }
         name = certainly_missed(self._abort.counts, planned, counts)
-        broken = next((objective for objective in self._abort.counts if objective.name == name), None)
+        broken = next(
+            (objective for objective in self._abort.counts if objective.name == name), None
+        )
         if broken is None:
             return None
         in_bytes = self._phase.mean_size is not None
@@ -253,9 +295,14 @@ class AbortWatch:
             if first < max(report.first for report in reports):
                 continue
             # the section has no latency if the rate is in bytes, so the numbers are exact
-            edges = [self._due().most(second * SECOND) * self._deliveries for second in range(first, last + 1)]
+            edges = [
+                self._due().most(second * SECOND) * self._deliveries
+                for second in range(first, last + 1)
+            ]
             due = [later - before for before, later in pairwise(edges)]
-            timely = [sum(report.count(i, second) for report in reports) for second in range(first, last)]
+            timely = [
+                sum(report.count(i, second) for report in reports) for second in range(first, last)
+            ]
             if lost_seconds(due, timely, objective.percentile or 0) == hold:
                 return describe_latency(objective, hold, first, sum(due), sum(timely))
         return None

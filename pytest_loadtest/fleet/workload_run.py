@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.due_messages import DueMessages
     from pytest_loadtest.verdict.objectives import Objective
 
-CONNECT_IN: Final = 200_000_000  # ns until all workers have received the instant from which paced connections count
+CONNECT_IN: Final = (
+    200_000_000  # ns until all workers have received the instant from which paced connections count
+)
 LONG_CONNECTING: Final = 5 * SECOND  # what takes longer is announced
 
 
@@ -95,7 +97,11 @@ class WorkloadRun:
     @property
     def location(self) -> str | None:
         """The place of the current phase's samples; None if it is the folder, or if none are kept."""
-        return None if self.samples is None or self.folder is None else f"{self.samples}/{self.folder.name}"
+        return (
+            None
+            if self.samples is None or self.folder is None
+            else f"{self.samples}/{self.folder.name}"
+        )
 
     @property
     def scale(self) -> str:
@@ -107,7 +113,11 @@ class WorkloadRun:
         """The latency objectives whose misses workers count while load runs: only for a search, which ends a step early by them."""
         if self.plan.search is None:
             return ()
-        return tuple(o for o in self.plan.profile.objectives if o.metric == "endToEndLatency" and not o.bucket and exceeds(o))
+        return tuple(
+            o
+            for o in self.plan.profile.objectives
+            if o.metric == "endToEndLatency" and not o.bucket and exceeds(o)
+        )
 
     @property
     def current(self) -> PhaseRecord:
@@ -117,7 +127,11 @@ class WorkloadRun:
 
     def assign(self, worker: str, rank: int, bounds: tuple[int, ...] = ()) -> WorkloadAssignment:
         """Return one worker's share. :param bounds: more latencies, ns, whose exceedances it counts while load runs."""
-        plan, broker, (timely_bounds, timely_seconds) = self.plan, self.broker, abort_reporting(self.plan)
+        plan, broker, (timely_bounds, timely_seconds) = (
+            self.plan,
+            self.broker,
+            abort_reporting(self.plan),
+        )
         assert broker is not None
         profile = with_keys(self.part.profile, broker.facts)
         return WorkloadAssignment(
@@ -135,22 +149,36 @@ class WorkloadRun:
         :param clients: ``consumers`` or ``producers``.
         """
         plan = self.plan
-        count, rate = plan.topology.streams if clients == "producers" else opened_consumers(plan), plan.profile.connect_rate
+        count, rate = (
+            plan.topology.streams if clients == "producers" else opened_consumers(plan),
+            plan.profile.connect_rate,
+        )
         assert rate is not None
         duration = round(count / rate * SECOND)
         if duration > LONG_CONNECTING:
-            announce(f"{self.test}: connecting {format_count(count)} {clients} at {rate:g}/s, which takes {format_duration(duration)}")
+            announce(
+                f"{self.test}: connecting {format_count(count)} {clients} at {rate:g}/s, which takes {format_duration(duration)}"
+            )
         client = plan.profile.driver.kind.clients[choose_client(plan.profile).client]
-        return time.monotonic_ns() + CONNECT_IN + count // len(self.workers) * client.setup_time  # each worker makes its clients first
+        return (
+            time.monotonic_ns() + CONNECT_IN + count // len(self.workers) * client.setup_time
+        )  # each worker makes its clients first
 
-    def relate_clocks(self, hosts: Mapping[str, str], used: Mapping[str, ClockLine], fits: Mapping[str, ClockFit]) -> None:
+    def relate_clocks(
+        self, hosts: Mapping[str, str], used: Mapping[str, ClockLine], fits: Mapping[str, ClockFit]
+    ) -> None:
         """Keep the relation of clocks in the phase that has just ended, all by worker. :param used: the lines by which workers stamped."""
-        self.host_clocks = tuple(RunClock(worker=worker, host=hosts[worker], used=line, fit=fits[worker]) for worker, line in used.items())
+        self.host_clocks = tuple(
+            RunClock(worker=worker, host=hosts[worker], used=line, fit=fits[worker])
+            for worker, line in used.items()
+        )
 
     def begin(self, phase: Phase, folder: str | None, start: int) -> Drain:
         """Begin the next phase; its sequences follow those used before."""
         begun = replace(phase, before=self.used or StreamCounts(streams=self.plan.topology.streams))
-        self.record = PhaseRecord(plan=self.plan, phase=begun, start=start, pool=lambda: self._pool, spans=phase.stages)
+        self.record = PhaseRecord(
+            plan=self.plan, phase=begun, start=start, pool=lambda: self._pool, spans=phase.stages
+        )
         self.folder = self.root / folder if folder else None
         self.outages, self.clock = Outages(start), WallClock(start)
         self.went_away = None
@@ -161,11 +189,19 @@ class WorkloadRun:
             self.write(ended=False)
         # In a phase without own producers messages of others may arrive forever: there is nothing to wait for.
         profile = self.part.profile
-        timeout = 0 if begun.idle else profile.drain_timeout + (profile.delays.longest if profile.delays else 0)
+        timeout = (
+            0
+            if begun.idle
+            else profile.drain_timeout + (profile.delays.longest if profile.delays else 0)
+        )
         asks = not begun.idle and undelivered_function(profile.driver.name) is not None
-        return Drain(phase.name, len(self.workers), self.plan.topology.subscriptions, timeout, can_ask=asks)
+        return Drain(
+            phase.name, len(self.workers), self.plan.topology.subscriptions, timeout, can_ask=asks
+        )
 
-    def end_phase(self, reports: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()) -> None:
+    def end_phase(
+        self, reports: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()
+    ) -> None:
         """Check that the workers sent what was planned, and complete the phase's files. :param spans: the stages found by a watch.
 
         A target that answered in a recorded phase and then fell silent has missed (docs/decisions/048).
@@ -175,7 +211,9 @@ class WorkloadRun:
         """
         record = self.current
         gone = [
-            f"worker {worker}: {report.disconnected}" for worker, report in zip(self.workers, reports, strict=True) if report.disconnected
+            f"worker {worker}: {report.disconnected}"
+            for worker, report in zip(self.workers, reports, strict=True)
+            if report.disconnected
         ]
         if gone and not record.aborted:
             self.went_away = f"the target {self.target} went away and was not back when the drain ended: {'; '.join(gone)}"
@@ -205,7 +243,11 @@ class WorkloadRun:
     @property
     def target(self) -> str:
         """The description of the target, for messages."""
-        return self.broker.facts.describe() if self.broker is not None else self.part.profile.driver.name
+        return (
+            self.broker.facts.describe()
+            if self.broker is not None
+            else self.part.profile.driver.name
+        )
 
     def check_broker(self) -> None:
         """Check the target. :raises TargetError: it is gone."""
@@ -222,7 +264,9 @@ class WorkloadRun:
         try:
             return self.outages.make(self.broker, disturbance)
         except TargetError as error:
-            raise TargetError(f"the target {self.target} did not come back from its restart: {error}") from error
+            raise TargetError(
+                f"the target {self.target} did not come back from its restart: {error}"
+            ) from error
 
     # --- files
 
@@ -237,7 +281,12 @@ class WorkloadRun:
 
     def run_file(self) -> RunFile:
         """Return the content of ``run.json``, which describes the run to the aggregation of its samples."""
-        plan, profile, topology, record = self.plan, self.part.profile, self.plan.topology, self.record
+        plan, profile, topology, record = (
+            self.plan,
+            self.part.profile,
+            self.plan.topology,
+            self.record,
+        )
         described = RunFile(
             run=self.run, workload=self.name or None, nonce=self.nonce, workers=tuple(self.workers),
             start=0, duration=0, rate=plan.rate, topics=topology.topics,
@@ -262,7 +311,9 @@ class WorkloadRun:
             duration=record.duration,
             rate=record.rate(),
             stages=() if record.ends is None else record.stages(),
-            changes=tuple(RunChange(**change.document(in_bytes=profile.in_bytes)) for change in record.changes),
+            changes=tuple(
+                RunChange(**change.document(in_bytes=profile.in_bytes)) for change in record.changes
+            ),
             foregone=next((change.foregone for change in record.changes if change.foregone), None),
             aborted=record.aborted,
         )
@@ -277,7 +328,11 @@ class WorkloadRun:
     def set_driver_facts(self, facts: DriverFacts) -> None:
         """Set the client's settings, with those of an OMB driver file that have no effect. Losses are unknown before the load."""
         self.facts = replace(
-            facts, not_applied={**self.part.profile.not_applied, **facts.not_applied}, losses=None, forgotten=None, incidents={}
+            facts,
+            not_applied={**self.part.profile.not_applied, **facts.not_applied},
+            losses=None,
+            forgotten=None,
+            incidents={},
         )
 
     def add_worker_facts(self, facts: Mapping[str, DriverFacts | None]) -> None:
@@ -287,7 +342,11 @@ class WorkloadRun:
         applied = dict(self.facts.applied)
         for worker, report in facts.items():
             if report is not None:
-                applied |= {f"{key} ({worker})": value for key, value in report.applied.items() if self.facts.applied.get(key) != value}
+                applied |= {
+                    f"{key} ({worker})": value
+                    for key, value in report.applied.items()
+                    if self.facts.applied.get(key) != value
+                }
         self.facts = add_worker_counts(replace(self.facts, applied=applied), facts.values())
 
 

@@ -87,7 +87,9 @@ class GangController:
         self._report_crash = report_crash
         self._led_items: dict[int, LedItem] = {}  # by index of the item
         self._crashed: pytest.TestReport | None = None
-        self.rendezvous = Rendezvous(controller, self._send, time.monotonic_ns, self._stopping, self._kill)
+        self.rendezvous = Rendezvous(
+            controller, self._send, time.monotonic_ns, self._stopping, self._kill
+        )
         controller.rendezvous = self.rendezvous
         self._clocks = HostClocks(self._send, self._disconnect)
         if hosts:
@@ -127,7 +129,11 @@ class GangController:
             case HostFiles(machine, there):
                 host = self._clocks.hosts[worker]
                 here = file_hashes(self._config.rootpath, there)
-                self._usage = self._usage or self._differing_machine(host, machine) or different_files(host, there, here)
+                self._usage = (
+                    self._usage
+                    or self._differing_machine(host, machine)
+                    or different_files(host, there, here)
+                )
             case Arrive() | Again():
                 self._in_main_loop(lambda: self.rendezvous.receive(worker, message))
             case _:
@@ -144,9 +150,13 @@ class GangController:
         try:
             self._run_controller.store(message.target, message.part, message.last)
         except OSError as error:
-            from pytest_loadtest.engine.sample_files import unwritten  # loads numpy: a session without load tests must not
+            from pytest_loadtest.engine.sample_files import (
+                unwritten,
+            )  # loads numpy: a session without load tests must not
 
-            failure = unwritten(f"worker {worker}", "samples", self._run_controller.folder, error, None)
+            failure = unwritten(
+                f"worker {worker}", "samples", self._run_controller.folder, error, None
+            )
             self.rendezvous.receive(worker, Failed(message.key, failure))
         self.rendezvous.receive(worker, StoresSamples(message.key))
 
@@ -178,7 +188,9 @@ class GangController:
 
     def _stopping(self) -> str | None:
         session = self._config.pluginmanager.getplugin("dsession")
-        return self._stop or (str(session.shouldstop) if session is not None and session.shouldstop else None)
+        return self._stop or (
+            str(session.shouldstop) if session is not None and session.shouldstop else None
+        )
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self) -> None:
@@ -202,7 +214,9 @@ class GangController:
 
     def _led(self, node: Any, index: int) -> bool:
         with self.rendezvous.lock:
-            runs = [run for key, run in self.rendezvous.runs.items() if key[0] == index and run.members]
+            runs = [
+                run for key, run in self.rendezvous.runs.items() if key[0] == index and run.members
+            ]
             return any(run.members[0] == node.gateway.id for run in runs)
 
     @pytest.hookimpl(tryfirst=True)
@@ -227,9 +241,18 @@ class GangController:
         If the run has its results, the lead died in the body, and the test has failed.
         """
         collections = getattr(sched, "_collections", {}).values()
-        indexes = {i for collection in collections for i in self._load_items if i < len(collection) and collection[i] == crashitem}
+        indexes = {
+            i
+            for collection in collections
+            for i in self._load_items
+            if i < len(collection) and collection[i] == crashitem
+        }
         with self.rendezvous.lock:
-            runs = [run for key, run in self.rendezvous.runs.items() if key[0] in indexes and run.members]
+            runs = [
+                run
+                for key, run in self.rendezvous.runs.items()
+                if key[0] in indexes and run.members
+            ]
         if not indexes:
             return
         if runs and runs[-1].concluded:
@@ -246,7 +269,9 @@ class GangController:
         self._crashed = report
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
+    def pytest_runtest_logreport(
+        self, report: pytest.TestReport
+    ) -> Generator[None, object, object]:
         """Let the three reports of a test share its properties: pytest keeps them all, and each comes with a copy from the worker.
 
         The report of a load test whose lead died is followed by one of its teardown: pytest-html shows no test without it.
@@ -275,15 +300,24 @@ class GangController:
 class GangWorker:
     """The plugin on an xdist worker."""
 
-    def __init__(self, config: pytest.Config, describe: Callable[[pytest.Item], Any] = lambda item: None) -> None:
+    def __init__(
+        self, config: pytest.Config, describe: Callable[[pytest.Item], Any] = lambda item: None
+    ) -> None:
         """:param describe: describes a load test for the controller, which reports the test if this worker dies as its lead."""
         self._describe = describe
         self._channel = config.workerinput[CHANNEL]  # type: ignore[attr-defined]
-        self._inbox: queue.SimpleQueue[TakeRole | Release | SessionClosed] = queue.SimpleQueue()  # roles, and their end
+        self._inbox: queue.SimpleQueue[TakeRole | Release | SessionClosed] = (
+            queue.SimpleQueue()
+        )  # roles, and their end
         # A live load whose body gave it up may still be running when the next test begins: it must not take that one's messages.
-        self._current: tuple[Key, queue.SimpleQueue[ControllerMessage]] = ((-1, 0), queue.SimpleQueue())
+        self._current: tuple[Key, queue.SimpleQueue[ControllerMessage]] = (
+            (-1, 0),
+            queue.SimpleQueue(),
+        )
         self._channel.setcallback(self._receive, endmarker=SessionClosed())
-        self._index: dict[pytest.Item, int] = {}  # by item: with --keep-duplicates, two have one node id
+        self._index: dict[
+            pytest.Item, int
+        ] = {}  # by item: with --keep-duplicates, two have one node id
         self._key: Key = (-1, 0)
         self._lead: bool | None = None  # None while this worker has no role in an item
         self._in_load_test = False
@@ -291,9 +325,13 @@ class GangWorker:
         self._attempt = 0
 
     def _receive(self, data: Any) -> None:
-        message: ControllerMessage = pickle.loads(data) if isinstance(data, bytes) else data  # the end marker is not pickled
+        message: ControllerMessage = (
+            pickle.loads(data) if isinstance(data, bytes) else data
+        )  # the end marker is not pickled
         match message:
-            case ReadClock(number):  # answered at once, in the thread that receives: the controller measures how long the answer takes
+            case ReadClock(
+                number
+            ):  # answered at once, in the thread that receives: the controller measures how long the answer takes
                 self._send(ClockRead(number, time.monotonic_ns()))
             case TakeRole(key):
                 self._current = (key, queue.SimpleQueue())
@@ -323,11 +361,20 @@ class GangWorker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Send the indexes of the load tests: before xdist's report of the collection, on the same gateway, so that they arrive first."""
-        self._index = {item: i for i, item in enumerate(session.items) if item.get_closest_marker("load")}
+        self._index = {
+            item: i for i, item in enumerate(session.items) if item.get_closest_marker("load")
+        }
         if HOST in session.config.workerinput:  # type: ignore[attr-defined]
-            root, profiles = session.config.rootpath, session.config.rootpath / session.config.getini("load_profiles")
+            root, profiles = (
+                session.config.rootpath,
+                session.config.rootpath / session.config.getini("load_profiles"),
+            )
             tests = {item.path for item in session.items if item in self._index}
-            paths = [path.relative_to(root).as_posix() for path in (*tests, *profiles.rglob("*.y*ml")) if path.is_relative_to(root)]
+            paths = [
+                path.relative_to(root).as_posix()
+                for path in (*tests, *profiles.rglob("*.y*ml"))
+                if path.is_relative_to(root)
+            ]
             self._send(HostFiles(boot_id(), file_hashes(root, paths)))
         self._send(LoadItems(tuple(sorted(self._index.values()))))
         if self._index:
@@ -344,7 +391,9 @@ class GangWorker:
                 self._send(LeadsTest(self._key, self._describe(item)))
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
         """Leave the test to pytest's own protocol on the lead; take part as a member and report nothing on the others."""
         if item not in self._index or self.leads:
             return None
@@ -385,11 +434,15 @@ class GangWorker:
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
         except pytest.fail.Exception:  # from pytest-timeout's timer, which expires here between two phases when the lead's does
             reports = []
-            with contextlib.suppress(Exception):  # an error in a fixture's teardown is reported by the lead
+            with contextlib.suppress(
+                Exception
+            ):  # an error in a fixture's teardown is reported by the lead
                 item.session._setupstate.teardown_exact(nextitem)
         _cancel_timer(item)
         if not self._took_part:
-            reasons = [report.longreprtext for report in reports if not report.passed] or ["its fixture `load` was not set up"]
+            reasons = [report.longreprtext for report in reports if not report.passed] or [
+                "its fixture `load` was not set up"
+            ]
             self._send(Failed(self._key, NoData("it took no part: " + "\n".join(reasons)[-4000:])))
 
     @property
@@ -402,7 +455,9 @@ class GangWorker:
         """True while this worker has a load test as its current item and does not report it: another one does, or none."""
         return self._in_load_test and not self.leads
 
-    def run(self, request: Request, on_link: Callable[[Link], None] | None = None) -> RunResult | None:
+    def run(
+        self, request: Request, on_link: Callable[[Link], None] | None = None
+    ) -> RunResult | None:
         """Take part in the run of the current item; return its result on the lead, None on the others.
 
         :param on_link: called with this worker's connection before the run begins. :raises BrokenRun, UsageError: see :func:`take_part`.

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from pytest_loadtest.kinds.costs import Cost
-from pytest_loadtest.kinds.kind import BrokerStart, Client, CostRow, DriverKind, MessageLimit, Scheme
+from pytest_loadtest.kinds.kind import (
+    BrokerStart,
+    Client,
+    CostRow,
+    DriverKind,
+    MessageLimit,
+    Scheme,
+)
 
 __all__ = ["BrokerStart", "Client", "Cost", "CostRow", "DriverKind", "MessageLimit", "Scheme"]

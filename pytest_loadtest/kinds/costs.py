@@ -33,7 +33,9 @@ class Cost:
     per_byte: float
     shared: float = 0.0
 
-    def cores(self, rate: float, fan_out: float, size: float, *, broker_here: bool, batch: float = 1.0) -> float:
+    def cores(
+        self, rate: float, fan_out: float, size: float, *, broker_here: bool, batch: float = 1.0
+    ) -> float:
         """Return the cores that ``rate`` msg/s of ``size`` bytes, each delivered ``fan_out`` times, keep busy on this machine.
 
         :param batch: mean number of messages in a batch, at least 1.
@@ -42,7 +44,9 @@ class Cost:
         message = (self.produce + self.consume * fan_out + broker) * self._part(batch)
         return rate * (message + self.per_byte * size * (1 + fan_out) / 2) / 1e9
 
-    def busiest_worker(self, rate: float, fan_out: float, size: float, workers: int, *, batch: float = 1.0) -> float:
+    def busiest_worker(
+        self, rate: float, fan_out: float, size: float, workers: int, *, batch: float = 1.0
+    ) -> float:
         """Return the share of one core that the busiest of ``workers`` needs: the Python code of a worker runs on one core.
 
         :param batch: see :meth:`cores`.

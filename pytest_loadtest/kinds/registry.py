@@ -33,7 +33,9 @@ def kinds() -> Mapping[str, DriverKind]:
     if DEFAULT not in found:
         remedy = "install it again: pip install --force-reinstall pytest-loadtest (in a checkout: pip install -e .)"
         raise UsageError(f"pytest-loadtest has no entry points {GROUP!r} in its metadata: {remedy}")
-    return dict(sorted(found.items(), key=lambda item: (item[0] != DEFAULT, item[1].own_broker, item[0])))
+    return dict(
+        sorted(found.items(), key=lambda item: (item[0] != DEFAULT, item[1].own_broker, item[0]))
+    )
 
 
 def load_kinds(points: Iterable[EntryPoint]) -> dict[str, DriverKind]:
@@ -60,9 +62,13 @@ def _descriptor(point: EntryPoint) -> DriverKind:
     try:
         kind = point.load()
     except Exception as error:
-        raise UsageError(f"{where} cannot be loaded: {type(error).__name__}: {error}: {remedy}") from error
+        raise UsageError(
+            f"{where} cannot be loaded: {type(error).__name__}: {error}: {remedy}"
+        ) from error
     if not isinstance(kind, DriverKind):
-        raise UsageError(f"{where} is a {type(kind).__name__}, not a pytest_loadtest.kinds.DriverKind: {remedy}")
+        raise UsageError(
+            f"{where} is a {type(kind).__name__}, not a pytest_loadtest.kinds.DriverKind: {remedy}"
+        )
     if kind.name != point.name:
         raise UsageError(f"{where} is named {kind.name!r} by its DriverKind: {remedy}")
     return replace(kind, package=package)
@@ -71,7 +77,9 @@ def _descriptor(point: EntryPoint) -> DriverKind:
 def _clash(name: str, one: DriverKind, other: DriverKind) -> UsageError:
     packages = sorted({one.package, other.package})
     drivers = f"{one.name!r} of {one.package} and {other.name!r} of {other.package}"
-    return UsageError(f"two drivers have the name {name!r}: {drivers}: pip uninstall {' or '.join(packages)}")
+    return UsageError(
+        f"two drivers have the name {name!r}: {drivers}: pip uninstall {' or '.join(packages)}"
+    )
 
 
 def kind_of(name: str) -> DriverKind:
@@ -100,7 +108,9 @@ def load_reference(kind: DriverKind, reference: Reference) -> Any:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         remedy = f"pip install --force-reinstall {kind.package}"
-        raise UsageError(f"driver {kind.name!r} of the package {kind.package}: cannot import {reference}: {error}: {remedy}") from error
+        raise UsageError(
+            f"driver {kind.name!r} of the package {kind.package}: cannot import {reference}: {error}: {remedy}"
+        ) from error
 
 
 def able(capability: str) -> tuple[DriverKind, ...]:
@@ -125,6 +135,8 @@ def kind_of_broker(name: str) -> DriverKind:
     """
     found = next((kind for kind in kinds().values() if name in (kind.name, *kind.brokers)), None)
     if found is None:
-        names = dict.fromkeys(broker for kind in kinds().values() for broker in (kind.name, *kind.brokers))
+        names = dict.fromkeys(
+            broker for kind in kinds().values() for broker in (kind.name, *kind.brokers)
+        )
         raise UsageError(f"there is no broker of kind {name!r}: choose one of {', '.join(names)}")
     return found

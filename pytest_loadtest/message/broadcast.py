@@ -81,7 +81,13 @@ def unpack_copies(rows: Columns) -> dict[str, NDArray[Any]]:
 
 def bits(masks: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return row and number of every set bit, ordered by row and bit."""
-    row, bit = np.nonzero(np.unpackbits(np.ascontiguousarray(masks, "<i8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little"))
+    row, bit = np.nonzero(
+        np.unpackbits(
+            np.ascontiguousarray(masks, "<i8").view(np.uint8).reshape(-1, 8),
+            axis=1,
+            bitorder="little",
+        )
+    )
     return row, bit
 
 
@@ -102,7 +108,9 @@ def _order(keys: list[NDArray[Any]]) -> NDArray[np.intp]:
 
 def _starts(keys: Columns, same: Columns) -> NDArray[np.intp]:
     """Return the positions where a new row begins: another place, other shared columns, or a second copy to a subscription."""
-    new = np.diff(keys["bit"]) <= 0  # bits ascend within a place, so this is another place or a second copy
+    new = (
+        np.diff(keys["bit"]) <= 0
+    )  # bits ascend within a place, so this is another place or a second copy
     for column in (*(keys[name] for name in _PLACE[:-1]), *same.values()):
         new |= column[1:] != column[:-1]
     return np.flatnonzero(np.concatenate([np.ones(min(len(keys["bit"]), 1), np.bool_), new]))

@@ -32,9 +32,13 @@ _27, _30, _31 = np.uint64(27), np.uint64(30), np.uint64(31)
 
 def draw_range(key: int, first: int, count: int) -> NDArray[np.uint64]:
     """Return draws ``first`` to ``first + count - 1`` of a key, uniform over 64 bits."""
-    drawn = np.arange(first + 1, first + count + 1, dtype=np.uint64)  # from 1, as splitmix64 does: key 0 gives its published numbers
+    drawn = np.arange(
+        first + 1, first + count + 1, dtype=np.uint64
+    )  # from 1, as splitmix64 does: key 0 gives its published numbers
     drawn *= _GOLDEN
-    drawn ^= np.uint64(key & MASK64)  # XOR, not a sum: with a sum all keys would be windows on one common sequence
+    drawn ^= np.uint64(
+        key & MASK64
+    )  # XOR, not a sum: with a sum all keys would be windows on one common sequence
     return _finalise(drawn)
 
 
@@ -114,21 +118,27 @@ def weighted_choice(weights: Sequence[float]) -> WeightedChoice:
     for slot in large:  # exactly full: its alias, which is the slot itself, gets everything
         split[slot] = slot * width
     indexes = np.arange(slots, dtype=np.uint16)
-    return WeightedChoice(np.uint64(64 - bits), np.array(split, np.uint64), indexes, np.array(alias, np.uint16))
+    return WeightedChoice(
+        np.uint64(64 - bits), np.array(split, np.uint64), indexes, np.array(alias, np.uint16)
+    )
 
 
 def sparse_choice(weights: NDArray[np.float64]) -> WeightedChoice:
     """Make the alias table of the weights above 0 alone, so that its draws do not depend on the number or position of zeros."""
     above = np.flatnonzero(weights).astype(np.uint16)
     table = weighted_choice(weights[above].tolist())
-    padded = np.pad(above, (0, len(table.own) - len(above)), mode="edge")  # slots beyond the last are all alias
+    padded = np.pad(
+        above, (0, len(table.own) - len(above)), mode="edge"
+    )  # slots beyond the last are all alias
     return replace(table, own=padded[table.own], alias=padded[table.alias])
 
 
 def _shares(weights: Sequence[float]) -> list[int]:
     """Return whole shares of 2**64 in proportion to the weights; the heaviest gets the remainder of rounding."""
     if not 0 < len(weights) <= 1 << 16 or min(weights) < 0 or max(weights) <= 0:
-        raise ValueError(f"{len(weights)} weights leave nothing to choose from: give 1 to 65536, none negative, at least one above 0")
+        raise ValueError(
+            f"{len(weights)} weights leave nothing to choose from: give 1 to 65536, none negative, at least one above 0"
+        )
     exact = [Fraction(weight) for weight in weights]
     total = sum(exact)
     shares = [int(weight * 2**64 / total) for weight in exact]

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pytest_loadtest.message.draws import draw_each, subkey  # not the module: functions travel to executors, modules do not
+from pytest_loadtest.message.draws import (
+    draw_each,
+    subkey,
+)  # not the module: functions travel to executors, modules do not
 from pytest_loadtest.values.quantities import MILLISECOND
 
 if TYPE_CHECKING:
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 0
 """The value in a column of due times for a message that is not delayed."""
-_DELAY_DRAWS: Final = 1 << 41  # index of the subkey for delays, far from those of payloads, bodies and keys
+_DELAY_DRAWS: Final = (
+    1 << 41
+)  # index of the subkey for delays, far from those of payloads, bodies and keys
 _READINGS: Final = 20
 
 
@@ -50,14 +55,20 @@ class Delays:
         """The longest delay, ns."""
         return self.most * MILLISECOND if self.at is None else self.at
 
-    def on_the_wire(self, stream: NDArray[np.integer[Any]], seq: Column, intended: Column) -> Column:
+    def on_the_wire(
+        self, stream: NDArray[np.integer[Any]], seq: Column, intended: Column
+    ) -> Column:
         """Return due times in ms since the epoch, int64; :data:`AT_ONCE` if not delayed. :param intended: ns of the run's clock."""
         if self.at is not None:
             moment = self.start + self.at
             return np.where(intended < moment, -(-(moment + self.wall) // MILLISECOND), AT_ONCE)
-        keys = draw_each(np.full(len(seq), subkey(~self.seed, _DELAY_DRAWS), np.uint64), stream.astype(np.int64))
+        keys = draw_each(
+            np.full(len(seq), subkey(~self.seed, _DELAY_DRAWS), np.uint64), stream.astype(np.int64)
+        )
         drawn = draw_each(keys, seq) % np.uint64(self.most - self.least + 1)
-        due: Column = -(-(intended + self.wall) // MILLISECOND) + self.least + drawn.astype(np.int64)
+        due: Column = (
+            -(-(intended + self.wall) // MILLISECOND) + self.least + drawn.astype(np.int64)
+        )
         return due
 
     def due(self, stream: NDArray[np.integer[Any]], seq: Column, intended: Column) -> Column:
@@ -76,7 +87,9 @@ class Delays:
         :raises KeyError, TypeError, ValueError: the document is not valid.
         """
         at = document["at"]
-        numbers = {name: int(document[name]) for name in ("seed", "least", "most", "tick", "start", "wall")}
+        numbers = {
+            name: int(document[name]) for name in ("seed", "least", "most", "tick", "start", "wall")
+        }
         return cls(**numbers, at=None if at is None else int(at))
 
 

@@ -97,7 +97,9 @@ def _shrink(heads: NDArray[np.uint32], rows: NDArray[np.intp], nonce: int) -> No
 
 def _sum(words: Words) -> Words:
     """Return the hash of each head, ``(n, 8)`` words. Its upper half is the check if the check word is still 0, and 0 if the check fits."""
-    total: Words = words.dot(_SUM)  # for a few rows of integers it takes a tenth of the time of ``@``
+    total: Words = words.dot(
+        _SUM
+    )  # for a few rows of integers it takes a tenth of the time of ``@``
     return total
 
 
@@ -157,7 +159,9 @@ def _kinds(words: Words, nonce: int) -> NDArray[np.uint8]:
     return _kind(marked, own, whole, _fits(words))
 
 
-def _read_compact(heads: Heads, rows: NDArray[np.intp], words: Words, size: NDArray[np.int32], nonce: int) -> None:
+def _read_compact(
+    heads: Heads, rows: NDArray[np.intp], words: Words, size: NDArray[np.int32], nonce: int
+) -> None:
     """Read the compact forms of some rows into the columns."""
     words[:, 4:] = 0  # after a compact head comes the body
     second, seq = words[:, 1], words[:, 2]

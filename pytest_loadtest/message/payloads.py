@@ -55,7 +55,9 @@ def parse_range(text: str) -> tuple[int, int]:
         raise ValueError(f"{text!r} is not a size range: write two sizes, as in 1KB-4KB")
     low, high = parse_size(ends[0]), parse_size(ends[1])
     if low >= high:
-        raise ValueError(f"size range {text!r} is empty: it holds sizes from {low} up to, but without, {high}; the larger goes second")
+        raise ValueError(
+            f"size range {text!r} is empty: it holds sizes from {low} up to, but without, {high}; the larger goes second"
+        )
     return low, high
 
 
@@ -73,12 +75,16 @@ class Filling:
         head = HEAD if size >= HEAD else COMPACT_HEAD
         length = size - head - (CHECKSUM if self.checksum else 0)
         body = self._random(int(length * self.ratio), number).ljust(length, b"\0")
-        if self.content is not None and len(self.content) == size:  # the file fills no payload of a stage with another size
+        if (
+            self.content is not None and len(self.content) == size
+        ):  # the file fills no payload of a stage with another size
             body = self.content[head : head + length]
         return body + zlib.crc32(body).to_bytes(CHECKSUM, "little") if self.checksum else body
 
     def _random(self, length: int, number: int) -> bytes:
-        key = draws.subkey(~self.seed, number)  # the complement, so that bodies have other keys than choosers
+        key = draws.subkey(
+            ~self.seed, number
+        )  # the complement, so that bodies have other keys than choosers
         return draws.draw_range(key, 0, length // 8 + 1).astype("<u8").tobytes()[:length]
 
 
@@ -126,7 +132,9 @@ class PayloadPool:
 
         Made at the first access: a plan needs sizes only.
         """
-        return tuple(self.filling.body(size, number) for number, size in enumerate(self.sizes.tolist()))
+        return tuple(
+            self.filling.body(size, number) for number, size in enumerate(self.sizes.tolist())
+        )
 
     @cached_property
     def head_size(self) -> NDArray[np.uint8]:
@@ -167,7 +175,11 @@ class PayloadPool:
 
     def mix(self, distribution: int | Mapping[str, int]) -> SizeMix:
         """Return the sizes of a distribution, as in :meth:`table`."""
-        weights = self.weights_of[distribution] if isinstance(distribution, int) else self._weights_by_bucket(distribution)
+        weights = (
+            self.weights_of[distribution]
+            if isinstance(distribution, int)
+            else self._weights_by_bucket(distribution)
+        )
         sizes = self.sizes[weights > 0].astype(np.float64)
         weights = weights[weights > 0]
         mean = float(weights @ sizes)
@@ -180,7 +192,9 @@ class PayloadPool:
         )
 
     def _weights_by_bucket(self, buckets: Mapping[str, int]) -> NDArray[np.float64]:
-        weights = np.array([buckets.get(name, 0) for name in self.bucket_names], np.float64)[self.buckets]
+        weights = np.array([buckets.get(name, 0) for name in self.bucket_names], np.float64)[
+            self.buckets
+        ]
         shares = np.bincount(self.buckets, minlength=len(self.bucket_names))[self.buckets]
         whole: NDArray[np.float64] = weights / shares / (weights / shares).sum()
         return whole
@@ -192,9 +206,15 @@ def check_weights(weights: Mapping[str, float], names: Sequence[str]) -> None:
     :raises UsageError: a bucket that is not among ``names``, or no weight above 0.
     """
     if unknown := [str(name) for name in weights if name not in names]:
-        raise UsageError(f"no size bucket {', '.join(unknown)}: the payloads were made for {', '.join(names)}")
-    if not all(isinstance(weight, (int, float)) and 0 <= weight < math.inf for weight in weights.values()) or not any(weights.values()):
-        raise UsageError(f"weights {dict(weights)} are not valid: none may be below 0, and at least one must be above 0")
+        raise UsageError(
+            f"no size bucket {', '.join(unknown)}: the payloads were made for {', '.join(names)}"
+        )
+    if not all(
+        isinstance(weight, (int, float)) and 0 <= weight < math.inf for weight in weights.values()
+    ) or not any(weights.values()):
+        raise UsageError(
+            f"weights {dict(weights)} are not valid: none may be below 0, and at least one must be above 0"
+        )
 
 
 def build_pool(
@@ -227,9 +247,13 @@ def build_pool(
     if (buckets is None) == (message_size is None):
         raise ValueError("give either messageSize or messageSizeDistribution")
     if file_content is not None and len(file_content) != message_size:
-        raise ValueError(f"payloadFile has {len(file_content)} bytes but messageSize is {message_size}: they must be equal")
+        raise ValueError(
+            f"payloadFile has {len(file_content)} bytes but messageSize is {message_size}: they must be equal"
+        )
     if message_size is not None:
-        buckets = [Bucket(name=str(message_size), low=message_size, high=message_size + 1, weight=1)]
+        buckets = [
+            Bucket(name=str(message_size), low=message_size, high=message_size + 1, weight=1)
+        ]
     distributions = [buckets or (), *more]
     union = _united(distributions)
     counts = [per_bucket] * len(union)
@@ -247,7 +271,9 @@ def build_pool(
         filling=Filling(seed, fill, None if randomized else file_content, checksum),
         sizes=np.array([size for size, _ in rows], np.int32),
         buckets=np.array([bucket for _, bucket in rows], np.int16),
-        weights_of=tuple(_weights(each, [union[bucket].name for _, bucket in rows]) for each in distributions),
+        weights_of=tuple(
+            _weights(each, [union[bucket].name for _, bucket in rows]) for each in distributions
+        ),
         bucket_names=tuple(bucket.name for bucket in union),
         clamped=limits.moved,
         checksum=checksum,
@@ -260,20 +286,28 @@ def _united(distributions: Sequence[Sequence[Bucket]]) -> list[Bucket]:
     for buckets in distributions:
         weights = [bucket.weight for bucket in buckets]
         if sum(weights) <= 0 or min(weights) < 0:
-            raise ValueError("the weights of messageSizeDistribution must not be negative, and at least one must be above 0")
+            raise ValueError(
+                "the weights of messageSizeDistribution must not be negative, and at least one must be above 0"
+            )
         for bucket in buckets:
             before = union.get(bucket.name)
             union[bucket.name] = bucket if before is None or not before.weight else before
     if len(union) > MAX_BUCKETS:
         stages = " in all stages together" if len(distributions) > 1 else ""
-        raise ValueError(f"{len(union)} size buckets{stages}: the envelope numbers at most {MAX_BUCKETS}")
+        raise ValueError(
+            f"{len(union)} size buckets{stages}: the envelope numbers at most {MAX_BUCKETS}"
+        )
     return list(union.values())
 
 
 def _weights(buckets: Sequence[Bucket], rows: Sequence[str]) -> NDArray[np.float64]:
     """Return the weight of each payload in a distribution. :param rows: the name of its bucket."""
     total, payloads = sum(bucket.weight for bucket in buckets), Counter(rows)
-    share = {bucket.name: bucket.weight / total / payloads[bucket.name] for bucket in buckets if bucket.weight}
+    share = {
+        bucket.name: bucket.weight / total / payloads[bucket.name]
+        for bucket in buckets
+        if bucket.weight
+    }
     return np.array([share.get(name, 0.0) for name in rows])
 
 
@@ -282,7 +316,9 @@ def body_ok(data: bytes) -> bool:
     head = HEAD if len(data) >= HEAD else COMPACT_HEAD
     if len(data) < head + CHECKSUM:
         return False
-    return zlib.crc32(memoryview(data)[head:-CHECKSUM]) == int.from_bytes(data[-CHECKSUM:], "little")
+    return zlib.crc32(memoryview(data)[head:-CHECKSUM]) == int.from_bytes(
+        data[-CHECKSUM:], "little"
+    )
 
 
 class PayloadChooser:
@@ -291,7 +327,12 @@ class PayloadChooser:
     def __init__(self, pool: PayloadPool, seed: int, streams: Streams) -> None:
         self._table, self._keys = pool.choices[0], draws.subkeys(seed, streams)
 
-    def draw(self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice | None = None) -> NDArray[np.uint16]:
+    def draw(
+        self,
+        index: NDArray[np.int64],
+        seq: NDArray[np.int64],
+        table: draws.WeightedChoice | None = None,
+    ) -> NDArray[np.uint16]:
         """Return one payload for each message.
 
         :param index: position of its stream among ``streams``. :param seq: its number in the stream.
@@ -300,11 +341,16 @@ class PayloadChooser:
         return (table or self._table).choose(draws.draw_each(self._keys.take(index), seq))
 
 
-def whole_payloads(pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.uint16]) -> list[bytes]:
+def whole_payloads(
+    pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.uint16]
+) -> list[bytes]:
     """Return whole payloads, for clients that take one message at a time; ``heads`` from ``envelope.encode_heads``."""
     fronts = heads.view(_HEAD).ravel().tolist()
     if pool.compact:
-        fronts = [front[:size] for front, size in zip(fronts, pool.head_size[payload].tolist(), strict=True)]
+        fronts = [
+            front[:size]
+            for front, size in zip(fronts, pool.head_size[payload].tolist(), strict=True)
+        ]
     return list(map(add, fronts, pool.body_column.take(payload).tolist()))
 
 
@@ -316,13 +362,21 @@ class TopicChooser:
     :param topics: index of the topic of each of the streams.
     """
 
-    def __init__(self, pool: PayloadPool, seed: int, streams: Streams, topics: NDArray[np.int64]) -> None:
+    def __init__(
+        self, pool: PayloadPool, seed: int, streams: Streams, topics: NDArray[np.int64]
+    ) -> None:
         self._keys = draws.subkeys(seed, streams)
         buckets = np.array(pool.of_topics, np.int64)[topics]
-        self._first = np.searchsorted(pool.buckets, buckets)  # the payloads of a bucket are neighbours in the pool
-        self._count = (np.searchsorted(pool.buckets, buckets, side="right") - self._first).astype(np.uint64)
+        self._first = np.searchsorted(
+            pool.buckets, buckets
+        )  # the payloads of a bucket are neighbours in the pool
+        self._count = (np.searchsorted(pool.buckets, buckets, side="right") - self._first).astype(
+            np.uint64
+        )
 
-    def draw(self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice) -> NDArray[np.uint16]:
+    def draw(
+        self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice
+    ) -> NDArray[np.uint16]:
         """Return one payload for each message; ``table`` is ignored, because the topic decides the size."""
         word = draws.draw_each(self._keys.take(index), seq) >> _32
         within = (word * self._count[index]) >> _32

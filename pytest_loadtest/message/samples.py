@@ -44,7 +44,9 @@ class Flag(enum.IntFlag):
     """Bits of a received row."""
 
     REDELIVERED = 1  # marked by the target
-    LATE = 2  # a higher sequence of the same (stream, partition or key) came before, at this consumer
+    LATE = (
+        2  # a higher sequence of the same (stream, partition or key) came before, at this consumer
+    )
     CORRUPT = 4  # the head is whole, the rest of the payload is damaged
     UNDUE = 8  # a delayed message: one due more than a tick later came before, at its consumer
 
@@ -59,8 +61,16 @@ SENT: Final = (
     Column("intended", "int64", "ns"),
     Column("sent", "int64", "ns; 0 when dropped"),
     Column("acked", "int64", "ns; 0 unless status is ACKED"),
-    Column("blocked", "int64", "ns in which the message, sent or dropped, waited for the target's full window"),
-    Column("resends", "int16", "how often the client sent it again after a lost connection, 255 for 255 or more; 0 also where unknown"),
+    Column(
+        "blocked",
+        "int64",
+        "ns in which the message, sent or dropped, waited for the target's full window",
+    ),
+    Column(
+        "resends",
+        "int16",
+        "how often the client sent it again after a lost connection, 255 for 255 or more; 0 also where unknown",
+    ),
 )
 
 RECEIVED: Final = (
@@ -74,12 +84,20 @@ RECEIVED: Final = (
     Column("seq", "int64", "from the envelope"),
     Column("intended", "int64", "ns, from the envelope"),
     Column("received", "int64", "ns"),
-    Column("lag", "int32", "µs from received until the client took the copy; -1: unknown, as in samples of older releases"),
+    Column(
+        "lag",
+        "int32",
+        "µs from received until the client took the copy; -1: unknown, as in samples of older releases",
+    ),
 )
 
 BROADCAST: Final = (
     Column("topic", "int32", "index of the topic"),
-    Column("base", "int32", "index of the first of its 64 subscriptions, within the topic: bit i of a mask is subscription base + i"),
+    Column(
+        "base",
+        "int32",
+        "index of the first of its 64 subscriptions, within the topic: bit i of a mask is subscription base + i",
+    ),
     Column("stream", "int32", "producer's stream, from the envelope"),
     Column("bucket", "int16", "size bucket, from the envelope"),
     Column("size", "int32", "payload bytes"),
@@ -91,8 +109,16 @@ BROADCAST: Final = (
     Column("corrupt", "int64", "mask of those with Flag.CORRUPT"),
     Column("first", "int64", "ns; when the first of the copies was received"),
     Column("last", "int64", "ns; when the last was"),
-    Column("after", "list<element: int32>", "ns from first until each copy was received, by subscription"),
-    Column("lag", "list<element: int32>", "µs from then until the client took it, by subscription; -1: unknown"),
+    Column(
+        "after",
+        "list<element: int32>",
+        "ns from first until each copy was received, by subscription",
+    ),
+    Column(
+        "lag",
+        "list<element: int32>",
+        "µs from then until the client took it, by subscription; -1: unknown",
+    ),
 )
 
 WIDTH: Final = 64
@@ -100,4 +126,9 @@ WIDTH: Final = 64
 KINDS: Final = {"sent": SENT, "received": RECEIVED, "broadcast": BROADCAST}
 MANIFEST_VERSION: Final = 4
 MANIFEST_SUFFIX: Final = ".manifest.json"
-EVIDENCE: Final = ("cpu", "stalled", "longest_stall", "gc")  # ns in each second of the phase, of a worker's own process
+EVIDENCE: Final = (
+    "cpu",
+    "stalled",
+    "longest_stall",
+    "gc",
+)  # ns in each second of the phase, of a worker's own process

@@ -45,7 +45,9 @@ class SizeMix:
         # the larger n at which n·μ - t is the room, so that message n, counted from 0, begins behind it
         linear = (self.mean - self.smallest) * CERTAINTY / 3
         half = self.mean * (room + linear) + self.variance * CERTAINTY
-        messages = (half + math.sqrt(half**2 - self.mean**2 * (room**2 + 2 * room * linear))) / self.mean**2
+        messages = (
+            half + math.sqrt(half**2 - self.mean**2 * (room**2 + 2 * room * linear))
+        ) / self.mean**2
         return min(certain, math.ceil(messages))
 
     def fewest_messages(self, room: int) -> int:
@@ -56,5 +58,7 @@ class SizeMix:
             return certain
         # the smaller n at which n·μ + t is the room, so that all messages up to n, counted from 0, begin before it
         half = self.mean * (room - linear) + self.variance * CERTAINTY
-        messages = (half - math.sqrt(max(half**2 - self.mean**2 * (room**2 - 2 * room * linear), 0.0))) / self.mean**2
+        messages = (
+            half - math.sqrt(max(half**2 - self.mean**2 * (room**2 - 2 * room * linear), 0.0))
+        ) / self.mean**2
         return max(certain, math.floor(messages))

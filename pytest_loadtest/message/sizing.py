@@ -45,10 +45,18 @@ def check_payload_count(payloads: Sequence[int], per_bucket: int, most: int) -> 
         return
     rest = len(payloads) - (payloads[0] != per_bucket)
     if rest * per_bucket > most:
-        what, remedy = f"payloadsPerBucket {per_bucket} for {rest} size buckets", f"payloadsPerBucket: {most // rest}"
+        what, remedy = (
+            f"payloadsPerBucket {per_bucket} for {rest} size buckets",
+            f"payloadsPerBucket: {most // rest}",
+        )
     else:
-        what, remedy = f"randomizedPayloadPoolSize {payloads[0]}", f"randomizedPayloadPoolSize: {most - rest * per_bucket}"
-    raise ValueError(f"{what}: a message chooses among at most {most} payloads, write {remedy} or less")
+        what, remedy = (
+            f"randomizedPayloadPoolSize {payloads[0]}",
+            f"randomizedPayloadPoolSize: {most - rest * per_bucket}",
+        )
+    raise ValueError(
+        f"{what}: a message chooses among at most {most} payloads, write {remedy} or less"
+    )
 
 
 class Sized(Protocol):
@@ -80,7 +88,11 @@ class SizeLimits:
         last = high - 1 if self._max is None else min(high - 1, self._max)
         compact = max(low, COMPACT_HEAD + self._tail), min(last, HEAD - 1)
         full = max(low, HEAD + self._tail), last
-        nearest = [min(max(size, lowest), highest) for lowest, highest in (compact, full) if lowest <= highest]
+        nearest = [
+            min(max(size, lowest), highest)
+            for lowest, highest in (compact, full)
+            if lowest <= highest
+        ]
         if not nearest:
             raise ValueError(f"{name} cannot be sent: {self._reason(low)}")
         fitting = min(nearest, key=lambda candidate: abs(candidate - size))
@@ -92,7 +104,11 @@ class SizeLimits:
         low, high, count = bucket.low, bucket.high, payloads
         if not randomized:
             count = min(payloads, high - low) if kind == "uniform" else 1
-        name = f"messageSize {bucket.name}" if bucket.name.isdecimal() else f"size range {bucket.name!r}"
+        name = (
+            f"messageSize {bucket.name}"
+            if bucket.name.isdecimal()
+            else f"size range {bucket.name!r}"
+        )
         return [self.fit(size, low, high, name) for size in representatives(low, high, kind, count)]
 
     def _reason(self, low: int) -> str:
@@ -111,7 +127,9 @@ class Range:
     weight: Fraction
 
     def joined(self, other: Range) -> Range:
-        return Range(min(self.low, other.low), max(self.high, other.high), self.weight + other.weight)
+        return Range(
+            min(self.low, other.low), max(self.high, other.high), self.weight + other.weight
+        )
 
 
 def join_smallest(ranges: Sequence[Range]) -> list[Range]:

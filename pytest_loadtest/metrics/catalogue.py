@@ -370,12 +370,20 @@ COUNTED_LATENCIES: Final = LATENCIES | {
     for part in _apart(metric)
 }
 # The metrics that are numbers of messages, by their attribute.
-COUNTED: Final = {metric.attribute: metric for metric in CATALOGUE if metric.form in ("count", "share") and metric.attribute}
+COUNTED: Final = {
+    metric.attribute: metric
+    for metric in CATALOGUE
+    if metric.form in ("count", "share") and metric.attribute
+}
 
 
 def named(**properties: object) -> tuple[str, ...]:
     """Return the ``slo`` keys of the metrics with all of these properties: ``named(form="count")``."""
-    return tuple(name for name, metric in OBJECTIVES.items() if all(getattr(metric, key) == value for key, value in properties.items()))
+    return tuple(
+        name
+        for name, metric in OBJECTIVES.items()
+        if all(getattr(metric, key) == value for key, value in properties.items())
+    )
 
 
 def needing(need: Need) -> tuple[str, ...]:

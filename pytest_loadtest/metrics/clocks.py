@@ -119,7 +119,10 @@ def fit_clock(exchanges: Sequence[ClockExchange]) -> ClockFit:
 def _fastest(burst: Sequence[ClockExchange]) -> list[ClockExchange]:
     """Return the fastest tenth of a burst, in the order in which the exchanges were made."""
     count = max(len(burst) // KEPT, 1)
-    return sorted(sorted(burst, key=lambda exchange: exchange.round_trip)[:count], key=lambda exchange: exchange.left)
+    return sorted(
+        sorted(burst, key=lambda exchange: exchange.round_trip)[:count],
+        key=lambda exchange: exchange.left,
+    )
 
 
 def _fit_line(kept: Sequence[ClockExchange]) -> ClockLine:
@@ -157,8 +160,14 @@ class _Bounds:
         shown = [line.to_controller(exchange.host) for exchange in exchanges]
         first = exchanges[0].left
         return cls(
-            lowest=np.array([time - exchange.came for time, exchange in zip(shown, exchanges, strict=True)], np.float64),
-            highest=np.array([time - exchange.left for time, exchange in zip(shown, exchanges, strict=True)], np.float64),
+            lowest=np.array(
+                [time - exchange.came for time, exchange in zip(shown, exchanges, strict=True)],
+                np.float64,
+            ),
+            highest=np.array(
+                [time - exchange.left for time, exchange in zip(shown, exchanges, strict=True)],
+                np.float64,
+            ),
             began=np.array([exchange.left - first for exchange in exchanges], np.float64),
             ended=np.array([exchange.came - first for exchange in exchanges], np.float64),
         )
@@ -196,7 +205,12 @@ def _largest_above(bounds: _Bounds, rate: float) -> float:
     after[1:] = np.minimum(after[1:], after[:-1])
     before[:-1] = np.minimum(before[:-1], before[1:])
     # Between two exchanges these lines are highest at the other exchange.
-    return float(max((after[:-1] + rate * bounds.ended[1:]).max(), (before[1:] - rate * bounds.began[:-1]).max()))
+    return float(
+        max(
+            (after[:-1] + rate * bounds.ended[1:]).max(),
+            (before[1:] - rate * bounds.began[:-1]).max(),
+        )
+    )
 
 
 def _bursts(exchanges: Sequence[ClockExchange]) -> list[list[ClockExchange]]:
@@ -248,8 +262,15 @@ class Correction:
         """Return the corrected times, ns of the controller's clock."""
         used, better = self.used, self.better
         # Both lines are functions of the host's time, which follows from the recorded time by the line that made it.
-        elapsed = (times - (used.at - used.offset)) / (1 - used.drift)  # of the host's clock, since `used.at`: small, so exact as float
-        change = used.offset - better.offset + used.drift * elapsed - better.drift * (elapsed + (used.at - better.at))
+        elapsed = (times - (used.at - used.offset)) / (
+            1 - used.drift
+        )  # of the host's clock, since `used.at`: small, so exact as float
+        change = (
+            used.offset
+            - better.offset
+            + used.drift * elapsed
+            - better.drift * (elapsed + (used.at - better.at))
+        )
         corrected: NDArray[np.int64] = times + np.rint(change).astype(np.int64)
         return corrected
 
@@ -259,4 +280,7 @@ class Correction:
         Intended times are the controller's already: it names the start of a phase. 0 is no time: the message was not sent, or not acked.
         """
         stamped = {name: rows[name] for name in ("sent", "acked", "received") if name in rows}
-        return {**rows, **{name: np.where(times == 0, 0, self.apply(times)) for name, times in stamped.items()}}
+        return {
+            **rows,
+            **{name: np.where(times == 0, 0, self.apply(times)) for name, times in stamped.items()},
+        }

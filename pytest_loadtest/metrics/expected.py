@@ -88,14 +88,26 @@ class Expected:
         # The first tenth's end is a cut of its own: unlike a window's end, no other part begins there.
         edges += [spans["tenths"].end[:1] // SECOND] if "tenths" in spans else []
         # The dataclass is frozen, and these fields are derived from the others.
-        object.__setattr__(self, "planned_windows", tuple(self.planned.windows(self.duration)) if self.planned else ())
+        object.__setattr__(
+            self,
+            "planned_windows",
+            tuple(self.planned.windows(self.duration)) if self.planned else (),
+        )
         object.__setattr__(self, "spans", spans)
         object.__setattr__(self, "slice_cut", Boundaries(*edges) if spans else None)
-        object.__setattr__(self, "cut", Boundaries(*edges, self.interval_spans.start // SECOND) if spans or self.intervals else None)
+        object.__setattr__(
+            self,
+            "cut",
+            Boundaries(*edges, self.interval_spans.start // SECOND)
+            if spans or self.intervals
+            else None,
+        )
 
     def slices(self, metric: Metric) -> bool:
         """Return whether the latencies of this metric are counted for each piece of the cut phase."""
-        return self.cut is not None and (metric.per_interval or (metric.per_window and bool(self.spans)))
+        return self.cut is not None and (
+            metric.per_interval or (metric.per_window and bool(self.spans))
+        )
 
     def within_host(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         """Return a mask of the copies whose producer and consumer are on one host. :param copies: ``stream`` and ``host``."""
@@ -106,11 +118,19 @@ class Expected:
 
     def count_within_hosts(self, count: Callable[[], int]) -> WithinHosts | None:
         """Return the deliveries within one host; None if all workers ran on the controller's host. :param count: counts them."""
-        return None if self.stream_hosts is None else WithinHosts(deliveries=count(), complete=self.within_hosts)
+        return (
+            None
+            if self.stream_hosts is None
+            else WithinHosts(deliveries=count(), complete=self.within_hosts)
+        )
 
     def lateness(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
         """Return received − due of each copy, ns. :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``."""
-        due = copies["intended"] if self.delays is None else self.delays.due(copies["stream"], copies["seq"], copies["intended"])
+        due = (
+            copies["intended"]
+            if self.delays is None
+            else self.delays.due(copies["stream"], copies["seq"], copies["intended"])
+        )
         late: NDArray[np.int64] = copies["received"] - due
         return late
 
@@ -178,7 +198,9 @@ class WorkerEvidence:
     longest_stall: int
     gc: int
     latencies: Mapping[str, Histogram] = field(default_factory=dict)
-    seconds: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 4), np.int64), compare=False, repr=False)
+    seconds: NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros((0, 4), np.int64), compare=False, repr=False
+    )
 
     def during(self, start: int, duration: int, phase: int) -> WorkerEvidence:
         """Return the evidence of one time slice; its first and last second count in proportion.
@@ -193,11 +215,18 @@ class WorkerEvidence:
         cpu, stalled, _, gc = (float((column * share).sum()) for column in self.seconds.T)
         longest = int(self.seconds[share > 0, 2].max(initial=0))
         return replace(
-            self, cpu=cpu / max(duration, 1), stalled=round(stalled), longest_stall=longest, gc=round(gc), seconds=self.seconds[:0]
+            self,
+            cpu=cpu / max(duration, 1),
+            stalled=round(stalled),
+            longest_stall=longest,
+            gc=round(gc),
+            seconds=self.seconds[:0],
         )
 
 
-def with_latencies(workers: Sequence[WorkerEvidence], latencies: Mapping[str, Mapping[str, Histogram]]) -> tuple[WorkerEvidence, ...]:
+def with_latencies(
+    workers: Sequence[WorkerEvidence], latencies: Mapping[str, Mapping[str, Histogram]]
+) -> tuple[WorkerEvidence, ...]:
     """Return the evidence with the latencies of each worker. :param latencies: by worker and kind."""
     return tuple(replace(worker, latencies=latencies.get(worker.worker, {})) for worker in workers)
 

@@ -49,7 +49,9 @@ class FullWindows:
     first_topics: tuple[BlockedTopic, ...]
 
 
-def full_windows(run: Expected, waited: int, topic: Column, dropped: Column, first: Column, last: Column) -> FullWindows | None:
+def full_windows(
+    run: Expected, waited: int, topic: Column, dropped: Column, first: Column, last: Column
+) -> FullWindows | None:
     """Return the messages that were dropped before full windows; None if there are none.
 
     :param waited: ns, over all of them. :param topic: ``(k,)``, the topics that have such messages, each once. :param dropped: their
@@ -66,6 +68,7 @@ def full_windows(run: Expected, waited: int, topic: Column, dropped: Column, fir
         waited=waited,
         topics=len(topic),
         first_topics=tuple(
-            BlockedTopic(topic=number, dropped=count, start=begin, end=until) for number, count, begin, until in zip(*columns, strict=True)
+            BlockedTopic(topic=number, dropped=count, start=begin, end=until)
+            for number, count, begin, until in zip(*columns, strict=True)
         ),
     )

@@ -90,7 +90,11 @@ def gap_latencies(measured: DeliveryGaps, without: DeliveryGaps | None) -> dict[
     earlier = None if without is None else without.histogram()
     if earlier is None:
         return {"delivery_gap": gaps}
-    return {"delivery_gap": gaps, with_own("delivery_gap"): gaps, without_own("delivery_gap"): earlier}
+    return {
+        "delivery_gap": gaps,
+        with_own("delivery_gap"): gaps,
+        without_own("delivery_gap"): earlier,
+    }
 
 
 def gap_cells(times: Column, run: Expected) -> Column:
@@ -99,9 +103,17 @@ def gap_cells(times: Column, run: Expected) -> Column:
     return cells
 
 
-def delivery_gaps(run: Expected, subscription: Column, topic: Column, times: Column) -> DeliveryGaps:
+def delivery_gaps(
+    run: Expected, subscription: Column, topic: Column, times: Column
+) -> DeliveryGaps:
     """Return the delivery gaps of a run: the definition. :param times: ns, of all first copies."""
-    cells = {"subscription": subscription, "topic": topic, "first": times, "last": times, "n": np.ones(len(times), np.int64)}
+    cells = {
+        "subscription": subscription,
+        "topic": topic,
+        "first": times,
+        "last": times,
+        "n": np.ones(len(times), np.int64),
+    }
     return longest_gaps(run, gaps_of_cells(run, cells))
 
 
@@ -113,7 +125,12 @@ def gaps_of_cells(run: Expected, cells: Mapping[str, Column]) -> Mapping[str, Co
     """
     pair = _pairs(run, cells)
     order = np.lexsort((cells["first"], pair))
-    pair, first, last, n = pair[order], cells["first"][order], cells["last"][order], cells["n"][order]
+    pair, first, last, n = (
+        pair[order],
+        cells["first"][order],
+        cells["last"][order],
+        cells["n"][order],
+    )
     begins = np.flatnonzero(np.diff(pair, prepend=-1))
     ends = np.append(begins[1:], len(pair))[: len(begins)] - 1
     before = np.roll(last, 1)
@@ -122,7 +139,9 @@ def gaps_of_cells(run: Expected, cells: Mapping[str, Column]) -> Mapping[str, Co
     return {
         "pair": np.concatenate([pair, pair[ends], pair[two]]),
         "began": np.concatenate([before, last[ends], first[two]]),
-        "ended": np.concatenate([first, np.maximum(last[ends], run.start + run.duration), last[two]]),
+        "ended": np.concatenate(
+            [first, np.maximum(last[ends], run.start + run.duration), last[two]]
+        ),
     }
 
 
@@ -147,7 +166,9 @@ def longest_of_each(key: Column, began: Column, ended: Column) -> tuple[Column, 
     return key[hits], began[hits], ended[hits]
 
 
-def suspect_cells(run: Expected, cells: Mapping[str, Column], known: DeliveryGaps) -> tuple[NDArray[np.intp], Column]:
+def suspect_cells(
+    run: Expected, cells: Mapping[str, Column], known: DeliveryGaps
+) -> tuple[NDArray[np.intp], Column]:
     """Return the rows of the cells in which a pair's longest gap may be, and the length of the pieces of each, ns.
 
     :param cells: see :func:`gaps_of_cells`, with ``cell``. :param known: the longest ones of the gaps that the cells show.

@@ -94,7 +94,11 @@ class Histogram:
         # Counts are removed from the last bucket downwards until ``many`` are gone; one bucket can lose a part of its values.
         left = self.count - np.diff(np.minimum(np.cumsum(self.count[::-1]), many), prepend=0)[::-1]
         kept = np.flatnonzero(left)
-        gone = sum(_middle(index) * taken for index, taken in zip(self.index.tolist(), (self.count - left).tolist(), strict=True) if taken)
+        gone = sum(
+            _middle(index) * taken
+            for index, taken in zip(self.index.tolist(), (self.count - left).tolist(), strict=True)
+            if taken
+        )
         return replace(
             self, index=self.index[kept], count=left[kept], maximum=self.at(self.n - many), total=max(self.total - gone, 0),
         )  # fmt: skip
@@ -171,7 +175,10 @@ def histogram(values: NDArray[np.int64]) -> Histogram | None:
 
 def document(histogram: Histogram) -> dict[str, Any]:
     """Return the histogram as JSON values, which :func:`of_document` reads."""
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(histogram).items()}
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in asdict(histogram).items()
+    }
 
 
 def of_document(document: Mapping[str, Any]) -> Histogram:
@@ -180,8 +187,12 @@ def of_document(document: Mapping[str, Any]) -> Histogram:
     :raises KeyError, TypeError, ValueError: they are not a histogram's.
     """
     index, count = (np.array(document[name], np.int64) for name in ("index", "count"))
-    minimum, maximum, total, negative = (int(document[name]) for name in ("minimum", "maximum", "total", "negative"))
-    return Histogram(index=index, count=count, minimum=minimum, maximum=maximum, total=total, negative=negative)
+    minimum, maximum, total, negative = (
+        int(document[name]) for name in ("minimum", "maximum", "total", "negative")
+    )
+    return Histogram(
+        index=index, count=count, minimum=minimum, maximum=maximum, total=total, negative=negative
+    )
 
 
 def merge(histograms: Iterable[Histogram | None]) -> Histogram | None:

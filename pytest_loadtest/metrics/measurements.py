@@ -120,7 +120,9 @@ class Series:
         """
         # Columns can be longer than the plan: messages arrive during the drain.
         length = max(planned, int(seconds.max(initial=-1)) + 1, *map(len, counted))
-        offered, sent, acked, received, blocked, kept, came = (np.pad(column, (0, length - len(column))) for column in counted)
+        offered, sent, acked, received, blocked, kept, came = (
+            np.pad(column, (0, length - len(column))) for column in counted
+        )
         # A second without latencies is NaN and not 0, which would be the best value.
         times = np.full((length, 4), np.nan)
         times[seconds] = latency

@@ -76,15 +76,21 @@ class PlannedLoad:
         """Return the integral of the rate from the phase's start to each instant (ns after it), in messages or bytes."""
         rates = np.array([step.rate for step in self.steps])
         # The last step never ends, so it is cut nowhere.
-        starts = np.concatenate([[0], np.cumsum([step.length for step in self.steps[:-1]], dtype=np.int64)]).astype(np.int64)
+        starts = np.concatenate(
+            [[0], np.cumsum([step.length for step in self.steps[:-1]], dtype=np.int64)]
+        ).astype(np.int64)
         before = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(starts) / SECOND)])
         step = np.searchsorted(starts, instants, side="right") - 1
-        amounts: NDArray[np.float64] = before[step] + rates[step] * (instants - starts[step]) / SECOND
+        amounts: NDArray[np.float64] = (
+            before[step] + rates[step] * (instants - starts[step]) / SECOND
+        )
         return amounts
 
     def windows(self, duration: int) -> list[PlannedWindow]:
         """Return the windows of a phase, which may have been ended early. :param duration: ns."""
-        stages = [stage for stage in self.stages if stage.start < duration] or [PlannedStage(name="", start=0)]
+        stages = [stage for stage in self.stages if stage.start < duration] or [
+            PlannedStage(name="", start=0)
+        ]
         ends = [stage.start for stage in stages[1:]] + [duration]
         edges: list[tuple[str, int]] = []
         for stage, end in zip(stages, ends, strict=True):
@@ -93,7 +99,9 @@ class PlannedLoad:
         bounds = np.array([start for _, start in edges] + [duration], np.int64)
         amounts = np.diff(self.amounts(bounds)).tolist()
         return [
-            PlannedWindow(stage=stage, start=start, end=end, amount=amount, mix=self._mix(start, end))
+            PlannedWindow(
+                stage=stage, start=start, end=end, amount=amount, mix=self._mix(start, end)
+            )
             for (stage, start), end, amount in zip(edges, bounds[1:].tolist(), amounts, strict=True)
         ]
 
@@ -148,7 +156,9 @@ def window_of(intended: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray
     return window
 
 
-def count_offers(sent: Mapping[str, NDArray[Any]], start: int, planned: Sequence[PlannedWindow]) -> tuple[list[int], list[int]]:
+def count_offers(
+    sent: Mapping[str, NDArray[Any]], start: int, planned: Sequence[PlannedWindow]
+) -> tuple[list[int], list[int]]:
     """Return the messages of each window, and their bytes. :param sent: ``intended`` and ``size`` of messages that were due."""
     if not planned:
         return [], []
@@ -160,12 +170,17 @@ def count_offers(sent: Mapping[str, NDArray[Any]], start: int, planned: Sequence
 
 
 def offered_windows(
-    load: PlannedLoad | None, planned: Sequence[PlannedWindow], messages: Sequence[int], sizes: Sequence[int]
+    load: PlannedLoad | None,
+    planned: Sequence[PlannedWindow],
+    messages: Sequence[int],
+    sizes: Sequence[int],
 ) -> tuple[OfferedWindow, ...]:
     """Return each window with what was offered in it; none without a plan, as in folders of older releases."""
     if load is None:
         return ()
     return tuple(
-        OfferedWindow(planned=window, in_bytes=load.in_bytes, largest=load.largest, messages=count, size=size)
+        OfferedWindow(
+            planned=window, in_bytes=load.in_bytes, largest=load.largest, messages=count, size=size
+        )
         for window, count, size in zip(planned, messages, sizes, strict=True)
     )

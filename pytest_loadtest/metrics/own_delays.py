@@ -55,7 +55,9 @@ def of_sends(sent: Rows) -> NDArray[np.int64]:
     return delay
 
 
-def of_copies(copies: Rows, run: Expected, due: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+def of_copies(
+    copies: Rows, run: Expected, due: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """Return the part of the time from ``due`` to each copy that the generator's own delays explain, ns.
 
     :param due: ns; None: the intended times.
@@ -64,7 +66,9 @@ def of_copies(copies: Rows, run: Expected, due: NDArray[np.int64] | None = None)
         return np.zeros(len(copies["received"]), np.int64)
     due = copies["intended"] if due is None else due
     # A message that was sent late could not come earlier; one that came had been sent.
-    floor = np.maximum(due, np.minimum(copies["intended"] + _before_target(copies, run), copies["received"]))
+    floor = np.maximum(
+        due, np.minimum(copies["intended"] + _before_target(copies, run), copies["received"])
+    )
     part = floor - due
     lag = copies["lag"].astype(np.int64)
     lag = np.where(lag < 0, _UNKNOWN, lag * MICROSECOND)
@@ -81,12 +85,16 @@ def gap_times_without_own(copies: Rows, run: Expected) -> NDArray[np.int64]:
 def _before_target(copies: Rows, run: Expected) -> NDArray[np.int64]:
     late = np.zeros(len(copies["intended"]), np.int64)
     if run.stream_workers is not None:
-        for mine, pauses in _workers({"sender": run.stream_workers[copies["stream"]]}, "sender", run):
+        for mine, pauses in _workers(
+            {"sender": run.stream_workers[copies["stream"]]}, "sender", run
+        ):
             late[mine] = pauses.until_sent(copies["intended"][mine])
     return late
 
 
-def _workers(rows: Rows, name: str, run: Expected) -> Iterator[tuple[NDArray[np.intp] | slice, Pauses]]:
+def _workers(
+    rows: Rows, name: str, run: Expected
+) -> Iterator[tuple[NDArray[np.intp] | slice, Pauses]]:
     """Yield the places of the rows of each worker that paused or sent late, with its pauses.
 
     :param name: of the column with the worker's number.
@@ -97,4 +105,7 @@ def _workers(rows: Rows, name: str, run: Expected) -> Iterator[tuple[NDArray[np.
     for number in range(max(first, 0), last + 1):
         if len(run.pauses[number].begin) or len(run.pauses[number].due):
             # Fast path: a file has the rows of one worker.
-            yield slice(None) if first == last else np.flatnonzero(rows[name] == number), run.pauses[number]
+            yield (
+                slice(None) if first == last else np.flatnonzero(rows[name] == number),
+                run.pauses[number],
+            )

@@ -46,7 +46,9 @@ class Pauses:
     exact: bool
     due: NDArray[np.int64] = field(default_factory=_none)
     sent: NDArray[np.int64] = field(default_factory=_none)
-    _stalls: tuple[NDArray[np.int64], NDArray[np.int64]] = field(init=False, repr=False, compare=False)
+    _stalls: tuple[NDArray[np.int64], NDArray[np.int64]] = field(
+        init=False, repr=False, compare=False
+    )
     _farthest: NDArray[np.int64] = field(init=False, repr=False, compare=False)
     _edges: NDArray[np.int64] = field(init=False, repr=False, compare=False)
 
@@ -59,8 +61,14 @@ class Pauses:
         reaches = ends == np.maximum.accumulate(ends)
         # The dataclass is frozen, and these fields are derived from the others.
         object.__setattr__(self, "_stalls", (since, until))
-        object.__setattr__(self, "_farthest", np.maximum.accumulate(np.where(reaches, np.arange(len(ends)), 0)))
-        object.__setattr__(self, "_edges", _union(self.since, np.where(stall, 2 * self.until - self.since, self.until + SHORTEST)))
+        object.__setattr__(
+            self, "_farthest", np.maximum.accumulate(np.where(reaches, np.arange(len(ends)), 0))
+        )
+        object.__setattr__(
+            self,
+            "_edges",
+            _union(self.since, np.where(stall, 2 * self.until - self.since, self.until + SHORTEST)),
+        )
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any], correction: Correction | None = None) -> Self:
@@ -84,7 +92,15 @@ class Pauses:
             # Intended times are those of the plan, on every host.
             sent = correction.apply(sent)
         begin, end, since, until = columns
-        return cls(begin=begin, end=end, since=since, until=until, exact=bool(document["exact"]), due=due, sent=sent)
+        return cls(
+            begin=begin,
+            end=end,
+            since=since,
+            until=until,
+            exact=bool(document["exact"]),
+            due=due,
+            sent=sent,
+        )
 
     @property
     def stalled(self) -> bool:
@@ -99,7 +115,9 @@ class Pauses:
         late[after] = np.maximum(self.sent[place[after]] - intended[after], 0)
         return late
 
-    def waited(self, times: NDArray[np.int64], floor: NDArray[np.int64], lag: NDArray[np.int64]) -> NDArray[np.int64]:
+    def waited(
+        self, times: NDArray[np.int64], floor: NDArray[np.int64], lag: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         """Return the part of the time from ``floor`` to each stamp that the pauses may have added, ns.
 
         :param times: stamps of copies or acknowledgements. :param floor: ns, at which each could have come at the earliest.
@@ -110,10 +128,14 @@ class Pauses:
         affected = np.flatnonzero(np.searchsorted(self._edges, times, side="left") & 1)
         if len(affected):
             times, floor, lag = times[affected], floor[affected], lag[affected]
-            part[affected] = np.maximum(self._in_pause(times, floor, lag), self._after_stall(times, floor))
+            part[affected] = np.maximum(
+                self._in_pause(times, floor, lag), self._after_stall(times, floor)
+            )
         return part
 
-    def _in_pause(self, times: NDArray[np.int64], floor: NDArray[np.int64], lag: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _in_pause(
+        self, times: NDArray[np.int64], floor: NDArray[np.int64], lag: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         place = np.searchsorted(self.since, times, side="left") - 1
         since, until = self.since[place], self.until[place]
         # What a client stamps itself has the time of its first look after the pause, or a little later.
@@ -121,7 +143,9 @@ class Pauses:
         most = np.where((place >= 0) & follows, np.maximum(times - np.maximum(since, floor), 0), 0)
         # The lag of a copy in a pause is the longest that it can have had; the part after the stamp is not in its latency.
         before_stamp = np.clip(lag - (until - times), 0, most) * (times < until)
-        part: NDArray[np.int64] = np.where(lag >= 0, before_stamp, np.minimum(most, np.maximum(until - since, 0)))
+        part: NDArray[np.int64] = np.where(
+            lag >= 0, before_stamp, np.minimum(most, np.maximum(until - since, 0))
+        )
         return part
 
     def _after_stall(self, times: NDArray[np.int64], floor: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -59,7 +59,10 @@ class RelativeChange(NamedTuple):
 
 
 def latency_errors(
-    blocks: Sequence[Mapping[int, int] | None], block: int, percentiles: Sequence[float], never_came: int = 0
+    blocks: Sequence[Mapping[int, int] | None],
+    block: int,
+    percentiles: Sequence[float],
+    never_came: int = 0,
 ) -> tuple[list[float | None], int]:
     """Return the standard errors of the logarithms of percentiles (None if unknown), and the number of blocks they are estimated from.
 
@@ -137,11 +140,18 @@ def _errors(statistic: Statistic, blocks: int) -> list[float | None]:
             (np.arange(blocks),), of, vectorized=True, axis=-1, n_resamples=RESAMPLES, batch=RESAMPLES // 4, method="percentile",
             rng=np.random.default_rng(0),
         )  # fmt: skip
-    return [float(error) if math.isfinite(error) else None for error in np.atleast_1d(drawn.standard_error)]
+    return [
+        float(error) if math.isfinite(error) else None
+        for error in np.atleast_1d(drawn.standard_error)
+    ]
 
 
 def _percentiles(
-    table: NDArray[np.float64], middles: NDArray[np.float64], percentiles: Sequence[float], never_came: int, drawn: NDArray[np.float64]
+    table: NDArray[np.float64],
+    middles: NDArray[np.float64],
+    percentiles: Sequence[float],
+    never_came: int,
+    drawn: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return nearest ranks over the drawn latencies and those that never came; inf if a rank is one of the latter."""
     below = np.cumsum(drawn @ table, axis=1)

@@ -35,7 +35,9 @@ SERIES_BITS: Final = 7
 SERIES_PERCENTILES: Final = (50, 99)
 
 
-def by_second(sent: Columns, out: Columns, acked: Columns, received: tuple[Columns, Columns], run: Expected) -> Series:
+def by_second(
+    sent: Columns, out: Columns, acked: Columns, received: tuple[Columns, Columns], run: Expected
+) -> Series:
     """Return the series of a run. All columns are int64, times in ns.
 
     :param sent: messages due (``intended``, ``sent``, ``blocked``). :param out: messages sent (``sent``).
@@ -52,11 +54,24 @@ def by_second(sent: Columns, out: Columns, acked: Columns, received: tuple[Colum
     ended = run.seconds(wait_end(sent))[waited]
     blocked = np.zeros(int(ended.max(initial=-1)) + 1, np.int64)
     np.add.at(blocked, ended, sent["blocked"][waited])
-    counted += [blocked, np.bincount(run.seconds(acked["intended"])), np.bincount(run.seconds(copies["intended"]))]
+    counted += [
+        blocked,
+        np.bincount(run.seconds(acked["intended"])),
+        np.bincount(run.seconds(copies["intended"])),
+    ]
     latency = first["received"] - first["intended"]
     seconds = np.unique(second)
-    rows = [[*_one_second(latency[second == s]), largest_lag(first["lag"][second == s].max())] for s in seconds]
-    return Series.padded(-(-run.duration // SECOND), counted, seconds, np.array(rows, np.float64).reshape(-1, 4), run.subscriptions)
+    rows = [
+        [*_one_second(latency[second == s]), largest_lag(first["lag"][second == s].max())]
+        for s in seconds
+    ]
+    return Series.padded(
+        -(-run.duration // SECOND),
+        counted,
+        seconds,
+        np.array(rows, np.float64).reshape(-1, 4),
+        run.subscriptions,
+    )
 
 
 def wait_end(rows: Mapping[str, NDArray[Any]]) -> Column:
@@ -103,7 +118,9 @@ class Recovery:
     recovered: int | None
 
 
-def recovery(at: int, answered: tuple[Column, Column], arrived: tuple[Column, Column, Column]) -> Recovery:
+def recovery(
+    at: int, answered: tuple[Column, Column], arrived: tuple[Column, Column, Column]
+) -> Recovery:
     """Return the recovery after a disturbance.
 
     :param at: its instant, ns. :param answered: stream and ``acked`` of every answer.
@@ -120,7 +137,12 @@ def recovery(at: int, answered: tuple[Column, Column], arrived: tuple[Column, Co
     return Recovery(_pause(at, *answered), max(ends, default=at) - at)
 
 
-def is_first(subscription: NDArray[np.integer[Any]], stream: NDArray[np.integer[Any]], seq: Column, received: Column) -> NDArray[np.bool_]:
+def is_first(
+    subscription: NDArray[np.integer[Any]],
+    stream: NDArray[np.integer[Any]],
+    seq: Column,
+    received: Column,
+) -> NDArray[np.bool_]:
     """Return a mask of the copies that are the first of their delivery: copies sent again after a restart are not slow messages."""
     # Sorted by delivery and then by arrival: a row with the key of the row before it is a later copy.
     order = np.lexsort((received, seq, stream, subscription))

@@ -67,7 +67,11 @@ class Lateness:
     def _at(self, at: int) -> int:
         # Ranks begin with the earliest value, which is the largest one of its side.
         early = _count(self.early)
-        return -_some(self.early).at(early + 1 - at) if at <= early else _some(self.late).at(at - early)
+        return (
+            -_some(self.early).at(early + 1 - at)
+            if at <= early
+            else _some(self.late).at(at - early)
+        )
 
     @property
     def earliness(self) -> Histogram:
@@ -75,14 +79,18 @@ class Lateness:
         # Deliveries that were not early are zeros, in bucket 0, in addition to the early ones.
         late, early = _count(self.late), self.early
         if early is None:
-            return Histogram(index=np.zeros(1, np.int64), count=np.array([late]), minimum=0, maximum=0, total=0)
+            return Histogram(
+                index=np.zeros(1, np.int64), count=np.array([late]), minimum=0, maximum=0, total=0
+            )
         if not late:
             return early
         index, count = early.index, early.count
         if index[0]:
             index, count = np.concatenate([[0], index]), np.concatenate([[0], count])
         count = np.concatenate([count[:1] + late, count[1:]])
-        return Histogram(index=index, count=count, minimum=0, maximum=early.maximum, total=early.total)
+        return Histogram(
+            index=index, count=count, minimum=0, maximum=early.maximum, total=early.total
+        )
 
 
 def with_lateness(kinds: Mapping[str, Histogram]) -> dict[str, Histogram | Lateness]:

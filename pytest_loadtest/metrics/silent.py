@@ -71,11 +71,15 @@ def silence(run: Expected, heard: NDArray[np.bool_], arrived: NDArray[np.bool_])
         streams=len(streams),
         streams_due=int(np.count_nonzero(offered)),
         first_pairs=tuple(divmod(pair, run.subscriptions) for pair in first.tolist()),
-        first_streams=tuple((stream, int(run.stream_topics[stream])) for stream in streams[:NAMED].tolist()),
+        first_streams=tuple(
+            (stream, int(run.stream_topics[stream])) for stream in streams[:NAMED].tolist()
+        ),
     )
 
 
-def heard_of(run: Expected, subscription: NDArray[np.int64], topic: NDArray[np.int64]) -> NDArray[np.bool_]:
+def heard_of(
+    run: Expected, subscription: NDArray[np.int64], topic: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     """Return a mask ``(subscriptions, topics)`` of the given pairs."""
     heard = np.zeros((run.subscriptions, run.topics), np.bool_)
     heard[subscription, topic] = True

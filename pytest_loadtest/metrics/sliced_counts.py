@@ -28,13 +28,19 @@ def intervals(run: Expected, latencies: ByPiece) -> Sequence[Mapping[str, Histog
     if run.cut is None or not run.intervals:
         return ()
     # Windows have more kinds than intervals, and share the same pieces.
-    kinds = {kind: parts for kind, parts in latencies.items() if COUNTED_LATENCIES[kind].per_interval}
+    kinds = {
+        kind: parts for kind, parts in latencies.items() if COUNTED_LATENCIES[kind].per_interval
+    }
     begin, after = run.interval_spans.pieces(run.cut)
     return Intervals(begin=begin, after=after, latencies=kinds)
 
 
 def sliced_stats(
-    run: Expected, name: str, latencies: ByPiece, offered: NDArray[np.int64], counted: Mapping[str, NDArray[np.int64]]
+    run: Expected,
+    name: str,
+    latencies: ByPiece,
+    offered: NDArray[np.int64],
+    counted: Mapping[str, NDArray[np.int64]],
 ) -> SlicedStats | None:
     """Return the ``windows`` or ``tenths`` of a run; None if they are not measured, or the phase is too short.
 
@@ -56,7 +62,9 @@ def _by_second(counts: NDArray[np.int64], spans: Spans, duration: int) -> NDArra
     """Return the sums over the seconds of each; counts after the phase's end belong to its last second."""
     # With cumulative counts the sum of each slice is one subtraction, however many slices there are.
     below = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    ends = np.where(spans.end == duration, len(counts), np.minimum(spans.end // SECOND, len(counts)))
+    ends = np.where(
+        spans.end == duration, len(counts), np.minimum(spans.end // SECOND, len(counts))
+    )
     total: NDArray[np.int64] = below[ends] - below[np.minimum(spans.start // SECOND, len(counts))]
     return total
 
@@ -77,16 +85,23 @@ def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
             continue
         # By the intended time, as everywhere: a stall belongs to the slice in which it began.
         piece = run.cut.of(run.seconds(rows["intended"]))
-        by_kind[kind] = of_parts([histogram(values[piece == number]) for number in range(len(run.cut.starts))])
+        by_kind[kind] = of_parts(
+            [histogram(values[piece == number]) for number in range(len(run.cut.starts))]
+        )
     return {kind: parts for kind, parts in by_kind.items() if parts is not None}
 
 
-def before_ends(copies: Columns, came: NDArray[np.int64], run: Expected) -> dict[str, NDArray[np.bool_]]:
+def before_ends(
+    copies: Columns, came: NDArray[np.int64], run: Expected
+) -> dict[str, NDArray[np.bool_]]:
     """Return masks of the copies that came before the end of their window, or tenth. :param came: arrivals less the median, ns."""
     if run.slice_cut is None:
         return {}
     piece = run.slice_cut.of(run.seconds(copies["intended"]))
-    return {name: came - run.start < spans.ends(run.slice_cut)[piece] for name, spans in run.spans.items()}
+    return {
+        name: came - run.start < spans.ends(run.slice_cut)[piece]
+        for name, spans in run.spans.items()
+    }
 
 
 def late_by_generator(out: Columns, run: Expected) -> dict[str, NDArray[np.bool_]]:
@@ -94,5 +109,8 @@ def late_by_generator(out: Columns, run: Expected) -> dict[str, NDArray[np.bool_
 
     :param out: rows of sent messages.
     """
-    sent, without = before_ends(out, out["sent"], run), before_ends(out, out["intended"] + out["blocked"], run)
+    sent, without = (
+        before_ends(out, out["sent"], run),
+        before_ends(out, out["intended"] + out["blocked"], run),
+    )
     return {f"{name}_own_late": without[name] & ~early for name, early in sent.items()}

@@ -69,11 +69,22 @@ from pytest_loadtest.metrics.gaps import delivery_gaps, gap_latencies, gap_times
 from pytest_loadtest.metrics.histogram import exact_total, histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
 from pytest_loadtest.metrics.offering import count_offers, offered_windows
-from pytest_loadtest.metrics.own_delays import gap_times_without_own, of_acknowledgements, of_copies, of_sends
+from pytest_loadtest.metrics.own_delays import (
+    gap_times_without_own,
+    of_acknowledgements,
+    of_copies,
+    of_sends,
+)
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
-from pytest_loadtest.metrics.sliced_counts import before_ends, by_piece, intervals, late_by_generator, sliced_stats
+from pytest_loadtest.metrics.sliced_counts import (
+    before_ends,
+    by_piece,
+    intervals,
+    late_by_generator,
+    sliced_stats,
+)
 from pytest_loadtest.values.quantities import MICROSECOND
 
 if TYPE_CHECKING:
@@ -115,7 +126,9 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     """
     sent, received = _measured(sent, run), _measured(received, run)
     # A message of another topic, or at a subscription that the run does not have, is foreign even if it is damaged.
-    misplaced = (received["topic"] != run.stream_topics[received["stream"]]) | ~_within(received["subscription"], run.subscriptions)
+    misplaced = (received["topic"] != run.stream_topics[received["stream"]]) | ~_within(
+        received["subscription"], run.subscriptions
+    )
     damaged = ~misplaced & (received["flags"] & Flag.CORRUPT != 0)
     copies = _take(received, ~misplaced & ~damaged)
     is_first = _is_first(copies, run)
@@ -129,7 +142,10 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     foreign = None if recorded.foreign is None else recorded.foreign + int(misplaced.sum())
     corrupt = recorded.corrupt + int(damaged.sum())
     sliced = by_piece(kinds, run)
-    series, counted = by_second(sent, out, acked, (copies, first), run), _counts_by_piece(sent, out, deliveries, run)
+    series, counted = (
+        by_second(sent, out, acked, (copies, first), run),
+        _counts_by_piece(sent, out, deliveries, run),
+    )
     return Measurements(
         duration=run.duration,
         rate=run.rate,
@@ -153,7 +169,9 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         buckets=_breakdown("bucket", run.buckets, (sent, acked, first), kinds, deliveries, run),
         workers=with_latencies(recorded.workers, _by_worker(kinds, run)),
         lost=_lost(deliveries.lost, run),
-        offering=offered_windows(run.planned, run.planned_windows, *count_offers(sent, run.start, run.planned_windows)),
+        offering=offered_windows(
+            run.planned, run.planned_windows, *count_offers(sent, run.start, run.planned_windows)
+        ),
         broadcasts=run.broadcasts,
         opening=recorded.opening,
         clocks=recorded.clocks,
@@ -163,7 +181,9 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     )
 
 
-def _latencies(acked: Columns, out: Columns, copies: tuple[Columns, Columns], run: Expected) -> dict[str, Rows]:
+def _latencies(
+    acked: Columns, out: Columns, copies: tuple[Columns, Columns], run: Expected
+) -> dict[str, Rows]:
     """Return each kind of latencies with the rows that have it. :param copies: the first of each delivery, and all others."""
     first, later = copies
     delay = out["sent"] - out["intended"]
@@ -185,7 +205,13 @@ def _latencies(acked: Columns, out: Columns, copies: tuple[Columns, Columns], ru
 
 
 def _histograms(kinds: Mapping[str, Rows]) -> dict[str, Histogram | Lateness]:
-    return with_lateness({kind: counted for kind, (_, values) in kinds.items() if (counted := histogram(values)) is not None})
+    return with_lateness(
+        {
+            kind: counted
+            for kind, (_, values) in kinds.items()
+            if (counted := histogram(values)) is not None
+        }
+    )
 
 
 def _by_worker(kinds: Mapping[str, Rows], run: Expected) -> dict[str, dict[str, Histogram]]:
@@ -193,7 +219,9 @@ def _by_worker(kinds: Mapping[str, Rows], run: Expected) -> dict[str, dict[str, 
     own = {kind: rows for kind, rows in kinds.items() if COUNTED_LATENCIES[kind].per_worker}
     return {
         name: {
-            kind: counted for kind, (rows, values) in own.items() if (counted := histogram(values[rows["worker"] == number])) is not None
+            kind: counted
+            for kind, (rows, values) in own.items()
+            if (counted := histogram(values[rows["worker"] == number])) is not None
         }
         for number, name in enumerate(run.workers)
     }
@@ -204,7 +232,9 @@ def _gaps(first: Columns, run: Expected) -> dict[str, Histogram]:
     if not run.stalled:
         return gap_latencies(measured, None)
     earlier = gap_times_without_own(first, run)
-    return gap_latencies(measured, delivery_gaps(run, first["subscription"], first["topic"], earlier))
+    return gap_latencies(
+        measured, delivery_gaps(run, first["subscription"], first["topic"], earlier)
+    )
 
 
 def _without_own(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Rows]:
@@ -220,7 +250,9 @@ def _without_own(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Rows]:
     return apart
 
 
-def _own_part(kind: str, rows: Columns, values: NDArray[np.int64], run: Expected) -> NDArray[np.int64] | None:
+def _own_part(
+    kind: str, rows: Columns, values: NDArray[np.int64], run: Expected
+) -> NDArray[np.int64] | None:
     """Return the part of each value that our own delays explain; None for kinds that they do not lengthen."""
     match kind:
         case "publish":
@@ -250,7 +282,9 @@ def _within(values: NDArray[np.int64], end: int) -> NDArray[np.bool_]:
 def _measured(rows: Columns, run: Expected) -> Columns:
     rows = {name: column.astype(np.int64) for name, column in rows.items()}
     rows = _take(rows, _within(rows["stream"], len(run.first)))
-    return _take(rows, (rows["seq"] >= run.first[rows["stream"]]) & (rows["seq"] < run.end[rows["stream"]]))
+    return _take(
+        rows, (rows["seq"] >= run.first[rows["stream"]]) & (rows["seq"] < run.end[rows["stream"]])
+    )
 
 
 def _numbers(rows: Columns, run: Expected) -> NDArray[np.int64]:
@@ -267,7 +301,16 @@ def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
     # lag, then by worker: the first row of each delivery is its first copy.
     between = () if run.stream_hosts is None else (~run.within_host(copies),)
     worker = (copies["worker"],) if run.workers else ()
-    order = np.lexsort((*worker, copies["lag"], *between, copies["flags"] & Flag.UNDUE, copies["received"], delivery))
+    order = np.lexsort(
+        (
+            *worker,
+            copies["lag"],
+            *between,
+            copies["flags"] & Flag.UNDUE,
+            copies["received"],
+            delivery,
+        )
+    )
     mask = np.zeros(len(delivery), np.bool_)
     mask[order[np.diff(delivery[order], prepend=-1) != 0]] = True
     return mask
@@ -283,7 +326,9 @@ def _out_of_due_order(first: Columns, run: Expected) -> int | None:
     return None if run.delays is None else int((first["flags"] & Flag.UNDUE != 0).sum())
 
 
-def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, shift: int) -> Deliveries:
+def _deliveries(
+    sent: Columns, acked: Columns, copies: Columns, run: Expected, shift: int
+) -> Deliveries:
     offered = int((run.end - run.first).sum())
 
     def each_of(rows: Columns) -> NDArray[np.bool_]:
@@ -304,11 +349,16 @@ def _deliveries(sent: Columns, acked: Columns, copies: Columns, run: Expected, s
         in_time=np.bincount(place[in_time], minlength=size),
         lost=each_of(acked) & (count == 0),
         resent=each_of(_take(sent, sent["resends"] > 0)),
-        before_end={name: np.bincount(place[early], minlength=size) for name, early in before_ends(copies, came - shift, run).items()},
+        before_end={
+            name: np.bincount(place[early], minlength=size)
+            for name, early in before_ends(copies, came - shift, run).items()
+        },
     )
 
 
-def _counts_by_piece(sent: Columns, out: Columns, deliveries: Deliveries, run: Expected) -> dict[str, NDArray[np.int64]]:
+def _counts_by_piece(
+    sent: Columns, out: Columns, deliveries: Deliveries, run: Expected
+) -> dict[str, NDArray[np.int64]]:
     """Return, by piece, deliveries received, those in time of their window or tenth, and messages late by the generator.
 
     :param out: rows of sent messages.
@@ -320,8 +370,14 @@ def _counts_by_piece(sent: Columns, out: Columns, deliveries: Deliveries, run: E
     pieces = np.tile(piece_of, run.subscriptions)
     copies = {"received": deliveries.copies, **deliveries.before_end}
     counted = {name: pieces[count > 0] for name, count in copies.items()}
-    counted |= {name: run.slice_cut.of(run.seconds(out["intended"][late])) for name, late in late_by_generator(out, run).items()}
-    return {name: np.bincount(piece, minlength=len(run.slice_cut.starts)) for name, piece in counted.items()}
+    counted |= {
+        name: run.slice_cut.of(run.seconds(out["intended"][late]))
+        for name, late in late_by_generator(out, run).items()
+    }
+    return {
+        name: np.bincount(piece, minlength=len(run.slice_cut.starts))
+        for name, piece in counted.items()
+    }
 
 
 def sent_late_by_us(out: Mapping[str, NDArray[Any]], run: Expected) -> NDArray[np.bool_]:
@@ -329,7 +385,9 @@ def sent_late_by_us(out: Mapping[str, NDArray[Any]], run: Expected) -> NDArray[n
 
     :param out: rows of sent messages.
     """
-    late: NDArray[np.bool_] = (out["sent"] >= run.start + run.duration) & (out["intended"] + out["blocked"] < run.start + run.duration)
+    late: NDArray[np.bool_] = (out["sent"] >= run.start + run.duration) & (
+        out["intended"] + out["blocked"] < run.start + run.duration
+    )
     return late
 
 
@@ -337,7 +395,11 @@ def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict
     """Return completion and spread of the messages that every subscription received. :param copies: the first of each delivery."""
     offered, number = int((run.end - run.first).sum()), _numbers(copies, run)
     int64 = np.iinfo(np.int64)
-    first, last, due = np.full(offered, int64.max), np.full(offered, int64.min), np.zeros(offered, np.int64)
+    first, last, due = (
+        np.full(offered, int64.max),
+        np.full(offered, int64.min),
+        np.zeros(offered, np.int64),
+    )
     np.minimum.at(first, number, copies["received"])
     np.maximum.at(last, number, copies["received"])
     due[number] = copies["intended"]
@@ -349,7 +411,9 @@ def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict
     return {"completion": (rows, (last - due)[all_got]), "spread": (rows, (last - first)[all_got])}
 
 
-def _counts(sent: Columns, deliveries: Deliveries, run: Expected, foreign: int | None, corrupt: int) -> Counts:
+def _counts(
+    sent: Columns, deliveries: Deliveries, run: Expected, foreign: int | None, corrupt: int
+) -> Counts:
     status = {member: int((sent["status"] == member).sum()) for member in Status}
     received = deliveries.copies > 0
     duplicates = deliveries.copies - received
@@ -425,7 +489,8 @@ def _breakdown(
                 latencies={
                     kind: counted
                     for kind, (timed, values) in kinds.items()
-                    if getattr(COUNTED_LATENCIES[kind], f"per_{key}") and (counted := histogram(values[timed[key] == i])) is not None
+                    if getattr(COUNTED_LATENCIES[kind], f"per_{key}")
+                    and (counted := histogram(values[timed[key] == i])) is not None
                 },
             )
         )
@@ -441,11 +506,28 @@ def _lost(lost: NDArray[np.bool_], run: Expected) -> tuple[Lost, ...]:
         start, stop = int(after[stream] - run.end[stream] + run.first[stream]), int(after[stream])
         for subscription in range(run.subscriptions):
             # 1 where a range of lost messages begins, −1 behind its end.
-            edges = np.diff(np.concatenate([[0], by_subscription[subscription, start:stop].astype(np.int8), [0]]))
-            firsts, lasts = np.flatnonzero(edges == 1) + run.first[stream], np.flatnonzero(edges == -1) + run.first[stream] - 1
+            edges = np.diff(
+                np.concatenate(
+                    [[0], by_subscription[subscription, start:stop].astype(np.int8), [0]]
+                )
+            )
+            firsts, lasts = (
+                np.flatnonzero(edges == 1) + run.first[stream],
+                np.flatnonzero(edges == -1) + run.first[stream] - 1,
+            )
             topic = int(run.stream_topics[stream])
             ranges += [
-                Lost(topic=topic, subscription=subscription, stream=stream, first=int(first), last=int(last))
+                Lost(
+                    topic=topic,
+                    subscription=subscription,
+                    stream=stream,
+                    first=int(first),
+                    last=int(last),
+                )
                 for first, last in zip(firsts, lasts, strict=True)
             ]
-    return tuple(sorted(ranges, key=lambda lost: (lost.topic, lost.subscription, lost.stream, lost.first))[:LOST_RANGES])
+    return tuple(
+        sorted(ranges, key=lambda lost: (lost.topic, lost.subscription, lost.stream, lost.first))[
+            :LOST_RANGES
+        ]
+    )

@@ -39,7 +39,9 @@ class Boundaries:
         """Cut the phase at all of these seconds, and at 0."""
         self.starts = np.unique(np.concatenate([np.zeros(1, np.int64), *edges]))
         # The piece of each second: a lookup costs less than a search for every message.
-        self._pieces = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=self.starts[-1] + 1))
+        self._pieces = np.repeat(
+            np.arange(len(self.starts)), np.diff(self.starts, append=self.starts[-1] + 1)
+        )
 
     def of(self, seconds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the piece of each second. :param seconds: since the phase's start, from 0."""
@@ -84,7 +86,9 @@ class Histograms:
         if end - begin == 1:
             return self._one(begin)
         shards = range(begin // SHARD, -(-end // SHARD))
-        parts = [part for number in shards if (part := self._in_shard(number, begin, end)) is not None]
+        parts = [
+            part for number in shards if (part := self._in_shard(number, begin, end)) is not None
+        ]
         return parts[0] if len(parts) == 1 else merge(parts)
 
     def _one(self, piece: int) -> Histogram | None:
@@ -160,7 +164,9 @@ class SlicedStats:
         """Return the latencies of a kind in one window or tenth; None if there are none."""
         if kind not in SIDES:
             return self._histogram(kind, at)
-        sides = {side: values for side in SIDES if (values := self._histogram(side, at)) is not None}
+        sides = {
+            side: values for side in SIDES if (values := self._histogram(side, at)) is not None
+        }
         return with_lateness(sides).get(kind)
 
     def _histogram(self, kind: str, at: int) -> Histogram | None:
@@ -203,7 +209,9 @@ class Intervals(Sequence[Mapping[str, Histogram]]):
     @overload
     def __getitem__(self, at: slice) -> tuple[Mapping[str, Histogram], ...]: ...
 
-    def __getitem__(self, at: int | slice) -> Mapping[str, Histogram] | tuple[Mapping[str, Histogram], ...]:
+    def __getitem__(
+        self, at: int | slice
+    ) -> Mapping[str, Histogram] | tuple[Mapping[str, Histogram], ...]:
         if isinstance(at, slice):
             return tuple(self[number] for number in range(len(self))[at])
         ends = int(self.begin[at]), int(self.after[at])
@@ -238,7 +246,9 @@ class Spans:
     def ends(self, cut: Boundaries) -> NDArray[np.int64]:
         """Return, by piece, the end of the slice that contains it, ns; 0 for pieces in none."""
         ends = np.zeros(len(cut.starts), np.int64)
-        for begin, after, end in zip(*(column.tolist() for column in (*self.pieces(cut), self.end)), strict=True):
+        for begin, after, end in zip(
+            *(column.tolist() for column in (*self.pieces(cut), self.end)), strict=True
+        ):
             ends[begin:after] = end
         return ends
 
@@ -267,10 +277,14 @@ def tenths(duration: int) -> Spans | None:
     length = duration // (10 * SECOND) * SECOND
     if not length:
         return None
-    return Spans(np.array([0, (duration - length) // SECOND * SECOND]), np.array([length, duration]))
+    return Spans(
+        np.array([0, (duration - length) // SECOND * SECOND]), np.array([length, duration])
+    )
 
 
-def histograms(pieces: int, shards: Sequence[Cells], whole: Mapping[str, NDArray[np.int64]]) -> Histograms | None:
+def histograms(
+    pieces: int, shards: Sequence[Cells], whole: Mapping[str, NDArray[np.int64]]
+) -> Histograms | None:
     """Return histograms from columns; None without values.
 
     :param shards: see :class:`Histograms`. :param whole: columns ``piece``, ``minimum``, ``maximum``, ``high``, ``low``, ``negative``, one
@@ -278,7 +292,10 @@ def histograms(pieces: int, shards: Sequence[Cells], whole: Mapping[str, NDArray
     """
     if not len(whole["piece"]):
         return None
-    extremes = {name: np.zeros(pieces, np.int64) for name in ("minimum", "maximum", "high", "low", "negative")}
+    extremes = {
+        name: np.zeros(pieces, np.int64)
+        for name in ("minimum", "maximum", "high", "low", "negative")
+    }
     for name, column in extremes.items():
         column[whole["piece"]] = whole[name]
     # Low halves are sums themselves and can be larger than their bits: the rest is carried into the high half.
@@ -310,7 +327,11 @@ def in_shards(pieces: int, counts: Mapping[str, NDArray[np.int64]]) -> tuple[Cel
     starts = np.arange(0, pieces, SHARD)
     edges = np.searchsorted(counts["piece"], np.append(starts, pieces))
     return tuple(
-        cells_of(number, pieces, {name: column[edges[number] : edges[number + 1]] for name, column in counts.items()})
+        cells_of(
+            number,
+            pieces,
+            {name: column[edges[number] : edges[number + 1]] for name, column in counts.items()},
+        )
         for number in range(len(starts))
     )
 
@@ -325,9 +346,14 @@ def of_parts(parts: Sequence[Histogram | None]) -> Histograms | None:
         "index": np.concatenate([part.index for _, part in filled]), "n": np.concatenate([part.count for _, part in filled]),
     }  # fmt: skip
     low = (1 << HALF) - 1
-    whole = [(piece, part.minimum, part.maximum, part.total >> HALF, part.total & low, part.negative) for piece, part in filled]
+    whole = [
+        (piece, part.minimum, part.maximum, part.total >> HALF, part.total & low, part.negative)
+        for piece, part in filled
+    ]
     names = ("piece", "minimum", "maximum", "high", "low", "negative")
-    return histograms(len(parts), in_shards(len(parts), cells), dict(zip(names, np.array(whole).T, strict=True)))
+    return histograms(
+        len(parts), in_shards(len(parts), cells), dict(zip(names, np.array(whole).T, strict=True))
+    )
 
 
 # The most blocks of latencies by second in a results document.
@@ -355,7 +381,9 @@ class OverTime:
         seconds = max(-(-duration // SECOND), 1)
         length = block_seconds(duration, most)
         blocks: list[dict[int, int]] = [{} for _ in range(-(-seconds // length))]
-        for block, index, count in zip((self.second // length).tolist(), self.index.tolist(), self.count.tolist(), strict=True):
+        for block, index, count in zip(
+            (self.second // length).tolist(), self.index.tolist(), self.count.tolist(), strict=True
+        ):
             blocks[block][index] = blocks[block].get(index, 0) + count
         return length * SECOND, blocks
 
@@ -365,7 +393,9 @@ def block_seconds(duration: int, most: int = MOST_BLOCKS) -> int:
     return -(-max(-(-duration // SECOND), 1) // most)
 
 
-def over_time(second: NDArray[np.int64], index: NDArray[np.int64], many: NDArray[np.int64] | None = None) -> OverTime | None:
+def over_time(
+    second: NDArray[np.int64], index: NDArray[np.int64], many: NDArray[np.int64] | None = None
+) -> OverTime | None:
     """Count pairs of second and bucket; None without any. :param many: copies of each pair; 1 unless given."""
     if not len(second):
         return None

@@ -49,7 +49,13 @@ class Bottleneck:
     missing: tuple[str, ...] = ()
 
 
-def conclude(telemetry: Telemetry, measurements: Measurements | None, *, generator: Sequence[str] = (), cores: int) -> Bottleneck:
+def conclude(
+    telemetry: Telemetry,
+    measurements: Measurements | None,
+    *,
+    generator: Sequence[str] = (),
+    cores: int,
+) -> Bottleneck:
     """Return the side that was saturated most of the time.
 
     :param telemetry: samples of the phase. :param measurements: the run's measurements; None if it broke. :param cores: number of cores of
@@ -60,16 +66,28 @@ def conclude(telemetry: Telemetry, measurements: Measurements | None, *, generat
     window = None if measurements is None else _window(measurements, sampled)
     # Messages that were dropped before full windows are the target's doing, also on a machine where the worker waits for a core.
     dropped = measurements is not None and measurements.full_windows is not None
-    ranked = [side for side in saturated if side.share >= MOSTLY and not (dropped and side.conclusion == "generator")]
+    ranked = [
+        side
+        for side in saturated
+        if side.share >= MOSTLY and not (dropped and side.conclusion == "generator")
+    ]
     ranked += [] if window is None else [window]
     ranked += [side for side in saturated if side not in ranked]
     if generator:
-        reasons = [*generator, *(side.evidence for side in ranked if side.conclusion == "generator")]
+        reasons = [
+            *generator,
+            *(side.evidence for side in ranked if side.conclusion == "generator"),
+        ]
         first = Saturation(conclusion="generator", evidence="; ".join(reasons))
         ranked = [first, *(side for side in ranked if side.conclusion != "generator")]
     missing = telemetry.missing
     if ranked:
-        return Bottleneck(conclusion=ranked[0].conclusion, evidence=ranked[0].evidence, also=tuple(ranked[1:]), missing=missing)
+        return Bottleneck(
+            conclusion=ranked[0].conclusion,
+            evidence=ranked[0].evidence,
+            also=tuple(ranked[1:]),
+            missing=missing,
+        )
     if len(sampled.telemetry) < LEAST_SAMPLES:
         evidence = f"{len(sampled.telemetry)} samples of the measured phase are too few to tell"
         return Bottleneck(conclusion=None, evidence=evidence, missing=missing)
@@ -85,7 +103,12 @@ def _sampled(telemetry: Telemetry, measurements: Measurements | None, cores: int
     sent = measurements.bytes_sent / (measurements.duration / SECOND)
     counts = measurements.counts
     copies = counts.received / counts.sent if counts.sent else 1.0
-    return Sampled(telemetry=telemetry.until(measurements.duration), sent_rate=sent, received_rate=sent * copies, cores=cores)
+    return Sampled(
+        telemetry=telemetry.until(measurements.duration),
+        sent_rate=sent,
+        received_rate=sent * copies,
+        cores=cores,
+    )
 
 
 def _saturated(sampled: Sampled) -> list[Saturation]:
@@ -97,7 +120,9 @@ def _saturated(sampled: Sampled) -> list[Saturation]:
         times, of = int(mask.sum()), int(with_value.sum())
         if times >= max(LEAST_SAMPLES, LEAST_SHARE * of):
             evidence = f"{rule.describe(sampled, mask)}, in {times} of {of} samples"
-            sides.append(Saturation(conclusion=rule.conclusion, evidence=evidence, share=times / of))
+            sides.append(
+                Saturation(conclusion=rule.conclusion, evidence=evidence, share=times / of)
+            )
     return sorted(sides, key=lambda side: -side.share)
 
 
@@ -106,8 +131,14 @@ def _window(measurements: Measurements, sampled: Sampled) -> Saturation | None:
     latencies, full = measurements.latencies, measurements.full_windows
     if full is not None:
         waited = name_full_windows(full)
-        return Saturation(conclusion="publisher window", evidence="; ".join(filter(None, [waited, _background(sampled)])))
-    sent, latency = measurements.counts.sent, latencies.get("publish") or latencies.get("send_delay")
+        return Saturation(
+            conclusion="publisher window",
+            evidence="; ".join(filter(None, [waited, _background(sampled)])),
+        )
+    sent, latency = (
+        measurements.counts.sent,
+        latencies.get("publish") or latencies.get("send_delay"),
+    )
     if not sent or latency is None:
         return None
     blocked = measurements.blocked / sent
@@ -115,14 +146,23 @@ def _window(measurements: Measurements, sampled: Sampled) -> Saturation | None:
         return None
     what = "publish latency" if "publish" in latencies else "send delay"
     waited = f"messages waited {format_duration(blocked)} for a full window, of a mean {what} of {format_duration(latency.mean)}"
-    return Saturation(conclusion="publisher window", evidence="; ".join(filter(None, [waited, _background(sampled)])))
+    return Saturation(
+        conclusion="publisher window",
+        evidence="; ".join(filter(None, [waited, _background(sampled)])),
+    )
 
 
 def _background(sampled: Sampled) -> str:
     """Return text about the broker's CPU, the queues, and the rules without samples."""
-    unsampled = [rule.conclusion for rule in RULES if rule.everywhere and rule.needs and not sampled.has_value(*rule.needs).any()]
+    unsampled = [
+        rule.conclusion
+        for rule in RULES
+        if rule.everywhere and rule.needs and not sampled.has_value(*rule.needs).any()
+    ]
     with_value = sampled.has_value("broker.busiest")
     busy = sampled.thread("broker", sampled.broker, with_value) if with_value.any() else ""
-    no_queue = sampled.has_value("workers.unsent").any() and not any(sampled.is_queued(name).any() for name in sampled.queues)
+    no_queue = sampled.has_value("workers.unsent").any() and not any(
+        sampled.is_queued(name).any() for name in sampled.queues
+    )
     missing = f"no samples of {', '.join(unsampled)}" if unsampled else ""
     return ", ".join(filter(None, [busy, "no queue built up" if no_queue else "", missing]))

@@ -33,7 +33,12 @@ class ConnectionSource:
     """
 
     def __init__(
-        self, addresses: Sequence[tuple[str, int]], pids: Sequence[int], without: Collection[int] = (), *, side: str | None = "workers"
+        self,
+        addresses: Sequence[tuple[str, int]],
+        pids: Sequence[int],
+        without: Collection[int] = (),
+        *,
+        side: str | None = "workers",
     ) -> None:
         self._without, self._own, self.used = without, side, 0.0
         self.missing: list[str] = []
@@ -41,7 +46,9 @@ class ConnectionSource:
         listening = [ports for pid in pids if (ports := listening_ports(pid)) is not None]
         self._listening = np.unique(np.concatenate(listening)) if listening else None
         if pids and self._listening is None:
-            self.missing.append("broker's sockets: they belong to another user, or are in another network namespace (a container)")
+            self.missing.append(
+                "broker's sockets: they belong to another user, or are in another network namespace (a container)"
+            )
         self._before: dict[str, tuple[float, float, float]] = {}
         self._at = 0
 
@@ -49,11 +56,15 @@ class ConnectionSource:
         """Return the bytes in the queues now, and rates since the last sample."""
         sockets, sample = dump(ESTABLISHED | CLOSE_WAIT), dict[str, float]()
         without = list(self._without)
-        sockets = sockets.where(~(np.isin(sockets.local_port, without) | np.isin(sockets.remote_port, without)))
+        sockets = sockets.where(
+            ~(np.isin(sockets.local_port, without) | np.isin(sockets.remote_port, without))
+        )
         sides = {} if self._own is None else {self._own: self._ours(sockets)}
         if self._listening is not None:
             sides["broker"] = np.isin(sockets.local_port, self._listening)
-            sample["broker.relayed"] = float(not any(port in self._listening for _, port in self._dialled))
+            sample["broker.relayed"] = float(
+                not any(port in self._listening for _, port in self._dialled)
+            )
         for side, mask in sides.items():
             of_side = self._side(side, sockets.where(mask), (now - self._at) / SECOND)
             sample |= {f"{side}.{name}": value for name, value in of_side.items()}
@@ -72,8 +83,12 @@ class ConnectionSource:
             "stale": float(np.count_nonzero((mine.unread > 0) & (mine.silent >= STALE))),
         }  # fmt: skip
         total = (float(mine.retransmits.sum()), float(mine.busy.sum()), float(mine.shut.sum()))
-        if side in self._before:  # sums fall when a connection ends, with its counters: this second is then unknown
-            retransmits, busy, shut = (now - before for now, before in zip(total, self._before[side], strict=True))
+        if (
+            side in self._before
+        ):  # sums fall when a connection ends, with its counters: this second is then unknown
+            retransmits, busy, shut = (
+                now - before for now, before in zip(total, self._before[side], strict=True)
+            )
             if retransmits >= 0:
                 sample["retransmits"] = retransmits / seconds
             if busy > 0 and shut >= 0:
@@ -110,7 +125,9 @@ _BY_FAMILY: Final = 20
 _REQUEST_DUMP: Final = 0x301
 _DONE, _ERROR = 3, 2
 _INFO: Final = 2  # INET_DIAG_INFO, the attribute with struct tcp_info
-_HEAD: Final = 88  # bytes of struct nlmsghdr (16) and inet_diag_msg (72), before a record's attributes
+_HEAD: Final = (
+    88  # bytes of struct nlmsghdr (16) and inet_diag_msg (72), before a record's attributes
+)
 _BUFFER: Final = 1 << 18
 _SECONDS: Final = 5.0
 _MAPPED: Final = (0, 0, struct.unpack("<I", b"\0\0\xff\xff")[0])  # ::ffff:0:0/96
@@ -164,7 +181,10 @@ def dump(states: int) -> Sockets:
 def packed(host: str) -> list[Column]:
     """Return the addresses of a host as words, as in ``Sockets.remote``; empty if its name cannot be resolved."""
     with contextlib.suppress(OSError):
-        addresses = {(family, address[0]) for family, *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+        addresses = {
+            (family, address[0])
+            for family, *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        }
         return [_words(*address) for address in addresses]
     return []
 
@@ -175,10 +195,16 @@ def _words(family: int, text: Any) -> Column:
 
 
 def _ask(family: int, states: int) -> Iterator[Sockets]:
-    request = struct.pack("<BBBxI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), states).ljust(56, b"\0")
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as line:
+    request = struct.pack("<BBBxI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), states).ljust(
+        56, b"\0"
+    )
+    with socket.socket(
+        socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG
+    ) as line:
         line.settimeout(_SECONDS)
-        line.send(struct.pack("<IHHII", 16 + len(request), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + request)
+        line.send(
+            struct.pack("<IHHII", 16 + len(request), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + request
+        )
         while True:
             answer = line.recv(_BUFFER)
             at = 0
@@ -187,7 +213,10 @@ def _ask(family: int, states: int) -> Iterator[Sockets]:
                 if kind == _DONE:
                     return
                 if kind == _ERROR:
-                    raise OSError(-struct.unpack_from("<i", answer, at + 16)[0], "the kernel rejected the sock_diag request")
+                    raise OSError(
+                        -struct.unpack_from("<i", answer, at + 16)[0],
+                        "the kernel rejected the sock_diag request",
+                    )
                 rows = _rows_of_length(answer, at, length)
                 at += rows.size
                 yield _columns(rows)
@@ -196,7 +225,9 @@ def _ask(family: int, states: int) -> Iterator[Sockets]:
 def _rows_of_length(answer: bytes, at: int, length: int) -> NDArray[np.uint8]:
     """Return the records from ``at`` up to the first one of another length, ``(n, padded length)``: usually all of them."""
     padded = (length + 3) & ~3
-    rows = np.frombuffer(answer, np.uint8, offset=at, count=(len(answer) - at) // padded * padded).reshape(-1, padded)
+    rows = np.frombuffer(
+        answer, np.uint8, offset=at, count=(len(answer) - at) // padded * padded
+    ).reshape(-1, padded)
     other = np.flatnonzero(_view(rows, _RECORD)["length"] != length)
     return rows[: other[0]] if len(other) else rows
 
@@ -209,7 +240,10 @@ def _columns(rows: NDArray[np.uint8]) -> Sockets:
     info = _view(rows[:, _info_at(rows[0].tobytes()) :], _TCP_INFO)
     return Sockets(
         remote=remote.astype(np.int64),
-        **{name: records[name].astype(np.int64) for name in ("local_port", "remote_port", "inode", "unread")},
+        **{
+            name: records[name].astype(np.int64)
+            for name in ("local_port", "remote_port", "inode", "unread")
+        },
         **{name: info[name].astype(np.int64) for name in _TCP_INFO.names or ()},
     )
 

@@ -27,7 +27,12 @@ class Disagreement(NamedTuple):
 
 
 def disagreement(
-    telemetry: Telemetry, counts: Counts, subscriptions: int, *, shared: bool = False, restarted: bool = False
+    telemetry: Telemetry,
+    counts: Counts,
+    subscriptions: int,
+    *,
+    shared: bool = False,
+    restarted: bool = False,
 ) -> Disagreement | None:
     """Return the most serious contradiction between the broker's counts and ours, or the loss of the broker's counts during the run.
 
@@ -37,7 +42,11 @@ def disagreement(
     :param restarted: the test restarted it on purpose, so its counters began again.
     """
     lost = None if restarted else _uncompared(telemetry, shared)
-    candidates = (_too_few_at_broker(telemetry, counts, shared), _too_many_drops(telemetry, counts, subscriptions, shared), lost)
+    candidates = (
+        _too_few_at_broker(telemetry, counts, shared),
+        _too_many_drops(telemetry, counts, subscriptions, shared),
+        lost,
+    )
     return max(filter(None, candidates), key=lambda candidate: candidate.certain, default=None)
 
 
@@ -50,7 +59,13 @@ def _too_few_at_broker(telemetry: Telemetry, counts: Counts, shared: bool) -> Di
     """
     copies = counts.received + counts.duplicates
     for column, metric, did, ours, we in (
-        ("sys.totalIn", "pulsar_in_messages_total", "received", counts.acked, "were acknowledged to us"),
+        (
+            "sys.totalIn",
+            "pulsar_in_messages_total",
+            "received",
+            counts.acked,
+            "were acknowledged to us",
+        ),
         ("sys.totalOut", "pulsar_out_messages_total", "delivered", copies, "were received"),
     ):
         total = _numbers(telemetry, column)
@@ -58,20 +73,32 @@ def _too_few_at_broker(telemetry: Telemetry, counts: Counts, shared: bool) -> Di
             certain = not shared or bool((telemetry.column("sys.continuous")[-1:] == 1).any())
             theirs = exact(int(total[-1]))
             text = f"the broker {did} {theirs} messages ({metric}), and {exact(ours)} {we} by our count: one of the two is wrong"
-            return Disagreement(text if certain else f"{text}, or its counter was reset when it loaded a topic again", certain)
+            return Disagreement(
+                text
+                if certain
+                else f"{text}, or its counter was reset when it loaded a topic again",
+                certain,
+            )
     return None
 
 
-def _too_many_drops(telemetry: Telemetry, counts: Counts, subscriptions: int, shared: bool) -> Disagreement | None:
+def _too_many_drops(
+    telemetry: Telemetry, counts: Counts, subscriptions: int, shared: bool
+) -> Disagreement | None:
     """Return a contradiction if the broker dropped more messages than we miss.
 
     Our count may be higher: the broker does not count messages lost with a connection as drops, and its first number may include drops of
     the first second. Messages without acknowledgement do not count as lost, but may be among its drops.
     """
     dropped = _numbers(telemetry, "sys.dropped")
-    if len(dropped) < 2 or _decreased(dropped) or _decreased(_numbers(telemetry, "sys.uptime")):  # the broker restarted
+    if (
+        len(dropped) < 2 or _decreased(dropped) or _decreased(_numbers(telemetry, "sys.uptime"))
+    ):  # the broker restarted
         return None
-    theirs, ours = int(dropped[-1] - dropped[0]), counts.lost + (counts.unknown + counts.failed) * subscriptions
+    theirs, ours = (
+        int(dropped[-1] - dropped[0]),
+        counts.lost + (counts.unknown + counts.failed) * subscriptions,
+    )
     if theirs <= ours:
         return None
     return Disagreement(
@@ -86,7 +113,9 @@ def _uncompared(telemetry: Telemetry, shared: bool) -> Disagreement | None:
     reason = telemetry.lost.get(COUNTERS)
     if reason is None:
         return None
-    finite = [np.isfinite(column) for name, column in telemetry.columns.items() if name.startswith("sys.")]
+    finite = [
+        np.isfinite(column) for name, column in telemetry.columns.items() if name.startswith("sys.")
+    ]
     rows = np.flatnonzero(np.any(finite, axis=0)) if finite else np.zeros(0, np.int64)
     # Pulsar's source reports with each sample whether its counts can be compared; mosquitto's drops always can.
     continuous = telemetry.column("sys.continuous")[rows[-1:]]
@@ -94,7 +123,9 @@ def _uncompared(telemetry: Telemetry, shared: bool) -> Disagreement | None:
     if not drops and not np.isfinite(continuous).any():
         return None
     certain = not shared or bool((continuous == 1).any())
-    return Disagreement(f"{reason}: the broker's counts cannot be compared with ours", certain, compared=False)
+    return Disagreement(
+        f"{reason}: the broker's counts cannot be compared with ours", certain, compared=False
+    )
 
 
 def _numbers(telemetry: Telemetry, name: str) -> Column:

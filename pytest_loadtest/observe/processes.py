@@ -32,7 +32,9 @@ class ProcessSource:
         while there is no process. :param broker: include its children, and the columns that only brokers have: disk, limits, stopped.
     """
 
-    def __init__(self, column: str, pids: Callable[[], Sequence[int]], *, broker: bool = False) -> None:
+    def __init__(
+        self, column: str, pids: Callable[[], Sequence[int]], *, broker: bool = False
+    ) -> None:
         self._column, self._pids, self._broker = column, pids, broker
         self._roots: Sequence[int] = ()
         self._processes: list[psutil.Process] = []
@@ -57,7 +59,13 @@ class ProcessSource:
             return self._sample(now, new=new)
         except psutil.NoSuchProcess as error:  # it just ended, or is restarting
             self._processes = []
-            return {} if self._at else self._missing(f"process {error.pid} is not in /proc, so nothing is known of it")
+            return (
+                {}
+                if self._at
+                else self._missing(
+                    f"process {error.pid} is not in /proc, so nothing is known of it"
+                )
+            )
         except psutil.AccessDenied as error:
             raise PermissionError(f"process {error.pid} belongs to another user") from error
 
@@ -69,7 +77,9 @@ class ProcessSource:
 
     def _add_children(self) -> None:
         roots = self._processes[: len(self._roots)]
-        self._processes[len(roots) :] = [child for process in roots for child in process.children(recursive=True)]
+        self._processes[len(roots) :] = [
+            child for process in roots for child in process.children(recursive=True)
+        ]
 
     def _sample(self, now: int, *, new: bool) -> dict[str, float]:
         memory = sum(process.memory_info().rss for process in self._processes)
@@ -78,23 +88,35 @@ class ProcessSource:
         totals, seconds = {"switches": 0.0}, (now - self._at) / SECOND
         threads = {}
         for process in self._processes:
-            for tid, text in _task_files(process.pid, "schedstat"):  # ns on a core, ns of waiting for one, number of times that it got one
+            for tid, text in _task_files(
+                process.pid, "schedstat"
+            ):  # ns on a core, ns of waiting for one, number of times that it got one
                 used, waited, switches = map(int, text.split())
                 threads[process.pid, tid] = (used / SECOND, waited / SECOND)
                 totals["switches"] += switches
         if self._broker:
             totals |= self._disk()
-            sample |= {"stopped": float(self._processes[0].status() == psutil.STATUS_STOPPED)} | self._limit()
+            sample |= {
+                "stopped": float(self._processes[0].status() == psutil.STATUS_STOPPED)
+            } | self._limit()
         if not new:
-            sample |= {name: max(total - self._before[name], 0.0) / seconds for name, total in totals.items() if name in self._before}
+            sample |= {
+                name: max(total - self._before[name], 0.0) / seconds
+                for name, total in totals.items()
+                if name in self._before
+            }
             sample |= self._cores(threads, seconds)
         self._at, self._before, self._threads = now, totals, threads
         return {f"{self._column}.{name}": value for name, value in sample.items()}
 
-    def _cores(self, threads: dict[tuple[int, str], tuple[float, float]], seconds: float) -> dict[str, float]:
+    def _cores(
+        self, threads: dict[tuple[int, str], tuple[float, float]], seconds: float
+    ) -> dict[str, float]:
         """Return the cores used since the last sample by the processes seen then; their new threads count from zero."""
         if not threads:
-            return self._missing("no /proc/PID/task/TID/schedstat on this system, so its CPU use is unknown")
+            return self._missing(
+                "no /proc/PID/task/TID/schedstat on this system, so its CPU use is unknown"
+            )
         spent, earlier = [], {process for process, _ in self._threads}
         for thread, (used, waited) in threads.items():
             if thread[0] not in earlier:
@@ -112,7 +134,10 @@ class ProcessSource:
             counters = [process.io_counters() for process in self._processes]
         except psutil.AccessDenied:
             return self._missing("its process belongs to another user, so its disk use is unknown")
-        return {"read": float(sum(io.read_bytes for io in counters)), "written": float(sum(io.write_bytes for io in counters))}
+        return {
+            "read": float(sum(io.read_bytes for io in counters)),
+            "written": float(sum(io.write_bytes for io in counters)),
+        }
 
     def _limit(self) -> dict[str, float]:
         limit = memory_limit(self._processes[0].pid)
@@ -145,7 +170,9 @@ def _task_files(pid: int, name: str) -> Iterator[tuple[str, str]]:
                 yield task.name, (task / name).read_text(errors="replace")
 
 
-def memory_limit(pid: int, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
+def memory_limit(
+    pid: int, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
+) -> int | None:
     """Return the memory limit of the process's control group in bytes, of either version of cgroups; None: no limit, or unknown."""
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
@@ -184,14 +211,23 @@ class DiskWaitSource:
         if not (roots := self._pids()):
             return {}
         try:
-            pids = [pid for root in roots for pid in (root, *(child.pid for child in psutil.Process(root).children(recursive=True)))]
+            pids = [
+                pid
+                for root in roots
+                for pid in (
+                    root,
+                    *(child.pid for child in psutil.Process(root).children(recursive=True)),
+                )
+            ]
         except psutil.NoSuchProcess:
             return {}
         waits = 0
         for number in range(_CHECKS):
             time.sleep(_PAUSE if number else 0)
             texts = (text for process in pids for _, text in _task_files(process, "stat"))
-            waits += any(text.rpartition(")")[2].split()[0] == "D" for text in texts)  # uninterruptible sleep, see proc_pid_stat(5)
+            waits += any(
+                text.rpartition(")")[2].split()[0] == "D" for text in texts
+            )  # uninterruptible sleep, see proc_pid_stat(5)
         return {"broker.diskWait": waits / _CHECKS}
 
     def close(self) -> dict[str, float]:

@@ -51,7 +51,9 @@ class Rule:
 
 def _no_core(sampled: Sampled) -> Mask:
     """The broker needed more CPU than there is: one thread all the time, or all its threads together."""
-    return (sampled["broker.busiestWanted"] >= SATURATED) | (sampled["broker.wanted"] >= SATURATED * sampled.cores)
+    return (sampled["broker.busiestWanted"] >= SATURATED) | (
+        sampled["broker.wanted"] >= SATURATED * sampled.cores
+    )
 
 
 def _describe_cpu(sampled: Sampled, mask: Mask) -> str:
@@ -76,7 +78,11 @@ def _describe_disk(sampled: Sampled, mask: Mask) -> str:
 
 def _not_reading(sampled: Sampled) -> Mask:
     """The broker was stopped, did not read, or kept its TCP window closed; and CPU, disk and rate limits do not explain it."""
-    mask: Mask = (sampled["broker.stopped"] > 0) | sampled.unread("broker") | sampled.any_own(sampled.refused)
+    mask: Mask = (
+        (sampled["broker.stopped"] > 0)
+        | sampled.unread("broker")
+        | sampled.any_own(sampled.refused)
+    )
     return mask & ~_no_core(sampled) & ~_on_disk(sampled) & ~_throttled(sampled)
 
 
@@ -87,7 +93,11 @@ def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
         return f"{unsent} waited in our sockets{where} because the other side's window was closed; the reason was not sampled"
     stopped = (sampled["broker.stopped"][mask] > 0).any()
     with_value = sampled.has_value("broker.cpu") & mask
-    used = f", which used {sampled.mean('broker.cpu', with_value):.2f} cores" if with_value.any() else ""
+    used = (
+        f", which used {sampled.mean('broker.cpu', with_value):.2f} cores"
+        if with_value.any()
+        else ""
+    )
     did = ", which was stopped by a signal" if stopped else used
     return f"{sampled.most('broker.unread', mask)} were unread at {sampled.broker}{did}; {unsent} more waited in our sockets{where}"
 
@@ -98,7 +108,9 @@ def _memory(sampled: Sampled) -> Mask:
 
 
 def _full_heap(sampled: Sampled) -> Mask:
-    return (sampled["sys.heap"] >= FULL * sampled["sys.heapLimit"]) & ~(sampled["sys.gc"] < COLLECTING)
+    return (sampled["sys.heap"] >= FULL * sampled["sys.heapLimit"]) & ~(
+        sampled["sys.gc"] < COLLECTING
+    )
 
 
 def _full_direct(sampled: Sampled) -> Mask:
@@ -106,7 +118,10 @@ def _full_direct(sampled: Sampled) -> Mask:
 
 
 def _describe_memory(sampled: Sampled, mask: Mask) -> str:
-    for full, what, column in ((_full_heap, "heap", "sys.heap"), (_full_direct, "direct memory", "sys.direct")):
+    for full, what, column in (
+        (_full_heap, "heap", "sys.heap"),
+        (_full_direct, "direct memory", "sys.direct"),
+    ):
         if (full(sampled) & mask).any():
             return f"{sampled.broker}'s {what} had {sampled.most(column, mask)} of its limit of {sampled.most(f'{column}Limit', mask)}"
     limit = sampled.most("broker.memoryLimit", mask)
@@ -118,7 +133,10 @@ def _throttled(sampled: Sampled) -> Mask:
 
 
 def _describe_throttling(sampled: Sampled, mask: Mask) -> str:
-    sides = (("sys.throttled", "producers", "publish"), ("sys.dispatchThrottled", "consumers", "dispatch"))
+    sides = (
+        ("sys.throttled", "producers", "publish"),
+        ("sys.dispatchThrottled", "consumers", "dispatch"),
+    )
     return "; ".join(
         f"{sampled.broker} held {whom} back {sampled.mean(column, mask):.3g} times a second for a {limit} rate limit"
         for column, whom, limit in sides
@@ -133,23 +151,36 @@ def _slow_write(sampled: Sampled) -> Mask:
 
 
 def _describe_write(sampled: Sampled, mask: Mask) -> str:
-    write, publish = (format_duration(sampled.mean(f"sys.{name}", mask)) for name in ("ledgerLatency", "publishLatency"))
+    write, publish = (
+        format_duration(sampled.mean(f"sys.{name}", mask))
+        for name in ("ledgerLatency", "publishLatency")
+    )
     return f"a write to {sampled.broker}'s bookies took {write} on average, of the {publish} that the broker needed to publish"
 
 
 def _starved(sampled: Sampled) -> Mask:
     """A subscription was blocked, or at least 1 % of the consumers took no more of a backlog; and a worker's CPU does not explain it."""
-    none = (sampled["sys.starved"] > 0) & (sampled["sys.starved"] >= sampled["sys.consumers"] / 100) & (sampled["sys.backlog"] > 0)
+    none = (
+        (sampled["sys.starved"] > 0)
+        & (sampled["sys.starved"] >= sampled["sys.consumers"] / 100)
+        & (sampled["sys.backlog"] > 0)
+    )
     mask: Mask = (sampled["sys.blocked"] > 0) | none
     return mask & ~_generator(sampled)
 
 
 def _describe_starved(sampled: Sampled, mask: Mask) -> str:
-    backlog = np.nanmax(sampled["sys.backlog"][mask]) if (sampled.has_value("sys.backlog") & mask).any() else None
+    backlog = (
+        np.nanmax(sampled["sys.backlog"][mask])
+        if (sampled.has_value("sys.backlog") & mask).any()
+        else None
+    )
     waits = f", with {backlog:.0f} entries in the backlog" if backlog is not None else ""
     if (sampled["sys.blocked"][mask] > 0).any():
         return f"{np.nanmax(sampled['sys.blocked'][mask]):.0f} subscriptions had too many unacknowledged messages to get more{waits}"
-    starved, consumers = (np.nanmax(sampled[name][mask]) for name in ("sys.starved", "sys.consumers"))
+    starved, consumers = (
+        np.nanmax(sampled[name][mask]) for name in ("sys.starved", "sys.consumers")
+    )
     return f"{starved:.0f} of {consumers:.0f} consumers had no permits left, or too many unacknowledged messages{waits}"
 
 
@@ -159,7 +190,12 @@ def _network(sampled: Sampled) -> Mask:
 
 def _inwards(sampled: Sampled) -> Mask:
     """Bytes stay in our sockets although the broker reads all that arrives."""
-    return sampled.any_own(sampled.stuck) & ~sampled.unread("broker") & ~(sampled["broker.stopped"] > 0) & ~_no_core(sampled)
+    return (
+        sampled.any_own(sampled.stuck)
+        & ~sampled.unread("broker")
+        & ~(sampled["broker.stopped"] > 0)
+        & ~_no_core(sampled)
+    )
 
 
 def _describe_network(sampled: Sampled, mask: Mask) -> str:
@@ -171,7 +207,9 @@ def _describe_network(sampled: Sampled, mask: Mask) -> str:
     waited = f"{sampled.most(f'{own}.unsent', mask)} waited in our sockets{sampled.place(own)}"
     if not (sampled.has_value("broker.unread") & mask).any():
         shut = format_value(sampled.mean(f"{own}.shut", mask), "ratio", 2)
-        return f"{waited}, and the other side's window was closed for no more than {shut} of the time"
+        return (
+            f"{waited}, and the other side's window was closed for no more than {shut} of the time"
+        )
     return f"{waited}, and no more than {sampled.most('broker.unread', mask)} were unread at {sampled.broker}"
 
 
@@ -182,14 +220,22 @@ def _asleep(sampled: Sampled) -> Mask:
 
 def _describe_subscriber(sampled: Sampled, mask: Mask) -> str:
     has_unsent = (sampled.has_value("broker.unsent") & mask).any()
-    more = f"; {sampled.most('broker.unsent', mask)} more waited at {sampled.broker}" if has_unsent else ""
+    more = (
+        f"; {sampled.most('broker.unsent', mask)} more waited at {sampled.broker}"
+        if has_unsent
+        else ""
+    )
     own = sampled.fullest_own("unread", mask)
     return f"{sampled.most(f'{own}.unread', mask)} were unread at subscribers{sampled.place(own)}{more}"
 
 
 def _workers(sampled: Sampled) -> list[str]:
     ending = ".busiestWanted"
-    return [name.removesuffix(ending) for name in sampled.telemetry.columns if name.startswith("worker ") and name.endswith(ending)]
+    return [
+        name.removesuffix(ending)
+        for name in sampled.telemetry.columns
+        if name.startswith("worker ") and name.endswith(ending)
+    ]
 
 
 def _generator(sampled: Sampled) -> Mask:
@@ -200,7 +246,10 @@ def _generator(sampled: Sampled) -> Mask:
 
 
 def _describe_generator(sampled: Sampled, mask: Mask) -> str:
-    worker = max(_workers(sampled), key=lambda worker: np.count_nonzero(sampled[f"{worker}.busiestWanted"] >= SATURATED))
+    worker = max(
+        _workers(sampled),
+        key=lambda worker: np.count_nonzero(sampled[f"{worker}.busiestWanted"] >= SATURATED),
+    )
     host = sampled.host_of(worker.removeprefix("worker "))
     return sampled.thread(worker, worker, mask & sampled.has_value(f"{worker}.busiestWanted"), host)
 
@@ -267,12 +316,18 @@ class Sampled:
     def own_sides(self) -> tuple[str, ...]:
         """First parts of the names of the columns about our sockets: ``workers`` on the controller's host, ``workers h1`` on another."""
         hosts = tuple(f"workers {host.name}" for host in self.telemetry.hosts)
-        return tuple(side for side in ("workers", *hosts) if f"{side}.connections" in self.telemetry.columns) or ("workers",)
+        return tuple(
+            side for side in ("workers", *hosts) if f"{side}.connections" in self.telemetry.columns
+        ) or ("workers",)
 
     @property
     def queues(self) -> tuple[str, ...]:
         """The columns with bytes that wait in sockets."""
-        return tuple(f"{side}.{queue}" for side in (*self.own_sides, "broker") for queue in ("unsent", "unread"))
+        return tuple(
+            f"{side}.{queue}"
+            for side in (*self.own_sides, "broker")
+            for queue in ("unsent", "unread")
+        )
 
     def _columns(self, name: str) -> list[str]:
         side, _, value = name.rpartition(".")
@@ -310,21 +365,31 @@ class Sampled:
         """Return the mask of the samples in which this queue has built up."""
         side, _, queue = name.rpartition(".")
         rate = self.sent_rate if (side == "broker") == (queue == "unread") else self.received_rate
-        queued: Mask = self[name] > np.maximum(QUEUED, rate * self._share(side) * QUEUED_FOR / SECOND)
+        queued: Mask = self[name] > np.maximum(
+            QUEUED, rate * self._share(side) * QUEUED_FOR / SECOND
+        )
         return queued
 
     def unread(self, side: str) -> Mask:
         """Return the mask of the samples in which one side did not read: a queue, or old unread bytes on 1 % of its connections."""
         stale = self[f"{side}.stale"]
-        return self.is_queued(f"{side}.unread") | ((stale > 0) & (stale >= self[f"{side}.connections"] / 100))
+        return self.is_queued(f"{side}.unread") | (
+            (stale > 0) & (stale >= self[f"{side}.connections"] / 100)
+        )
 
     def refused(self, side: str) -> Mask:
         """Return the mask of the samples in which one side could not send because the other's window, not a relay's, was closed."""
-        return self.is_queued(f"{side}.unsent") & ~(self["broker.relayed"] > 0) & (self[f"{side}.shut"] >= SHUT)
+        return (
+            self.is_queued(f"{side}.unsent")
+            & ~(self["broker.relayed"] > 0)
+            & (self[f"{side}.shut"] >= SHUT)
+        )
 
     def stuck(self, side: str) -> Mask:
         """Return the mask of the samples in which one side could not send although the other's window was open, or was a relay's."""
-        return self.is_queued(f"{side}.unsent") & ((self["broker.relayed"] > 0) | (self[f"{side}.shut"] < SHUT))
+        return self.is_queued(f"{side}.unsent") & (
+            (self["broker.relayed"] > 0) | (self[f"{side}.shut"] < SHUT)
+        )
 
     def mean(self, name: str, mask: Mask) -> float:
         """Return the mean over the samples of the mask; NaN if none has a number, as expensive sources are not sampled every second."""
@@ -334,7 +399,11 @@ class Sampled:
     def most(self, name: str, mask: Mask) -> str:
         """Return the largest number of bytes in the samples of the mask, as text."""
         values = self[name][mask]
-        return format_size(float(np.nanmax(values))) if np.isfinite(values).any() else "an unknown amount"
+        return (
+            format_size(float(np.nanmax(values)))
+            if np.isfinite(values).any()
+            else "an unknown amount"
+        )
 
     def thread(self, whose: str, name: str, mask: Mask, host: str | None = None) -> str:
         """Return the CPU use of the busiest thread as text.
@@ -342,6 +411,14 @@ class Sampled:
         :param whose: first part of the columns' names. :param name: for the text. :param host: None if it is the controller's.
         """
         ran, wanted = self.mean(f"{whose}.busiest", mask), self.mean(f"{whose}.busiestWanted", mask)
-        waited = f" and waited for one {format_value(wanted - ran, 'ratio', 2)} of the time" if wanted - ran >= 0.05 else ""
-        busiest = f"{name}'s busiest thread" if host is None else f"the busiest thread of {name} on host {host}"
+        waited = (
+            f" and waited for one {format_value(wanted - ran, 'ratio', 2)} of the time"
+            if wanted - ran >= 0.05
+            else ""
+        )
+        busiest = (
+            f"{name}'s busiest thread"
+            if host is None
+            else f"the busiest thread of {name} on host {host}"
+        )
         return f"{busiest} used {ran:.2f} of a core{waited}"

@@ -101,7 +101,9 @@ class Sampler:
     def _sample_until_stopped(self) -> None:
         self._sample()  # the first one only has totals, from which the next one computes rates
         number = 1
-        while not self._stopping.wait(max(self._start + number * EVERY - self._clock(), 0) / SECOND):
+        while not self._stopping.wait(
+            max(self._start + number * EVERY - self._clock(), 0) / SECOND
+        ):
             self._sample()
             number = max(number, (self._clock() - self._start) // EVERY) + 1
 
@@ -160,13 +162,23 @@ class Sampler:
         self._stopping.set()
         self._thread.join(LONGEST + MARGIN)
         took = (self._clock() - self._start) / SECOND
-        sources, at = list(self._sources), np.array(self._time[:], np.int64)  # copies: the thread may still append
+        sources, at = (
+            list(self._sources),
+            np.array(self._time[:], np.int64),
+        )  # copies: the thread may still append
         missing = [*self._missing, *(text for paced in sources for text in paced.missing())]
         lost = dict(self._lost)
         if self._thread.is_alive():
             reason = f"sampling: {self._at} did not end within {LONGEST + MARGIN:.0f} s, so the last samples are missing"
             missing.insert(0, reason)
-            lost |= dict.fromkeys([paced.name for paced in sources if paced.answered and paced.name not in self._closed], reason)
+            lost |= dict.fromkeys(
+                [
+                    paced.name
+                    for paced in sources
+                    if paced.answered and paced.name not in self._closed
+                ],
+                reason,
+            )
         used = self._used + sum(paced.source.used for paced in sources)
         columns = {name: _filled(column, len(at)) for name, column in list(self._columns.items())}
         notes = [note for paced in sources for note in getattr(paced.source, "notes", ())]
@@ -205,7 +217,9 @@ class PacedSource:
         self.answered = self.answered or bool(values)
         used = time.thread_time() - used
         self.used += used
-        self._not_before = now + round(used / MOST * SECOND) - EVERY // 2  # half a period of tolerance, as samples are not exactly on time
+        self._not_before = (
+            now + round(used / MOST * SECOND) - EVERY // 2
+        )  # half a period of tolerance, as samples are not exactly on time
         return values
 
     def missing(self) -> list[str]:
@@ -216,7 +230,9 @@ class PacedSource:
             return [f"{self.name}: {_error_text(error)}"]
 
 
-_PATIENCE: Final = 0.2  # s that a sample waits for a slow source; a later answer is part of the next sample
+_PATIENCE: Final = (
+    0.2  # s that a sample waits for a slow source; a later answer is part of the next sample
+)
 
 
 class BackgroundSource:
@@ -236,7 +252,11 @@ class BackgroundSource:
     def missing(self) -> Sequence[str]:
         """The source's sentences, and whether its first or last answer is missing."""
         missing = [f"{COUNTERS}: no answer"] if self._paced is None else self._paced.source.missing
-        return [*missing, f"{COUNTERS}: no last answer within {LONGEST:.0f} s"] if self._given_up else missing
+        return (
+            [*missing, f"{COUNTERS}: no last answer within {LONGEST:.0f} s"]
+            if self._given_up
+            else missing
+        )
 
     @property
     def used(self) -> float:

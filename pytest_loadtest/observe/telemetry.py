@@ -94,18 +94,29 @@ class Telemetry:
     def until(self, end: int) -> Telemetry:
         """Return the samples up to ``end``, ns after the phase's start."""
         kept = self.time <= end + SECOND // 10  # the last second's sample is taken shortly after it
-        return replace(self, time=self.time[kept], columns={name: column[kept] for name, column in self.columns.items()})
+        return replace(
+            self,
+            time=self.time[kept],
+            columns={name: column[kept] for name, column in self.columns.items()},
+        )
 
     @classmethod
-    def of_rows(cls, time: Sequence[int], rows: Sequence[Mapping[str, float]], **facts: Any) -> Telemetry:
+    def of_rows(
+        cls, time: Sequence[int], rows: Sequence[Mapping[str, float]], **facts: Any
+    ) -> Telemetry:
         """Make columns of rows. :param rows: for each sample, its known values."""
         names = dict.fromkeys(name for row in rows for name in row)
-        columns = {name: np.array([row.get(name, math.nan) for row in rows], np.float64) for name in names}
+        columns = {
+            name: np.array([row.get(name, math.nan) for row in rows], np.float64) for name in names
+        }
         return cls(time=np.array(time, np.int64), columns=columns, **facts)
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        columns = {name: [_short(value) for value in column.tolist()] for name, column in self.columns.items()}
+        columns = {
+            name: [_short(value) for value in column.tolist()]
+            for name, column in self.columns.items()
+        }
         return {
             "time": self.time.tolist(), "columns": columns, "missing": list(self.missing), "cost": round(self.cost, 5),
             "broker": self.broker, "lost": dict(self.lost),
@@ -116,7 +127,9 @@ class Telemetry:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Telemetry:
         """Read what :meth:`document` wrote."""
-        columns = {name: np.array(column, np.float64) for name, column in document["columns"].items()}  # None becomes NaN
+        columns = {
+            name: np.array(column, np.float64) for name, column in document["columns"].items()
+        }  # None becomes NaN
         return cls(
             time=np.array(document["time"], np.int64), columns=columns, missing=tuple(document["missing"]), cost=document["cost"],
             broker=document["broker"], lost=document.get("lost", {}),  # earlier versions did not write it
@@ -149,7 +162,9 @@ def merge_host(telemetry: Telemetry, host: SampledHost, part: Telemetry) -> Tele
     for name, column in part.columns.items():
         spread = np.full(len(time), np.nan)
         spread[row] = column
-        columns[name] = _both(name, columns[name], spread[order]) if name in columns else spread[order]
+        columns[name] = (
+            _both(name, columns[name], spread[order]) if name in columns else spread[order]
+        )
     prefix = f"host {host.name}: "
     return replace(
         telemetry, time=time[order], columns=columns, missing=(*telemetry.missing, *(prefix + text for text in part.missing)),
@@ -181,7 +196,12 @@ def _with(hosts: tuple[SampledHost, ...], host: SampledHost) -> tuple[SampledHos
     if not earlier:
         return (*hosts, host)
     cost = None if earlier[0].cost is None or host.cost is None else earlier[0].cost + host.cost
-    joined = replace(earlier[0], workers=earlier[0].workers + host.workers, cores=earlier[0].cores or host.cores, cost=cost)
+    joined = replace(
+        earlier[0],
+        workers=earlier[0].workers + host.workers,
+        cores=earlier[0].cores or host.cores,
+        cost=cost,
+    )
     return tuple(joined if known.name == host.name else known for known in hosts)
 
 

@@ -24,7 +24,16 @@ from pytest_loadtest.pipeline.executor import unpack
 from pytest_loadtest.pipeline.gap_receipts import INSIDE, SuspectCells, suspects_of
 from pytest_loadtest.pipeline.kernel import FIRST_COPY_KINDS
 from pytest_loadtest.pipeline.spool import Spool, joined_spans, spool_spans
-from pytest_loadtest.pipeline.tables import KINDS, UNDUE, WITHIN, Table, first_edges, joined, merge_rows, take
+from pytest_loadtest.pipeline.tables import (
+    KINDS,
+    UNDUE,
+    WITHIN,
+    Table,
+    first_edges,
+    joined,
+    merge_rows,
+    take,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,13 +55,17 @@ def aggregate(spark: SparkSession, run_dir: Path) -> Measurements:
     return _measure(spark, folder, [folder.run], [folder.recorded])[0]
 
 
-def aggregate_with_stages(spark: SparkSession, run_dir: Path) -> tuple[Measurements, tuple[tuple[str, Measurements], ...]]:
+def aggregate_with_stages(
+    spark: SparkSession, run_dir: Path
+) -> tuple[Measurements, tuple[tuple[str, Measurements], ...]]:
     """Measure one run and all its stages in the same scans.
 
     :raises NoData: see :func:`aggregate`.
     """
     folder = read.load_run(run_dir)
-    whole, *stages = _measure(spark, folder, [folder.run, *folder.stages.values()], [folder.recorded, *_of_stages(folder)])
+    whole, *stages = _measure(
+        spark, folder, [folder.run, *folder.stages.values()], [folder.recorded, *_of_stages(folder)]
+    )
     return whole, tuple(zip(folder.stages, stages, strict=True))
 
 
@@ -63,28 +76,42 @@ def _of_stages(folder: read.RunFolder) -> list[Recorded]:
         Recorded(
             foreign=None,
             clocks=clocks,
-            workers=tuple(worker.during(stage.start - run.start, stage.duration, run.duration) for worker in workers),
+            workers=tuple(
+                worker.during(stage.start - run.start, stage.duration, run.duration)
+                for worker in workers
+            ),
         )
         for stage in folder.stages.values()
     ]
 
 
-def _measure(spark: SparkSession, folder: read.RunFolder, parts: list[Expected], recorded: list[Recorded]) -> list[Measurements]:
+def _measure(
+    spark: SparkSession, folder: read.RunFolder, parts: list[Expected], recorded: list[Recorded]
+) -> list[Measurements]:
     try:
         with T.for_workers():
             answers = _ask(spark, folder, parts)
     except (PySparkException, Py4JError) as error:
-        raise NoData(f"{folder.path}: Spark could not aggregate the samples: {_cause(error)}") from error
+        raise NoData(
+            f"{folder.path}: Spark could not aggregate the samples: {_cause(error)}"
+        ) from error
     for part, answer in zip(parts, answers, strict=True):
         # Every subscription repeats what was sent, so that of one is compared with the plan.
         once = answer.deliveries["subscription"] == 0
-        folder.check_offered(part, read.Offered(*(answer.deliveries[name][once] for name in ("stream", "offered", "distinct"))))
+        folder.check_offered(
+            part,
+            read.Offered(
+                *(answer.deliveries[name][once] for name in ("stream", "offered", "distinct"))
+            ),
+        )
     measured = [assemble(*of_part) for of_part in zip(parts, recorded, answers, strict=True)]
     for each in measured:
         # Times that no relation of clocks has corrected can be compared within one host only.
         between = each.counts.received - (each.within_hosts.deliveries if each.within_hosts else 0)
         if each.one_clock and between:
-            raise NoData(f"{folder.path}: {between} deliveries are between two hosts, the plan has none")
+            raise NoData(
+                f"{folder.path}: {between} deliveries are between two hosts, the plan has none"
+            )
     return measured
 
 
@@ -96,7 +123,9 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
     024). A last one measures delivery gaps that are shorter than the cells of the first (decision 036).
     """
     for part in parts:
-        words_of(part)  # raises NoData if there are more words than can be numbered, before anything is read
+        words_of(
+            part
+        )  # raises NoData if there are more words than can be numbered, before anything is read
     # A row of the range is one task; each is a partition of its own, so that Spark runs them in parallel.
     tasks = read.tasks(folder)
     numbers = spark.range(0, len(tasks), 1, len(tasks))
@@ -114,11 +143,17 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
         if (shifted := _begins(parts, counted)) != begins:
             slots = _slots(T.deliveries(numbers, tasks, parts, shifted, LOST_RANGES), len(parts))
     gaps = _delivery_gaps(numbers, tasks, parts, repeated, counted)
-    return [_answers(collector.spool, *of_part) for of_part in zip(counted, slots, gaps, strict=True)]
+    return [
+        _answers(collector.spool, *of_part) for of_part in zip(counted, slots, gaps, strict=True)
+    ]
 
 
 def _delivery_gaps(
-    numbers: DataFrame, tasks: T.Tasks, parts: Sequence[Expected], repeated: Sequence[Table | None], counted: Sequence[Counted]
+    numbers: DataFrame,
+    tasks: T.Tasks,
+    parts: Sequence[Expected],
+    repeated: Sequence[Table | None],
+    counted: Sequence[Counted],
 ) -> list[tuple[DeliveryGaps, DeliveryGaps | None]]:
     """Return the longest gap of each pair of each part, and the same without the generator's own delays; None in parts without stalls."""
     # The parts with stalls are counted twice in the same scan, the second time without the generator's own delays.
@@ -128,18 +163,23 @@ def _delivery_gaps(
     runs = [parts[number] for number in places]
     cells = [counted[number].tables[name] for number, name in zip(places, names, strict=True)]
     suspects = [
-        suspects_of(run, of_run, without_own=name == "gaps_without_own") for run, of_run, name in zip(runs, cells, names, strict=True)
+        suspects_of(run, of_run, without_own=name == "gaps_without_own")
+        for run, of_run, name in zip(runs, cells, names, strict=True)
     ]
     inside: list[list[Table]] = [[] for _ in places]
     if any(suspects):
-        frame = T.gap_receipts(numbers, tasks, runs, [repeated[number] for number in places], suspects)
+        frame = T.gap_receipts(
+            numbers, tasks, runs, [repeated[number] for number in places], suspects
+        )
         inside = [of_run.get(INSIDE, []) for of_run in _slots(frame, len(runs))]
     gaps = [_gaps(*of_run) for of_run in zip(runs, cells, suspects, inside, strict=True)]
     earlier = dict(zip(stalled, gaps[len(parts) :], strict=True))
     return [(gaps[number], earlier.get(number)) for number in range(len(parts))]
 
 
-def _gaps(run: Expected, cells: Table, suspects: SuspectCells | None, inside: Sequence[Table]) -> DeliveryGaps:
+def _gaps(
+    run: Expected, cells: Table, suspects: SuspectCells | None, inside: Sequence[Table]
+) -> DeliveryGaps:
     """Return the longest gap of each pair.
 
     :param cells: the table ``gaps``, or ``gaps_without_own``. :param inside: the longest gap inside each suspect cell, see
@@ -160,19 +200,29 @@ def _slots(frame: DataFrame, parts: int) -> list[dict[str, list[Table]]]:
 
 def _repeated(slots: Mapping[str, list[Table]]) -> Table | None:
     """Return the ranges of words with deliveries that came more than once, in order; None without any."""
-    repeated = sorted((ranges for ranges in slots.get("repeated", ()) if len(ranges["low"])), key=lambda ranges: int(ranges["low"][0]))
+    repeated = sorted(
+        (ranges for ranges in slots.get("repeated", ()) if len(ranges["low"])),
+        key=lambda ranges: int(ranges["low"][0]),
+    )
     return joined(repeated) if repeated else None
 
 
 def _of_first_copies(counted: Counted, first: Counted) -> Counted:
     """Replace the latencies of all copies by those of first copies. :param first: the tables of the third scan."""
-    replaced = {**counted.tables, **{name: first.tables[name] for name in ("extremes", "gaps", "gaps_without_own")}}
+    replaced = {
+        **counted.tables,
+        **{name: first.tables[name] for name in ("extremes", "gaps", "gaps_without_own")},
+    }
     kinds = [KINDS[kind] for kind in FIRST_COPY_KINDS]
     for name in ("counts", "histograms", "seconds"):
         of_copies = [UNDUE, WITHIN] if name == "seconds" else kinds
         others = take(counted.tables[name], ~np.isin(counted.tables[name]["what"], of_copies))
         replaced[name] = merge_rows(name, [others, first.tables[name]])
-    of_others = {(kind, shard): tables for (kind, shard), tables in counted.spans.items() if kind not in kinds}
+    of_others = {
+        (kind, shard): tables
+        for (kind, shard), tables in counted.spans.items()
+        if kind not in kinds
+    }
     return Counted(tables=replaced, spans=joined_spans(of_others, first.spans), due=first.due)
 
 
@@ -188,11 +238,15 @@ def _answers(
     """
     tables = counted.tables
     deliveries, buckets, reached, pieces = (
-        merge_rows(name, slots.get(name, ())) for name in ("deliveries", "buckets", "reached", "pieces")
+        merge_rows(name, slots.get(name, ()))
+        for name in ("deliveries", "buckets", "reached", "pieces")
     )
     further = [name for name in ("counts", "histograms") if name in slots]  # of broadcasts
     return Answers(
-        tables={**tables, **{name: merge_rows(name, [tables[name], *slots[name]]) for name in further}},
+        tables={
+            **tables,
+            **{name: merge_rows(name, [tables[name], *slots[name]]) for name in further},
+        },
         spans=joined_spans(counted.spans, spool_spans(spool, slots.get("spans", ()))),
         due=counted.due,
         deliveries=deliveries,
@@ -208,7 +262,8 @@ def _answers(
 def _begins(parts: list[Expected], counted: list[Counted]) -> list[int]:
     """Return the start of the time in which a copy is in time, ns, for each part: the phase's start plus the median latency."""
     return [
-        part.start + median_shift(latencies_by_kind(of_part.tables, FIRST_COPY_KINDS)) for part, of_part in zip(parts, counted, strict=True)
+        part.start + median_shift(latencies_by_kind(of_part.tables, FIRST_COPY_KINDS))
+        for part, of_part in zip(parts, counted, strict=True)
     ]
 
 

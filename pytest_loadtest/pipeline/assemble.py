@@ -67,7 +67,10 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
     sent, sliced = answers.tables["sent"], _by_piece(run, answers)
     seconds = _by_second(run, answers.due, answers.tables["extremes"])
     series = _series(run, answers.tables, seconds)
-    counted = {**_counts_by_piece(run, answers.pieces), **_counts_by_piece(run, answers.tables["own_late"])}
+    counted = {
+        **_counts_by_piece(run, answers.pieces),
+        **_counts_by_piece(run, answers.tables["own_late"]),
+    }
     return Measurements(
         duration=run.duration,
         rate=run.rate,
@@ -81,7 +84,9 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         },
         blocked=join_total(_sum(sent["blocked_high"]), _sum(sent["blocked_low"])),
         own_late=_sum(sent["own_late"]),
-        full_windows=_full_windows(run, _where(sent, "status", Status.BLOCKED), answers.tables["full_windows"]),
+        full_windows=_full_windows(
+            run, _where(sent, "status", Status.BLOCKED), answers.tables["full_windows"]
+        ),
         series=series,
         intervals=intervals(run, sliced),
         over_time=seconds.over_time,
@@ -94,23 +99,31 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         broadcasts=run.broadcasts,
         opening=recorded.opening,
         clocks=recorded.clocks,
-        within_hosts=run.count_within_hosts(lambda: _sum(_where(answers.tables["seconds"], "what", t.WITHIN)["n"])),
+        within_hosts=run.count_within_hosts(
+            lambda: _sum(_where(answers.tables["seconds"], "what", t.WITHIN)["n"])
+        ),
         silent=_silent(run, answers),
         pauses_known=bool(run.pauses),
         offering=_offering(run, answers.tables["offers"]),
     )
 
 
-def latencies_by_kind(tables: Mapping[str, t.Table], kinds: Iterable[str] = COUNTED_LATENCIES) -> dict[str, Histogram | Lateness]:
+def latencies_by_kind(
+    tables: Mapping[str, t.Table], kinds: Iterable[str] = COUNTED_LATENCIES
+) -> dict[str, Histogram | Lateness]:
     """Return the latencies of the whole run by kind; kinds without values are missing."""
-    return with_lateness({kind: counted for kind in kinds if (counted := _whole(tables, kind)) is not None})
+    return with_lateness(
+        {kind: counted for kind in kinds if (counted := _whole(tables, kind)) is not None}
+    )
 
 
 def _offering(run: Expected, offers: t.Table) -> tuple[OfferedWindow, ...]:
     counted = {name: np.zeros(len(run.planned_windows), np.int64) for name in ("n", "bytes")}
     for name, column in counted.items():
         column[offers["window"]] = offers[name]
-    return offered_windows(run.planned, run.planned_windows, counted["n"].tolist(), counted["bytes"].tolist())
+    return offered_windows(
+        run.planned, run.planned_windows, counted["n"].tolist(), counted["bytes"].tolist()
+    )
 
 
 def _whole(tables: Mapping[str, t.Table], kind: str) -> Histogram | None:
@@ -124,17 +137,30 @@ def _whole(tables: Mapping[str, t.Table], kind: str) -> Histogram | None:
     return _histogram({"index": index, "n": count}, whole)
 
 
-def _histograms(tables: Mapping[str, t.Table], kind: str, by: int, n: int) -> list[Histogram | None]:
+def _histograms(
+    tables: Mapping[str, t.Table], kind: str, by: int, n: int
+) -> list[Histogram | None]:
     """Return one histogram for each group 0 … n-1."""
     counts, whole = _of_kind(tables, kind, by)
-    return [_histogram(part, one) for part, one in zip(_by_key(counts, "group", n), _by_key(whole, "group", n), strict=True)]
+    return [
+        _histogram(part, one)
+        for part, one in zip(_by_key(counts, "group", n), _by_key(whole, "group", n), strict=True)
+    ]
 
 
 def _by_worker(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, dict[str, Histogram]]:
     """Return the latencies of each worker."""
-    by_kind = {kind: _histograms(tables, kind, t.WORKER, len(run.workers)) for kind, metric in LATENCIES.items() if metric.per_worker}
+    by_kind = {
+        kind: _histograms(tables, kind, t.WORKER, len(run.workers))
+        for kind, metric in LATENCIES.items()
+        if metric.per_worker
+    }
     return {
-        name: {kind: counted for kind, parts in by_kind.items() if (counted := parts[number]) is not None}
+        name: {
+            kind: counted
+            for kind, parts in by_kind.items()
+            if (counted := parts[number]) is not None
+        }
         for number, name in enumerate(run.workers)
     }
 
@@ -153,7 +179,10 @@ def _histogram(counts: t.Table, whole: t.Table) -> Histogram | None:
 
 
 def _of_kind(tables: Mapping[str, t.Table], kind: str, by: int) -> list[t.Table]:
-    return [_where(_where(tables[name], "what", t.KINDS[kind]), "by", by) for name in ("counts", "histograms")]
+    return [
+        _where(_where(tables[name], "what", t.KINDS[kind]), "by", by)
+        for name in ("counts", "histograms")
+    ]
 
 
 def _where(table: t.Table, key: str, value: int) -> t.Table:
@@ -174,9 +203,15 @@ def _by_key(table: t.Table, key: str, n: int) -> list[t.Table]:
 
 
 def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
-    sent, received, deliveries = answers.tables["sent"], answers.tables["received"], answers.deliveries
+    sent, received, deliveries = (
+        answers.tables["sent"],
+        answers.tables["received"],
+        answers.deliveries,
+    )
     status = {member: _sum(sent["n"][sent["status"] == member]) for member in Status}
-    fate = {kind: _sum(received["n"][received["fate"] == kind]) for kind in (t.CORRUPT, t.MISPLACED)}
+    fate = {
+        kind: _sum(received["n"][received["fate"] == kind]) for kind in (t.CORRUPT, t.MISPLACED)
+    }
     return Counts(
         offered=_sum(sent["n"]),
         sent=status[Status.ACKED] + status[Status.FAILED] + status[Status.UNKNOWN],
@@ -196,7 +231,9 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
         # Each subscription repeats the number of resent messages: it is counted once.
         resent=_sum(deliveries["resent"][deliveries["subscription"] == 0]),
         duplicates_of_resent=_sum(deliveries["duplicates_of_resent"]),
-        out_of_due_order=_sum(_where(answers.tables["seconds"], "what", t.UNDUE)["n"]) if run.delays else None,
+        out_of_due_order=_sum(_where(answers.tables["seconds"], "what", t.UNDUE)["n"])
+        if run.delays
+        else None,
     )
 
 
@@ -214,7 +251,10 @@ def _silent(run: Expected, answers: Answers) -> Silent | None:
     deliveries = answers.deliveries
     if run.broadcasts:  # the table of deliveries has no single subscriptions
         row, bit = bits(answers.reached["mask"])
-        subscription, topic = answers.reached["group"][row] * WIDTH + bit, answers.reached["topic"][row]
+        subscription, topic = (
+            answers.reached["group"][row] * WIDTH + bit,
+            answers.reached["topic"][row],
+        )
     else:
         got = t.take(deliveries, deliveries["received"] > 0)
         subscription, topic = got["subscription"], run.stream_topics[got["stream"]]
@@ -231,7 +271,9 @@ def _by_piece(run: Expected, answers: Answers) -> dict[str, Histograms]:
             continue
         pieces, number = len(run.cut.starts), t.KINDS[kind]
         whole = dict(_where(_where(answers.tables["histograms"], "what", number), "by", t.SPAN))
-        by_kind[kind] = histograms(pieces, StoredCells(pieces, answers.spans, number), whole | {"piece": whole["group"]})
+        by_kind[kind] = histograms(
+            pieces, StoredCells(pieces, answers.spans, number), whole | {"piece": whole["group"]}
+        )
     return {kind: parts for kind, parts in by_kind.items() if parts is not None}
 
 
@@ -239,7 +281,9 @@ def _counts_by_piece(run: Expected, counted: t.Table) -> dict[str, NDArray[np.in
     """Return the counts of a table by piece of ``run.slice_cut``; 0 for pieces without any."""
     if run.slice_cut is None:
         return {}
-    columns = {name: np.zeros(len(run.slice_cut.starts), np.int64) for name in counted if name != "piece"}
+    columns = {
+        name: np.zeros(len(run.slice_cut.starts), np.int64) for name in counted if name != "piece"
+    }
     for name, column in columns.items():
         column[counted["piece"]] = counted[name]
     return columns
@@ -247,11 +291,18 @@ def _counts_by_piece(run: Expected, counted: t.Table) -> dict[str, NDArray[np.in
 
 def _topics(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
     topic = run.stream_topics[answers.deliveries["stream"]]
-    return _breakdown(run.topic_names(), "topic", answers.tables, _summed(answers.deliveries, topic, run.topics))
+    return _breakdown(
+        run.topic_names(), "topic", answers.tables, _summed(answers.deliveries, topic, run.topics)
+    )
 
 
 def _buckets(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
-    return _breakdown(run.buckets, "bucket", answers.tables, _summed(answers.buckets, answers.buckets["bucket"], len(run.buckets)))
+    return _breakdown(
+        run.buckets,
+        "bucket",
+        answers.tables,
+        _summed(answers.buckets, answers.buckets["bucket"], len(run.buckets)),
+    )
 
 
 def _summed(deliveries: t.Table, group: NDArray[np.int64], n: int) -> dict[str, NDArray[np.int64]]:
@@ -263,10 +314,17 @@ def _summed(deliveries: t.Table, group: NDArray[np.int64], n: int) -> dict[str, 
 
 
 def _breakdown(
-    names: tuple[str, ...], key: str, tables: Mapping[str, t.Table], deliveries: Mapping[str, NDArray[np.int64]]
+    names: tuple[str, ...],
+    key: str,
+    tables: Mapping[str, t.Table],
+    deliveries: Mapping[str, NDArray[np.int64]],
 ) -> tuple[Breakdown, ...]:
     n, by = len(names), t.TOPIC if key == "topic" else t.BUCKET
-    kinds = {kind: _histograms(tables, kind, by, n) for kind, metric in COUNTED_LATENCIES.items() if getattr(metric, f"per_{key}")}
+    kinds = {
+        kind: _histograms(tables, kind, by, n)
+        for kind, metric in COUNTED_LATENCIES.items()
+        if getattr(metric, f"per_{key}")
+    }
     parts = []
     for i, sent in enumerate(_by_key(tables["sent"], key, n)):
         out = ~_is_dropped(sent)
@@ -303,7 +361,9 @@ def _by_second(run: Expected, shards: Sequence[Packed], extremes: t.Table) -> _S
         due = {name: column.astype(np.int64) for name, column in shard.table().items()}
         np.add.at(came, due["second"], due["n"])
         seconds = np.unique(due["second"])
-        buckets = [midpoint(_nearest_rank(due, seconds, p), SERIES_BITS) for p in SERIES_PERCENTILES]
+        buckets = [
+            midpoint(_nearest_rank(due, seconds, p), SERIES_BITS) for p in SERIES_PERCENTILES
+        ]
         percentiles.append(np.stack(buckets, axis=1))
         blocks.append(t.merge_rows("due", [due | {"second": due["second"] // length * length}]))
     every = np.concatenate(percentiles)
@@ -326,11 +386,20 @@ def _series(run: Expected, tables: Mapping[str, t.Table], latencies: _Seconds) -
     # Copies by intended second: first ones are in the table of latencies. A later copy has the intended second of its first one, so no copy
     # lies beyond the end of the column.
     came = latencies.came + by_second(t.AGAIN, len(latencies.came))
-    counted = [*(by_second(what) for what in (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED, t.BLOCKED, t.KEPT)), came]
+    counted = [
+        *(by_second(what) for what in (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED, t.BLOCKED, t.KEPT)),
+        came,
+    ]
     extremes = tables["extremes"]
-    columns = [latencies.percentiles, extremes["maximum"][:, None], largest_lag(extremes["lag"])[:, None]]
+    columns = [
+        latencies.percentiles,
+        extremes["maximum"][:, None],
+        largest_lag(extremes["lag"])[:, None],
+    ]
     times = np.concatenate(columns, axis=1).astype(np.float64)
-    return Series.padded(-(-run.duration // SECOND), counted, extremes["second"], times, run.subscriptions)
+    return Series.padded(
+        -(-run.duration // SECOND), counted, extremes["second"], times, run.subscriptions
+    )
 
 
 def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[np.int64]:
@@ -359,7 +428,9 @@ def _lost(edges: t.Table) -> tuple[Lost, ...]:
     )  # fmt: skip
 
 
-def _set_bits(word: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _set_bits(
+    word: NDArray[np.int64], mask: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return row and sequence of every set bit, in the order of rows and bits."""
     row, bit = bits(mask)
     return row, (word[row] << 6) + bit

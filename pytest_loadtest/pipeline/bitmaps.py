@@ -14,7 +14,15 @@ import numpy as np
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.pipeline.kernel import copies_of, measured
-from pytest_loadtest.pipeline.tables import Table, bucket_totals, count_bits, delivery_totals, lost_edges, piece_totals, ranges_of
+from pytest_loadtest.pipeline.tables import (
+    Table,
+    bucket_totals,
+    count_bits,
+    delivery_totals,
+    lost_edges,
+    piece_totals,
+    ranges_of,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -112,7 +120,11 @@ class Words:
         """
         rows = copies_of(rows, self.run)
         punctual = rows["flags"] & int(Flag.LATE) == 0
-        came = rows["received"] if self.run.delays is None else rows["intended"] + self.run.lateness(rows)
+        came = (
+            rows["received"]
+            if self.run.delays is None
+            else rows["intended"] + self.run.lateness(rows)
+        )
         in_time = (came >= begin) & (came < end)
         marks = {"punctual": punctual, "in_time": in_time} | self._before_ends(rows, came - begin)
         table, number = _words_and_order(self.of_rows(rows), marks, ("copies", "got"))
@@ -148,16 +160,22 @@ class Words:
         return number
 
     def _number(self, rows: Rows) -> NDArray[np.int64]:
-        number: NDArray[np.int64] = ((self._base - self._first) << WORD_BITS)[rows["stream"]] + rows["seq"]
+        number: NDArray[np.int64] = ((self._base - self._first) << WORD_BITS)[
+            rows["stream"]
+        ] + rows["seq"]
         return number
 
     def compact(self, parts: Sequence[Table]) -> Table:
         """Merge tables of words, in order; a word with a message that came more than once keeps all its rows."""
-        rows = _in_order(parts, [name for name in self._columns() if any(name in part for part in parts)])
+        rows = _in_order(
+            parts, [name for name in self._columns() if any(name in part for part in parts)]
+        )
         starts = _starts(rows["word"])
         if "copies" in rows and len(starts):
             # More copies than distinct messages: some came twice, and how often each did is known from the single rows only.
-            repeated = np.add.reduceat(rows["copies"], starts) > count_bits(_any(rows["got"], starts))
+            repeated = np.add.reduceat(rows["copies"], starts) > count_bits(
+                _any(rows["got"], starts)
+            )
             alone = np.repeat(repeated, _lengths(starts, rows["word"]))
             alone[starts] = True
             starts = np.flatnonzero(alone)
@@ -173,7 +191,9 @@ class Words:
             # The messages of a row came equally often, so this division has no remainder.
             each = rows["copies"] // np.maximum(count_bits(rows["got"]), 1)
             resent = np.repeat(merged["resent"], _lengths(starts, rows["word"]))
-            merged["copies_of_resent"] = np.add.reduceat(each * count_bits(rows["got"] & resent), starts)
+            merged["copies_of_resent"] = np.add.reduceat(
+                each * count_bits(rows["got"] & resent), starts
+            )
         return merged
 
     def _columns(self) -> tuple[str, ...]:
@@ -181,7 +201,9 @@ class Words:
 
     def repeated(self, table: Table) -> Table:
         """Return ranges of the words with a message that came more than once. :param table: the words of one slot, merged."""
-        return ranges_of(self._together(table["word"][table["copies"] > count_bits(table["got"])]), RANGES)
+        return ranges_of(
+            self._together(table["word"][table["copies"] > count_bits(table["got"])]), RANGES
+        )
 
     def _together(self, word: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return these words and those whose copies must be compared with theirs. :param word: ascending."""
@@ -199,7 +221,9 @@ class Words:
         """Yield number and words of each slot. :param table: in the order of its words."""
         slot = table["word"] // self.slot_words(SLOT_BITS)
         starts = _starts(slot)
-        for number, low, high in zip(slot[starts].tolist(), starts, np.append(starts, len(slot))[1:], strict=True):
+        for number, low, high in zip(
+            slot[starts].tolist(), starts, np.append(starts, len(slot))[1:], strict=True
+        ):
             yield number, {name: column[low:high] for name, column in table.items()}
 
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
@@ -228,10 +252,19 @@ class Words:
         own = word + (self._first - self._base)[stream]
         none = np.zeros_like(table["word"])
         expected = table.get("acked", none) if self.run.subscriptions else none
-        return {**table, "subscription": subscription, "stream": stream, "word": own, "piece": piece, "expected": expected}
+        return {
+            **table,
+            "subscription": subscription,
+            "stream": stream,
+            "word": own,
+            "piece": piece,
+            "expected": expected,
+        }
 
 
-def words(number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], names: tuple[str, str]) -> dict[str, NDArray[np.int64]]:
+def words(
+    number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], names: tuple[str, str]
+) -> dict[str, NDArray[np.int64]]:
     """Return numbers as bitmaps: for each word their count and mask, and for every mark the mask of numbers that have it at least once.
 
     :param names: of the columns for count and mask.
@@ -282,7 +315,9 @@ def _in_order(parts: Sequence[Table], columns: Sequence[str]) -> dict[str, NDArr
     order = np.argsort(word, kind="stable")
     rows = {"word": word[order]}
     for name in columns:
-        rows[name] = np.concatenate([part[name] if name in part else np.zeros_like(part["word"]) for part in parts])[order]
+        rows[name] = np.concatenate(
+            [part[name] if name in part else np.zeros_like(part["word"]) for part in parts]
+        )[order]
     return rows
 
 
@@ -292,14 +327,20 @@ def _combined(rows: Table, starts: NDArray[np.int64]) -> dict[str, NDArray[np.in
     for name, column in rows.items():
         if name != "word":
             # Masks are combined by OR, never by a maximum: bit 63 makes a mask negative.
-            how = np.add if name in WORD_SUMS else np.maximum if name in WORD_ENDS else np.bitwise_or
+            how = (
+                np.add if name in WORD_SUMS else np.maximum if name in WORD_ENDS else np.bitwise_or
+            )
             combined[name] = how.reduceat(column, starts) if len(starts) else column
     return combined
 
 
 def _starts(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the position of the first of each group of equal values."""
-    return np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(ordered) else np.zeros(0, np.int64)
+    return (
+        np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        if len(ordered)
+        else np.zeros(0, np.int64)
+    )
 
 
 def _lengths(starts: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -26,7 +26,18 @@ if TYPE_CHECKING:
     from pytest_loadtest.pipeline.kernel import Rows
 
 _ALL: Final = np.int64(-1)
-_SUMS: Final = ("offered", "copies", "distinct", "received", "received_in_time", "lost", "late", "resent", "duplicates_of_resent", "acked")
+_SUMS: Final = (
+    "offered",
+    "copies",
+    "distinct",
+    "received",
+    "received_in_time",
+    "lost",
+    "late",
+    "resent",
+    "duplicates_of_resent",
+    "acked",
+)
 
 
 def words_of(run: Expected) -> Words:
@@ -52,7 +63,9 @@ class BroadcastWords(Words):
 
         :param deliveries: int64 ``subscription``, ``stream``, ``seq``.
         """
-        number = super()._number(deliveries) + deliveries["subscription"] * (self._words << WORD_BITS)
+        number = super()._number(deliveries) + deliveries["subscription"] * (
+            self._words << WORD_BITS
+        )
         return self.named(words(number, {}, ("n", "mask")))
 
     def _with_ends(self, table: Table, rows: Rows) -> Table:
@@ -65,16 +78,24 @@ class BroadcastWords(Words):
         # A missing column is 0 and ends are merged by their maximum, so the first arrival is stored as a value that grows with earliness.
         ends = {"last": rows["received"], "early": MANY - rows["received"], "due": rows["intended"]}
         ends["last_without_own"] = rows["received"] - of_copies(rows, self.run)
-        return {**table} | {name: groups.maximum(column.astype(np.int64))[place] for name, column in ends.items()}
+        return {**table} | {
+            name: groups.maximum(column.astype(np.int64))[place] for name, column in ends.items()
+        }
 
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
         """Return the tables of one slot, including ``histograms``, ``counts`` and ``spans`` of completion and spread."""
         messages = _Messages(self, table)
-        tables = {"deliveries": messages.deliveries(), "buckets": messages.buckets(), "reached": messages.reached()}
+        tables = {
+            "deliveries": messages.deliveries(),
+            "buckets": messages.buckets(),
+            "reached": messages.reached(),
+        }
         tables["edges"] = messages.edges(ranges)
         tables["repeated"] = self.repeated(table)
         tables |= dict(messages.times(tables["repeated"]))
-        return tables | ({} if self.run.slice_cut is None else {"pieces": messages.pieces(self.run.slice_cut)})
+        return tables | (
+            {} if self.run.slice_cut is None else {"pieces": messages.pieces(self.run.slice_cut)}
+        )
 
     def place(self, message: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return stream and sequence of numbered messages."""
@@ -143,11 +164,18 @@ def _completions(ends: Table, run: Expected) -> Iterator[tuple[str, Table]]:
     earlier = ends["last"] - ends["last_without_own"]
     for name, table in (
         *latency_tables(kinds, rows, run),
-        *(pair for kind, values in kinds.items() for pair in own_part_tables(kind, values, np.minimum(earlier, values), rows, run)),
+        *(
+            pair
+            for kind, values in kinds.items()
+            for pair in own_part_tables(kind, values, np.minimum(earlier, values), rows, run)
+        ),
     ):
         collected.setdefault(name, []).append(table)
     for name, parts in collected.items():
-        yield name, {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+        yield (
+            name,
+            {column: np.concatenate([part[column] for part in parts]) for column in parts[0]},
+        )
 
 
 class _Messages:
@@ -160,9 +188,14 @@ class _Messages:
         self._n = int(message.max()) - self._low + 1
         place = (message - self._low, group)
         # Dense arrays: the words of a slot are of consecutive messages.
-        self._got, punctual, in_time = (self._masks(table[name], place) for name in ("got", "punctual", "in_time"))
+        self._got, punctual, in_time = (
+            self._masks(table[name], place) for name in ("got", "punctual", "in_time")
+        )
         sent = group == 0
-        facts = {name: self._sent_bit(table[name], place[0], sent) for name in ("offered", "acked", "resent")}
+        facts = {
+            name: self._sent_bit(table[name], place[0], sent)
+            for name in ("offered", "acked", "resent")
+        }
         self._bucket = np.zeros(self._n, np.int64)
         for i, plane in enumerate(how.planes):
             self._bucket |= self._sent_bit(table[plane], place[0], sent).astype(np.int64) << i
@@ -172,7 +205,10 @@ class _Messages:
             valid[-1] = (1 << (run.subscriptions & 63)) - 1
         self._missing = np.where(facts["acked"][:, None], valid & ~self._got, 0)
         self._stream, self._seq = how.place(self._low + np.arange(self._n))
-        received, copies = count_bits(self._got).sum(axis=1), self._of_message(np.add, table["copies"], place[0])
+        received, copies = (
+            count_bits(self._got).sum(axis=1),
+            self._of_message(np.add, table["copies"], place[0]),
+        )
         self._counts = {
             "offered": self._of_message(np.add, table["offered_rows"], place[0]), "copies": copies,
             "distinct": facts["offered"].astype(np.int64),
@@ -181,21 +217,31 @@ class _Messages:
             "resent": facts["resent"].astype(np.int64), "acked": facts["acked"].astype(np.int64),
             "duplicates_of_resent": np.where(facts["resent"], copies - received, 0),
         }  # fmt: skip
-        self._early = {name: count_bits(self._masks(table[name], place)).sum(axis=1) for name in run.spans}
-        self._ends = {name: self._of_message(np.maximum, table[name], place[0]) for name in WORD_ENDS}
+        self._early = {
+            name: count_bits(self._masks(table[name], place)).sum(axis=1) for name in run.spans
+        }
+        self._ends = {
+            name: self._of_message(np.maximum, table[name], place[0]) for name in WORD_ENDS
+        }
 
-    def _masks(self, column: NDArray[np.int64], place: tuple[NDArray[np.int64], NDArray[np.int64]]) -> NDArray[np.int64]:
+    def _masks(
+        self, column: NDArray[np.int64], place: tuple[NDArray[np.int64], NDArray[np.int64]]
+    ) -> NDArray[np.int64]:
         masks = np.zeros((self._n, self._how.width), np.int64)
         masks[place] = column
         return masks
 
-    def _of_message(self, how: np.ufunc, column: NDArray[np.int64], message: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _of_message(
+        self, how: np.ufunc, column: NDArray[np.int64], message: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         """Combine the words of each message."""
         combined = np.zeros(self._n, np.int64)
         how.at(combined, message, column)
         return combined
 
-    def _sent_bit(self, column: NDArray[np.int64], message: NDArray[np.int64], sent: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _sent_bit(
+        self, column: NDArray[np.int64], message: NDArray[np.int64], sent: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
         """Return the lowest bit of each message's first word, which has the data of the sent message."""
         mask = np.zeros(self._n, np.bool_)
         mask[message[sent]] = column[sent] & 1 != 0
@@ -216,7 +262,10 @@ class _Messages:
         starts = np.flatnonzero(np.diff(topic[order], prepend=-1))
         masks = np.bitwise_or.reduceat(self._got[order], starts, axis=0)
         width = self._how.width
-        topics, groups = np.repeat(topic[order][starts], width), np.tile(np.arange(width), len(starts))
+        topics, groups = (
+            np.repeat(topic[order][starts], width),
+            np.tile(np.arange(width), len(starts)),
+        )
         return take({"topic": topics, "group": groups, "mask": masks.ravel()}, masks.ravel() != 0)
 
     def buckets(self) -> Table:
@@ -232,7 +281,11 @@ class _Messages:
         """Count by the piece in which messages were intended."""
         # A message without copies has no due time here; it adds nothing to any piece.
         groups = Groups({"piece": cut.of(self._how.run.seconds(self._ends["due"]))})
-        counts = {"received": self._counts["received"], **dict.fromkeys(("windows", "tenths"), np.zeros(self._n, np.int64)), **self._early}
+        counts = {
+            "received": self._counts["received"],
+            **dict.fromkeys(("windows", "tenths"), np.zeros(self._n, np.int64)),
+            **self._early,
+        }
         return groups.keys | {name: groups.sum(column) for name, column in counts.items()}
 
     def times(self, repeated: Table) -> Iterator[tuple[str, Table]]:
@@ -266,7 +319,11 @@ class _Messages:
         """Return the edges of 64 subscriptions."""
         row, bit = bits(self._missing[messages, group])
         message = messages[row]
-        deliveries = {"subscription": (group << WORD_BITS) + bit, "stream": self._stream[message], "seq": self._seq[message]}
+        deliveries = {
+            "subscription": (group << WORD_BITS) + bit,
+            "stream": self._stream[message],
+            "seq": self._seq[message],
+        }
         table = self._how.by_subscription(deliveries)
         mask = table["mask"]
         return {

@@ -61,7 +61,9 @@ class Collector:
             return
         with _on_disk(frame) as stored:
             for shards in _pieces(stored):
-                yield from stored.where(f"shard IN ({', '.join(map(str, shards))})").toArrow().to_pylist()
+                yield from (
+                    stored.where(f"shard IN ({', '.join(map(str, shards))})").toArrow().to_pylist()
+                )
 
 
 @contextmanager
@@ -111,4 +113,6 @@ class _Found:
     def counted(self) -> Counted:
         """Return all of them."""
         tables = {name: self._tables.get(name) or merge_rows(name, ()) for name in TABLES}
-        return Counted(tables=tables, spans=self._spans, due=[self._due[shard] for shard in sorted(self._due)])
+        return Counted(
+            tables=tables, spans=self._spans, due=[self._due[shard] for shard in sorted(self._due)]
+        )

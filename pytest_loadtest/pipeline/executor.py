@@ -16,12 +16,19 @@ import numpy as np
 import pyarrow as pa
 
 from pytest_loadtest.engine.sample_store import SampleStore, is_uri
-from pytest_loadtest.message.broadcast import unpack_copies as received_rows  # not the module: functions travel, modules do not
+from pytest_loadtest.message.broadcast import (
+    unpack_copies as received_rows,
+)  # not the module: functions travel, modules do not
 from pytest_loadtest.message.samples import BROADCAST, WIDTH
 from pytest_loadtest.metrics.time_slices import SHARD
 from pytest_loadtest.pipeline.bitmaps import RECEIVED_WORD_COLUMNS, SENT_WORD_COLUMNS
 from pytest_loadtest.pipeline.broadcasts import words_of
-from pytest_loadtest.pipeline.kernel import RECEIVED_COLUMNS, SENT_COLUMNS, received_tables, sent_tables
+from pytest_loadtest.pipeline.kernel import (
+    RECEIVED_COLUMNS,
+    SENT_COLUMNS,
+    received_tables,
+    sent_tables,
+)
 from pytest_loadtest.pipeline.tables import merge_rows
 
 if TYPE_CHECKING:
@@ -66,7 +73,9 @@ class TablesOfFiles:
         """:param batches: numbers of tasks."""
         found = [GatheredTables() for _ in self._parts]
         how = {"sent": (SENT_COLUMNS, sent_tables), "received": (RECEIVED_COLUMNS, received_tables)}
-        for kind, rows in blocks(self._tasks, batches, {kind: columns for kind, (columns, _) in how.items()}):
+        for kind, rows in blocks(
+            self._tasks, batches, {kind: columns for kind, (columns, _) in how.items()}
+        ):
             for part, gathered in zip(self._parts, found, strict=True):
                 gathered.add(how[kind][1](rows, part))
             # Files are read in the order of time, so shards that are sent early are nearly complete.
@@ -76,7 +85,9 @@ class TablesOfFiles:
 
 
 def _tables_of_parts(parts: Iterable[Iterable[tuple[str, Table]]]) -> pa.RecordBatch:
-    return table_batch({(number, name): table for number, part in enumerate(parts) for name, table in part})
+    return table_batch(
+        {(number, name): table for number, part in enumerate(parts) for name, table in part}
+    )
 
 
 class GatheredTables:
@@ -93,7 +104,10 @@ class GatheredTables:
     @property
     def large(self) -> bool:
         """True if the tables that are cut into shards have grown large."""
-        return sum(self._tables[name].merged_rows for name in SHARDED if name in self._tables) > CELLS // 2
+        return (
+            sum(self._tables[name].merged_rows for name in SHARDED if name in self._tables)
+            > CELLS // 2
+        )
 
     def merged(self) -> Iterator[tuple[str, Table]]:
         """Yield the merged tables, large ones in shards: ``spans 0``, ``spans 1`` …"""
@@ -108,7 +122,10 @@ class GatheredTables:
         """Yield the shards of tables, and forget them."""
         for name in SHARDED:
             if name in self._tables:
-                yield from ((f"{name} {shard}", part) for shard, part in split(name, self._tables.pop(name).merged()))
+                yield from (
+                    (f"{name} {shard}", part)
+                    for shard, part in split(name, self._tables.pop(name).merged())
+                )
 
 
 def split(name: str, table: Table) -> Iterator[tuple[int, Table]]:
@@ -120,7 +137,9 @@ def split(name: str, table: Table) -> Iterator[tuple[int, Table]]:
     first, last = int(table[key].min()) // width, int(table[key].max()) // width
     order = np.argsort(table[key], kind="stable")
     edges = np.searchsorted(table[key][order], np.arange(first, last + 2) * width)
-    for shard, (low, high) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True), start=first):
+    for shard, (low, high) in enumerate(
+        zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True), start=first
+    ):
         if low < high:
             yield shard, {column: values[order[low:high]] for column, values in table.items()}
 
@@ -135,11 +154,15 @@ def spans_by_kind(table: Table) -> Iterator[tuple[int, Table]]:
 def narrow(table: Table) -> Table:
     """Store a table that is cut into shards in smaller integers."""
     columns: dict[str, Any] = {
-        name: values.astype(np.int8 if name == "what" else np.int32) for name, values in table.items() if name != "n"
+        name: values.astype(np.int8 if name == "what" else np.int32)
+        for name, values in table.items()
+        if name != "n"
     }
     # Counts of one bucket fit into 32 bits in nearly every run; the others keep their 64.
     many = table["n"]
-    return columns | {"n": many.astype(np.int32) if many.max(initial=0) <= np.iinfo(np.int32).max else many}
+    return columns | {
+        "n": many.astype(np.int32) if many.max(initial=0) <= np.iinfo(np.int32).max else many
+    }
 
 
 def merge_tables(rows: pa.Table) -> pa.Table:
@@ -207,7 +230,12 @@ class WordsOfFiles:
     :param tasks: and :param parts: see :class:`TablesOfFiles`. :param begins: the start of the time in which a copy is in time, by part.
     """
 
-    def __init__(self, tasks: Sequence[Sequence[SampleFile]], parts: Sequence[Expected], begins: Sequence[int]) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Sequence[SampleFile]],
+        parts: Sequence[Expected],
+        begins: Sequence[int],
+    ) -> None:
         self._tasks, self._parts, self._begins = tasks, tuple(parts), tuple(begins)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -216,10 +244,17 @@ class WordsOfFiles:
         found = [GatheredWords(part) for part in words]
         cut = any(part.slice_cut for part in self._parts)
         due = ("intended",) if cut or any(part.delays for part in self._parts) else ()
-        columns = {"sent": (*SENT_WORD_COLUMNS, *(due if cut else ())), "received": (*RECEIVED_WORD_COLUMNS, *due)}
+        columns = {
+            "sent": (*SENT_WORD_COLUMNS, *(due if cut else ())),
+            "received": (*RECEIVED_WORD_COLUMNS, *due),
+        }
         for kind, rows in blocks(self._tasks, batches, columns):
             for part, begin, gathered in zip(words, self._begins, found, strict=True):
-                gathered.add(part.sent(rows) if kind == "sent" else part.copies(rows, begin, begin + part.run.duration))
+                gathered.add(
+                    part.sent(rows)
+                    if kind == "sent"
+                    else part.copies(rows, begin, begin + part.run.duration)
+                )
             # Words that arrive over a long time are sent early and merged after the shuffle, so that memory stays bounded.
             if sum(gathered.size for gathered in found) > CELLS:
                 yield _slots(words, found)
@@ -273,17 +308,23 @@ def deliveries_of_words(parts: Sequence[Expected], ranges: int) -> Callable[[pa.
         for content in unpacked(rows):
             gathered.add(content)
         tables = words.tables(words.merge(gathered.tables), ranges)
-        return pa.Table.from_batches([table_batch({(number, name): table for name, table in tables.items()})])
+        return pa.Table.from_batches(
+            [table_batch({(number, name): table for name, table in tables.items()})]
+        )
 
     return tables_of_slot
 
 
 def blocks(
-    tasks: Sequence[Sequence[SampleFile]], batches: Iterator[pa.RecordBatch], columns: Mapping[str, Sequence[str]]
+    tasks: Sequence[Sequence[SampleFile]],
+    batches: Iterator[pa.RecordBatch],
+    columns: Mapping[str, Sequence[str]],
 ) -> Iterator[tuple[str, Rows]]:
     """Yield the rows of the tasks' files in blocks, with their kind, the name of the folder; broadcast rows become received rows."""
     stores: dict[str, SampleStore] = {}  # by location: one connection serves all files
-    for path, worker, correction, host in (file for batch in batches for task in batch.column(0).to_pylist() for file in tasks[task]):
+    for path, worker, correction, host in (
+        file for batch in batches for task in batch.column(0).to_pylist() for file in tasks[task]
+    ):
         location, kind, name = path.rsplit("/", 2)
         try:
             stores[location] = stores.get(location) or SampleStore(location)
@@ -291,15 +332,25 @@ def blocks(
                 # A broadcast row becomes up to 64 received rows, so fewer are read at once.
                 if kind == "broadcast":
                     for block in file.iter_batches(BLOCK // WIDTH, use_threads=False):
-                        rows: Rows = received_rows({name: _numbers(block[name]) for name, *_ in BROADCAST if name in block.schema.names})
+                        rows: Rows = received_rows(
+                            {
+                                name: _numbers(block[name])
+                                for name, *_ in BROADCAST
+                                if name in block.schema.names
+                            }
+                        )
                         yield "received", _of_file(rows, worker, correction, host)
                     continue
-                for block in file.iter_batches(BLOCK, columns=list(columns[kind]), use_threads=False):
+                for block in file.iter_batches(
+                    BLOCK, columns=list(columns[kind]), use_threads=False
+                ):
                     rows = {column: _column_of(block, column) for column in columns[kind]}
                     yield kind, _of_file(rows, worker, correction, host)
         except (pa.ArrowException, OSError) as error:
             # An object store that cannot be reached, or credentials that this worker lacks, are no damage to the file.
-            raise ValueError(f"{path} {'cannot be read' if is_uri(path) else 'is damaged'}: {error}") from error
+            raise ValueError(
+                f"{path} {'cannot be read' if is_uri(path) else 'is damaged'}: {error}"
+            ) from error
 
 
 def _of_file(rows: Rows, worker: int, correction: Correction | None, host: int | None) -> Rows:
@@ -336,7 +387,9 @@ def pack(table: Table) -> bytes:
     # zstd at its fastest level: tables are shuffled, on a cluster over the network.
     batch = pa.record_batch([_array(column) for column in table.values()], names=list(table))
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))) as stream:
+    with pa.ipc.new_stream(
+        sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
+    ) as stream:
         stream.write_batch(batch)
     packed: bytes = sink.getvalue().to_pybytes()
     return packed
@@ -371,14 +424,20 @@ def _column(values: list[Any], kind: str) -> pa.Array:
     parts = [value.encode() if isinstance(value, str) else value for value in values]
     ends = np.cumsum([0, *map(len, parts)], dtype=np.int64)
     if ends[-1] > LARGEST:
-        raise ValueError(f"{ends[-1]:,} bytes of tables are more than an Arrow column holds, {LARGEST:,}: fewer topics or windows")
+        raise ValueError(
+            f"{ends[-1]:,} bytes of tables are more than an Arrow column holds, {LARGEST:,}: fewer topics or windows"
+        )
     type_ = pa.string() if kind == "string" else pa.binary()
     offsets = pa.py_buffer(ends.astype(np.int32))
     return pa.Array.from_buffers(type_, len(parts), [None, offsets, pa.py_buffer(b"".join(parts))])
 
 
 def _array(numbers: NDArray[Any]) -> pa.Array:
-    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(numbers.dtype),
+        len(numbers),
+        [None, pa.py_buffer(np.ascontiguousarray(numbers))],
+    )
 
 
 def _numbers(array: pa.Array) -> NDArray[Any]:
@@ -387,4 +446,8 @@ def _numbers(array: pa.Array) -> NDArray[Any]:
         array = array.flatten()
     # A slice of an array shares its buffer and has an offset, in elements.
     content, dtype = array.buffers()[1], np.dtype(str(array.type))
-    return np.frombuffer(content, dtype, len(array), array.offset * dtype.itemsize) if len(array) else np.empty(0, dtype)
+    return (
+        np.frombuffer(content, dtype, len(array), array.offset * dtype.itemsize)
+        if len(array)
+        else np.empty(0, dtype)
+    )

@@ -16,8 +16,22 @@ import pyarrow as pa
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.pipeline.bitmaps import WORD_BITS
 from pytest_loadtest.pipeline.broadcasts import BroadcastWords, words_of
-from pytest_loadtest.pipeline.executor import CELLS, GatheredTables, blocks, merge_tables, pack, record_batch, table_batch, unpacked
-from pytest_loadtest.pipeline.kernel import RECEIVED_COLUMNS, copies_of, first_copy_tables, later_copy_tables
+from pytest_loadtest.pipeline.executor import (
+    CELLS,
+    GatheredTables,
+    blocks,
+    merge_tables,
+    pack,
+    record_batch,
+    table_batch,
+    unpacked,
+)
+from pytest_loadtest.pipeline.kernel import (
+    RECEIVED_COLUMNS,
+    copies_of,
+    first_copy_tables,
+    later_copy_tables,
+)
 from pytest_loadtest.pipeline.tables import take, within
 
 if TYPE_CHECKING:
@@ -45,9 +59,16 @@ class FirstCopiesOfFiles:
     :param repeated: for each part the ranges of words with deliveries that came more than once, in order; None without any.
     """
 
-    def __init__(self, tasks: Sequence[Sequence[SampleFile]], parts: Sequence[Expected], repeated: Sequence[Table | None]) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Sequence[SampleFile]],
+        parts: Sequence[Expected],
+        repeated: Sequence[Table | None],
+    ) -> None:
         # Sent files have no copies.
-        self._tasks = [[file for file in task if file.path.rsplit("/", 2)[-2] != "sent"] for task in tasks]
+        self._tasks = [
+            [file for file in task if file.path.rsplit("/", 2)[-2] != "sent"] for task in tasks
+        ]
         every = zip(range(len(parts)), parts, repeated, strict=True)
         self._parts = [(number, run, ranges) for number, run, ranges in every if ranges is not None]
 
@@ -65,13 +86,19 @@ class FirstCopiesOfFiles:
             if sum(one.size for one in waiting.values()) > CELLS:
                 yield _rows_by_slot(waiting, counted)
             if any(one.large for one in counted.values()):
-                yield _tables_of_parts({number: one.take_shards() for number, one in counted.items()})
+                yield _tables_of_parts(
+                    {number: one.take_shards() for number, one in counted.items()}
+                )
         yield _rows_by_slot(waiting, counted)
         yield _tables_of_parts({number: one.merged() for number, one in counted.items()})
 
 
 def _tables_of_parts(parts: Mapping[int, Iterator[tuple[str, Table]]]) -> pa.RecordBatch:
-    tables = [(number, NOWHERE, name, pack(table)) for number, part in parts.items() for name, table in part]
+    tables = [
+        (number, NOWHERE, name, pack(table))
+        for number, part in parts.items()
+        for name, table in part
+    ]
     return record_batch(tables, ROWS_SCHEMA)
 
 
@@ -97,12 +124,24 @@ class RepeatedCopies:
         """Remove all copies; return the first ones, by number, and the later ones, or None without any."""
         if not self._blocks:
             return None
-        rows = {name: np.concatenate([block[name] for block in self._blocks]) for name in self._blocks[0]}
+        rows = {
+            name: np.concatenate([block[name] for block in self._blocks])
+            for name in self._blocks[0]
+        }
         self._blocks, self.size = [], 0
         # Of copies of one instant, one that is not out of due order is the first, then one within its host, then the one
         # with the smallest receive lag, then that of the first worker, as in metrics.stats.
         between = () if self.run.stream_hosts is None else (~self.run.within_host(rows),)
-        order = np.lexsort((rows["worker"], rows["lag"], *between, rows["flags"] & int(Flag.UNDUE), rows["received"], rows["number"]))
+        order = np.lexsort(
+            (
+                rows["worker"],
+                rows["lag"],
+                *between,
+                rows["flags"] & int(Flag.UNDUE),
+                rows["received"],
+                rows["number"],
+            )
+        )
         rows = {name: column[order] for name, column in rows.items()}
         # Rows are in the order of deliveries: the first row of each number is its first copy.
         first = np.diff(rows["number"], prepend=-1) != 0
@@ -116,7 +155,9 @@ class RepeatedCopies:
             yield int(slot[low]), {name: column[low:high] for name, column in rows.items()}
 
 
-def _rows_by_slot(waiting: Mapping[int, RepeatedCopies], counted: Mapping[int, GatheredTables]) -> pa.RecordBatch:
+def _rows_by_slot(
+    waiting: Mapping[int, RepeatedCopies], counted: Mapping[int, GatheredTables]
+) -> pa.RecordBatch:
     """Return the rows that can be first copies; count those that came after another one of the same task."""
     sent = []
     for number, one in waiting.items():
@@ -146,6 +187,8 @@ def tables_of_slots(parts: Sequence[Expected]) -> Callable[[pa.Table], pa.Table]
             counted.add(later_copy_tables(later, run))
             if isinstance(words, BroadcastWords):
                 counted.add(words.completions(first["number"], first))
-        return pa.Table.from_batches([table_batch({(number, name): table for name, table in counted.merged()})])
+        return pa.Table.from_batches(
+            [table_batch({(number, name): table for name, table in counted.merged()})]
+        )
 
     return tables_of_slot

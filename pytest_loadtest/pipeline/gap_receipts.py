@@ -26,7 +26,15 @@ from pytest_loadtest.metrics.gaps import (
 from pytest_loadtest.metrics.own_delays import gap_times_without_own
 from pytest_loadtest.pipeline.bitmaps import RECEIVED_WORD_COLUMNS, WORD_BITS
 from pytest_loadtest.pipeline.broadcasts import words_of
-from pytest_loadtest.pipeline.executor import CELLS, blocks, pack, record_batch, table_batch, unpack, unpacked
+from pytest_loadtest.pipeline.executor import (
+    CELLS,
+    blocks,
+    pack,
+    record_batch,
+    table_batch,
+    unpack,
+    unpacked,
+)
 from pytest_loadtest.pipeline.first_copies import ROWS, ROWS_SCHEMA, RepeatedCopies
 from pytest_loadtest.pipeline.kernel import copies_of
 from pytest_loadtest.pipeline.tables import take, within
@@ -55,7 +63,9 @@ class SuspectCells:
         generator's own delays.
     """
 
-    def __init__(self, run: Expected, cells: Table, piece: NDArray[np.int64], *, without_own: bool) -> None:
+    def __init__(
+        self, run: Expected, cells: Table, piece: NDArray[np.int64], *, without_own: bool
+    ) -> None:
         self.without_own = without_own
         self._topics, self._size = run.topics, run.topics * run.subscriptions * cells_of_pair(run)
         self._cells = cells_of_pair(run)
@@ -71,13 +81,21 @@ class SuspectCells:
 
     def opened(self) -> OpenCells:
         """Return the cells for looking up."""
-        return OpenCells(unpack(self._packed), self._topics, self._cells, self._size, without_own=self.without_own)
+        return OpenCells(
+            unpack(self._packed),
+            self._topics,
+            self._cells,
+            self._size,
+            without_own=self.without_own,
+        )
 
 
 class OpenCells:
     """Suspect cells in a task. :param size: the number of all cells of the run."""
 
-    def __init__(self, suspects: Table, topics: int, cells: int, size: int, *, without_own: bool) -> None:
+    def __init__(
+        self, suspects: Table, topics: int, cells: int, size: int, *, without_own: bool
+    ) -> None:
         self._topics, self._cells = topics, cells
         self._times = gap_times_without_own if without_own else gap_times
         self._piece, self._slot = suspects["piece"], suspects["slot"]
@@ -119,7 +137,9 @@ def suspects_of(run: Expected, cells: Table, *, without_own: bool) -> SuspectCel
     rows, piece = suspect_cells(run, cells, longest_gaps(run, gaps_of_cells(run, cells)))
     if not len(rows):
         return None
-    return SuspectCells(run, {name: column[rows] for name, column in cells.items()}, piece, without_own=without_own)
+    return SuspectCells(
+        run, {name: column[rows] for name, column in cells.items()}, piece, without_own=without_own
+    )
 
 
 class ReceiptsOfFiles:
@@ -139,13 +159,21 @@ class ReceiptsOfFiles:
         suspects: Sequence[SuspectCells | None],
     ) -> None:
         # Sent files have no copies.
-        self._tasks = [[file for file in task if file.path.rsplit("/", 2)[-2] != "sent"] for task in tasks]
+        self._tasks = [
+            [file for file in task if file.path.rsplit("/", 2)[-2] != "sent"] for task in tasks
+        ]
         every = zip(range(len(parts)), parts, repeated, suspects, strict=True)
-        self._parts = [(number, run, ranges, cells) for number, run, ranges, cells in every if cells is not None]
+        self._parts = [
+            (number, run, ranges, cells)
+            for number, run, ranges, cells in every
+            if cells is not None
+        ]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:param batches: numbers of tasks."""
-        parts = [_Part(number, run, ranges, cells.opened()) for number, run, ranges, cells in self._parts]
+        parts = [
+            _Part(number, run, ranges, cells.opened()) for number, run, ranges, cells in self._parts
+        ]
         # The generator's own delays follow from the same columns as first copies.
         more = any(ranges is not None or cells.without_own for _, _, ranges, cells in self._parts)
         columns = (*RECEIVED_WORD_COLUMNS, *(FIRST_COPY_COLUMNS if more else ()))
@@ -184,16 +212,24 @@ class _Part:
 
     def rows(self) -> list[tuple[int, int, str, bytes]]:
         """Remove everything; return it by part, slot and name."""
-        rows = [(self._number, slot, RECEIPTS, pack(table)) for slot, table in self._cells.by_slot(self._receipts)]
+        rows = [
+            (self._number, slot, RECEIPTS, pack(table))
+            for slot, table in self._cells.by_slot(self._receipts)
+        ]
         self._receipts, self._gathered = [], 0
         # Of the copies of a delivery in this task, the first one is enough.
         found = self._repeated.split()
         if found is not None:
-            rows += [(self._number, slot, ROWS, pack(copies)) for slot, copies in self._repeated.slots(found[0])]
+            rows += [
+                (self._number, slot, ROWS, pack(copies))
+                for slot, copies in self._repeated.slots(found[0])
+            ]
         return rows
 
 
-def receipts_of_slots(parts: Sequence[Expected], suspects: Sequence[SuspectCells | None]) -> Callable[[pa.Table], pa.Table]:
+def receipts_of_slots(
+    parts: Sequence[Expected], suspects: Sequence[SuspectCells | None]
+) -> Callable[[pa.Table], pa.Table]:
     """Return a function that returns receipts as they are, and the first copies of one slot of words as receipts."""
 
     # A plain function, for the reason in executor.deliveries_of_words.

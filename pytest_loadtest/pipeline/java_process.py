@@ -47,14 +47,23 @@ class JavaProcess:
         with log.open("ab") as output:
             # A process group of its own: Ctrl-C and a SIGTERM to pytest's group must not end it.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, process_group=0, env=self._environment(loopback)
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+                env=self._environment(loopback),
             )
 
     def _environment(self, loopback: bool) -> Mapping[str, str]:
         """Return the environment of the process."""
         # Spark fails if this host's name has no address. A local session needs none, which only this variable can set.
         own = {"SPARK_LOCAL_IP": "127.0.0.1"} if loopback else {}
-        return own | os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._connection)}
+        return (
+            own
+            | os.environ
+            | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._connection)}
+        )
 
     def gateway(self) -> Any:
         """Wait until the process is ready; return pyspark's connection to it.
@@ -68,11 +77,19 @@ class JavaProcess:
         while not self._connection.exists():
             if time.monotonic() > deadline:
                 output = "; ".join(self._last_lines()) or "it printed nothing"
-                raise UsageError(f"Spark's Java process was not ready after {START_SECONDS:g} s: {output} (its output: {self._log})")
+                raise UsageError(
+                    f"Spark's Java process was not ready after {START_SECONDS:g} s: {output} (its output: {self._log})"
+                )
             if (status := self._process.poll()) is not None:
-                guess = "it needs Java 17 or newer on the PATH or at JAVA_HOME" if status >= 0 else f"killed by signal {-status}"
+                guess = (
+                    "it needs Java 17 or newer on the PATH or at JAVA_HOME"
+                    if status >= 0
+                    else f"killed by signal {-status}"
+                )
                 why = self.last_cause() or guess
-                raise UsageError(f"Spark could not start its Java process: {why} (its output: {self._log})")
+                raise UsageError(
+                    f"Spark could not start its Java process: {why} (its output: {self._log})"
+                )
             time.sleep(_POLL)
         with self._connection.open("rb") as file:
             port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
@@ -94,17 +111,32 @@ class JavaProcess:
 
     def _last_lines(self) -> list[str]:
         """Return the last three lines of its output."""
-        return [line.strip() for line in self._log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()][-3:]
+        return [
+            line.strip()
+            for line in self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+            if line.strip()
+        ][-3:]
 
     def last_cause(self) -> str:
         """Return the last exception in its log, or a line of a fatal error; empty without any."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if any(word in line for word in ("Exception", "Error", " ERROR "))), "")
+        return next(
+            (
+                line.strip()
+                for line in reversed(lines)
+                if any(word in line for word in ("Exception", "Error", " ERROR "))
+            ),
+            "",
+        )
 
     def ended_by(self) -> str:
         """Return the reason for its end as text."""
         status = self._process.returncode
-        how = f"killed by signal {-status}" if status is not None and status < 0 else f"exit status {status}"
+        how = (
+            f"killed by signal {-status}"
+            if status is not None and status < 0
+            else f"exit status {status}"
+        )
         cause = self.last_cause()
         return f"{how}{f', {cause}' if cause else ''} (its output: {self._log})"
 
@@ -167,7 +199,14 @@ def _java() -> Path | None:
 def with_archive(conf: Mapping[str, str]) -> dict[str, str]:
     """Add Java options for a quick start to the settings; the user's own options are last, where they override these."""
     archive = path()
-    options = [QUICK, *([f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"] if archive is not None and archive.is_file() else [])]
+    options = [
+        QUICK,
+        *(
+            [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+            if archive is not None and archive.is_file()
+            else []
+        ),
+    ]
     return {**conf, OPTIONS: " ".join([*options, conf.get(OPTIONS, "")]).strip()}
 
 

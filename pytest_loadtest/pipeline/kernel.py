@@ -54,8 +54,29 @@ if TYPE_CHECKING:
     Rows = Mapping[str, NDArray[Any]]
 
 # The columns that the tables need; Parquet reads no others.
-SENT_COLUMNS = ("stream", "topic", "bucket", "size", "status", "seq", "intended", "sent", "acked", "blocked")
-RECEIVED_COLUMNS = ("subscription", "stream", "topic", "bucket", "flags", "seq", "intended", "received", "lag")
+SENT_COLUMNS = (
+    "stream",
+    "topic",
+    "bucket",
+    "size",
+    "status",
+    "seq",
+    "intended",
+    "sent",
+    "acked",
+    "blocked",
+)
+RECEIVED_COLUMNS = (
+    "subscription",
+    "stream",
+    "topic",
+    "bucket",
+    "flags",
+    "seq",
+    "intended",
+    "received",
+    "lag",
+)
 _WITH_OWN_PART: Final = ("end_to_end", "lateness")
 FIRST_COPY_KINDS: Final = (
     *("end_to_end", "receive_lag", "lateness", "earliness"),
@@ -93,14 +114,18 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     # Most blocks have no blocked message: then both delays are one array, whose buckets are computed once.
     delay = went["sent"] - went["intended"]
     own = np.maximum(delay - went["blocked"], 0)
-    yield from latency_tables({"send_delay": delay, "own_send_delay": delay if (own == delay).all() else own}, went, run)
+    yield from latency_tables(
+        {"send_delay": delay, "own_send_delay": delay if (own == delay).all() else own}, went, run
+    )
     if run.pauses and own.any():
         yield from own_part_tables("send_delay", delay, of_sends(went), went, run)
     if run.publish_acks and len(acked["acked"]):
         published = acked["acked"] - acked["intended"]
         yield from latency_tables({"publish": published}, acked, run)
         if run.pauses:
-            yield from own_part_tables("publish", published, of_acknowledgements(acked, run), acked, run)
+            yield from own_part_tables(
+                "publish", published, of_acknowledgements(acked, run), acked, run
+            )
 
 
 def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
@@ -136,7 +161,9 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
     known = copies["lag"] >= 0
     if known.any():
         stamped = rows if known.all() else take(rows, known)
-        yield from latency_tables({"receive_lag": stamped["lag"] * np.int64(MICROSECOND)}, stamped, run)
+        yield from latency_tables(
+            {"receive_lag": stamped["lag"] * np.int64(MICROSECOND)}, stamped, run
+        )
     if run.delays is not None:
         late = run.lateness(copies)
         for kind, side, values in (("lateness", late >= 0, late), ("earliness", late < 0, -late)):
@@ -151,7 +178,15 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
         yield from _by_second(WITHIN, second[run.within_host(copies)])
     due = Groups({"second": second})
     # Percentiles of a second come from buckets of seven bits, which are limited by its exact extremes.
-    yield "extremes", due.keys | {"minimum": due.minimum(latency), "maximum": due.maximum(latency), "lag": due.maximum(copies["lag"])}
+    yield (
+        "extremes",
+        due.keys
+        | {
+            "minimum": due.minimum(latency),
+            "maximum": due.maximum(latency),
+            "lag": due.maximum(copies["lag"]),
+        },
+    )
     cells = Groups({"second": second, "index": _coarser(index)})
     yield "due", cells.keys | {"n": cells.n}
     yield "gaps", _filled_cells(gap_times(copies, run), copies, run)
@@ -162,8 +197,18 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
 
 def _filled_cells(times: NDArray[np.int64], copies: Rows, run: Expected) -> Table:
     """Return the number of receipts, the earliest and the latest one of each cell. :param times: see ``gap_times``."""
-    filled = Groups({"subscription": copies["subscription"], "topic": copies["topic"], "cell": gap_cells(times, run)})
-    return filled.keys | {"first": filled.minimum(times), "last": filled.maximum(times), "n": filled.n}
+    filled = Groups(
+        {
+            "subscription": copies["subscription"],
+            "topic": copies["topic"],
+            "cell": gap_cells(times, run),
+        }
+    )
+    return filled.keys | {
+        "first": filled.minimum(times),
+        "last": filled.maximum(times),
+        "n": filled.n,
+    }
 
 
 def own_part_tables(
@@ -179,14 +224,18 @@ def own_part_tables(
         return
     values = values[affected]
     used = {name: rows[name][affected] for name in ("second", "bucket") if name in rows}
-    yield from latency_tables({with_own(kind): values, without_own(kind): values - part[affected]}, used, run)
+    yield from latency_tables(
+        {with_own(kind): values, without_own(kind): values - part[affected]}, used, run
+    )
 
 
 def later_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     """Yield the tables of copies that are not the first of their delivery."""
     second = run.seconds(copies["intended"])
     yield from _by_second(AGAIN, second)
-    yield from latency_tables({"later_copies": copies["received"] - copies["intended"]}, {**copies, "second": second}, run)
+    yield from latency_tables(
+        {"later_copies": copies["received"] - copies["intended"]}, {**copies, "second": second}, run
+    )
 
 
 def _coarser(index: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -200,7 +249,11 @@ def measured(rows: Rows, run: Expected) -> Rows:
     """Return the rows whose sequence belongs to the run, or stage."""
     stream, seq = rows["stream"], rows["seq"]
     # Fast path: no row belongs to a stage that lies at another time.
-    if not len(seq) or seq.min() >= run.end.max(initial=0) or seq.max() < run.first.min(initial=MANY):
+    if (
+        not len(seq)
+        or seq.min() >= run.end.max(initial=0)
+        or seq.max() < run.first.min(initial=MANY)
+    ):
         return {name: column[:0] for name, column in rows.items()}
     valid = stream.min() >= 0 and stream.max() < len(run.first)
     # Fast path: every row of most blocks belongs to the run, so nothing is looked up or copied.
@@ -220,7 +273,11 @@ def copies_of(rows: Rows, run: Expected) -> Rows:
 def fates(rows: Rows, run: Expected) -> NDArray[np.int64]:
     """Return the fate of each measured received row: ``COPY``, ``CORRUPT`` or ``MISPLACED``."""
     subscription = rows["subscription"]
-    placed = (rows["topic"] == run.stream_topics[rows["stream"]]) & (subscription >= 0) & (subscription < run.subscriptions)
+    placed = (
+        (rows["topic"] == run.stream_topics[rows["stream"]])
+        & (subscription >= 0)
+        & (subscription < run.subscriptions)
+    )
     corrupt = rows["flags"] & int(Flag.CORRUPT) != 0
     return np.where(placed, np.where(corrupt, CORRUPT, COPY), MISPLACED)
 
@@ -235,14 +292,24 @@ def _blocked(waited: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     """:param waited: rows of messages that waited for the target's full window."""
     if len(waited["sent"]):
         groups = Groups({"second": run.seconds(wait_end(waited))})
-        yield "seconds", {"what": np.full(len(groups.n), BLOCKED), **groups.keys, "n": groups.sum(waited["blocked"])}
+        yield (
+            "seconds",
+            {
+                "what": np.full(len(groups.n), BLOCKED),
+                **groups.keys,
+                "n": groups.sum(waited["blocked"]),
+            },
+        )
 
 
 def _full_windows(blocked: Rows) -> Iterator[tuple[str, Table]]:
     """:param blocked: rows of messages that were dropped before full windows."""
     if len(blocked["topic"]):
         groups = Groups({"topic": blocked["topic"]})
-        first, last = groups.minimum(blocked["intended"]), groups.maximum(blocked["intended"] + blocked["blocked"])
+        first, last = (
+            groups.minimum(blocked["intended"]),
+            groups.maximum(blocked["intended"] + blocked["blocked"]),
+        )
         yield "full_windows", groups.keys | {"n": groups.n, "first": first, "last": last}
 
 
@@ -269,11 +336,21 @@ def _own_late(out: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     if run.slice_cut is not None and any(mask.any() for mask in late.values()):
         groups = Groups({"piece": run.slice_cut.of(out["second"])})
         none = np.zeros(len(out["seq"]), np.bool_)
-        yield "own_late", groups.keys | {name: groups.sum(late.get(name, none)) for name in ("windows_own_late", "tenths_own_late")}
+        yield (
+            "own_late",
+            groups.keys
+            | {
+                name: groups.sum(late.get(name, none))
+                for name in ("windows_own_late", "tenths_own_late")
+            },
+        )
 
 
 def latency_tables(
-    kinds: Mapping[str, NDArray[np.int64]], rows: Rows, run: Expected, index: NDArray[np.int64] | None = None
+    kinds: Mapping[str, NDArray[np.int64]],
+    rows: Rows,
+    run: Expected,
+    index: NDArray[np.int64] | None = None,
 ) -> Iterator[tuple[str, Table]]:
     """Yield the histograms of latencies, with every breakdown that the catalogue of metrics demands for a kind.
 
@@ -289,7 +366,11 @@ def latency_tables(
             index = hdr_index(values)
         counted, metric = values, COUNTED_LATENCIES[kind]
         by: dict[int, NDArray[Any]] = {TOPIC: rows["topic"]} if metric.per_topic else {}
-        by |= {BUCKET: rows["bucket"]} if metric.per_bucket else {WHOLE: np.zeros(len(values), np.int8)}
+        by |= (
+            {BUCKET: rows["bucket"]}
+            if metric.per_bucket
+            else {WHOLE: np.zeros(len(values), np.int8)}
+        )
         by |= {WORKER: rows["worker"]} if metric.per_worker and run.workers else {}
         if run.cut is not None and run.slices(metric):
             piece = run.cut.of(rows["second"]) if piece is None else piece
@@ -297,7 +378,9 @@ def latency_tables(
         yield from _times(KINDS[kind], values, index, by)
 
 
-def _times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: Mapping[int, NDArray[Any]]) -> Iterator[tuple[str, Table]]:
+def _times(
+    what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: Mapping[int, NDArray[Any]]
+) -> Iterator[tuple[str, Table]]:
     """Yield histograms of values by each of the keys. :param index: the HDR buckets of the values."""
     if not len(values):
         return
@@ -311,9 +394,16 @@ def _times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: M
         else:
             cells = Groups({"group": group, "index": index})
             keys = cells.keys
-        same, also = ({"what": np.full(len(each.n), what), "by": np.full(len(each.n), kind)} for each in (groups, cells))
+        same, also = (
+            {"what": np.full(len(each.n), what), "by": np.full(len(each.n), kind)}
+            for each in (groups, cells)
+        )
         if kind == SPAN:
-            name, also, keys = "spans", {"what": also["what"]}, {"piece": keys["group"], "index": keys["index"]}
+            name, also, keys = (
+                "spans",
+                {"what": also["what"]},
+                {"piece": keys["group"], "index": keys["index"]},
+            )
         high, low = _halves(groups, values)
         yield "histograms", same | groups.keys | {
             "negative": groups.sum(values < 0), "high": high, "low": low,
@@ -322,7 +412,9 @@ def _times(what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: M
         yield name, also | keys | {"n": cells.n}
 
 
-def _halves(groups: Groups, values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _halves(
+    groups: Groups, values: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the sum in each group as ``(high << HALF) + low``."""
     lowest = (1 << HALF) - 1
     # Fast path: a sum that cannot overflow takes one pass instead of two. The results are the same sum, split in another place.

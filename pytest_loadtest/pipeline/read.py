@@ -104,7 +104,10 @@ class RunFolder:
             return
         stream = int(wrong[0])
         rows, distinct = counts[:, stream]
-        workers = ", ".join(worker for worker, streams in self.senders.items() if stream in streams) or "no worker's manifest names it"
+        workers = (
+            ", ".join(worker for worker, streams in self.senders.items() if stream in streams)
+            or "no worker's manifest names it"
+        )
         raise NoData(
             f"{self.path}: stream {stream} ({workers}) has {rows} sent rows of {distinct} messages, the plan has {planned[stream]}"
         )
@@ -128,34 +131,61 @@ def load_run(path: Path) -> RunFolder:
     # A manifest of an unknown worker: its samples would be missing in the counts, or the folder has files of two runs.
     there = {name for name in sizes if "/" not in name and name.endswith(MANIFEST_SUFFIX)}
     if strangers := there - {worker + MANIFEST_SUFFIX for worker in workers}:
-        raise NoData(f"{store.location}/{min(strangers)}: its worker is not one of the run's ({', '.join(workers)})")
+        raise NoData(
+            f"{store.location}/{min(strangers)}: its worker is not one of the run's ({', '.join(workers)})"
+        )
     files = reconcile(store, sizes, manifests)
-    recorded, senders = _recorded(store.location, manifests, described), _senders(store.location, manifests)
+    recorded, senders = (
+        _recorded(store.location, manifests, described),
+        _senders(store.location, manifests),
+    )
     # Only a run with workers on other hosts has clocks: all others stamp in the clock in which everything is compared.
     # If each delivery is within one host, all its times are of one clock, and a correction could only add its own error (decision 029).
     apart = () if described.within_hosts else described.clocks
-    corrections = {clock.worker: Correction(used=clock.used, better=clock.fit.line) for clock in apart}
+    corrections = {
+        clock.worker: Correction(used=clock.used, better=clock.fit.line) for clock in apart
+    }
     names = list(dict.fromkeys(described.worker_hosts.values()))
-    hosts = {worker: names.index(host) for worker, host in described.worker_hosts.items()} if described.clocks else {}
+    hosts = (
+        {worker: names.index(host) for worker, host in described.worker_hosts.items()}
+        if described.clocks
+        else {}
+    )
     if described.streams.count and (pauses := _pauses(store.location, manifests, corrections)):
         numbers = {worker: number for number, worker in enumerate(workers)}
-        added: Any = {"pauses": pauses, "stream_workers": _stream_numbers(senders, numbers, described)}
-        run, stages = replace(run, **added), {name: replace(stage, **added) for name, stage in stages.items()}
+        added: Any = {
+            "pauses": pauses,
+            "stream_workers": _stream_numbers(senders, numbers, described),
+        }
+        run, stages = (
+            replace(run, **added),
+            {name: replace(stage, **added) for name, stage in stages.items()},
+        )
     if hosts and described.streams.count and described.subscriptions:
-        changes: Any = {"stream_hosts": _stream_numbers(senders, hosts, described), "within_hosts": described.within_hosts}
-        run, stages = replace(run, **changes), {name: replace(stage, **changes) for name, stage in stages.items()}
+        changes: Any = {
+            "stream_hosts": _stream_numbers(senders, hosts, described),
+            "within_hosts": described.within_hosts,
+        }
+        run, stages = (
+            replace(run, **changes),
+            {name: replace(stage, **changes) for name, stage in stages.items()},
+        )
     return RunFolder(
         path=path, run=run, stages=stages, recorded=recorded, files=files, senders=senders, corrections=corrections, hosts=hosts,
         store=store,
     )  # fmt: skip
 
 
-def _stream_numbers(senders: Mapping[str, Streams], numbers: Mapping[str, int], described: RunFile) -> NDArray[np.int64]:
+def _stream_numbers(
+    senders: Mapping[str, Streams], numbers: Mapping[str, int], described: RunFile
+) -> NDArray[np.int64]:
     """Return for each stream the number of its producer's worker, or of that worker's host; -1 for a stream that no worker has."""
     column = np.full(described.streams.count, -1)
     for worker, streams in senders.items():
         own = stream_column(streams)
-        column[own[(own >= 0) & (own < len(column))]] = numbers[worker]  # rows of streams that the run does not have are not measured
+        column[own[(own >= 0) & (own < len(column))]] = numbers[
+            worker
+        ]  # rows of streams that the run does not have are not measured
     return column
 
 
@@ -167,16 +197,27 @@ def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
 
     Few rows are one group, so that nothing is shuffled: planning stages would take longer than the work.
     """
-    many, total = min(-(-sum(folder.files.values()) // TASK_ROWS), TASKS), sum(folder.files.values())
+    many, total = (
+        min(-(-sum(folder.files.values()) // TASK_ROWS), TASKS),
+        sum(folder.files.values()),
+    )
     numbers = {worker: number for number, worker in enumerate(folder.run.workers)}
     groups: list[list[SampleFile]] = [[] for _ in range(max(many, 1))]
     before = 0
     for file in _in_time(folder.files):
         rows = folder.files[file]
         middle = before + rows // 2
-        group, worker = min(middle * many // total, many - 1) if total else 0, file.rpartition("/")[2].rpartition("-")[0]
+        group, worker = (
+            min(middle * many // total, many - 1) if total else 0,
+            file.rpartition("/")[2].rpartition("-")[0],
+        )
         groups[group].append(
-            SampleFile(f"{folder.store.location}/{file}", numbers[worker], folder.corrections.get(worker), folder.hosts.get(worker))
+            SampleFile(
+                f"{folder.store.location}/{file}",
+                numbers[worker],
+                folder.corrections.get(worker),
+                folder.hosts.get(worker),
+            )
         )
         before += rows
     return tuple(tuple(group) for group in groups if group) or ((),)
@@ -251,16 +292,22 @@ def _manifest(store: SampleStore, worker: str, nonce: int) -> Any:
     try:
         manifest = json.loads(store.read(name))
     except FileNotFoundError as error:
-        raise NoData(f"{file} is missing: worker {worker} died or was killed before it had closed its samples") from error
+        raise NoData(
+            f"{file} is missing: worker {worker} died or was killed before it had closed its samples"
+        ) from error
     except (OSError, ValueError) as error:
         raise NoData(f"{file} is not whole: {error}") from error
     try:
         if manifest["version"] != MANIFEST_VERSION:
-            raise ValueError(f"version {manifest['version']} is not {MANIFEST_VERSION}, the one this release reads")
+            raise ValueError(
+                f"version {manifest['version']} is not {MANIFEST_VERSION}, the one this release reads"
+            )
         if manifest["clean"] is not True:
             raise ValueError(f"worker {worker} did not end cleanly")
         if manifest["worker"] != worker or manifest["nonce"] != nonce:
-            raise ValueError(f"it belongs to worker {manifest['worker']} of run {manifest['nonce']}, not to {worker} of {nonce}")
+            raise ValueError(
+                f"it belongs to worker {manifest['worker']} of run {manifest['nonce']}, not to {worker} of {nonce}"
+            )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NoData(f"{file}: {what_is_wrong(error)}") from error
     return manifest
@@ -273,11 +320,18 @@ def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> R
         try:
             evidence = _evidence(worker, manifest["evidence"])
             parts.append((int(manifest["foreign"]), int(manifest["corrupt"]), evidence))
-            opening += [(name, histogram.of_document(document)) for name, document in manifest["opening"].items()]
+            opening += [
+                (name, histogram.of_document(document))
+                for name, document in manifest["opening"].items()
+            ]
         except (KeyError, TypeError, ValueError) as error:
             raise NoData(f"{place}/{worker}{MANIFEST_SUFFIX}: {what_is_wrong(error)}") from error
     kinds = dict.fromkeys(kind for kind, _ in opening)
-    times = {kind: merged for kind in kinds if (merged := histogram.merge(part for name, part in opening if name == kind)) is not None}
+    times = {
+        kind: merged
+        for kind in kinds
+        if (merged := histogram.merge(part for name, part in opening if name == kind)) is not None
+    }
     return Recorded(
         foreign=sum(foreign for foreign, _, _ in parts),
         corrupt=sum(corrupt for _, corrupt, _ in parts),
@@ -298,16 +352,22 @@ def _evidence(worker: str, facts: Any) -> WorkerEvidence:
     )  # fmt: skip
 
 
-def _pauses(place: str, manifests: Mapping[str, Any], corrections: Mapping[str, Correction]) -> tuple[Pauses, ...]:
+def _pauses(
+    place: str, manifests: Mapping[str, Any], corrections: Mapping[str, Correction]
+) -> tuple[Pauses, ...]:
     """Return the pauses of each worker; empty if some worker, of an older release, did not record them."""
     pauses = []
     for worker, manifest in manifests.items():
         try:
             if "pauses" not in manifest["evidence"]:
                 return ()
-            pauses.append(Pauses.of_document(manifest["evidence"]["pauses"], corrections.get(worker)))
+            pauses.append(
+                Pauses.of_document(manifest["evidence"]["pauses"], corrections.get(worker))
+            )
         except (KeyError, TypeError, ValueError) as error:
-            raise NoData(f"{place}/{worker}{MANIFEST_SUFFIX}: pauses: {what_is_wrong(error)}") from error
+            raise NoData(
+                f"{place}/{worker}{MANIFEST_SUFFIX}: pauses: {what_is_wrong(error)}"
+            ) from error
     return tuple(pauses)
 
 
@@ -317,7 +377,9 @@ def _senders(place: str, manifests: Mapping[str, Any]) -> dict[str, Streams]:
         try:
             senders[worker] = streams_of_document(manifest["sent"]["streams"])
         except (KeyError, TypeError, ValueError) as error:
-            raise NoData(f"{place}/{worker}{MANIFEST_SUFFIX}: streams of sent: {what_is_wrong(error)}") from error
+            raise NoData(
+                f"{place}/{worker}{MANIFEST_SUFFIX}: streams of sent: {what_is_wrong(error)}"
+            ) from error
     return senders
 
 
@@ -335,9 +397,29 @@ def measure_arrivals(run_dir: Path) -> Measurements:
             for second, count in json.loads(folder.store.read(name))["arrivals"].items():
                 received[int(second)] += count
         except (AttributeError, KeyError, IndexError, OSError, TypeError, ValueError) as error:
-            raise NoData(f"{folder.store.location}/{name} has no valid arrivals: {error}") from error
-    none, unknown, total = np.zeros(seconds, np.int64), np.full(seconds, np.nan), int(received.sum())
-    counts = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "failed", "dropped", "unknown", "lost", "duplicates", "corrupt"), 0)
+            raise NoData(
+                f"{folder.store.location}/{name} has no valid arrivals: {error}"
+            ) from error
+    none, unknown, total = (
+        np.zeros(seconds, np.int64),
+        np.full(seconds, np.nan),
+        int(received.sum()),
+    )
+    counts = dict.fromkeys(
+        (
+            "offered",
+            "sent",
+            "sent_in_time",
+            "acked",
+            "failed",
+            "dropped",
+            "unknown",
+            "lost",
+            "duplicates",
+            "corrupt",
+        ),
+        0,
+    )
     return Measurements(
         duration=run.duration, rate=0.0, subscriptions=run.subscriptions,
         counts=Counts(**counts, received=total, received_in_time=total, out_of_order=None, foreign=folder.recorded.foreign),
@@ -349,7 +431,12 @@ def measure_arrivals(run_dir: Path) -> Measurements:
     )  # fmt: skip
 
 
-def opening_of(path: Path | str, described: RunFile, manifests: Mapping[str, Any], times: Mapping[str, Histogram | None]) -> Opening | None:
+def opening_of(
+    path: Path | str,
+    described: RunFile,
+    manifests: Mapping[str, Any],
+    times: Mapping[str, Histogram | None],
+) -> Opening | None:
     """Return the opening of connections; None if it was not paced and the run has messages too.
 
     :param manifests: by worker. :param times: ``connect`` and ``dial``, of all workers.
@@ -359,19 +446,32 @@ def opening_of(path: Path | str, described: RunFile, manifests: Mapping[str, Any
     if not alone and rate is None:
         return None
     try:
-        connecting = {worker: dict(manifest["connecting"]) for worker, manifest in manifests.items()}
+        connecting = {
+            worker: dict(manifest["connecting"]) for worker, manifest in manifests.items()
+        }
         # Consumers connect first, then producers; the wait between the two is not counted.
-        spans = [[times_of[side] for times_of in connecting.values() if side in times_of] for side in ("consumers", "producers")]
-        took = sum(max(ended for _, ended, *_ in span) - min(began for began, *_ in span) for span in spans if span)
+        spans = [
+            [times_of[side] for times_of in connecting.values() if side in times_of]
+            for side in ("consumers", "producers")
+        ]
+        took = sum(
+            max(ended for _, ended, *_ in span) - min(began for began, *_ in span)
+            for span in spans
+            if span
+        )
         in_time = None if rate is None else sum(int(count) for span in spans for *_, count in span)
         cpu = {worker: _cores(times_of.values()) for worker, times_of in connecting.items()}
     except (KeyError, TypeError, ValueError) as error:
-        raise NoData(f"{path}: its manifests have no valid times of opened connections: {error}") from error
+        raise NoData(
+            f"{path}: its manifests have no valid times of opened connections: {error}"
+        ) from error
     connect, dial = times.get("connect"), times.get("dial")
     # A connection that no manifest has may not have come up.
     came = connect.n if connect else 0
     if came < asked:
-        raise NoData(f"{path}: {asked} connections were to be opened, the workers' manifests have {came}")
+        raise NoData(
+            f"{path}: {asked} connections were to be opened, the workers' manifests have {came}"
+        )
     busiest = max(cpu, key=cpu.__getitem__)
     return Opening(
         alone=alone, connections=asked, rate=rate, took=took, busiest=busiest, cpu=cpu[busiest],
@@ -381,4 +481,6 @@ def opening_of(path: Path | str, described: RunFile, manifests: Mapping[str, Any
 
 def _cores(spans: Collection[Sequence[int]]) -> float:
     """Return the cores that a worker used to open its connections. :param spans: they begin with begin, end and CPU time, ns."""
-    return sum(cpu for _, _, cpu, *_ in spans) / max(sum(ended - began for began, ended, *_ in spans), 1)
+    return sum(cpu for _, _, cpu, *_ in spans) / max(
+        sum(ended - began for began, ended, *_ in spans), 1
+    )

@@ -49,13 +49,20 @@ def open_store(location: str) -> tuple[SampleStore, dict[str, int]]:
         raise NoData(f"the samples in {location} cannot be read: {error}") from error
 
 
-def reconcile(store: SampleStore, sizes: Mapping[str, int], manifests: Mapping[str, Any]) -> dict[str, int]:
+def reconcile(
+    store: SampleStore, sizes: Mapping[str, int], manifests: Mapping[str, Any]
+) -> dict[str, int]:
     """Compare files with manifests, and the rows in files with both; return the rows of each file, by its path.
 
     :param sizes: of the files that exist. :param manifests: by worker.
     :raises NoData: they differ; names the file or manifest.
     """
-    listed = [file for kind in KINDS for worker, manifest in manifests.items() for file in _listed(store, kind, worker, manifest)]
+    listed = [
+        file
+        for kind in KINDS
+        for worker, manifest in manifests.items()
+        for file in _listed(store, kind, worker, manifest)
+    ]
     for file in listed:
         _check_size(store, file, sizes.get(file.path))
     # Threads only where reading is waiting: on a disk they would cost more than they save.
@@ -67,7 +74,11 @@ def reconcile(store: SampleStore, sizes: Mapping[str, int], manifests: Mapping[s
             _check_rows(store, file)
     # A file that no manifest lists would never be read.
     folders = tuple(KINDS)
-    there = {path for path in sizes if path.count("/") == 1 and path.endswith(".parquet") and path.split("/")[0] in folders}
+    there = {
+        path
+        for path in sizes
+        if path.count("/") == 1 and path.endswith(".parquet") and path.split("/")[0] in folders
+    }
     if strays := there - {file.path for file in listed}:
         raise NoData(f"{store.location}/{min(strays)} is in no worker's manifest")
     return {file.path: file.rows for file in listed}
@@ -79,7 +90,14 @@ def _listed(store: SampleStore, kind: str, worker: str, manifest: Any) -> list[L
     try:
         nonce = int(manifest["nonce"])
         files = [
-            Listed(kind, str(file["name"]), int(file["rows"]), None if "size" not in file else int(file["size"]), worker, nonce)
+            Listed(
+                kind,
+                str(file["name"]),
+                int(file["rows"]),
+                None if "size" not in file else int(file["size"]),
+                worker,
+                nonce,
+            )
             for file in manifest[kind]["files"]
         ]
         total = int(manifest[kind]["rows"])
@@ -95,7 +113,9 @@ def _check_size(store: SampleStore, file: Listed, size: int | None) -> None:
     if size is None:
         raise NoData(f"{place} is missing; the manifest of worker {file.worker} names it")
     if file.size is not None and size != file.size:
-        raise NoData(f"{place} (worker {file.worker}) has {size} bytes, its manifest says {file.size}: it is cut off, or another file")
+        raise NoData(
+            f"{place} (worker {file.worker}) has {size} bytes, its manifest says {file.size}: it is cut off, or another file"
+        )
 
 
 def _check_rows(store: SampleStore, file: Listed) -> None:
@@ -107,11 +127,17 @@ def _check_rows(store: SampleStore, file: Listed) -> None:
             rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
     except (pa.ArrowException, OSError) as error:
         # In an object store it may be the network or the credentials: Arrow's message has the cause.
-        damage = "cannot be read" if is_uri(store.location) and isinstance(error, OSError) else "is cut off or damaged"
+        damage = (
+            "cannot be read"
+            if is_uri(store.location) and isinstance(error, OSError)
+            else "is cut off or damaged"
+        )
         raise NoData(f"{place} {damage}: {error}") from error
     # Older releases recorded no receive lag.
     expected = arrow_schema(file.kind)
-    if not schema.equals(expected) and not ("lag" in expected.names and schema.equals(expected.remove(expected.get_field_index("lag")))):
+    if not schema.equals(expected) and not (
+        "lag" in expected.names and schema.equals(expected.remove(expected.get_field_index("lag")))
+    ):
         raise NoData(f"{place} does not have the columns of {file.kind} samples")
     # A file of an earlier run of the same test has the same streams and sequences, so that only this tells them apart. Older releases did
     # not write it.

@@ -190,7 +190,9 @@ class RunFile:
         document = read_json(path, "the run was never planned here, or its controller died")
         try:
             if document["version"] != RUN_VERSION:
-                raise ValueError(f"version {document['version']} is not {RUN_VERSION}, the one this release reads")
+                raise ValueError(
+                    f"version {document['version']} is not {RUN_VERSION}, the one this release reads"
+                )
             found: RunFile = _parsed(cls, document, "")
         except (KeyError, TypeError, ValueError) as error:
             raise NoData(f"{path}: {what_is_wrong(error)}") from error
@@ -223,14 +225,24 @@ def _parsed(kind: Any, value: Any, key: str) -> Any:
         for field in dataclasses.fields(kind):
             if field.name not in value and field.default is MISSING:
                 raise KeyError(f"{place}{field.name}")
-        return kind(**{name: _parsed(hint, value[name], place + name) for name, hint in hints.items() if name in value})
+        return kind(
+            **{
+                name: _parsed(hint, value[name], place + name)
+                for name, hint in hints.items()
+                if name in value
+            }
+        )
     if plain is tuple:
-        return tuple(_parsed(get_args(kind)[0], item, f"{key}[{at}]") for at, item in enumerate(value))
+        return tuple(
+            _parsed(get_args(kind)[0], item, f"{key}[{at}]") for at, item in enumerate(value)
+        )
     return value
 
 
 def _is_of(value: Any, accepted: tuple[type, ...], plain: Any) -> bool:
-    return isinstance(value, accepted) and (plain is bool or not isinstance(value, bool))  # to Python a bool is an int
+    return isinstance(value, accepted) and (
+        plain is bool or not isinstance(value, bool)
+    )  # to Python a bool is an int
 
 
 def read_json(path: Path, absent: str) -> Any:
@@ -277,12 +289,18 @@ class Columns:
             with self._path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 column: NDArray[np.int64] = archive[name]
         except FileNotFoundError as error:
-            raise NoData(f"{self._path} is missing: the load did not end normally, or the folder was not copied completely") from error
+            raise NoData(
+                f"{self._path} is missing: the load did not end normally, or the folder was not copied completely"
+            ) from error
         except KeyError as error:
-            raise NoData(f"{self._path} has no column {name!r}, which {RUN_FILE} requires") from error
+            raise NoData(
+                f"{self._path} has no column {name!r}, which {RUN_FILE} requires"
+            ) from error
         except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise NoData(f"{self._path} is not whole: {error}") from error
         if column.dtype != np.int64 or column.shape != (self._count,):
             what = f"{column.dtype} {column.shape}"
-            raise NoData(f"{self._path}: column {name!r} is {what}, {RUN_FILE} has {self._count} streams: int64 ({self._count},)")
+            raise NoData(
+                f"{self._path}: column {name!r} is {what}, {RUN_FILE} has {self._count} streams: int64 ({self._count},)"
+            )
         return column

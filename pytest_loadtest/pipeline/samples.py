@@ -87,8 +87,19 @@ class SampleFiles:
     broadcast: Dataset
     """One row for 64 subscriptions, instead of ``received``, if each message goes to 64 subscriptions or more of one consumer each."""
 
-    def __init__(self, folder: Path, kinds: tuple[str, ...], subscriptions: int = 1, location: str | None = None) -> None:
-        self.folder, self.kinds, self.subscriptions, self.location = folder, kinds, subscriptions, location
+    def __init__(
+        self,
+        folder: Path,
+        kinds: tuple[str, ...],
+        subscriptions: int = 1,
+        location: str | None = None,
+    ) -> None:
+        self.folder, self.kinds, self.subscriptions, self.location = (
+            folder,
+            kinds,
+            subscriptions,
+            location,
+        )
 
     def __getattr__(self, kind: str) -> Dataset:
         # First: pickle looks up other names, which must not import pyarrow.
@@ -100,7 +111,9 @@ class SampleFiles:
         if self.location is not None:
             store, names = _stored(self.location, kind)
             paths = [f"{store.root}/{name}" for name in names]
-            return dataset.dataset(paths, schema=arrow_schema(kind), format="parquet", filesystem=store.files)
+            return dataset.dataset(
+                paths, schema=arrow_schema(kind), format="parquet", filesystem=store.files
+            )
         files = sorted(map(str, folder.glob("*.parquet")))
         return dataset.dataset(files, schema=arrow_schema(kind), format="parquet")
 
@@ -122,14 +135,22 @@ class Samples:
 
     def __init__(self, spark: SparkSession, files: SampleFiles) -> None:
         self._location = files.location
-        self._spark, self.folder, self.kinds, self._subscriptions = spark, files.folder, files.kinds, files.subscriptions
+        self._spark, self.folder, self.kinds, self._subscriptions = (
+            spark,
+            files.folder,
+            files.kinds,
+            files.subscriptions,
+        )
 
     def __getattr__(self, kind: str) -> DataFrame:
         """Return a kind as a DataFrame. Its schema is explicit, so that Spark opens no file before an action."""
         if kind == "received" and "broadcast" in self.kinds:
             return _copies(self.broadcast, self._subscriptions)
         path = folder_of(self, kind).resolve()
-        types = {column: f"array<{_SPARK[column.item]}>" if column.item else _SPARK[column.type] for column in KINDS[kind]}
+        types = {
+            column: f"array<{_SPARK[column.item]}>" if column.item else _SPARK[column.type]
+            for column in KINDS[kind]
+        }
         schema = ", ".join(f"{column.name} {type_}" for column, type_ in types.items())
         if self._location is not None:
             return _stored_frame(self._spark, self._location, kind, schema)
@@ -143,7 +164,9 @@ def _stored(location: str, kind: str) -> tuple[SampleStore, list[str]]:
     from pytest_loadtest.engine.sample_store import SampleStore
 
     store = SampleStore(location)
-    return store, sorted(name for name in store.sizes() if name.startswith(f"{kind}/") and name.endswith(".parquet"))
+    return store, sorted(
+        name for name in store.sizes() if name.startswith(f"{kind}/") and name.endswith(".parquet")
+    )
 
 
 def _stored_frame(spark: SparkSession, location: str, kind: str, schema: str) -> DataFrame:
@@ -152,20 +175,29 @@ def _stored_frame(spark: SparkSession, location: str, kind: str, schema: str) ->
 
     _, names = _stored(location, kind)
     # Each file is a task.
-    return spark.range(0, len(names), 1, max(len(names), 1)).mapInArrow(RowsOfFiles(location, names), schema)
+    return spark.range(0, len(names), 1, max(len(names), 1)).mapInArrow(
+        RowsOfFiles(location, names), schema
+    )
 
 
 def _copies(rows: DataFrame, subscriptions: int) -> DataFrame:
     """Return broadcast rows as received rows."""
     masks = {"redelivered": Flag.REDELIVERED, "late": Flag.LATE, "corrupt": Flag.CORRUPT}
-    flags = " + ".join(f"(shiftright({name}, bit) & 1) * {int(flag)}" for name, flag in masks.items())
+    flags = " + ".join(
+        f"(shiftright({name}, bit) & 1) * {int(flag)}" for name, flag in masks.items()
+    )
     made = {
         "consumer": f"topic * {subscriptions} + base + bit", "subscription": "base + bit", "flags": flags,
         "received": "first + after[place]", "lag": "coalesce(lag[place], -1)",
     }  # fmt: skip
-    each = rows.selectExpr("*", "posexplode(filter(sequence(0, 63), i -> shiftright(got, i) & 1 = 1)) as (place, bit)")
+    each = rows.selectExpr(
+        "*", "posexplode(filter(sequence(0, 63), i -> shiftright(got, i) & 1 = 1)) as (place, bit)"
+    )
     return each.selectExpr(
-        *(f"cast({made.get(column.name, column.name)} as {_SPARK[column.type]}) as {column.name}" for column in KINDS["received"])
+        *(
+            f"cast({made.get(column.name, column.name)} as {_SPARK[column.type]}) as {column.name}"
+            for column in KINDS["received"]
+        )
     )
 
 
@@ -178,5 +210,7 @@ def folder_of(samples: SampleFiles | Samples, kind: str) -> Path:
         raise AttributeError(kind)
     if kind not in samples.kinds:
         there = ", ".join(samples.kinds) if samples.kinds else "none at all"
-        raise AttributeError(f"the run in {samples.folder} has no samples {kind!r}; there are: {there}")
+        raise AttributeError(
+            f"the run in {samples.folder} has no samples {kind!r}; there are: {there}"
+        )
     return samples.folder / kind

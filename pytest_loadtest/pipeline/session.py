@@ -62,7 +62,13 @@ class SparkHost:
     :param remote: a Spark Connect URL (``sc://host:port``); it overrides ``master``.
     """
 
-    def __init__(self, folder: Path, conf: Mapping[str, str], master: str | None = None, remote: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        conf: Mapping[str, str],
+        master: str | None = None,
+        remote: str | None = None,
+    ) -> None:
         self._folder, self._conf, self._master, self._remote = folder, dict(conf), master, remote
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
@@ -145,17 +151,28 @@ class SparkHost:
             # create(), not getOrCreate(): a session of its own can be stopped without affecting others.
             session = builder.create()
         except Exception as error:
-            remedy = ": pip install 'pytest-loadtest[connect]'" if "PACKAGE_NOT_INSTALLED" in str(error) else ""
+            remedy = (
+                ": pip install 'pytest-loadtest[connect]'"
+                if "PACKAGE_NOT_INSTALLED" in str(error)
+                else ""
+            )
             # From None: the error of the library may have the whole address, with its token.
-            address, cause = masked(str(self._remote)), masked_text(_first_line(error), str(self._remote))
-            raise UsageError(f"the Spark Connect server {address} cannot be used: {cause}{remedy}") from None
+            address, cause = (
+                masked(str(self._remote)),
+                masked_text(_first_line(error), str(self._remote)),
+            )
+            raise UsageError(
+                f"the Spark Connect server {address} cannot be used: {cause}{remedy}"
+            ) from None
         self._ours = True
         return session
 
     def _classic(self) -> SparkSession:
         # A process with a session has imported pyspark; to import it only for this check would take time.
         pyspark = sys.modules.get("pyspark")
-        if "PYSPARK_GATEWAY_PORT" in os.environ or (pyspark is not None and pyspark.SparkContext._active_spark_context is not None):
+        if "PYSPARK_GATEWAY_PORT" in os.environ or (
+            pyspark is not None and pyspark.SparkContext._active_spark_context is not None
+        ):
             from pyspark.sql import SparkSession
 
             return SparkSession.builder.getOrCreate()  # the user's, or spark-submit's
@@ -163,7 +180,9 @@ class SparkHost:
 
     def _settings(self, master: str) -> dict[str, str]:
         local = master.startswith("local")
-        settings = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (LOOPBACK if local else {})
+        settings = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (
+            LOOPBACK if local else {}
+        )
         # These workers run on this Python, so they can import this package's daemon. Those of local-cluster are a cluster's.
         if _has_our_python(master) and "spark.pyspark.python" not in self._conf:
             settings["spark.python.daemon.module"] = "pytest_loadtest.pipeline.python_daemon"
@@ -202,7 +221,9 @@ class SparkHost:
             raise UsageError(f"Spark could not start: {cause} (its output: {log})") from error
         finally:
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, interrupt)  # a Spark context installs a handler that fails after it is stopped
+                signal.signal(
+                    signal.SIGINT, interrupt
+                )  # a Spark context installs a handler that fails after it is stopped
         self._ours = True
         return session
 
@@ -215,7 +236,9 @@ class SparkHost:
         # Without these a later session would use the ended JVM instead of starting one.
         gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
         if gateway is not None:
-            with contextlib.suppress(Exception):  # py4j raises various errors if the process has ended
+            with contextlib.suppress(
+                Exception
+            ):  # py4j raises various errors if the process has ended
                 gateway.shutdown()
         java.end(seconds)
         self._remove_temporary_files()

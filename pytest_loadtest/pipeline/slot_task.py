@@ -54,7 +54,9 @@ class CountedSlot:
     :param tokens: of each task; a task without a token gives up its slot at once.
     """
 
-    def __init__(self, address: tuple[str, int], certificate: str | None, tokens: Sequence[str]) -> None:
+    def __init__(
+        self, address: tuple[str, int], certificate: str | None, tokens: Sequence[str]
+    ) -> None:
         self._address, self._certificate, self._tokens = address, certificate, tuple(tokens)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,8 +80,13 @@ class CountedSlot:
                 reader, writer = await asyncio.open_connection(host, port, ssl=context, limit=CHUNK)
         except (OSError, TimeoutError) as error:
             cause = str(error) or f"no answer within {CONNECT_SECONDS} s"
-            node, remedy = os.uname().nodename, "set spark.driver.host to an address of the controller that Spark's nodes can reach"
-            raise ConnectionError(f"{node} cannot connect to the controller at {host}:{port}: {cause}: {remedy}") from None
+            node, remedy = (
+                os.uname().nodename,
+                "set spark.driver.host to an address of the controller that Spark's nodes can reach",
+            )
+            raise ConnectionError(
+                f"{node} cannot connect to the controller at {host}:{port}: {cause}: {remedy}"
+            ) from None
         writer.write(token.encode() + json.dumps(hello).encode() + b"\n")
         await writer.drain()
         return reader, writer
@@ -104,7 +111,10 @@ class WorkerSlot(CountedSlot):
         archive = os.memfd_create("pytest-loadtest.zip", 0)
         os.write(archive, self._archive)
         # The worker imports what this process can import, also what Spark has added (--py-files).
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([f"/proc/self/fd/{archive}", *filter(None, sys.path)])}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([f"/proc/self/fd/{archive}", *filter(None, sys.path)]),
+        }
         reader, writer = await self._connect(token, _facts(self._probe, environment, archive))
         # A session of its own: the signal with which Spark ends its Python processes would keep the worker from cleaning up.
         worker = await asyncio.create_subprocess_exec(
@@ -142,7 +152,9 @@ async def _orphaned() -> None:
 def _trusting(certificate: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the certificate is enough, without the authority that issued it
+    context.verify_flags |= (
+        ssl.VERIFY_X509_PARTIAL_CHAIN
+    )  # the certificate is enough, without the authority that issued it
     context.load_verify_locations(cadata=certificate)
     return context
 
@@ -158,6 +170,8 @@ def _facts(probe: Sequence[str], environment: dict[str, str], archive: int) -> A
     except subprocess.TimeoutExpired:
         problem = f"its Python did not start within {PROBE_SECONDS} s"
     except (IndexError, ValueError):
-        lines = done.stderr.strip().splitlines() or [f"its Python ended with status {done.returncode}"]
+        lines = done.stderr.strip().splitlines() or [
+            f"its Python ended with status {done.returncode}"
+        ]
         problem = lines[-1]
     return {"node": os.uname().nodename, "problem": problem[-1000:]}

@@ -28,7 +28,9 @@ class SlotJob:
         scheduler aborts a barrier stage that computes a result at the first failure, whatever ``spark.task.maxFailures`` is.
     """
 
-    def __init__(self, session: SparkSession, task: CountedSlot, slots: int, *, barrier: bool) -> None:
+    def __init__(
+        self, session: SparkSession, task: CountedSlot, slots: int, *, barrier: bool
+    ) -> None:
         self._session, self._task, self._slots, self._barrier = session, task, slots, barrier
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="loadtest-spark-slots", daemon=True)
@@ -73,16 +75,26 @@ def failure_cause(message: str) -> str:
     lines = message.splitlines()
     # The traceback of the task's Python ends with the first line that is not indented: the error. A Python that does not even start has
     # printed lines, all indented by Spark, of which the last one is its error.
-    started = [number for number, line in enumerate(lines) if line.startswith("Error from python worker:")]
-    begins = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    started = [
+        number for number, line in enumerate(lines) if line.startswith("Error from python worker:")
+    ]
+    begins = [
+        number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line
+    ]
     if started:
         printed = takewhile(lambda line: line.startswith(" "), lines[started[0] + 1 :])
         raised = [line for line in printed if line.strip()][-1:]
     else:
-        raised = [line for line in lines[begins[-1] + 1 :] if not line.startswith(" ")] if begins else []
+        raised = (
+            [line for line in lines[begins[-1] + 1 :] if not line.startswith(" ")] if begins else []
+        )
     error = next((line.strip() for line in (*raised, *lines) if line.strip()), "")
     node = _NODE.search(message)
-    missing = ": install it for the Python of Spark's nodes (spark.pyspark.python)" if "No module named" in error else ""
+    missing = (
+        ": install it for the Python of Spark's nodes (spark.pyspark.python)"
+        if "No module named" in error
+        else ""
+    )
     return f"{node[1]}: {error}{missing}" if node is not None and raised else f"{error}{missing}"
 
 
@@ -98,7 +110,9 @@ def driver_host(session: SparkSession, remote: str | None) -> tuple[str, str]:
         host = str(session.conf.get("spark.driver.host")).strip("[]")
         return host, str(session.conf.get("spark.driver.bindAddress", host))
     server = urlsplit(remote)
-    family, kind, protocol, _, address = socket.getaddrinfo(server.hostname, server.port or 15002, type=socket.SOCK_DGRAM)[0]
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        server.hostname, server.port or 15002, type=socket.SOCK_DGRAM
+    )[0]
     with socket.socket(family, kind, protocol) as way:
         # A datagram socket sends nothing here: the system only chooses the way.
         way.connect(address)

@@ -102,7 +102,9 @@ class StoredCells(Sequence[Cells]):
 
     def __init__(self, pieces: int, spans: Spans, kind: int) -> None:
         self._pieces = pieces
-        self._packed = {shard: tables for (of_kind, shard), tables in spans.items() if of_kind == kind}
+        self._packed = {
+            shard: tables for (of_kind, shard), tables in spans.items() if of_kind == kind
+        }
         self._cache: dict[int, Cells] = {}
 
     def __len__(self) -> int:
@@ -122,7 +124,9 @@ class StoredCells(Sequence[Cells]):
         if number not in self._cache:
             if len(self._cache) == CACHED:
                 del self._cache[next(iter(self._cache))]
-            self._cache[number] = cells_of(number, self._pieces, _merged([one.table() for one in self._packed.get(number, ())]))
+            self._cache[number] = cells_of(
+                number, self._pieces, _merged([one.table() for one in self._packed.get(number, ())])
+            )
         return self._cache[number]
 
 

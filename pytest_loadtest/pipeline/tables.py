@@ -97,7 +97,9 @@ class Groups:
         self._ids: NDArray[np.int64] | None = None
         size = math.prod(widths)
         if size > max(FEW, SPARSE * len(packed)):
-            self._found, self._ids, self.n = np.unique(packed, return_inverse=True, return_counts=True)
+            self._found, self._ids, self.n = np.unique(
+                packed, return_inverse=True, return_counts=True
+            )
         else:
             counted = np.bincount(packed)
             self._found = np.flatnonzero(counted)
@@ -161,7 +163,9 @@ def _pack(columns: list[NDArray[np.integer]]) -> tuple[NDArray[np.int64], list[i
     return packed, lows, widths
 
 
-def _unpack(packed: NDArray[np.int64], lows: list[int], widths: list[int]) -> list[NDArray[np.int64]]:
+def _unpack(
+    packed: NDArray[np.int64], lows: list[int], widths: list[int]
+) -> list[NDArray[np.int64]]:
     columns = []
     for low, width in zip(reversed(lows), reversed(widths), strict=True):
         columns.append(packed % width + low)
@@ -173,17 +177,32 @@ def merge_rows(name: str, parts: Iterable[Table]) -> Table:
     """Merge tables of one name into one, in the order of its keys."""
     shape = TABLES[name]
     parts = list(parts)
-    rows = {column: np.concatenate([part[column] for part in parts]) if parts else np.zeros(0, np.int64) for column in shape}
+    rows = {
+        column: np.concatenate([part[column] for part in parts]) if parts else np.zeros(0, np.int64)
+        for column in shape
+    }
     if not len(next(iter(rows.values()))):
         return rows
     groups = Groups({column: rows[column] for column, how in shape.items() if how == "key"})
-    ways = {"sum": groups.sum, "minimum": groups.minimum, "maximum": groups.maximum, "union": groups.union}
-    return {column: groups.keys[column] if how == "key" else ways[how](rows[column]) for column, how in shape.items()}
+    ways = {
+        "sum": groups.sum,
+        "minimum": groups.minimum,
+        "maximum": groups.maximum,
+        "union": groups.union,
+    }
+    return {
+        column: groups.keys[column] if how == "key" else ways[how](rows[column])
+        for column, how in shape.items()
+    }
 
 
 def joined(parts: Sequence[Table]) -> Table:
     """Concatenate tables of which no two have a common key."""
-    return parts[0] if len(parts) == 1 else {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+    return (
+        parts[0]
+        if len(parts) == 1
+        else {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+    )
 
 
 def take(table: Mapping[str, NDArray[Any]], pick: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
@@ -200,7 +219,11 @@ def delivery_totals(words: Table) -> Table:
         "late": words["got"] & ~words["punctual"], "resent": words["resent"], "acked": words["acked"],
     }  # fmt: skip
     further = words["copies_of_resent"] - count_bits(words["got"] & words["resent"])
-    sums = {"offered": words["offered_rows"], "copies": words["copies"], "duplicates_of_resent": further}
+    sums = {
+        "offered": words["offered_rows"],
+        "copies": words["copies"],
+        "duplicates_of_resent": further,
+    }
     sums |= {name: count_bits(mask) for name, mask in masks.items()}
     return groups.keys | {name: groups.sum(column) for name, column in sums.items()}
 
@@ -208,7 +231,11 @@ def delivery_totals(words: Table) -> Table:
 def bucket_totals(words: Table, buckets: int) -> Table:
     """Count deliveries received, received in time, and lost, by size bucket. :param words: the words of one slot, named."""
     planes = [words[name] for name in words if name.startswith("plane_")]
-    masks = {"received": words["got"], "received_in_time": words["in_time"], "lost": _missing(words)}
+    masks = {
+        "received": words["got"],
+        "received_in_time": words["in_time"],
+        "lost": _missing(words),
+    }
     totals = {name: np.zeros(buckets, np.int64) for name in masks}
     for bucket in range(buckets):
         # The messages of a bucket are those whose planes have the bits of its number.
@@ -223,7 +250,10 @@ def bucket_totals(words: Table, buckets: int) -> Table:
 def piece_totals(words: Table) -> Table:
     """Count deliveries received, and those before the end of their window or tenth, by piece. :param words: of one slot, named."""
     groups = Groups({"piece": words["piece"]})
-    masks = {"received": words["got"], **{name: words.get(name, np.zeros_like(words["got"])) for name in ("windows", "tenths")}}
+    masks = {
+        "received": words["got"],
+        **{name: words.get(name, np.zeros_like(words["got"])) for name in ("windows", "tenths")},
+    }
     return groups.keys | {name: groups.sum(count_bits(mask)) for name, mask in masks.items()}
 
 
@@ -263,7 +293,11 @@ def lost_edges(words: Table, stream_topics: NDArray[np.int64], ranges: int) -> T
     """Return the beginnings and ends of ranges of lost messages, as bits of their words. :param words: the words of one slot, named."""
     mask = _missing(words)
     edges = {name: words[name] for name in ("subscription", "stream", "word")}
-    edges |= {"topic": stream_topics[words["stream"]], "first": mask & ~(mask << 1), "last": mask & ~(mask >> 1 & _LOW)}
+    edges |= {
+        "topic": stream_topics[words["stream"]],
+        "first": mask & ~(mask << 1),
+        "last": mask & ~(mask >> 1 & _LOW),
+    }
     return first_edges([edges], ranges)
 
 
@@ -279,8 +313,15 @@ def first_edges(parts: Iterable[Table], ranges: int) -> Table:
     order = np.lexsort([edges[name] for name in EDGES[3::-1]])
     edges = {name: column[order] for name, column in edges.items()}
     # A word that ends lost (bit 63 is the sign) and the next one that begins lost have no edge between them.
-    next_word = (np.diff(edges["word"]) == 1) & (np.diff(edges["stream"]) == 0) & (np.diff(edges["subscription"]) == 0)
+    next_word = (
+        (np.diff(edges["word"]) == 1)
+        & (np.diff(edges["stream"]) == 0)
+        & (np.diff(edges["subscription"]) == 0)
+    )
     goes_on = np.flatnonzero(next_word & (edges["last"][:-1] < 0) & (edges["first"][1:] & 1 == 1))
     edges["last"][goes_on] &= _LOW
     edges["first"][goes_on + 1] &= ~1
-    return {name: column[: 2 * ranges] for name, column in take(edges, (edges["first"] | edges["last"]) != 0).items()}
+    return {
+        name: column[: 2 * ranges]
+        for name, column in take(edges, (edges["first"] | edges["last"]) != 0).items()
+    }

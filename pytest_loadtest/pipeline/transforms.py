@@ -56,16 +56,22 @@ def for_workers() -> AbstractContextManager[None]:
     return by_value(sys.modules[__name__.partition(".")[0]])
 
 
-def deliveries(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], begins: Sequence[int], ranges: int) -> DataFrame:
+def deliveries(
+    numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], begins: Sequence[int], ranges: int
+) -> DataFrame:
     """Return ``part, name, content``: the tables of the words of every slot of every part, see ``Words.tables``.
 
     Words are packed in columns, not in rows: Spark needs more time for a row with one word than reading its 64 messages takes.
     """
     words = numbers.mapInArrow(WordsOfFiles(tasks, parts, begins), WORDS_SCHEMA)
-    return words.groupBy("part", "slot").applyInArrow(deliveries_of_words(parts, ranges), TABLE_SCHEMA)
+    return words.groupBy("part", "slot").applyInArrow(
+        deliveries_of_words(parts, ranges), TABLE_SCHEMA
+    )
 
 
-def first_copies(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], repeated: Sequence[Table | None]) -> DataFrame:
+def first_copies(
+    numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], repeated: Sequence[Table | None]
+) -> DataFrame:
     """Return the columns of ``executor.COUNTED_SCHEMA``: the tables of latencies of each part with deliveries that came more than once.
 
     :param repeated: see :class:`~pytest_loadtest.pipeline.first_copies.FirstCopiesOfFiles`.
@@ -89,7 +95,9 @@ def gap_receipts(
     rows = numbers.mapInArrow(ReceiptsOfFiles(tasks, parts, repeated, suspects), ROWS_SCHEMA)
     # Only where deliveries came more than once: their first copies are found before receipts are grouped by cell.
     if any(ranges is not None for ranges in repeated):
-        rows = rows.groupBy("part", "slot", "name").applyInArrow(receipts_of_slots(parts, suspects), ROWS_SCHEMA)
+        rows = rows.groupBy("part", "slot", "name").applyInArrow(
+            receipts_of_slots(parts, suspects), ROWS_SCHEMA
+        )
     return rows.groupBy("part", "slot").applyInArrow(longest_inside, TABLE_SCHEMA)
 
 
@@ -105,7 +113,10 @@ def by_value(*modules: ModuleType) -> Iterator[None]:
     threads can be in it; the last one restores the registry, which belongs to the whole process.
     """
     # Modules that the user has registered are not in _USERS and stay registered.
-    register, unregister = cloudpickle.register_pickle_by_value, cloudpickle.unregister_pickle_by_value
+    register, unregister = (
+        cloudpickle.register_pickle_by_value,
+        cloudpickle.unregister_pickle_by_value,
+    )
     with _LOCK:
         others = cloudpickle.list_registry_pickle_by_value() - _USERS.keys()  # type: ignore[no-untyped-call]
         registered = [module for module in modules if module.__name__ not in others]

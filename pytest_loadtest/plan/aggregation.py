@@ -84,16 +84,27 @@ class Aggregation:
 
     def memory(self, cores: float, *, spark_here: bool) -> int:
         """Return the peak memory on the controller's host."""
-        return self.controller + (self.java + self.worker * self.workers(cores) if spark_here else 0)
+        return self.controller + (
+            self.java + self.worker * self.workers(cores) if spark_here else 0
+        )
 
 
-def aggregation_of(profile: Profile, topology: Topology, messages: float, duration: int, stages: Sequence[StageSpan]) -> Aggregation:
+def aggregation_of(
+    profile: Profile,
+    topology: Topology,
+    messages: float,
+    duration: int,
+    stages: Sequence[StageSpan],
+) -> Aggregation:
     """Estimate the needs. :param messages: of the measured phase, whose length is ``duration``, ns."""
     deliveries = messages * topology.subscriptions
     rows = messages + deliveries
     # Latencies of what was sent: two send delays and, with acknowledgements, one more. Of what was received: end-to-end and receive lag.
     kinds = [(messages, 2 + profile.publish_acks), (deliveries, 2 * bool(topology.subscriptions))]
-    parts = [(profile.slo.window, duration, 1.0), *((stage.slo.window, stage.duration, stage.duration / duration) for stage in stages)]
+    parts = [
+        (profile.slo.window, duration, 1.0),
+        *((stage.slo.window, stage.duration, stage.duration / duration) for stage in stages),
+    ]
     cells = filled(duration / SECOND, deliveries, SECOND_BUCKETS)
     for window, length, share in parts:
         pieces = length / min(window or INTERVAL, INTERVAL)
@@ -101,11 +112,16 @@ def aggregation_of(profile: Profile, topology: Topology, messages: float, durati
     packed = cells * PACKED_BYTES
     judged = sum(length / window * len(profile.objectives) for window, length, _ in parts if window)
     intervals = duration / INTERVAL * 4
-    of_topics = sum(filled(topology.topics, values) for values in (messages * profile.publish_acks, deliveries))
+    of_topics = sum(
+        filled(topology.topics, values) for values in (messages * profile.publish_acks, deliveries)
+    )
     row = _ROW_OF_WINDOWS if any(window for window, *_ in parts) else _ROW
     return Aggregation(
         parallel=rows * row * (1 + bool(stages)),
-        serial=_LEAST_SECONDS + topology.topics * _TOPIC_SECONDS + judged * _WINDOW_SECONDS + intervals * _INTERVAL_SECONDS,
+        serial=_LEAST_SECONDS
+        + topology.topics * _TOPIC_SECONDS
+        + judged * _WINDOW_SECONDS
+        + intervals * _INTERVAL_SECONDS,
         controller=int(
             _CONTROLLER
             + min(packed * 4, _IN_MAKING)
@@ -122,13 +138,19 @@ def aggregation_of(profile: Profile, topology: Topology, messages: float, durati
     )
 
 
-def aggregation_reasons(needs: Sequence[Aggregation], cores: float, memory: int, *, spark_here: bool) -> Iterator[str]:
+def aggregation_reasons(
+    needs: Sequence[Aggregation], cores: float, memory: int, *, spark_here: bool
+) -> Iterator[str]:
     """Yield the reasons why the controller's host cannot aggregate workloads, which it does one by one.
 
     :param cores: and :param memory: of this host. :param spark_here: Spark runs on it.
     """
     most = max(one.memory(cores, spark_here=spark_here) for one in needs)
-    elsewhere = ", or let Spark run elsewhere (--load-spark-master, --load-spark-remote)" if spark_here else ""
+    elsewhere = (
+        ", or let Spark run elsewhere (--load-spark-master, --load-spark-remote)"
+        if spark_here
+        else ""
+    )
     fewer = "write fewer topics, a longer window in slo, or a shorter testDuration"
     if most > memory:
         yield f"the aggregation after the load needs {format_size(most)}, this machine has {format_size(memory)}: {fewer}{elsewhere}"

@@ -24,7 +24,9 @@ def connect_times(start: int, rate: float, numbers: NDArray[np.int64]) -> NDArra
     return start + Pacer.of(rate, 1).times(numbers)
 
 
-def connection_numbers(consumer: NDArray[np.int64], consumers: int, opened: int) -> NDArray[np.int64]:
+def connection_numbers(
+    consumer: NDArray[np.int64], consumers: int, opened: int
+) -> NDArray[np.int64]:
     """Return the number of each consumer among those that connect before load.
 
     :param consumer: their indexes in the run. :param consumers: of each subscription. :param opened: of these, the number that connect.
@@ -33,7 +35,13 @@ def connection_numbers(consumer: NDArray[np.int64], consumers: int, opened: int)
     return numbers
 
 
-def connected_in_time(start: int, rate: float, numbers: NDArray[np.int64], up: NDArray[np.int64], latency: NDArray[np.int64]) -> int:
+def connected_in_time(
+    start: int,
+    rate: float,
+    numbers: NDArray[np.int64],
+    up: NDArray[np.int64],
+    latency: NDArray[np.int64],
+) -> int:
     """Return how many connections of a worker were established by the time the last was due to begin plus their median latency.
 
     :param numbers: of these connections in the run, ascending. :param up: ns, when each was established. :param latency: ns, of each.

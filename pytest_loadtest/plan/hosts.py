@@ -61,7 +61,8 @@ class HostNeeds:
         """
         parts = list(parts)
         out, delivered, cores, memory = (
-            sum(getattr(needs, name) * share for needs, share in parts) for name in ("bytes_per_second", "delivered", "cores", "memory")
+            sum(getattr(needs, name) * share for needs, share in parts)
+            for name in ("bytes_per_second", "delivered", "cores", "memory")
         )
         return cls(
             cores=cores, memory=memory, connections=math.ceil(sum(needs.connections.total * share for needs, share in parts)),
@@ -70,7 +71,9 @@ class HostNeeds:
         )  # fmt: skip
 
 
-def spread_sources(hosts: Sequence[HostShare], host_of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def spread_sources(
+    hosts: Sequence[HostShare], host_of: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
     """Return the source addresses of each worker in its order of use; workers of a host begin with different ones.
 
     :param host_of: name of the host of each worker that is not on the controller's host.
@@ -90,24 +93,37 @@ def joint_machine(hosts: Sequence[HostShare], shares: Mapping[str, float]) -> Ma
 
     :param shares: of the load by host, if they are not those of the workers.
     """
-    loaded = [(host.machine, share) for host in hosts if (share := shares.get(host.name, host.share))]
+    loaded = [
+        (host.machine, share) for host in hosts if (share := shares.get(host.name, host.share))
+    ]
     return Machine(
         cores=min(machine.cores / share for machine, share in loaded),
         memory=int(min(machine.memory / share for machine, share in loaded)),
         files=min(machine.files for machine, _ in loaded),
         ports=int(min(machine.ports / share for machine, share in loaded)),
         source_ports=min(machine.source_ports for machine, _ in loaded),
-        bandwidth=min((machine.bandwidth / share for machine, share in loaded if machine.bandwidth is not None), default=None),
+        bandwidth=min(
+            (
+                machine.bandwidth / share
+                for machine, share in loaded
+                if machine.bandwidth is not None
+            ),
+            default=None,
+        ),
     )
 
 
-def host_overload_reasons(parts: Sequence[tuple[Needs, Mapping[str, float]]], hosts: Sequence[HostShare]) -> Iterator[str]:
+def host_overload_reasons(
+    parts: Sequence[tuple[Needs, Mapping[str, float]]], hosts: Sequence[HostShare]
+) -> Iterator[str]:
     """Yield the reasons why hosts cannot carry their shares of workloads that run together.
 
     :param parts: the needs of each workload, and its shares by host, if they are not those of the workers.
     """
     for host in hosts:
-        need = HostNeeds.of(((needs, shares.get(host.name, host.share)) for needs, shares in parts), host.share)
+        need = HostNeeds.of(
+            ((needs, shares.get(host.name, host.share)) for needs, shares in parts), host.share
+        )
         machine = host.machine
         share = f"host {host.name}, with {host.workers} of {host.of} workers,"
         if need.cores > machine.cores:
@@ -126,7 +142,11 @@ def host_overload_reasons(parts: Sequence[tuple[Needs, Mapping[str, float]]], ho
 def hosts_needed(needs: Sequence[Needs], host: HostShare) -> int:
     """Return the number of hosts like this one that would carry workloads that run together."""
     whole, machine = HostNeeds.of((one, 1.0) for one in needs), host.machine
-    ratios = [whole.cores / machine.cores, whole.memory / machine.memory, whole.connections / machine.ports]
+    ratios = [
+        whole.cores / machine.cores,
+        whole.memory / machine.memory,
+        whole.connections / machine.ports,
+    ]
     if machine.bandwidth is not None:
         ratios.append(whole.bits_per_second / machine.bandwidth)
     return max(math.ceil(max(ratios)), 1)

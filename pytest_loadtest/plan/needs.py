@@ -57,16 +57,41 @@ class Connections:
     memory: int
 
     @classmethod
-    def of(cls, profile: Profile, topology: Topology, workers: int, machine: Machine, *, broker_here: bool) -> Connections:
+    def of(
+        cls,
+        profile: Profile,
+        topology: Topology,
+        workers: int,
+        machine: Machine,
+        *,
+        broker_here: bool,
+    ) -> Connections:
         """Compute the connections of a profile. :param broker_here: the target is on this machine."""
         total = profile.driver.connections(topology.streams, topology.all_consumers, workers)
-        busiest = min(total, math.ceil(topology.streams / workers) + math.ceil(topology.all_consumers / workers))
+        busiest = min(
+            total,
+            math.ceil(topology.streams / workers) + math.ceil(topology.all_consumers / workers),
+        )
         client = profile.driver.kind.clients[choose_client(profile).client]
         spread = broker_here and client.spreads
-        each, tls = client.connection_memory + _BROKER * broker_here, _TLS + _BROKER_TLS * broker_here
+        each, tls = (
+            client.connection_memory + _BROKER * broker_here,
+            _TLS + _BROKER_TLS * broker_here,
+        )
         memory = total * each + min(total, _over_tls(profile, topology)) * tls
-        addresses = workers * math.ceil(busiest / EACH_SOURCE) if spread else math.ceil(total / machine.source_ports)
-        return cls(total=total, busiest=busiest, addresses=addresses, spread=spread, broker_here=broker_here, memory=memory)
+        addresses = (
+            workers * math.ceil(busiest / EACH_SOURCE)
+            if spread
+            else math.ceil(total / machine.source_ports)
+        )
+        return cls(
+            total=total,
+            busiest=busiest,
+            addresses=addresses,
+            spread=spread,
+            broker_here=broker_here,
+            memory=memory,
+        )
 
     @property
     def files(self) -> int:
@@ -91,18 +116,27 @@ def _over_tls(profile: Profile, topology: Topology) -> int:
     tls = target.security.tls if target.security is not None else False
     url = target.url or ""
     encrypted = {name for name, scheme in profile.driver.kind.schemes.items() if scheme.tls}
-    producers, consumers = (address.partition(":")[0] in encrypted for address in (url, target.subscriber_url or url))
-    return topology.streams * (producers or tls is True) + topology.all_consumers * (consumers or bool(tls))
+    producers, consumers = (
+        address.partition(":")[0] in encrypted for address in (url, target.subscriber_url or url)
+    )
+    return topology.streams * (producers or tls is True) + topology.all_consumers * (
+        consumers or bool(tls)
+    )
 
 
 def missing_for_connections(planned: Sequence[Connections], machine: Machine) -> Iterator[str]:
     """Yield the reasons why this machine cannot have the connections of workloads that run together."""
     limit = f"a process may have {machine.files:,} (the hard limit, ulimit -Hn)"
-    files, broker = (sum(getattr(connections, side) for connections in planned) for side in ("busiest", "total"))
+    files, broker = (
+        sum(getattr(connections, side) for connections in planned) for side in ("busiest", "total")
+    )
     if files + OTHER_FILES > machine.files:
         more = max(connections.workers(machine) for connections in planned)
         yield f"a worker would have {files + OTHER_FILES:,} files open, {limit}: {format_count(more)} workers (-n) would do, or raise it"
-    if any(connections.broker_here for connections in planned) and broker + OTHER_FILES > machine.files:
+    if (
+        any(connections.broker_here for connections in planned)
+        and broker + OTHER_FILES > machine.files
+    ):
         yield f"the broker would have {broker + OTHER_FILES:,} files open, {limit}: raise it, or have the broker elsewhere"
     ports = sum(connections.total for connections in planned if not connections.spread)
     if ports > machine.ports:
@@ -110,7 +144,10 @@ def missing_for_connections(planned: Sequence[Connections], machine: Machine) ->
             f"{ports:,} connections from one address need as many ports, this machine has {machine.ports:,}"
             " (net.ipv4.ip_local_port_range): widen it, or use more machines"
         )
-    each = max((min(connections.busiest, EACH_SOURCE) for connections in planned if connections.spread), default=0)
+    each = max(
+        (min(connections.busiest, EACH_SOURCE) for connections in planned if connections.spread),
+        default=0,
+    )
     if each > machine.source_ports:
         yield (
             f"{each:,} connections from each source address need as many ports, this machine has {machine.source_ports:,} for each"
@@ -118,17 +155,23 @@ def missing_for_connections(planned: Sequence[Connections], machine: Machine) ->
         )
 
 
-def can_connect(profile: Profile, topology: Topology, workers: int, machine: Machine, *, broker_here: bool) -> bool:
+def can_connect(
+    profile: Profile, topology: Topology, workers: int, machine: Machine, *, broker_here: bool
+) -> bool:
     """Return true if this machine can have the connections of a topology."""
     connections = Connections.of(profile, topology, workers, machine, broker_here=broker_here)
     return not any(missing_for_connections([connections], machine))
 
 
-def largest_connectable(profile: Profile, unscaled: Topology, workers: int, machine: Machine, *, broker_here: bool) -> Topology:
+def largest_connectable(
+    profile: Profile, unscaled: Topology, workers: int, machine: Machine, *, broker_here: bool
+) -> Topology:
     """Return the largest part of a topology whose connections this machine can have."""
 
     def fits(factor: float) -> bool:
-        return can_connect(profile, fewer_connections(unscaled, factor), workers, machine, broker_here=broker_here)
+        return can_connect(
+            profile, fewer_connections(unscaled, factor), workers, machine, broker_here=broker_here
+        )
 
     return fewer_connections(unscaled, largest_factor(fits))
 
@@ -165,8 +208,15 @@ def chunk_buffers(profile: Profile, topology: Topology, largest: int) -> ChunkBu
     incomplete_each, most = profile.driver.incomplete_messages, profile.max_piece
     if incomplete_each is None or largest <= most:
         return None
-    incomplete = topology.all_consumers * topology.partitions * min(incomplete_each, topology.producers)
-    return ChunkBuffers(largest=largest, chunks=-(-largest // most), producers=topology.streams, incomplete=incomplete)
+    incomplete = (
+        topology.all_consumers * topology.partitions * min(incomplete_each, topology.producers)
+    )
+    return ChunkBuffers(
+        largest=largest,
+        chunks=-(-largest // most),
+        producers=topology.streams,
+        incomplete=incomplete,
+    )
 
 
 def expected_batch(profile: Profile, topology: Topology, size: float, rate: float) -> float:
@@ -177,7 +227,12 @@ def expected_batch(profile: Profile, topology: Topology, size: float, rate: floa
     """
     if not topology.streams or profile.delays is not None:
         return 1.0
-    return profile.driver.batch(rate / topology.streams, topology.partitions, size, keyed=profile.key_distributor != "NO_KEY")
+    return profile.driver.batch(
+        rate / topology.streams,
+        topology.partitions,
+        size,
+        keyed=profile.key_distributor != "NO_KEY",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +264,10 @@ def needs_of(
 ) -> Needs:  # fmt: skip
     """Compute the needs. :param rate: msg/s of all streams. :param size: mean bytes of a message. :param duration: measured phase, ns."""
     fan_out, driver, partitions = topology.subscriptions, profile.driver, topology.partitions
-    bounds = [topology.streams * driver.window(partitions) * size, (driver.memory_limit or 0) * workers]
+    bounds = [
+        topology.streams * driver.window(partitions) * size,
+        (driver.memory_limit or 0) * workers,
+    ]
     pending = min((bound for bound in bounds if bound), default=0)
     fetched = topology.all_consumers * driver.receive_window(partitions) * size
     batch = expected_batch(profile, topology, size, rate)
@@ -232,4 +290,8 @@ def _sample_bytes(topology: Topology, workers: int) -> float:
     """Return the bytes on disk of one message and its copies."""
     if not topology.broadcasts:
         return SAMPLE_BYTES * (1 + topology.subscriptions)
-    return SAMPLE_BYTES + ROW_BYTES * rows_of_broadcast(topology, workers) + COPY_BYTES * topology.subscriptions
+    return (
+        SAMPLE_BYTES
+        + ROW_BYTES * rows_of_broadcast(topology, workers)
+        + COPY_BYTES * topology.subscriptions
+    )

@@ -154,11 +154,17 @@ class BacklogPlan:
         The changes are announced while load runs: consumers resume, the backlog is drained, and the end.
         """
         build = int(self.messages / self.subscriptions / self.rate * SECOND)
-        measure = replace(planned[-1], duration=2 * build + self.drain_timeout + self.after + 3 * CHANGE_IN, paused=True)
+        measure = replace(
+            planned[-1],
+            duration=2 * build + self.drain_timeout + self.after + 3 * CHANGE_IN,
+            paused=True,
+        )
         return (*planned[:-1], measure)
 
 
-def paced_traffic(profile: Profile, pool: PayloadPool, factor: float, cap: int | None) -> PacedTraffic:
+def paced_traffic(
+    profile: Profile, pool: PayloadPool, factor: float, cap: int | None
+) -> PacedTraffic:
     """Return the measured phase at ``factor`` times the profile's rates, at most ``cap`` ns long: stages shrink in proportion."""
     rate = float(profile.producer_rate) * factor
     if profile.stages:
@@ -187,12 +193,22 @@ def _staged(profile: Profile, pool: PayloadPool, factor: float, cap: int | None)
         messages = quantity / mean if profile.in_bytes else quantity
         consumers = stage.consumer_per_subscription or profile.consumer_per_subscription
         changes.append(Change(at=start, distribution=distribution, consumers=consumers))
-        spans.append(StageSpan(name=stage.name, start=start, duration=length, rate=messages / length, slo=stage.slo))
+        spans.append(
+            StageSpan(
+                name=stage.name, start=start, duration=length, rate=messages / length, slo=stage.slo
+            )
+        )
         steps, start, weights = steps + list(segments), start + length, weights + messages * mean
     total = sum(span.rate * span.duration for span in spans)
-    mean_size = weights / total if total else pool.mean_size  # a run that only consumes has no messages
+    mean_size = (
+        weights / total if total else pool.mean_size
+    )  # a run that only consumes has no messages
     return PacedTraffic(
-        steps=tuple(steps), in_bytes=profile.in_bytes, stages=tuple(spans), changes=_different(changes), mean_size=mean_size
+        steps=tuple(steps),
+        in_bytes=profile.in_bytes,
+        stages=tuple(spans),
+        changes=_different(changes),
+        mean_size=mean_size,
     )
 
 
@@ -202,7 +218,13 @@ def _different(changes: list[Change]) -> tuple[Change, ...]:
     for change in changes:
         assert isinstance(change.distribution, int)
         new = None if change.distribution == distribution else change.distribution
-        kept.append(Change(at=change.at, distribution=new, consumers=None if change.consumers == consumers else change.consumers))
+        kept.append(
+            Change(
+                at=change.at,
+                distribution=new,
+                consumers=None if change.consumers == consumers else change.consumers,
+            )
+        )
         distribution, consumers = change.distribution, change.consumers
     return tuple(kept)
 
@@ -211,14 +233,27 @@ def _shrunk(steps: Steps, share: Fraction, factor: float) -> Steps:
     """Move the end of each segment to ``share`` of it, so that the whole is exact to the nanosecond; empty segments are removed."""
     ends = [int(end * share) for end in accumulate(length for length, _ in steps)]
     starts = [0, *ends[:-1]]
-    return tuple((end - start, rate * factor) for start, end, (_, rate) in zip(starts, ends, steps, strict=True) if end > start)
+    return tuple(
+        (end - start, rate * factor)
+        for start, end, (_, rate) in zip(starts, ends, steps, strict=True)
+        if end > start
+    )
 
 
-def warmup_and_measure(traffic: PacedTraffic, streams: int, warmup: int, turns: Turns | None = None) -> tuple[Phase, ...]:
+def warmup_and_measure(
+    traffic: PacedTraffic, streams: int, warmup: int, turns: Turns | None = None
+) -> tuple[Phase, ...]:
     """Return the phases of a run with given rates."""
     before, size = StreamCounts(streams=streams), traffic.mean_size if traffic.in_bytes else None
-    consumers = next((change.consumers for change in traffic.changes if change.at == 0 and change.consumers), None)
-    pacer = Pacer.through(traffic.steps, streams) if streams else Pacer.through([(traffic.duration, 0.0)], 1)
+    consumers = next(
+        (change.consumers for change in traffic.changes if change.at == 0 and change.consumers),
+        None,
+    )
+    pacer = (
+        Pacer.through(traffic.steps, streams)
+        if streams
+        else Pacer.through([(traffic.duration, 0.0)], 1)
+    )
     measure = Phase(
         name="measure", duration=traffic.duration, pacer=pacer, before=before, recorded=True, mean_size=size, changes=traffic.changes,
         consumers=consumers, stages=traffic.stages, turns=turns, steps=traffic.steps if streams else (),
@@ -227,16 +262,35 @@ def warmup_and_measure(traffic: PacedTraffic, streams: int, warmup: int, turns: 
         return (measure,)
     steps = ((warmup, next((rate for _, rate in traffic.steps if rate), 0.0)),)
     pacer = Pacer.through(steps, streams)
-    first = replace(measure, name="warm-up", duration=warmup, pacer=pacer, recorded=False, changes=(), stages=(), steps=steps)
+    first = replace(
+        measure,
+        name="warm-up",
+        duration=warmup,
+        pacer=pacer,
+        recorded=False,
+        changes=(),
+        stages=(),
+        steps=steps,
+    )
     return first, replace(measure, before=first.ends)
 
 
 def search_phases(
-    rate: float, *, in_bytes: float | None, warmup: int, hold: int, number: int, streams: int, turns: Turns | None = None
+    rate: float,
+    *,
+    in_bytes: float | None,
+    warmup: int,
+    hold: int,
+    number: int,
+    streams: int,
+    turns: Turns | None = None,
 ) -> tuple[Phase, ...]:
     """Return the phases of a step of a peak search: a warm-up and a judged hold. :param in_bytes: mean size if bytes are paced."""
     pacer, phases, before = Pacer.of(rate, streams), [], StreamCounts(streams=streams)
-    for name, length, recorded in ((f"step {number} warm-up", warmup, False), (f"step {number}", hold, True)):
+    for name, length, recorded in (
+        (f"step {number} warm-up", warmup, False),
+        (f"step {number}", hold, True),
+    ):
         if length:
             phases.append(
                 Phase(

@@ -18,8 +18,20 @@ from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
 from pytest_loadtest.message.streams import stream_column
 from pytest_loadtest.plan.hosts import CONTROLLER
-from pytest_loadtest.plan.needs import can_connect, expected_batch, largest_connectable, missing_for_connections, needs_of
-from pytest_loadtest.plan.phases import BacklogPlan, PacedTraffic, Phase, paced_traffic, warmup_and_measure
+from pytest_loadtest.plan.needs import (
+    can_connect,
+    expected_batch,
+    largest_connectable,
+    missing_for_connections,
+    needs_of,
+)
+from pytest_loadtest.plan.phases import (
+    BacklogPlan,
+    PacedTraffic,
+    Phase,
+    paced_traffic,
+    warmup_and_measure,
+)
 from pytest_loadtest.plan.scaling import (
     Machine,
     Scale,
@@ -34,7 +46,12 @@ from pytest_loadtest.plan.scaling import (
     scaled_topology,
 )
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
-from pytest_loadtest.schedule.pairing import assign_by_host, count_workers, placement, topics_of_hosts
+from pytest_loadtest.schedule.pairing import (
+    assign_by_host,
+    count_workers,
+    placement,
+    topics_of_hosts,
+)
 from pytest_loadtest.schedule.stream_order import Turns
 from pytest_loadtest.schedule.topology import MOST, Topology, assign
 from pytest_loadtest.values.quantities import SECOND, format_size
@@ -88,7 +105,12 @@ class Plan:
     @cached_property
     def placement(self) -> Placement | None:
         """The expected deliveries within one host; None without deliveries, and on one host."""
-        return placement(self.topology, self.assignments, self.hosts, None if self.turns is None else self.turns.weights)
+        return placement(
+            self.topology,
+            self.assignments,
+            self.hosts,
+            None if self.turns is None else self.turns.weights,
+        )
 
     @property
     def within_hosts(self) -> bool:
@@ -96,14 +118,21 @@ class Plan:
 
         A delayed message is due at an instant of the wall clock, which only the controller relates to the clock of a run.
         """
-        if self.profile.delays is not None or not self.topology.streams or not self.topology.all_consumers:
+        if (
+            self.profile.delays is not None
+            or not self.topology.streams
+            or not self.topology.all_consumers
+        ):
             return False
         return len(set(self.hosts)) == 1 or (self.placement is not None and self.placement.complete)
 
     @property
     def host_shares(self) -> dict[str, float]:
         """The share of the load by host, if hosts have whole topics; empty if every worker has an equal share."""
-        if not (self.profile.pair_consumers and topics_of_hosts(self.topology.topics, count_workers(self.hosts))):
+        if not (
+            self.profile.pair_consumers
+            and topics_of_hosts(self.topology.topics, count_workers(self.hosts))
+        ):
             return {}
         weights = np.ones(self.topology.streams) if self.turns is None else self.turns.weights
         shares = dict.fromkeys(self.hosts, 0.0)
@@ -126,15 +155,24 @@ class Plan:
 def overload_reasons(plans: Sequence[Plan], machine: Machine) -> tuple[str, ...]:
     """Return the reasons why this machine cannot carry plans together, by the calibrated costs; empty if it can."""
     reasons = []
-    cores, busiest, memory = (sum(getattr(plan.needs, need) for plan in plans) for need in ("cores", "busiest_worker", "memory"))
+    cores, busiest, memory = (
+        sum(getattr(plan.needs, need) for plan in plans)
+        for need in ("cores", "busiest_worker", "memory")
+    )
     if cores > machine.cores:
         share = " with the broker on it" if any(plan.needs.broker_here for plan in plans) else ""
-        reasons.append(f"it needs about {cores:,.1f} cores{share}, this machine has {machine.cores:g}")
+        reasons.append(
+            f"it needs about {cores:,.1f} cores{share}, this machine has {machine.cores:g}"
+        )
     if busiest > 1:
         more = math.ceil(max(len(plan.assignments) for plan in plans) * busiest)
-        reasons.append(f"a worker would need {busiest:,.1f} cores and has one: {more:,} workers (-n) would do")
+        reasons.append(
+            f"a worker would need {busiest:,.1f} cores and has one: {more:,} workers (-n) would do"
+        )
     if memory > machine.memory:
-        reasons.append(f"full windows and queues need {format_size(memory)}, this machine has {format_size(machine.memory)}")
+        reasons.append(
+            f"full windows and queues need {format_size(memory)}, this machine has {format_size(machine.memory)}"
+        )
     reasons += missing_for_connections([plan.needs.connections for plan in plans], machine)
     return tuple(reasons)
 
@@ -170,7 +208,9 @@ def make_plan(
     whole = paced_traffic(profile, pool, 1.0, None)
     topology, factor = unscaled, 1.0
     if scale == "auto":
-        topology, factor = _auto_scaled(profile, unscaled, whole, workers, cost, machine, broker_here)
+        topology, factor = _auto_scaled(
+            profile, unscaled, whole, workers, cost, machine, broker_here
+        )
     elif scale is not None:
         topology, factor = _scaled(profile, unscaled, float(scale))
     _check_size(topology, profile)
@@ -192,7 +232,10 @@ def make_plan(
     if search is None:
         rate, longest = traffic.rate, phases[-1].duration
     else:
-        rate, longest = search.start / (traffic.mean_size if profile.in_bytes else 1), search.confirm
+        rate, longest = (
+            search.start / (traffic.mean_size if profile.in_bytes else 1),
+            search.confirm,
+        )
     needs = partial(
         needs_of, profile, pool=pool, size=traffic.mean_size, duration=longest, cost=cost, machine=machine, broker_here=broker_here,
         stages=phases[-1].stages if phases else (),
@@ -207,20 +250,32 @@ def make_plan(
 
 
 def _auto_scaled(
-    profile: Profile, unscaled: Topology, whole: PacedTraffic, workers: int, cost: Cost, machine: Machine, broker_here: bool
+    profile: Profile,
+    unscaled: Topology,
+    whole: PacedTraffic,
+    workers: int,
+    cost: Cost,
+    machine: Machine,
+    broker_here: bool,
 ) -> tuple[Topology, float]:
     """Return the topology, and the factor on the rate, that this machine can carry."""
     if profile.connects_only:
-        return largest_connectable(profile, unscaled, workers, machine, broker_here=broker_here), 1.0
+        return largest_connectable(
+            profile, unscaled, workers, machine, broker_here=broker_here
+        ), 1.0
     if not unscaled.broadcasts:
         topology = auto_topology(profile, unscaled, machine)
         batch = partial(expected_batch, profile, topology, whole.mean_size)
-        return topology, auto_factor(unscaled.subscriptions, whole, cost, machine, workers, broker_here, batch)
+        return topology, auto_factor(
+            unscaled.subscriptions, whole, cost, machine, workers, broker_here, batch
+        )
     topology = auto_broadcast(
         unscaled, _highest_rate(profile, whole), whole.mean_size, cost, machine, workers, broker_here,
         lambda smaller: can_connect(profile, smaller, workers, machine, broker_here=broker_here),
     )  # fmt: skip
-    return topology, auto_factor(topology.subscriptions, whole, cost, machine, workers, broker_here, lambda _: 1.0)
+    return topology, auto_factor(
+        topology.subscriptions, whole, cost, machine, workers, broker_here, lambda _: 1.0
+    )
 
 
 def _scaled(profile: Profile, unscaled: Topology, factor: float) -> tuple[Topology, float]:
@@ -239,7 +294,14 @@ def _highest_rate(profile: Profile, whole: PacedTraffic) -> float:
     return whole.highest
 
 
-def _search(profile: Profile, topology: Topology, pool: PayloadPool, whole: PacedTraffic, factor: float, cap: int | None) -> Spec | None:
+def _search(
+    profile: Profile,
+    topology: Topology,
+    pool: PayloadPool,
+    whole: PacedTraffic,
+    factor: float,
+    cap: int | None,
+) -> Spec | None:
     if not profile.peak_search:
         return None
     search = profile.search
@@ -252,7 +314,9 @@ def _search(profile: Profile, topology: Topology, pool: PayloadPool, whole: Pace
     )  # fmt: skip
 
 
-def _backlog(profile: Profile, pool: PayloadPool, factor: float, rate: float, cap: int | None) -> BacklogPlan | None:
+def _backlog(
+    profile: Profile, pool: PayloadPool, factor: float, rate: float, cap: int | None
+) -> BacklogPlan | None:
     if not profile.consumer_backlog_size_gb:
         return None
     size = profile.consumer_backlog_size_gb * 1024**3 * factor
@@ -301,7 +365,9 @@ def turns_of(profile: Profile, topology: Topology, rate: float) -> Turns | None:
     skew = profile.skew
     if skew is None or not topology.streams or (skew.weights is None and skew.zipf is None):
         return None
-    return Turns.weighted(skew.shares(topology.topics), swing=skew.period(rate), times=topology.producers)
+    return Turns.weighted(
+        skew.shares(topology.topics), swing=skew.period(rate), times=topology.producers
+    )
 
 
 def skewed_pool(profile: Profile, pool: PayloadPool) -> PayloadPool:

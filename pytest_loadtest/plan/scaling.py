@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.topology import Topology
 
 
-AUTO_LOAD = 0.2  # of all cores: leaves room for the broker's own bursts, Spark's idle JVM and other tenants
+AUTO_LOAD = (
+    0.2  # of all cores: leaves room for the broker's own bursts, Spark's idle JVM and other tenants
+)
 AUTO_BANDWIDTH = 0.8  # of a host's: the plan counts payloads only, so the rest is for headers, acknowledgements and bursts
 HANDLES_PER_CORE = 50  # partition producers and consumers that `auto` opens per core
 OTHER_FILES = 100  # open in addition to connections: libraries, logs, samples, links to the controller; a new process has some forty
@@ -52,7 +54,11 @@ class Machine:
 
     def network_load(self, bytes_per_second: float, fan_out: int) -> float:
         """Return the load of the busier direction as a share of the bandwidth that ``auto`` uses; 0 if that is unknown."""
-        return 0.0 if self.bandwidth is None else bytes_per_second * max(fan_out, 1) * 8 / (self.bandwidth * AUTO_BANDWIDTH)
+        return (
+            0.0
+            if self.bandwidth is None
+            else bytes_per_second * max(fan_out, 1) * 8 / (self.bandwidth * AUTO_BANDWIDTH)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,19 +89,31 @@ def auto_broadcast(
         fan_out = topology.subscriptions
         cores = cost.cores(rate, fan_out, size, broker_here=broker_here) / machine.cores
         worker = cost.busiest_worker(rate, fan_out, size, workers)
-        return max(cores, worker) <= AUTO_LOAD and machine.network_load(rate * size, fan_out) <= 1 and connects(topology)
+        return (
+            max(cores, worker) <= AUTO_LOAD
+            and machine.network_load(rate * size, fan_out) <= 1
+            and connects(topology)
+        )
 
     if fits(unscaled):
         return unscaled
     few, many = WIDTH, max(unscaled.subscriptions, WIDTH + 1)
     while many - few > 1:
         middle = (few + many) // 2
-        few, many = (middle, many) if fits(replace(unscaled, subscriptions=middle)) else (few, middle)
+        few, many = (
+            (middle, many) if fits(replace(unscaled, subscriptions=middle)) else (few, middle)
+        )
     return replace(unscaled, subscriptions=few)
 
 
 def auto_factor(
-    fan_out: int, whole: PacedTraffic, cost: Cost, machine: Machine, workers: int, broker_here: bool, batch: Callable[[float], float]
+    fan_out: int,
+    whole: PacedTraffic,
+    cost: Cost,
+    machine: Machine,
+    workers: int,
+    broker_here: bool,
+    batch: Callable[[float], float],
 ) -> float:
     """Return the factor on the load that this machine can carry, by the calibrated costs and its bandwidth; at most 1.
 
@@ -105,9 +123,14 @@ def auto_factor(
     def load(factor: float) -> float:
         """Return the load as a share of what this machine, or a worker, should carry; it never falls as the factor grows."""
         rate = whole.highest * factor
-        cores = cost.cores(rate, fan_out, whole.mean_size, broker_here=broker_here, batch=batch(rate))
+        cores = cost.cores(
+            rate, fan_out, whole.mean_size, broker_here=broker_here, batch=batch(rate)
+        )
         worker = cost.busiest_worker(rate, fan_out, whole.mean_size, workers, batch=batch(rate))
-        return max(max(cores / machine.cores, worker) / AUTO_LOAD, machine.network_load(rate * whole.mean_size, fan_out))
+        return max(
+            max(cores / machine.cores, worker) / AUTO_LOAD,
+            machine.network_load(rate * whole.mean_size, fan_out),
+        )
 
     return float(f"{largest_factor(lambda factor: load(factor) <= 1):.1e}")
 
@@ -143,7 +166,10 @@ def fewer_connections(topology: Topology, factor: float) -> Topology:
     """Return a topology with about ``factor`` of the connections: first with fewer topics, then with fewer clients of each."""
     topics = max(math.ceil(round(topology.topics * min(factor, 1.0), 6)), 1)
     left = factor * topology.topics / topics
-    producers, subscriptions = (max(round(count * left), min(1, count)) for count in (topology.producers, topology.subscriptions))
+    producers, subscriptions = (
+        max(round(count * left), min(1, count))
+        for count in (topology.producers, topology.subscriptions)
+    )
     return replace(topology, topics=topics, producers=producers, subscriptions=subscriptions)
 
 
@@ -168,11 +194,21 @@ def durations(profile: Profile, whole: PacedTraffic, cap: int | None) -> dict[st
     """
     if profile.search is not None and profile.peak_search:
         search = profile.search
-        shares = {"hold": (search.hold, Fraction(1)), "confirm": (search.confirm, Fraction(2)), "warm-up": (search.warmup, Fraction(1, 2))}
+        shares = {
+            "hold": (search.hold, Fraction(1)),
+            "confirm": (search.confirm, Fraction(2)),
+            "warm-up": (search.warmup, Fraction(1, 2)),
+        }
     else:
         warmup = 0 if profile.consumer_only or profile.connects_only else profile.warmup_duration
-        shares = {"measured phase": (whole.duration, Fraction(1)), "warm-up": (warmup, Fraction(1, 2))}
-    return {name: (length, length if cap is None else min(length, int(cap * share))) for name, (length, share) in shares.items()}
+        shares = {
+            "measured phase": (whole.duration, Fraction(1)),
+            "warm-up": (warmup, Fraction(1, 2)),
+        }
+    return {
+        name: (length, length if cap is None else min(length, int(cap * share)))
+        for name, (length, share) in shares.items()
+    }
 
 
 def check_windows(profile: Profile, traffic: PacedTraffic, cap: int | None) -> None:
@@ -182,7 +218,11 @@ def check_windows(profile: Profile, traffic: PacedTraffic, cap: int | None) -> N
     """
     if cap is None or profile.consumer_backlog_size_gb:
         return
-    hold = profile.search.hold if profile.search is not None and profile.peak_search else traffic.duration
+    hold = (
+        profile.search.hold
+        if profile.search is not None and profile.peak_search
+        else traffic.duration
+    )
     judged = [
         ("slo", profile.slo, min(hold, cap)),
         *((f"the slo of stage {span.name}", span.slo, span.duration) for span in traffic.stages),
@@ -192,15 +232,29 @@ def check_windows(profile: Profile, traffic: PacedTraffic, cap: int | None) -> N
         needed = max(section.window or 0, least)
         if needed > length:
             drift = needed == least
-            what = "drift, for which ten seconds are needed" if drift else f"a window of {format_duration(needed)}"
-            remedy = "use a longer one" if drift else "use a longer one, or write a shorter window under scaled: {slo: {window: …}}"
+            what = (
+                "drift, for which ten seconds are needed"
+                if drift
+                else f"a window of {format_duration(needed)}"
+            )
+            remedy = (
+                "use a longer one"
+                if drift
+                else "use a longer one, or write a shorter window under scaled: {slo: {window: …}}"
+            )
             raise UsageError(
                 f"profile {profile.name}: {name} asks for {what}, and --load-duration leaves {format_duration(length)} to measure: {remedy}"
             )
 
 
 def plan_scale(
-    profile: Profile, unscaled: Topology, topology: Topology, factor: float, whole: PacedTraffic, traffic: PacedTraffic, cap: int | None
+    profile: Profile,
+    unscaled: Topology,
+    topology: Topology,
+    factor: float,
+    whole: PacedTraffic,
+    traffic: PacedTraffic,
+    cap: int | None,
 ) -> Scale | None:
     """Return the differences between plan and profile; None if the profile runs as it is written.
 
@@ -226,7 +280,9 @@ def plan_scale(
     return Scale(factor=factor * share, rate=factor, messages=messages, changes=changes)
 
 
-def _share(hold: tuple[int, int] | None, factor: float, whole: PacedTraffic, traffic: PacedTraffic) -> float:
+def _share(
+    hold: tuple[int, int] | None, factor: float, whole: PacedTraffic, traffic: PacedTraffic
+) -> float:
     """Return the planned share of the profile's messages; of a search, of those in a hold."""
     if hold is not None:
         before, after = hold
@@ -257,7 +313,9 @@ def profile_cost(profile: Profile, table: Mapping[str, Cost]) -> Cost:
     """
     key, kind = profile_cost_key(profile), profile.driver.kind
     if key not in table:
-        raise UsageError(f"driver {kind.name!r} of the package {kind.package} has no cost {key!r}: its DriverKind.costs must have one")
+        raise UsageError(
+            f"driver {kind.name!r} of the package {kind.package} has no cost {key!r}: its DriverKind.costs must have one"
+        )
     broker = kind.start_of(profile.driver.broker_name).costs.get(key)
     return table[key] if broker is None else replace(table[key], broker=broker)
 

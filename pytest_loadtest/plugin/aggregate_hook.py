@@ -33,7 +33,10 @@ class AggregateHook:
         self._early = self._plugins()
 
     def _plugins(self) -> list[Any]:
-        return [implementation.plugin for implementation in getattr(self._manager.hook, HOOK).get_hookimpls()]
+        return [
+            implementation.plugin
+            for implementation in getattr(self._manager.hook, HOOK).get_hookimpls()
+        ]
 
     def is_implemented(self) -> bool:
         return bool(self._plugins())
@@ -46,7 +49,11 @@ class AggregateHook:
 
         :raises UsageError: there is one.
         """
-        late = [str(plugin.__file__) for plugin in self._plugins() if plugin not in self._early and isinstance(plugin, ModuleType)]
+        late = [
+            str(plugin.__file__)
+            for plugin in self._plugins()
+            if plugin not in self._early and isinstance(plugin, ModuleType)
+        ]
         if late:
             raise UsageError(
                 f"{late[0]}: {HOOK} is called by the controller, which does not collect tests and so does not read this file:"
@@ -63,13 +70,21 @@ class AggregateHook:
         others = [plugin for plugin in self._plugins() if not self._applies(plugin, run.test)]
         called = [plugin for plugin in self._plugins() if plugin not in others]
         merged: dict[str, Any] = {}
-        with by_value(*(plugin for plugin in called if isinstance(plugin, ModuleType))):  # Spark's workers cannot import a conftest
-            for metrics in self._manager.subset_hook_caller(HOOK, others)(spark=spark, run=run, samples=samples):
+        with by_value(
+            *(plugin for plugin in called if isinstance(plugin, ModuleType))
+        ):  # Spark's workers cannot import a conftest
+            for metrics in self._manager.subset_hook_caller(HOOK, others)(
+                spark=spark, run=run, samples=samples
+            ):
                 if not isinstance(metrics, Mapping):
-                    raise UsageError(f"{HOOK} returned {metrics!r}: return a mapping, as in {{'gold.p99': ms(12)}}")
+                    raise UsageError(
+                        f"{HOOK} returned {metrics!r}: return a mapping, as in {{'gold.p99': ms(12)}}"
+                    )
                 for name in metrics:
                     if name in merged:
-                        where = ", ".join(str(getattr(plugin, "__file__", plugin)) for plugin in called)
+                        where = ", ".join(
+                            str(getattr(plugin, "__file__", plugin)) for plugin in called
+                        )
                         raise UsageError(
                             f"{name!r} is returned by two implementations of {HOOK} ({where}): give it another name in one of them"
                         )
@@ -79,7 +94,10 @@ class AggregateHook:
     def _applies(self, plugin: Any, test: str) -> bool:
         """Return whether the plugin applies to the test: a conftest only to tests in its folder and below, as with pytest's own hooks."""
         file = Path(str(getattr(plugin, "__file__", "")))
-        return file.name != "conftest.py" or file.parent in Path(self._root, test.partition("::")[0]).parents
+        return (
+            file.name != "conftest.py"
+            or file.parent in Path(self._root, test.partition("::")[0]).parents
+        )
 
 
 def hook_of_conftest(file: Path) -> AggregateHook:

@@ -83,7 +83,12 @@ def allure_result(item: pytest.Item) -> Any:
     from allure_commons.utils import md5, represent, uuid4
 
     try:
-        from allure_pytest.utils import allure_full_name, allure_labels, allure_suite_labels, allure_title
+        from allure_pytest.utils import (
+            allure_full_name,
+            allure_labels,
+            allure_suite_labels,
+            allure_title,
+        )
     except ImportError:
         return None
     full_name = allure_full_name(item)

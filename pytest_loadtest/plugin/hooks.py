@@ -42,19 +42,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     _add_host_options(group)
     _add_target_options(group)
     _add_result_options(group)
-    parser.addini("load_profiles", "folder of the profiles, relative to the root folder", default="profiles")
-    parser.addini("load_results", "folder for samples and results, relative to the root folder", default=".loadtest")
+    parser.addini(
+        "load_profiles", "folder of the profiles, relative to the root folder", default="profiles"
+    )
+    parser.addini(
+        "load_results",
+        "folder for samples and results, relative to the root folder",
+        default=".loadtest",
+    )
     parser.addini(
         "load_baseline", default="",
         help="default of --load-baseline; a test with regression objectives (slo: regression) is no data if its baseline is missing",
     )  # fmt: skip
-    parser.addini("load_hosts", "hosts that generate load: the default of --load-hosts; a file is relative to the root folder", default="")
-    parser.addini("load_fleet", "what starts the workers: the default of --load-fleet", default="")
-    parser.addini("load_fleet_tls", "PEM file with certificate and key that encrypts the connections of --load-fleet", default="")
     parser.addini(
-        "load_samples", "where samples are stored: the default of --load-samples; a folder is relative to the root folder", default=""
+        "load_hosts",
+        "hosts that generate load: the default of --load-hosts; a file is relative to the root folder",
+        default="",
     )
-    parser.addini("load_history", "file to which one line is appended for each run, relative to the root folder; default: none", default="")
+    parser.addini("load_fleet", "what starts the workers: the default of --load-fleet", default="")
+    parser.addini(
+        "load_fleet_tls",
+        "PEM file with certificate and key that encrypts the connections of --load-fleet",
+        default="",
+    )
+    parser.addini(
+        "load_samples",
+        "where samples are stored: the default of --load-samples; a folder is relative to the root folder",
+        default="",
+    )
+    parser.addini(
+        "load_history",
+        "file to which one line is appended for each run, relative to the root folder; default: none",
+        default="",
+    )
 
 
 def _add_load_options(group: pytest.OptionGroup) -> None:
@@ -73,7 +93,11 @@ def _add_load_options(group: pytest.OptionGroup) -> None:
         help="change a key of every profile for this session, e.g. slo.endToEndLatency.p99=2s (value as in YAML; null removes the key)."
         " Overrides the mark and the matrix of a test; may be repeated",
     )  # fmt: skip
-    group.addoption("--load-plan", action="store_true", help="print what each load test would send and the resources it needs; run nothing")
+    group.addoption(
+        "--load-plan",
+        action="store_true",
+        help="print what each load test would send and the resources it needs; run nothing",
+    )
     group.addoption(
         "--load-force", action="store_true",
         help="run load tests even if their plan exceeds this machine; they are generator-limited if it cannot keep up",
@@ -104,9 +128,21 @@ def _add_target_options(group: pytest.OptionGroup) -> None:
         help="how to get the broker under test: url (connect to the given address), container, process (a local installation) or embedded"
         " (a stand-in without a real broker). auto (the default): the given address or image, otherwise the first of these that works",
     )  # fmt: skip
-    group.addoption("--load-image", metavar="IMAGE", help="container image of the broker under test, e.g. one of your own registry")
-    group.addoption("--load-target", metavar="URL", help="address of the broker under test: pulsar://host:6650, mqtt://host:1883")
-    group.addoption("--load-admin-url", metavar="URL", help="address of the admin REST API of the broker under test: http://host:8080")
+    group.addoption(
+        "--load-image",
+        metavar="IMAGE",
+        help="container image of the broker under test, e.g. one of your own registry",
+    )
+    group.addoption(
+        "--load-target",
+        metavar="URL",
+        help="address of the broker under test: pulsar://host:6650, mqtt://host:1883",
+    )
+    group.addoption(
+        "--load-admin-url",
+        metavar="URL",
+        help="address of the admin REST API of the broker under test: http://host:8080",
+    )
     group.addoption(
         "--load-driver", metavar="FILE",
         help="driver configuration used instead of the profile's: a file with a driver section, or an OpenMessaging Benchmark driver file",
@@ -114,7 +150,11 @@ def _add_target_options(group: pytest.OptionGroup) -> None:
 
 
 def _add_result_options(group: pytest.OptionGroup) -> None:
-    group.addoption("--load-html", metavar="PATH", help="path of the session's HTML report (default: report.html in the session's results)")
+    group.addoption(
+        "--load-html",
+        metavar="PATH",
+        help="path of the session's HTML report (default: report.html in the session's results)",
+    )
     group.addoption(
         "--load-baseline", metavar="FOLDER|FILE|last-met|none",
         help="compare each run with an earlier run of its test, from a results folder or a results.json. last-met: the newest comparable"
@@ -125,16 +165,34 @@ def _add_result_options(group: pytest.OptionGroup) -> None:
         help="judge the regression objectives (slo: regression) even if the baseline is not comparable, e.g. from another machine",
     )  # fmt: skip
     group.addoption(
-        "--load-history", metavar="FILE", help="append one line of JSON for each run to FILE; overrides the ini key load_history"
+        "--load-history",
+        metavar="FILE",
+        help="append one line of JSON for each run to FILE; overrides the ini key load_history",
     )
-    group.addoption("--load-omb-json", metavar="DIR", help="also write each result to DIR, as OpenMessaging Benchmark's TestResult JSON")
+    group.addoption(
+        "--load-omb-json",
+        metavar="DIR",
+        help="also write each result to DIR, as OpenMessaging Benchmark's TestResult JSON",
+    )
     group.addoption(
         "--load-metrics", metavar="[HOST:]PORT",
         help="serve live counters over HTTP in OpenMetrics format while load runs, e.g. for Prometheus (default host: 127.0.0.1)",
     )  # fmt: skip
-    group.addoption("--load-gitlab-metrics", metavar="FILE", help="write the results of the session to FILE as a GitLab metrics report")
-    group.addoption("--load-spark-master", metavar="URL", help="Spark master that aggregates the samples (default: local[*])")
-    group.addoption("--load-spark-remote", metavar="URL", help="Spark Connect server that aggregates the samples: sc://host:15002")
+    group.addoption(
+        "--load-gitlab-metrics",
+        metavar="FILE",
+        help="write the results of the session to FILE as a GitLab metrics report",
+    )
+    group.addoption(
+        "--load-spark-master",
+        metavar="URL",
+        help="Spark master that aggregates the samples (default: local[*])",
+    )
+    group.addoption(
+        "--load-spark-remote",
+        metavar="URL",
+        help="Spark Connect server that aggregates the samples: sc://host:15002",
+    )
     group.addoption(
         "--load-spark-conf", metavar="KEY=VALUE", action="append", default=[],
         help="set a Spark property, e.g. spark.driver.memory=8g; may be repeated",
@@ -145,7 +203,11 @@ def _add_result_options(group: pytest.OptionGroup) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Add the markers. On a worker of another host, which lacks the controller's folders, pytest chooses its temporary folder itself."""
     basetemp = config.option.basetemp
-    if "loadtest_host" in getattr(config, "workerinput", {}) and basetemp and not Path(basetemp).parent.is_dir():
+    if (
+        "loadtest_host" in getattr(config, "workerinput", {})
+        and basetemp
+        and not Path(basetemp).parent.is_dir()
+    ):
         config.option.basetemp = None
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
@@ -154,11 +216,15 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Add the workers of ``--load-hosts``; start none for ``--load-plan``, which needs only their number. xdist reads its options later."""
-    if (config.option.load_fleet or config.getini("load_fleet")) and not hasattr(config, "workerinput"):
+    if (config.option.load_fleet or config.getini("load_fleet")) and not hasattr(
+        config, "workerinput"
+    ):
         from pytest_loadtest.plugin.spark_fleet import check_fleet
 
         check_fleet(config)
-    if (config.option.load_hosts or config.getini("load_hosts")) and not hasattr(config, "workerinput"):
+    if (config.option.load_hosts or config.getini("load_hosts")) and not hasattr(
+        config, "workerinput"
+    ):
         from pytest_loadtest.plugin.session import add_hosts
 
         add_hosts(config)
@@ -191,7 +257,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     start_fleet(session.config)
     loads = session.config.stash[_SESSION] = LoadSession(session.config)
-    session.config.pluginmanager.register(loads, "loadtest-session")  # for the hooks that get no config
+    session.config.pluginmanager.register(
+        loads, "loadtest-session"
+    )  # for the hooks that get no config
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -246,7 +314,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Report a broken run as pytest's *error* with a readable message; convert properties to types that xdist can transfer."""
     report = yield
     if item.get_closest_marker("load"):
@@ -260,9 +330,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, right: object) -> list[str] | None:
+def pytest_assertrepr_compare(
+    config: pytest.Config, op: str, left: object, right: object
+) -> list[str] | None:
     """Explain a failed comparison such as ``load.end_to_end.p99 <= ms(50)``: by how much the value is over."""
-    if type(left).__module__ != "pytest_loadtest.values.units" and type(right).__module__ != "pytest_loadtest.values.units":
+    if (
+        type(left).__module__ != "pytest_loadtest.values.units"
+        and type(right).__module__ != "pytest_loadtest.values.units"
+    ):
         return None
     from pytest_loadtest.values.units import compare_lines
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 @pytest.hookspec
-def pytest_loadtest_aggregate(spark: SparkSession, run: SampledRun, samples: Samples) -> Mapping[str, CustomValue] | None:
+def pytest_loadtest_aggregate(
+    spark: SparkSession, run: SampledRun, samples: Samples
+) -> Mapping[str, CustomValue] | None:
     """Return metrics of your own: called in the controller once for each measured phase, when its samples are complete.
 
     The metrics are in ``load.measurements.custom`` and in every report, and ``slo: {custom: …}`` may bound them. The hook may have several

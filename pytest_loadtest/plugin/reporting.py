@@ -33,9 +33,16 @@ def xfail_names(item: pytest.Item, error: BaseException) -> bool:
     ``xfail(raises=NoData)`` does, also as ``RaisesExc(NoData, match=…)``; ``raises=Exception`` would hide whatever goes wrong.
     """
     expected: Any = item.stash.get(xfailed_key, None)
-    raises = None if expected is None else getattr(expected.raises, "expected_exceptions", expected.raises)
+    raises = (
+        None
+        if expected is None
+        else getattr(expected.raises, "expected_exceptions", expected.raises)
+    )
     named = raises if isinstance(raises, tuple) else (raises,)
-    return any(isinstance(one, type) and issubclass(one, LoadtestError) and isinstance(error, one) for one in named)
+    return any(
+        isinstance(one, type) and issubclass(one, LoadtestError) and isinstance(error, one)
+        for one in named
+    )
 
 
 def whose_load(item: pytest.Item) -> str:
@@ -43,7 +50,9 @@ def whose_load(item: pytest.Item) -> str:
     info: Any = getattr(item, "_fixtureinfo", None)
     definitions = () if info is None else info.name2fixturedefs.get("load", ())
     function = inspect.unwrap(definitions[-1].func) if definitions else None
-    if function is None or function.__module__.startswith("_pytest."):  # pytest passes a parameter by a fixture of its own
+    if function is None or function.__module__.startswith(
+        "_pytest."
+    ):  # pytest passes a parameter by a fixture of its own
         return "a parameter of `parametrize`"
     code = getattr(function, "__code__", None)
     if code is None:
@@ -88,18 +97,26 @@ class CiReports:
         before = None if report.when == "setup" else self._places.get(report.nodeid)
         file, line, _ = report.location
         failed = report.failed or (before is not None and before.failed)
-        self._places[report.nodeid] = Location(file=self._in_repository(file), line=(line or 0) + 1, failed=failed)
+        self._places[report.nodeid] = Location(
+            file=self._in_repository(file), line=(line or 0) + 1, failed=failed
+        )
 
     def _in_repository(self, file: str) -> str:
         """Return the path relative to the repository, as GitHub needs it; pytest's is relative to its own root folder."""
-        path, root = Path(os.path.normpath(self._config.rootpath / file)), os.environ.get("GITHUB_WORKSPACE")
+        path, root = (
+            Path(os.path.normpath(self._config.rootpath / file)),
+            os.environ.get("GITHUB_WORKSPACE"),
+        )
         return path.relative_to(root).as_posix() if root and path.is_relative_to(root) else file
 
     def pytest_sessionfinish(self) -> None:
         """Write the files, when all runs are over."""
         if not self._ended():
             return
-        summary, metrics = os.environ.get("GITHUB_STEP_SUMMARY"), self._config.option.load_gitlab_metrics
+        summary, metrics = (
+            os.environ.get("GITHUB_STEP_SUMMARY"),
+            self._config.option.load_gitlab_metrics,
+        )
         for name, path, write in (
             ("GITHUB_STEP_SUMMARY", summary, self._summary),
             ("--load-gitlab-metrics", metrics, self._metrics),

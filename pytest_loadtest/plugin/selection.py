@@ -49,7 +49,12 @@ def deselect_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "soak" in config.option.markexpr:
         return
     named = [arg for arg in config.args if "::" in arg]
-    soak = [item for item in items if item.get_closest_marker("soak") and not any(arg.rpartition("/")[2] in item.nodeid for arg in named)]
+    soak = [
+        item
+        for item in items
+        if item.get_closest_marker("soak")
+        and not any(arg.rpartition("/")[2] in item.nodeid for arg in named)
+    ]
     if soak:
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
@@ -59,18 +64,26 @@ def load_mark(item: pytest.Item) -> LoadMark:
     """Return the mark of a load test. :raises UsageError: it is missing, has a wrong argument, or is one of several."""
     marks = list(item.iter_markers_with_node("load"))
     if not marks:
-        raise UsageError(f"{item.nodeid} uses the fixture `load` but has no mark: add @pytest.mark.load(profile=…)")
+        raise UsageError(
+            f"{item.nodeid} uses the fixture `load` but has no mark: add @pytest.mark.load(profile=…)"
+        )
     node, mark = marks[0]
     # A mark of the test goes before that of its class. Two at one place (decorators, pytest.param, a base class) have no such order.
     if any(at is node and other != mark for at, other in marks):
         place = "" if node is item else f" from {node.name} and its base classes"
-        raise UsageError(f"{item.nodeid} has several marks load{place}, and only one would apply: keep one")
-    arguments: dict[str, Any] = {name: value for name, value in mark.kwargs.items() if name in _KEYS}
+        raise UsageError(
+            f"{item.nodeid} has several marks load{place}, and only one would apply: keep one"
+        )
+    arguments: dict[str, Any] = {
+        name: value for name, value in mark.kwargs.items() if name in _KEYS
+    }
     changes = {name: value for name, value in mark.kwargs.items() if name not in _KEYS}
     if len(mark.args) == 1 and "profile" not in arguments:
         arguments["profile"] = mark.args[0]
     elif mark.args or "profile" not in arguments:
-        raise UsageError(f"{item.nodeid}: @pytest.mark.load needs one profile, by name or path: @pytest.mark.load(profile='smoke')")
+        raise UsageError(
+            f"{item.nodeid}: @pytest.mark.load needs one profile, by name or path: @pytest.mark.load(profile='smoke')"
+        )
     _check_values(item.nodeid, arguments)
     return LoadMark(changes=changes, **arguments)
 
@@ -82,15 +95,21 @@ def _check_values(nodeid: str, arguments: dict[str, Any]) -> None:
     for name, value in arguments.items():
         if name in _MAPPINGS:
             if not isinstance(value, dict) and (name, value) != ("search", True):
-                raise UsageError(f"{nodeid}: @pytest.mark.load: {name} is {value!r}: write {_MAPPINGS[name]}")
+                raise UsageError(
+                    f"{nodeid}: @pytest.mark.load: {name} is {value!r}: write {_MAPPINGS[name]}"
+                )
             continue
         expected = bool if name in ("live", "judge") else str
         if not isinstance(value, expected):
-            raise UsageError(f"{nodeid}: @pytest.mark.load: {name} is {value!r}: write a {expected.__name__}")
+            raise UsageError(
+                f"{nodeid}: @pytest.mark.load: {name} is {value!r}: write a {expected.__name__}"
+            )
     for name in ("target", "admin"):
         check_address(arguments.get(name), f"{nodeid}: @pytest.mark.load: {name}")
     if arguments.get("broker", "auto") not in MODES:
-        raise UsageError(f"{nodeid}: @pytest.mark.load(broker={arguments['broker']!r}) is unknown: choose one of {', '.join(MODES)}")
+        raise UsageError(
+            f"{nodeid}: @pytest.mark.load(broker={arguments['broker']!r}) is unknown: choose one of {', '.join(MODES)}"
+        )
 
 
 def profile_path(config: pytest.Config, item: pytest.Item, mark: LoadMark) -> Path:
@@ -106,7 +125,9 @@ def profile_path(config: pytest.Config, item: pytest.Item, mark: LoadMark) -> Pa
     return profile.find(mark.profile, config.rootpath / config.getini("load_profiles"), places)
 
 
-def load_profile(config: pytest.Config, item: pytest.Item, changes: Mapping[str, Any] | None = None) -> tuple[Profile, Path]:
+def load_profile(
+    config: pytest.Config, item: pytest.Item, changes: Mapping[str, Any] | None = None
+) -> tuple[Profile, Path]:
     """Return the profile of a load test and its path, with the changes by the matrix, the mark and ``--load-set``.
 
     :param changes: keys changed by the test's body; they override the mark. :raises UsageError: it does not exist or is invalid.
@@ -116,21 +137,35 @@ def load_profile(config: pytest.Config, item: pytest.Item, changes: Mapping[str,
     mark = load_mark(item)
     path = profile_path(config, item, mark)
     callspec = getattr(item, "callspec", None)
-    combination: Mapping[str, Any] | None = None if callspec is None else callspec.params.get(MATRIX)
+    combination: Mapping[str, Any] | None = (
+        None if callspec is None else callspec.params.get(MATRIX)
+    )
     overrides = {**(combination or {}), **mark.changes, **(changes or {})}
     if mark.search is not None:
         overrides |= {"producerRate": 0} | ({} if mark.search is True else {"search": mark.search})
-    if combination is None and (mark.matrix or callspec is not None) and profile.matrix_of(path, mark.matrix):
+    if (
+        combination is None
+        and (mark.matrix or callspec is not None)
+        and profile.matrix_of(path, mark.matrix)
+    ):
         # A mark in pytest.param(…, marks=…) is not there yet when tests are parametrized.
-        raise UsageError(f"{item.nodeid}: the matrix of {path} needs the mark load at the function: move it there from pytest.param(…)")
+        raise UsageError(
+            f"{item.nodeid}: the matrix of {path} needs the mark load at the function: move it there from pytest.param(…)"
+        )
     options = load_set(config.option.load_set)
     if "producerRate" in options and overrides.get("producerRate") == 0:
         raise UsageError(
             f"--load-set producerRate={options['producerRate']}: {item.nodeid} searches its rate: set search.start and search.max"
         )
-    if config.option.load_driver is not None and any(key.split(".")[0] == "driver" for key in options):
-        raise UsageError("--load-set driver.… together with --load-driver: that file has the whole section; write the key there")
-    loaded = profile.override(path, overrides, options) if overrides or options else profile.load(path)
+    if config.option.load_driver is not None and any(
+        key.split(".")[0] == "driver" for key in options
+    ):
+        raise UsageError(
+            "--load-set driver.… together with --load-driver: that file has the whole section; write the key there"
+        )
+    loaded = (
+        profile.override(path, overrides, options) if overrides or options else profile.load(path)
+    )
     if config.option.load_driver is not None:
         loaded = profile.with_driver(loaded, Path(config.option.load_driver))
     return loaded, path
@@ -143,7 +178,9 @@ def load_set(texts: list[str]) -> dict[str, str]:
     pairs = {text: text.partition("=") for text in texts}
     for text, (key, _, value) in pairs.items():
         if not key.strip() or not value.strip():
-            raise UsageError(f"--load-set {shown_key(key or text)}: write KEY=VALUE, with a key of the profile; null leaves the key out")
+            raise UsageError(
+                f"--load-set {shown_key(key or text)}: write KEY=VALUE, with a key of the profile; null leaves the key out"
+            )
     return {key: value for key, _, value in pairs.values()}
 
 
@@ -153,7 +190,11 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     Keys that change the target vary slowest, so that runs with the same target follow each other.
     """
     marks = list(metafunc.definition.iter_markers("load"))
-    direct = any(MATRIX in str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize") if mark.args)
+    direct = any(
+        MATRIX in str(mark.args[0])
+        for mark in metafunc.definition.iter_markers("parametrize")
+        if mark.args
+    )
     if not marks or direct or MATRIX not in metafunc.fixturenames:
         return
     from pytest_loadtest import profile
@@ -166,9 +207,17 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         return
     if variants:
         ordered = sorted(
-            variants, key=lambda variant: [str(value) for key, value in variant.changes.items() if key.startswith(_TARGET_KEYS)]
+            variants,
+            key=lambda variant: [
+                str(value) for key, value in variant.changes.items() if key.startswith(_TARGET_KEYS)
+            ],
         )
-        metafunc.parametrize(MATRIX, [variant.changes for variant in ordered], ids=[variant.id for variant in ordered], indirect=True)
+        metafunc.parametrize(
+            MATRIX,
+            [variant.changes for variant in ordered],
+            ids=[variant.id for variant in ordered],
+            indirect=True,
+        )
 
 
 _TARGET_KEYS = ("driver", "broker", "target")
@@ -183,14 +232,18 @@ def check_load_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
         try:
             load_mark(item)
             if "load" not in getattr(item, "fixturenames", ()):
-                raise UsageError(f"{item.nodeid} is marked load but does not use the fixture `load`: no load would run; add the argument")
+                raise UsageError(
+                    f"{item.nodeid} is marked load but does not use the fixture `load`: no load would run; add the argument"
+                )
             profile, path = load_profile(config, item)
             for part in profile.workloads or (profile,):
                 payload(part, path, config.invocation_params.dir)
         except UsageError as error:
             tests.setdefault(str(error), []).append(item.nodeid)
     if tests:
-        raise pytest.UsageError("\n".join(_with_tests(problem, nodeids) for problem, nodeids in tests.items()))
+        raise pytest.UsageError(
+            "\n".join(_with_tests(problem, nodeids) for problem, nodeids in tests.items())
+        )
 
 
 def _with_tests(problem: str, nodeids: list[str]) -> str:

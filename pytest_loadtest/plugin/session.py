@@ -15,7 +15,13 @@ import pytest
 
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, UsageError
 from pytest_loadtest.plugin.aggregate_hook import AggregateHook
-from pytest_loadtest.plugin.allure import AllureDuration, allure_result, silence_allure, write_crashed, writes_allure
+from pytest_loadtest.plugin.allure import (
+    AllureDuration,
+    allure_result,
+    silence_allure,
+    write_crashed,
+    writes_allure,
+)
 from pytest_loadtest.plugin.reporting import CiReports, whose_load, write_report, xfail_names
 from pytest_loadtest.plugin.silence import MemberSilence, reporters
 from pytest_loadtest.report.ended_runs import EndedRuns
@@ -35,7 +41,13 @@ if TYPE_CHECKING:
     from pytest_loadtest.results.load import Load
 
 _ATTEMPTS = pytest.StashKey[int]()
-_PLAIN = (str, int, float, bool, type(None))  # not their subclasses: execnet transfers only the types themselves
+_PLAIN = (
+    str,
+    int,
+    float,
+    bool,
+    type(None),
+)  # not their subclasses: execnet transfers only the types themselves
 _LOADS: pytest.StashKey[Load | LiveLoad] = pytest.StashKey()
 _BROKEN = pytest.StashKey[BrokenRun]()
 COMMANDS: pytest.StashKey[Mapping[str, str]] = pytest.StashKey()
@@ -67,7 +79,11 @@ class LoadSession:
     def _join_gang(self) -> None:
         from pytest_loadtest.fleet.xdist import GangWorker
 
-        self._worker = GangWorker(self._config, allure_result) if writes_allure(self._config) else GangWorker(self._config)
+        self._worker = (
+            GangWorker(self._config, allure_result)
+            if writes_allure(self._config)
+            else GangWorker(self._config)
+        )
         self._config.pluginmanager.register(self._worker, "loadtest-worker")
 
     def _complete_gang(self, worker: GangWorker) -> None:
@@ -92,7 +108,9 @@ class LoadSession:
                 write_crashed(described, report)
 
         hosts = self._config.stash.get(COMMANDS, {})
-        self._controller = GangController(self._config, self._make_run_controller(), hosts, report_crash)
+        self._controller = GangController(
+            self._config, self._make_run_controller(), hosts, report_crash
+        )
         self._config.pluginmanager.register(self._controller, "loadtest-controller")
 
     def _make_run_controller(self) -> RunController:
@@ -103,14 +121,20 @@ class LoadSession:
         options = Options.of(self._config)
         try:
             fleet = self._config.stash.get(FLEET, None)
-            self._run_controller = RunController(options, LiveLine(self._config), self._hook, self._serve(options), fleet)
+            self._run_controller = RunController(
+                options, LiveLine(self._config), self._hook, self._serve(options), fleet
+            )
         except UsageError as error:  # the baseline does not exist
             raise pytest.UsageError(str(error)) from None
         return self._run_controller
 
     def _serve(self, options: Options) -> LiveMetrics | None:
         """Start the server of ``--load-metrics``, if requested. :raises pytest.UsageError: its port is in use."""
-        if options.metrics is None or self._config.option.collectonly or self._config.option.load_plan:
+        if (
+            options.metrics is None
+            or self._config.option.collectonly
+            or self._config.option.load_plan
+        ):
             return None
         from pytest_loadtest.report.live_metrics import LiveMetrics, serve
 
@@ -128,7 +152,11 @@ class LoadSession:
         """
         from pytest_loadtest.plugin.selection import check_load_tests
 
-        load_tests = [item for item in items if item.get_closest_marker("load") or "load" in getattr(item, "fixturenames", ())]
+        load_tests = [
+            item
+            for item in items
+            if item.get_closest_marker("load") or "load" in getattr(item, "fixturenames", ())
+        ]
         if not load_tests:
             return
         try:
@@ -163,7 +191,9 @@ class LoadSession:
 
     def collected(self, items: list[pytest.Item]) -> None:
         """Start Spark as soon as a load test is certain to run. Under xdist the workers report their load tests to the controller."""
-        if self._config.option.collectonly or not any(item.get_closest_marker("load") for item in items):
+        if self._config.option.collectonly or not any(
+            item.get_closest_marker("load") for item in items
+        ):
             return
         if self._worker is not None:
             self._complete_gang(self._worker)
@@ -194,7 +224,9 @@ class LoadSession:
 
         request, mark = self._request(item), load_mark(item)
         member = self._worker is not None and not self._worker.leads
-        if not mark.live or member:  # members run no body that could start their share: they start here and wait for the lead
+        if (
+            not mark.live or member
+        ):  # members run no body that could start their share: they start here and wait for the lead
             load = self._lead(request, item)
             if load is not None and mark.judge:
                 item.stash[_LOADS] = load
@@ -202,13 +234,17 @@ class LoadSession:
         from pytest_loadtest.fixture.handle import LiveLoad
 
         def run(changes: Mapping[str, Any], on_link: Callable[[Link], None] | None) -> Load | None:
-            changed = make_request(self._config, item, request.attempt, changes) if changes else request
+            changed = (
+                make_request(self._config, item, request.attempt, changes) if changes else request
+            )
             return self._lead(changed, item, on_link)
 
         item.stash[_LOADS] = live = LiveLoad(run, judge=mark.judge)
         return live
 
-    def _lead(self, request: Request, item: pytest.Item, on_link: Callable[[Link], None] | None = None) -> Load | None:
+    def _lead(
+        self, request: Request, item: pytest.Item, on_link: Callable[[Link], None] | None = None
+    ) -> Load | None:
         try:
             result = self._run(request, on_link)
         except BrokenRun as error:
@@ -219,7 +255,9 @@ class LoadSession:
             raise
         if result is None:
             return None
-        item.user_properties += [(sys.intern(name), value) for name, value in result.properties]  # the same names for every test
+        item.user_properties += [
+            (sys.intern(name), value) for name, value in result.properties
+        ]  # the same names for every test
         result.load.ensure_judged()
         return result.load
 
@@ -238,8 +276,13 @@ class LoadSession:
 
         attempt = item.stash[_ATTEMPTS] = item.stash.get(_ATTEMPTS, 0) + 1
         # without those of an earlier attempt
-        item.user_properties[:] = [(name, value) for name, value in item.user_properties if not name.startswith("load.")]
-        item.user_properties += [("load.set", setting(*text.partition("=")[::2])) for text in self._config.option.load_set]
+        item.user_properties[:] = [
+            (name, value) for name, value in item.user_properties if not name.startswith("load.")
+        ]
+        item.user_properties += [
+            ("load.set", setting(*text.partition("=")[::2]))
+            for text in self._config.option.load_set
+        ]
         return make_request(self._config, item, attempt)
 
     def ended(self) -> EndedRuns:
@@ -256,14 +299,23 @@ class LoadSession:
         for document in self.ended():
             for line in summary_lines(document):
                 terminalreporter.write_line(line)
-        for line in (*self._run_controller.outputs.unwritten, self._report_line) if self._run_controller is not None else ():
+        for line in (
+            (*self._run_controller.outputs.unwritten, self._report_line)
+            if self._run_controller is not None
+            else ()
+        ):
             if line:
                 terminalreporter.write_line(line)
 
     def close(self) -> None:
         """Stop everything that this session started."""
         self._stop_serving()
-        for part in (self._local, self._controller, self._config.stash.get(FLEET, None), self._run_controller):
+        for part in (
+            self._local,
+            self._controller,
+            self._config.stash.get(FLEET, None),
+            self._run_controller,
+        ):
             if part is not None:
                 part.close()
         if self._run_controller is not None:
@@ -277,14 +329,26 @@ def add_hosts(config: pytest.Config) -> None:
 
     :raises pytest.UsageError: the hosts cannot be read or reached, or xdist is disabled.
     """
-    from pytest_loadtest.fleet.hosts import host_commands, host_shares, hosts_of, probe_hosts, worker_specs
+    from pytest_loadtest.fleet.hosts import (
+        host_commands,
+        host_shares,
+        hosts_of,
+        probe_hosts,
+        worker_specs,
+    )
     from pytest_loadtest.fleet.options import HOSTS
 
     if not config.pluginmanager.hasplugin("xdist"):
-        raise pytest.UsageError("--load-hosts: workers on other hosts are workers of pytest-xdist, which is disabled here")
+        raise pytest.UsageError(
+            "--load-hosts: workers on other hosts are workers of pytest-xdist, which is disabled here"
+        )
     try:
         option = config.option.load_hosts
-        hosts = hosts_of(option, config.invocation_params.dir) if option else hosts_of(config.getini("load_hosts"), config.rootpath)
+        hosts = (
+            hosts_of(option, config.invocation_params.dir)
+            if option
+            else hosts_of(config.getini("load_hosts"), config.rootpath)
+        )
         facts = probe_hosts(hosts)
         elsewhere = [name for name, one in facts.items() if one.node != platform.node()]
         if elsewhere and config.pluginmanager.hasplugin("rerunfailures"):
@@ -301,11 +365,15 @@ def add_hosts(config: pytest.Config) -> None:
     config.option.dist = "load" if config.option.dist == "no" else config.option.dist
     config.stash[COMMANDS] = host_commands(hosts)
     config.stash[HOSTS] = host_shares(hosts, facts, int(local))
-    if config.option.maxworkerrestart is None:  # a worker whose host is gone cannot be started again, and xdist would crash on it
+    if (
+        config.option.maxworkerrestart is None
+    ):  # a worker whose host is gone cannot be started again, and xdist would crash on it
         config.option.maxworkerrestart = "0"
 
 
-def make_request(config: pytest.Config, item: pytest.Item, attempt: int, changes: Mapping[str, Any] | None = None) -> Request:
+def make_request(
+    config: pytest.Config, item: pytest.Item, attempt: int, changes: Mapping[str, Any] | None = None
+) -> Request:
     """Return the request of a load test. :param changes: keys of the profile changed by the test's body.
 
     :raises UsageError: the mark or the profile is wrong.
@@ -333,9 +401,13 @@ def ensure_judged(item: pytest.Item) -> None:
     __tracebackhide__ = True
     if not item.stash.get(_ATTEMPTS, 0):
         remedy = "rename that one, or let it use the fixture `load` of pytest-loadtest"
-        raise UsageError(f"{item.nodeid} is marked load but drove no load: its `load` is {whose_load(item)}: {remedy}")
+        raise UsageError(
+            f"{item.nodeid} is marked load but drove no load: its `load` is {whose_load(item)}: {remedy}"
+        )
     load = item.stash.get(_LOADS, None)
-    if load is None and _BROKEN in item.stash:  # a fixture caught the error, which only the body of a live test may do
+    if (
+        load is None and _BROKEN in item.stash
+    ):  # a fixture caught the error, which only the body of a live test may do
         raise item.stash[_BROKEN]
     if load is not None:
         load.ensure_asserted()
@@ -376,7 +448,11 @@ def report_error(report: pytest.TestReport, error: BaseException, item: pytest.I
         # A miss is a failure of the call, even if a fixture called pytest.skip() after the load.
         error, report.outcome, report.when = hidden, "failed", "call"
     if hasattr(report, "wasxfail"):  # the body may have raised another error after the run broke
-        error = item.stash.get(_BROKEN, None) or getattr(item.stash.get(_LOADS, None), "unreported_error", None) or error
+        error = (
+            item.stash.get(_BROKEN, None)
+            or getattr(item.stash.get(_LOADS, None), "unreported_error", None)
+            or error
+        )
     if isinstance(error, (BrokenRun, UsageError)):
         if hasattr(report, "wasxfail"):
             if xfail_names(item, error):

@@ -62,7 +62,9 @@ class MemberSilence:
             mute(implementation, self._is_member)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any]
+    ) -> Generator[None, object, object]:
         """Remember the fixtures that members set up."""
         if self._is_member():
             self._unreported.add(fixturedef)
@@ -71,7 +73,9 @@ class MemberSilence:
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    def pytest_fixture_post_finalizer(
+        self, fixturedef: pytest.FixtureDef[Any]
+    ) -> Generator[None, object, object]:
         """Let a reporter see the end of a fixture exactly if it has seen its setup, by which time another test may run."""
         self._ends_unreported = fixturedef in self._unreported
         try:
@@ -95,7 +99,9 @@ def reporters(config: pytest.Config) -> list[object]:
         if isinstance(plugin, str):
             plugin = manager.get_plugin(plugin)  # noqa: PLW2901  # a plugin without its option is not registered
         elif not manager.is_registered(plugin):
-            raise UsageError(f"{HOOK}: {plugin!r} is not a plugin of this session: return one that is registered, or its name")
+            raise UsageError(
+                f"{HOOK}: {plugin!r} is not a plugin of this session: return one that is registered, or its name"
+            )
         if plugin is not None:
             plugins.append(plugin)
     return plugins

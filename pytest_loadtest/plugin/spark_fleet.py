@@ -25,13 +25,21 @@ def check_fleet(config: pytest.Config) -> None:
     text = config.option.load_fleet or config.getini("load_fleet")
     match = _SYNTAX.fullmatch(text)
     if match is None:
-        raise pytest.UsageError(f"--load-fleet {text}: write spark, or spark:/DIRECTORY with the tests on Spark's nodes")
+        raise pytest.UsageError(
+            f"--load-fleet {text}: write spark, or spark:/DIRECTORY with the tests on Spark's nodes"
+        )
     if config.option.load_hosts or config.getini("load_hosts"):
-        raise pytest.UsageError("--load-fleet and --load-hosts: workers come from Spark or from a list of hosts: leave one of them out")
+        raise pytest.UsageError(
+            "--load-fleet and --load-hosts: workers come from Spark or from a list of hosts: leave one of them out"
+        )
     if not config.pluginmanager.hasplugin("xdist"):
-        raise pytest.UsageError("--load-fleet: Spark's workers are workers of pytest-xdist, which is disabled here")
+        raise pytest.UsageError(
+            "--load-fleet: Spark's workers are workers of pytest-xdist, which is disabled here"
+        )
     if not isinstance(config.option.numprocesses, int) or config.option.numprocesses < 1:
-        raise pytest.UsageError(f"--load-fleet {text}: how many workers should Spark start? Write their number: -n 4")
+        raise pytest.UsageError(
+            f"--load-fleet {text}: how many workers should Spark start? Write their number: -n 4"
+        )
     if config.option.maxworkerrestart is None:  # Spark starts no second worker in a slot
         config.option.maxworkerrestart = "0"
     if config.option.collectonly:
@@ -40,7 +48,9 @@ def check_fleet(config: pytest.Config) -> None:
 
     certificate = config.getini("load_fleet_tls")
     config.stash[_OPTIONS] = FleetOptions(
-        workers=min(config.option.numprocesses, config.option.maxprocesses or config.option.numprocesses),
+        workers=min(
+            config.option.numprocesses, config.option.maxprocesses or config.option.numprocesses
+        ),
         directory=match["directory"] or str(config.invocation_params.dir),
         certificate=config.rootpath / certificate if certificate else None,
     )

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from pytest_loadtest.profile.files import find, line_of, load, matrix_of, override, payload, with_driver
+from pytest_loadtest.profile.files import (
+    find,
+    line_of,
+    load,
+    matrix_of,
+    override,
+    payload,
+    with_driver,
+)
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.overrides import setting
 from pytest_loadtest.profile.parse import from_document, loads
 from pytest_loadtest.profile.schema import json_schema
-from pytest_loadtest.profile.sections import BrokerSection, GeneratorLimits, SearchSection, SecuritySection, TargetSection
+from pytest_loadtest.profile.sections import (
+    BrokerSection,
+    GeneratorLimits,
+    SearchSection,
+    SecuritySection,
+    TargetSection,
+)
 from pytest_loadtest.profile.stages import Stage
 
 __all__ = [

@@ -38,9 +38,14 @@ def _duration(profile: Profile) -> Iterator[Problem]:
         message = f"messages: {profile.messages} messages at {format_rate(profile.producer_rate)} take longer than ten years"
         yield Problem(("messages",), message, "write fewer, or a higher producerRate")
     if profile.test_duration == 0:
-        for name, key in (("test_duration", "testDuration"), ("test_duration_minutes", "testDurationMinutes")):
+        for name, key in (
+            ("test_duration", "testDuration"),
+            ("test_duration_minutes", "testDurationMinutes"),
+        ):
             if name in profile.model_fields_set:
-                yield Problem((key,), f"{key}: is less than a nanosecond", "write testDuration: 30s")
+                yield Problem(
+                    (key,), f"{key}: is less than a nanosecond", "write testDuration: 30s"
+                )
 
 
 def _overlaps(profile: Profile) -> Iterator[Problem]:
@@ -49,7 +54,12 @@ def _overlaps(profile: Profile) -> Iterator[Problem]:
         for low, high, text in sorted((*parse_range(text), text) for text in distribution):
             if low < reach:
                 message = f"size range {text!r} overlaps {widest!r}"
-                yield Problem((*path, text), message, "write ranges that meet but do not overlap: the high end is excluded", at_key=True)
+                yield Problem(
+                    (*path, text),
+                    message,
+                    "write ranges that meet but do not overlap: the high end is excluded",
+                    at_key=True,
+                )
             reach, widest = max((reach, widest), (high, text))
 
 
@@ -62,8 +72,12 @@ def _smallest(profile: Profile) -> Iterator[Problem]:
         message = f"messageSize: {size} B is below the {COMPACT_HEAD} B of the smallest envelope"
         yield Problem(("messageSize",), message, f"write {COMPACT_HEAD} or more")
     elif profile.checksum and size < head + CHECKSUM:
-        message = f"messageSize: {size} B leaves no room for the checksum behind an envelope of {head} B"
-        yield Problem(("messageSize",), message, f"write {head + CHECKSUM} or more, or checksum: false")
+        message = (
+            f"messageSize: {size} B leaves no room for the checksum behind an envelope of {head} B"
+        )
+        yield Problem(
+            ("messageSize",), message, f"write {head + CHECKSUM} or more, or checksum: false"
+        )
 
 
 def _sendable(profile: Profile) -> Iterator[Problem]:
@@ -74,8 +88,14 @@ def _sendable(profile: Profile) -> Iterator[Problem]:
     names = {text for _, distribution, _ in distributions for text in distribution}
     if len(names) > BUCKETS:
         where = distributions[-1][0] if len(distributions[0][1]) <= BUCKETS else distributions[0][0]
-        remedy = "merge some" if len(distributions) == 1 else "merge some, or use the same ranges in all stages"
-        yield Problem(where, f"messageSizeDistribution: more than {BUCKETS} ranges", remedy, at_key=True)
+        remedy = (
+            "merge some"
+            if len(distributions) == 1
+            else "merge some, or use the same ranges in all stages"
+        )
+        yield Problem(
+            where, f"messageSizeDistribution: more than {BUCKETS} ranges", remedy, at_key=True
+        )
     for path, _, buckets in distributions:
         for bucket in buckets:
             where = (*path, bucket.name)
@@ -92,10 +112,16 @@ def _largest(profile: Profile) -> Iterator[Problem]:
     key = "" if whose is None else whose.key or ""
     if limit is None and whose is not None:
         path = ("broker", "settings", key)
-        yield Problem(path, f"{'.'.join(path)}: {profile.broker.settings[key]!r} is not a number of bytes", f"write {whose.default}")
+        yield Problem(
+            path,
+            f"{'.'.join(path)}: {profile.broker.settings[key]!r} is not a number of bytes",
+            f"write {whose.default}",
+        )
     elif limit is not None and size is not None and size > limit:
         raised = f", or raise broker.settings.{key}" if key and limit < LARGEST // 2 else ""
-        message = f"messageSize: {size} B is above what the {profile.driver.kind.target} takes, {limit} B"
+        message = (
+            f"messageSize: {size} B is above what the {profile.driver.kind.target} takes, {limit} B"
+        )
         yield Problem(("messageSize",), message, f"write {limit} or less{raised}")
 
 
@@ -112,15 +138,27 @@ def _target(profile: Profile) -> Iterator[Problem]:
     kind, url = profile.driver.kind, profile.target.url
     schemes = kind.target_schemes
     if url is None and profile.target.image is None and profile.target.security is None:
-        yield Problem(("target",), "target.url is missing", f"write url: {schemes[0]}://host:port, or image: IMAGE")
-    if profile.target.image is not None and (url or profile.target.subscriber_url or profile.target.admin_url):
-        yield Problem(("target", "image"), "target.image: an image has no address before it runs", "remove image, or url and adminUrl")
+        yield Problem(
+            ("target",),
+            "target.url is missing",
+            f"write url: {schemes[0]}://host:port, or image: IMAGE",
+        )
+    if profile.target.image is not None and (
+        url or profile.target.subscriber_url or profile.target.admin_url
+    ):
+        yield Problem(
+            ("target", "image"),
+            "target.image: an image has no address before it runs",
+            "remove image, or url and adminUrl",
+        )
     if profile.target.subscriber_url is not None and not kind.subscriber_url:
         message = f"target.subscriberUrl: only {labels('subscriber_url')} has a second address for consumers, not the driver {kind.name}"
         yield Problem(("target", "subscriberUrl"), message, "remove it", at_key=True)
     if url is not None and url.partition("://")[0] not in schemes:
         message = f"target.url: {url!r} is not for the driver {profile.driver.name}"
-        yield Problem(("target", "url"), message, f"write {schemes[0]}://host:port, or another driver.name")
+        yield Problem(
+            ("target", "url"), message, f"write {schemes[0]}://host:port, or another driver.name"
+        )
 
 
 def _cluster(profile: Profile) -> Iterator[Problem]:
@@ -130,7 +168,12 @@ def _cluster(profile: Profile) -> Iterator[Problem]:
         return
     path, start = ("broker", keys[0]), kind.start_of(driver.broker_name)
     if not start.nodes:
-        able_to = " and ".join(one.label or each.label for each in kinds().values() for one in each.brokers.values() if one.nodes)
+        able_to = " and ".join(
+            one.label or each.label
+            for each in kinds().values()
+            for one in each.brokers.values()
+            if one.nodes
+        )
         message = f"broker.{keys[0]}: only {able_to} can be started as a cluster, not the driver {kind.name}"
         yield Problem(path, message, f"remove {' and '.join(keys)}", at_key=True)
     elif others := [key for key in keys if key not in {f"{role}s" for role in start.nodes}]:
@@ -145,22 +188,40 @@ def _security(profile: Profile) -> Iterator[Problem]:
     path, kind = ("target", "security"), profile.driver.kind
     if not kind.security:
         message = f"target.security: only {labels('security')} brokers can be started with it, not the {kind.name} {kind.target}"
-        yield Problem(path, message, f"remove it, or write driver: {{name: {able('security')[0].name}}}", at_key=True)
+        yield Problem(
+            path,
+            message,
+            f"remove it, or write driver: {{name: {able('security')[0].name}}}",
+            at_key=True,
+        )
     elif security.tls == "subscribers" and not kind.subscriber_url:
         message = f"target.security.tls: only {labels('subscriber_url')} has a second port for subscribers"
         yield Problem((*path, "tls"), message, "write tls: true")
     if kind.security and security.auth is not None and security.auth not in kind.security:
         whose = " and ".join(one.label for one in able("security") if security.auth in one.security)
         message = f"target.security.auth: {security.auth} is for {whose}"
-        shown = f", so that clients of {kind.label} use certificates" if kind.security[0] == "tls" else ""
+        shown = (
+            f", so that clients of {kind.label} use certificates"
+            if kind.security[0] == "tls"
+            else ""
+        )
         yield Problem((*path, "auth"), message, f"write auth: {kind.security[0]}{shown}")
     if others := [spelling(name) for name in _ADDRESSES if getattr(target, name) is not None]:
         message = f"target.security: only a broker that the run starts as a process gets keys, but {others[0]} names another one"
         yield Problem(path, message, f"remove security, or {', '.join(others)}", at_key=True)
     if not security.tls and security.auth is None:
-        yield Problem(path, "target.security: requires nothing of clients", "write tls: true, or auth: token", at_key=True)
+        yield Problem(
+            path,
+            "target.security: requires nothing of clients",
+            "write tls: true, or auth: token",
+            at_key=True,
+        )
     if security.auth == "tls" and not security.tls:
-        yield Problem((*path, "auth"), "target.security.auth: tls needs a TLS port", "write tls: true next to it")
+        yield Problem(
+            (*path, "auth"),
+            "target.security.auth: tls needs a TLS port",
+            "write tls: true next to it",
+        )
 
 
 _COUNTED: Final = {
@@ -201,7 +262,11 @@ def _paired(profile: Profile) -> Iterator[Problem]:
 def _native(profile: Profile) -> Iterator[Problem]:
     client, clients = profile.driver.client, profile.driver.kind.clients
     if client is not None and client not in clients:
-        yield Problem(("driver", "client"), f"driver.client: {profile.driver.name} has no {client} client", f"write {' or '.join(clients)}")
+        yield Problem(
+            ("driver", "client"),
+            f"driver.client: {profile.driver.name} has no {client} client",
+            f"write {' or '.join(clients)}",
+        )
 
 
 _LIMIT = ("driver.name", "broker.settings.*")
@@ -222,12 +287,25 @@ def _sent(profile: Profile) -> Iterator[Problem]:
         return
     if profile.producer_rate:
         message = f"producerRate: {format_rate(profile.producer_rate)}, but messages: 0 sends none"
-        yield Problem(("producerRate",), message, "remove producerRate, or messages; driver.connectRate paces connections")
+        yield Problem(
+            ("producerRate",),
+            message,
+            "remove producerRate, or messages; driver.connectRate paces connections",
+        )
     if "search" in profile.model_fields_set and profile.search is not None:
         message = "search: finds the highest rate of messages, but messages: 0 sends none"
-        yield Problem(("search",), message, "remove search, and write a matrix of driver.connectRate", at_key=True)
+        yield Problem(
+            ("search",),
+            message,
+            "remove search, and write a matrix of driver.connectRate",
+            at_key=True,
+        )
     if profile.consumer_backlog_size_gb:
-        yield Problem(("consumerBacklogSizeGB",), "consumerBacklogSizeGB: messages: 0 builds no backlog", "write 0")
+        yield Problem(
+            ("consumerBacklogSizeGB",),
+            "consumerBacklogSizeGB: messages: 0 builds no backlog",
+            "write 0",
+        )
 
 
 def _connected(profile: Profile) -> Iterator[Problem]:
@@ -236,9 +314,17 @@ def _connected(profile: Profile) -> Iterator[Problem]:
         return
     if not profile.driver.kind.opening_times:
         message = f"messages: 0 only connects, but clients of {profile.driver.name} do not report how long that took"
-        yield Problem(("messages",), message, f"write driver: {{name: {able('opening_times')[0].name}}}, or 1 or more messages")
+        yield Problem(
+            ("messages",),
+            message,
+            f"write driver: {{name: {able('opening_times')[0].name}}}, or 1 or more messages",
+        )
     if profile.consumer_only and profile.producer_only:
-        yield Problem(("messages",), "messages: 0 only connects, but the run has no clients", "write producersPerTopic: 1")
+        yield Problem(
+            ("messages",),
+            "messages: 0 only connects, but the run has no clients",
+            "write producersPerTopic: 1",
+        )
 
 
 def _judged(profile: Profile) -> Iterator[Problem]:
@@ -249,18 +335,45 @@ def _judged(profile: Profile) -> Iterator[Problem]:
         for metric in slo:
             if metric not in CONNECTING:
                 remedy = f"bound {' or '.join(_OPENED)}"
-                yield Problem((*path, metric), "the run has no messages (messages: 0)", remedy, at_key=True).named()
+                yield Problem(
+                    (*path, metric), "the run has no messages (messages: 0)", remedy, at_key=True
+                ).named()
             elif metric == "subscribeLatency" and profile.producer_only:
-                yield Problem((*path, metric), "the run has no consumers", "bound connectLatency", at_key=True).named()
+                yield Problem(
+                    (*path, metric), "the run has no consumers", "bound connectLatency", at_key=True
+                ).named()
     if profile.slo.keys() <= {CONNECT_RATE}:
-        yield Problem(("messages",), "messages: 0 only connects, but slo bounds no latency of connecting", _EXAMPLE)
+        yield Problem(
+            ("messages",),
+            "messages: 0 only connects, but slo bounds no latency of connecting",
+            _EXAMPLE,
+        )
 
 
 CONNECT_CHECKS = (
     # each check with the keys whose default would mislead it
     (_sent, ("messages", "producerRate", "search.*")),
-    (_connected, ("messages", "driver.name", "producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")),
-    (_judged, ("messages", "driver.name", "slo", "producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")),
+    (
+        _connected,
+        (
+            "messages",
+            "driver.name",
+            "producersPerTopic",
+            "subscriptionsPerTopic",
+            "consumerPerSubscription",
+        ),
+    ),
+    (
+        _judged,
+        (
+            "messages",
+            "driver.name",
+            "slo",
+            "producersPerTopic",
+            "subscriptionsPerTopic",
+            "consumerPerSubscription",
+        ),
+    ),
 )
 
 
@@ -276,7 +389,10 @@ CHECKS: tuple[tuple[Callable[[Profile], Iterator[Problem]], tuple[str, ...]], ..
     (_cluster, ("driver.name", "broker.*")),
     (_native, ("driver.name",)),
     (_most, ()),
-    (_paired, ("messages", "producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")),
+    (
+        _paired,
+        ("messages", "producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription"),
+    ),
     *judging.CHECKS,
     *traffic.CHECKS,
     *CONNECT_CHECKS,
@@ -294,13 +410,18 @@ def check_profile(profile: Profile, broken: Set[Path]) -> Iterator[Problem]:
     kind = profile.driver.kind
     own = load_reference(kind, kind.checks) if kind.checks else ()
     for run, needs in (*CHECKS, *((run, ("driver.name", *needs)) for run, needs in own)):
-        if not any(_blocks(path, need) for path in broken for need in _spelled(needs, profile.driver)):
+        if not any(
+            _blocks(path, need) for path in broken for need in _spelled(needs, profile.driver)
+        ):
             yield from run(profile)
 
 
 def _spelled(needs: tuple[str, ...], driver: ClientSettings) -> Iterator[str]:
     """Yield the keys with the driver's own ones instead of their placeholders."""
-    whose = {judging.ORDER_KEYS: driver.order_keys, judging.ACKNOWLEDGING_KEYS: driver.acknowledging_keys}
+    whose = {
+        judging.ORDER_KEYS: driver.order_keys,
+        judging.ACKNOWLEDGING_KEYS: driver.acknowledging_keys,
+    }
     for need in needs:
         yield from (f"driver.{key}" for key in whose[need]) if need in whose else (need,)
 

@@ -8,7 +8,14 @@ from operator import or_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    ValidationInfo,
+)
 from pydantic_core import core_schema
 
 from pytest_loadtest.kinds.registry import DEFAULT, canonical, kind_of, kinds, load_reference
@@ -97,7 +104,11 @@ class ClientSettings(Section):
 
         :param consumers: number in one subscription. :param keyed: messages have keys.
         """
-        return ("on a subscription of several consumers", "use one consumer per subscription") if consumers > 1 else None
+        return (
+            ("on a subscription of several consumers", "use one consumer per subscription")
+            if consumers > 1
+            else None
+        )
 
     @property
     def unacknowledged(self) -> tuple[str, str] | None:
@@ -185,13 +196,17 @@ def default_settings() -> ClientSettings:
 @cache
 def _adapter() -> TypeAdapter[ClientSettings]:
     union: Any = reduce(or_, models().values())
-    return TypeAdapter(Annotated[union, Field(discriminator="name")], config=ConfigDict(strict=True))
+    return TypeAdapter(
+        Annotated[union, Field(discriminator="name")], config=ConfigDict(strict=True)
+    )
 
 
 def _validated(value: object, info: ValidationInfo) -> ClientSettings:
     if isinstance(value, Mapping) and isinstance(name := value.get("name"), str):
         value = {**value, "name": canonical(name)}
-    if info.context:  # the value comes from text, which has keys; Python code may also use field names
+    if (
+        info.context
+    ):  # the value comes from text, which has keys; Python code may also use field names
         return _adapter().validate_python(value, context=info.context, by_alias=True, by_name=False)
     return _adapter().validate_python(value)
 
@@ -202,8 +217,12 @@ class AnyKind:
     The kinds are loaded when the first value is validated, not when the field is declared, so that a driver's module may import this one.
     """
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
         return core_schema.with_info_plain_validator_function(_validated)
 
-    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         return handler(_adapter().core_schema)

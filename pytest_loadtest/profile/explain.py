@@ -90,11 +90,15 @@ def explain_error(error: ErrorDetails, document: Document) -> Problem:
     path = locate(error, document)
     kind = error["type"]
     if kind == "extra_forbidden":
-        return document.problem(path, f"unknown key {_last(path)!r}", _nearest_key(path, document), at_key=True)
+        return document.problem(
+            path, f"unknown key {_last(path)!r}", _nearest_key(path, document), at_key=True
+        )
     if kind == "missing":
         name = shown_path((*path, error["loc"][-1]))
         example = _IN_STAGES.get(str(error["loc"][-1])) if name.startswith("stages.") else None
-        return document.problem(path, f"{name} is missing", f"write {example}" if example else "", at_key=True)
+        return document.problem(
+            path, f"{name} is missing", f"write {example}" if example else "", at_key=True
+        )
     if kind.startswith("union_tag"):
         return _driver_name(path, document) if path[-1] == "driver" else _shape(path, document)
     describe = _describe_hidden if secret(path) else _describe
@@ -114,13 +118,21 @@ def _describe(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
         hint = "remove the bucket" if "messageSizeDistribution" in path else ""
         return f"{name}: {written or given} {words} {_plain(context[bound])}", hint
     if kind == "invalid_field":
-        return f"{name}: {_less_secrets(context['message'], given)}", _less_secrets(context["suggestion"], given)
+        return f"{name}: {_less_secrets(context['message'], given)}", _less_secrets(
+            context["suggestion"], given
+        )
     if kind == "literal_error":
-        return f"{name}: {_quoted(given)} is not a valid value", did_you_mean(written, _choices(context))
+        return f"{name}: {_quoted(given)} is not a valid value", did_you_mean(
+            written, _choices(context)
+        )
     if kind == "string_pattern_mismatch":
         return f"{name}: {_quoted(given)} does not match {context['pattern']}", ""
     wanted = _wanted(kind)
-    return (f"{name}: {error['msg']}", "") if wanted is None else _mistyped(name, given, written, kind, wanted)
+    return (
+        (f"{name}: {error['msg']}", "")
+        if wanted is None
+        else _mistyped(name, given, written, kind, wanted)
+    )
 
 
 def _describe_hidden(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
@@ -159,7 +171,9 @@ def _quoted(given: object) -> str:
 
 def _less_secrets(message: str, given: object) -> str:
     """Return a field's own message with the secrets in its value hidden."""
-    return message.replace(given, shown_text(given)) if isinstance(given, str) and given else message
+    return (
+        message.replace(given, shown_text(given)) if isinstance(given, str) and given else message
+    )
 
 
 def _last(path: Path) -> str:
@@ -174,7 +188,13 @@ def _plain(number: float) -> str:
 def _mistyped(name: str, given: object, written: str, kind: str, wanted: str) -> tuple[str, str]:
     if isinstance(given, str):
         return f"{name}: {written!r} is text, not {wanted}", _retype(given, written, kind)
-    shown = "a mapping" if isinstance(given, Mapping) else "a list" if isinstance(given, list) else written
+    shown = (
+        "a mapping"
+        if isinstance(given, Mapping)
+        else "a list"
+        if isinstance(given, list)
+        else written
+    )
     return f"{name}: {shown} is not {wanted}", _retype(given, written, kind)
 
 
@@ -199,8 +219,12 @@ def _driver_name(path: Path, document: Document) -> Problem:
     at = (*path, "name")
     if at in document.values:
         written = document.values[at].written
-        return document.problem(at, f"driver.name: {written!r} is not a driver", did_you_mean(written, kinds()))
-    return document.problem(path, "driver.name is missing", f"write name: {' | '.join(kinds())}", at_key=True)
+        return document.problem(
+            at, f"driver.name: {written!r} is not a driver", did_you_mean(written, kinds())
+        )
+    return document.problem(
+        path, "driver.name is missing", f"write name: {' | '.join(kinds())}", at_key=True
+    )
 
 
 def _shape(path: Path, document: Document) -> Problem:
@@ -237,7 +261,11 @@ def _nearest_key(path: Path, document: Document) -> str:
         if key in kind.misspellings and here in (Profile, model_of(kind.name)):
             return _of_driver(kind.name, kind.misspellings[key], path, document)
     belongs = [place for place, section in _places().items() if key in keys(section)]
-    return f"{key} belongs under {belongs[0]}" if belongs and path[:-1] != () else _home(key, here, belongs)
+    return (
+        f"{key} belongs under {belongs[0]}"
+        if belongs and path[:-1] != ()
+        else _home(key, here, belongs)
+    )
 
 
 def _of_driver(name: str, key: str, path: Path, document: Document) -> str:
@@ -255,15 +283,25 @@ def _home(key: str, here: type[BaseModel], belongs: list[str]) -> str:
 
 def keys(section: type[BaseModel]) -> list[str]:
     """Return the YAML keys of a section."""
-    return [str(field.alias) for field in section.model_fields.values() if field.alias not in IN_RESULTS_ONLY]
+    return [
+        str(field.alias)
+        for field in section.model_fields.values()
+        if field.alias not in IN_RESULTS_ONLY
+    ]
 
 
 def _places() -> dict[str, type[BaseModel]]:
-    sections = {str(field.alias): _model(field.annotation) for field in Profile.model_fields.values()}
+    sections = {
+        str(field.alias): _model(field.annotation) for field in Profile.model_fields.values()
+    }
     drivers = {f"driver (name: {name})": section for name, section in models().items()}
     return (
         {"the top level": Profile}
-        | {name: found for name, found in sections.items() if found not in (None, Profile) and name != "driver"}
+        | {
+            name: found
+            for name, found in sections.items()
+            if found not in (None, Profile) and name != "driver"
+        }
         | drivers
     )
 
@@ -282,9 +320,19 @@ def _section(path: Path, value: Any) -> type[BaseModel] | None:
         if found is Profile and step == "driver":
             found = model_of(driver)
         elif step == "rate":
-            found = next((shape for shape in SHAPES.values() if shape_of(value) == f"<{shape.__name__}>"), None)
+            found = next(
+                (shape for shape in SHAPES.values() if shape_of(value) == f"<{shape.__name__}>"),
+                None,
+            )
         else:
-            found = next((_model(field.annotation) for field in found.model_fields.values() if field.alias == step), None)
+            found = next(
+                (
+                    _model(field.annotation)
+                    for field in found.model_fields.values()
+                    if field.alias == step
+                ),
+                None,
+            )
     return found
 
 

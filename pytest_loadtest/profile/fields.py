@@ -40,7 +40,15 @@ from pytest_loadtest.values.quantities import (
 from pytest_loadtest.verdict.objectives import Slo
 
 _CAPITALS = {"gb": "GB", "mb": "MB"}
-_UNITS = (("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", MILLISECOND), ("us", MICROSECOND), ("ns", 1))
+_UNITS = (
+    ("d", DAY),
+    ("h", HOUR),
+    ("min", MINUTE),
+    ("s", SECOND),
+    ("ms", MILLISECOND),
+    ("us", MICROSECOND),
+    ("ns", 1),
+)
 MOST_DURATION = 3650 * DAY
 """The longest duration, ns: times are counted in 63 bits."""
 DURATION_PATTERN = r"^\s*\d[\d_]*(\.\d+)?\s*(ns|us|µs|ms|s|m|min|h|d)\s*$"
@@ -49,7 +57,10 @@ DURATION_SCHEMA = {
     "description": "a number and a unit: 100ms, 30s, 5min, 24h",
 }
 _SIZE_SCHEMA = {
-    "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?\s*([KMGkmg]?[Bb]|[KMG]iB)?\s*$"}],
+    "anyOf": [
+        {"type": "integer", "minimum": 1},
+        {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?\s*([KMGkmg]?[Bb]|[KMG]iB)?\s*$"},
+    ],
     "description": "bytes, or a number and a unit: 1KB is 1024 bytes",
 }
 _RATE_SCHEMA = {
@@ -87,7 +98,9 @@ class Section(BaseModel):
 
 def invalid_field(message: str, suggestion: str = "") -> PydanticCustomError:
     """Make the error of a pydantic field; :func:`~pytest_loadtest.profile.explain.explain_error` makes a problem of it."""
-    return PydanticCustomError("invalid_field", "{message}", {"message": message, "suggestion": suggestion})
+    return PydanticCustomError(
+        "invalid_field", "{message}", {"message": message, "suggestion": suggestion}
+    )
 
 
 class ParsedSection:
@@ -100,9 +113,15 @@ class ParsedSection:
     def __init__(self, read: Callable[[Mapping[str, object]], object]) -> None:
         self._read = read
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        written = core_schema.plain_serializer_function_ser_schema(lambda section: dict(section.written))
-        return core_schema.no_info_after_validator_function(self._read, handler.generate_schema(dict[str, Any]), serialization=written)
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        written = core_schema.plain_serializer_function_ser_schema(
+            lambda section: dict(section.written)
+        )
+        return core_schema.no_info_after_validator_function(
+            self._read, handler.generate_schema(dict[str, Any]), serialization=written
+        )
 
 
 def exact_duration(ns: int) -> str:
@@ -120,7 +139,10 @@ def _duration(value: object, info: ValidationInfo) -> object:
                 raise invalid_field(f"{value!r} is not a duration", _duration_hint(value)) from None
             found = MOST_DURATION + 1
         if found > MOST_DURATION:
-            raise invalid_field(f"{value!r} is longer than ten years", f"write {exact_duration(MOST_DURATION)} or less")
+            raise invalid_field(
+                f"{value!r} is longer than ten years",
+                f"write {exact_duration(MOST_DURATION)} or less",
+            )
         return found
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
@@ -128,13 +150,35 @@ def _duration(value: object, info: ValidationInfo) -> object:
         return 0
     if info.context is None:  # a number from Python code is in ns; only YAML must have a unit
         return value
-    raise invalid_field(f"{value} has no unit", f"write {value}s, or another of ns, us, ms, s, min, h, d")
+    raise invalid_field(
+        f"{value} has no unit", f"write {value}s, or another of ns, us, ms, s, min, h, d"
+    )
 
 
 def _duration_hint(text: str) -> str:
     number = re.match(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text)
-    guesses = {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "minute": "min", "minutes": "min", "mins": "min", "msec": "ms"}
-    guesses |= {"millis": "ms", "hour": "h", "hours": "h", "hr": "h", "day": "d", "days": "d", "M": "m", "S": "s", "MS": "ms", "H": "h"}
+    guesses = {
+        "sec": "s",
+        "secs": "s",
+        "second": "s",
+        "seconds": "s",
+        "minute": "min",
+        "minutes": "min",
+        "mins": "min",
+        "msec": "ms",
+    }
+    guesses |= {
+        "millis": "ms",
+        "hour": "h",
+        "hours": "h",
+        "hr": "h",
+        "day": "d",
+        "days": "d",
+        "M": "m",
+        "S": "s",
+        "MS": "ms",
+        "H": "h",
+    }
     if number and (unit := guesses.get(number[2])):
         return f"did you mean {number[1]}{unit}?"
     return "write a number and a unit: ns, us, ms, s, min, h, d"
@@ -146,7 +190,10 @@ def _size(value: object) -> object:
     try:
         return parse_size(value)
     except ValueError:
-        raise invalid_field(f"{value!r} is not a size", "write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)") from None
+        raise invalid_field(
+            f"{value!r} is not a size",
+            "write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)",
+        ) from None
 
 
 def _positive(value: int) -> int:
@@ -234,7 +281,9 @@ Percent = Annotated[
 ]
 """A ratio; in YAML ``2%``."""
 
-Size = Annotated[int, BeforeValidator(_size), Field(ge=1), WithJsonSchema(_SIZE_SCHEMA, mode="validation")]
+Size = Annotated[
+    int, BeforeValidator(_size), Field(ge=1), WithJsonSchema(_SIZE_SCHEMA, mode="validation")
+]
 """Bytes; in YAML ``1024`` or ``1KB``."""
 
 Count = Annotated[int, Field(ge=1)]
@@ -247,7 +296,9 @@ Distribution = Annotated[
         {
             "type": "object",
             "minProperties": 1,
-            "propertyNames": {"pattern": r"^\s*\d+\s*([KMGkmg]?[Bb])?\s*-\s*\d+\s*([KMGkmg]?[Bb])?\s*$"},
+            "propertyNames": {
+                "pattern": r"^\s*\d+\s*([KMGkmg]?[Bb])?\s*-\s*\d+\s*([KMGkmg]?[Bb])?\s*$"
+            },
             "additionalProperties": {"type": "integer", "minimum": 1},
         },
         mode="validation",
@@ -255,7 +306,11 @@ Distribution = Annotated[
 ]
 """Size range ``"low-high"`` (half open) → relative weight."""
 
-Verbatim = Annotated[str, BeforeValidator(_verbatim), WithJsonSchema({"type": ["string", "integer", "boolean"]}, mode="validation")]
+Verbatim = Annotated[
+    str,
+    BeforeValidator(_verbatim),
+    WithJsonSchema({"type": ["string", "integer", "boolean"]}, mode="validation"),
+]
 """A value in the configuration file of another program."""
 
 SloSection = Annotated[Slo, ParsedSection(Slo.read)]

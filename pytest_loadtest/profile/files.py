@@ -49,8 +49,16 @@ def find(name_or_path: str, folder: Path, places: Sequence[Path] = ()) -> Path:
     for suffix in _SUFFIXES:
         if (path := folder / f"{name_or_path}{suffix}").is_file():
             return path
-    names = sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*") if path.suffix in _SUFFIXES)
-    hint = did_you_mean(name_or_path, names) if names else "the folder has no profiles; set the ini option load_profiles"
+    names = sorted(
+        path.relative_to(folder).with_suffix("").as_posix()
+        for path in folder.rglob("*")
+        if path.suffix in _SUFFIXES
+    )
+    hint = (
+        did_you_mean(name_or_path, names)
+        if names
+        else "the folder has no profiles; set the ini option load_profiles"
+    )
     raise UsageError(f"no profile {name_or_path!r} in {folder}" + (f" ({hint})" if hint else ""))
 
 
@@ -66,10 +74,14 @@ def load(path: Path) -> Profile:
 def line_of(path: Path, keys: tuple[str, ...]) -> int | None:
     """Return the first line, from 1, in which a readable profile has these keys, at any depth; None if it has not."""
     places = read_yaml(_text(path, "profile")).keys
-    return min((place.line for found, place in places.items() if found[-len(keys) :] == keys), default=None)
+    return min(
+        (place.line for found, place in places.items() if found[-len(keys) :] == keys), default=None
+    )
 
 
-def override(path: Path, changes: Mapping[str, object], options: Mapping[str, str] = MappingProxyType({})) -> Profile:
+def override(
+    path: Path, changes: Mapping[str, object], options: Mapping[str, str] = MappingProxyType({})
+) -> Profile:
     """Read the profile in ``path`` with other values for some keys.
 
     A size replaces a distribution and a distribution a size; likewise ``testDuration``, ``messages`` and ``stages``, and ``search`` and
@@ -84,7 +96,9 @@ def override(path: Path, changes: Mapping[str, object], options: Mapping[str, st
     return overridden(_text(path, "profile"), str(path), changes, _readers(path.parent), options)
 
 
-def matrix_of(path: Path, chosen: Mapping[str, object] = MappingProxyType({})) -> tuple[Variant, ...]:
+def matrix_of(
+    path: Path, chosen: Mapping[str, object] = MappingProxyType({})
+) -> tuple[Variant, ...]:
     """Return the combinations of a profile's matrix as changes for :func:`override`, the last axis changing fastest.
 
     :param chosen: axis of the matrix → the value (or name) to keep, or a list of them.
@@ -107,13 +121,19 @@ def with_driver(profile: Profile, path: Path) -> Profile:
 
     def with_file(one: Profile) -> Profile:
         if file.target and (file.target_named or one.target is None):
-            return one.model_copy(update=changes | {"target": TargetSection.model_validate(file.target)})
+            return one.model_copy(
+                update=changes | {"target": TargetSection.model_validate(file.target)}
+            )
         return one.model_copy(update=changes)
 
     workloads = tuple(with_file(workload) for workload in profile.workloads)
     changed = with_file(profile).model_copy(update={"workloads": workloads})
     checked = workloads or (changed,)
-    problems = {f"{path} with profile {one.name}: {problem.text}": None for one in checked for problem in check_profile(one, set())}
+    problems = {
+        f"{path} with profile {one.name}: {problem.text}": None
+        for one in checked
+        for problem in check_profile(one, set())
+    }
     if problems:
         raise UsageError("\n".join(problems))
     return changed
@@ -126,15 +146,23 @@ def _text(path: Path, what: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start].split(b"\n")
-        message, line, column = f"byte 0x{data[error.start]:02x} is not UTF-8", len(before), len(before[-1]) + 1
-        raise ProfileError(str(path), (Problem((), message, "save the file as UTF-8", line=line, column=column),)) from error
+        message, line, column = (
+            f"byte 0x{data[error.start]:02x} is not UTF-8",
+            len(before),
+            len(before[-1]) + 1,
+        )
+        raise ProfileError(
+            str(path), (Problem((), message, "save the file as UTF-8", line=line, column=column),)
+        ) from error
 
 
 def _readers(folder: Path) -> Readers:
     """Make the readers of files next to a profile; each file is read once for all workloads."""
     return Readers(
         sizes=cache(lambda reference: read_sizes(reference, folder)),
-        driver=cache(lambda name: read_driver(_text(folder / name, "driver file"), str(folder / name))),
+        driver=cache(
+            lambda name: read_driver(_text(folder / name, "driver file"), str(folder / name))
+        ),
     )
 
 
@@ -153,7 +181,9 @@ def payload(profile: Profile, path: Path, started: Path) -> bytes | None:
     what = f"{_place_of(path, 'payloadFile')}: payloadFile"
     file = next((candidate for candidate in candidates if candidate.exists()), None)
     if file is None:
-        raise UsageError(f"{what} {profile.payload_file} does not exist: looked at {_listed(candidates)}")
+        raise UsageError(
+            f"{what} {profile.payload_file} does not exist: looked at {_listed(candidates)}"
+        )
     content = read_limited(file, what, profile.max_message_size)
     if profile.message_size is not None and len(content) != profile.message_size:
         raise UsageError(
@@ -165,7 +195,10 @@ def payload(profile: Profile, path: Path, started: Path) -> bytes | None:
 def _place_of(path: Path, key: str) -> str:
     """Return ``FILE:LINE:COLUMN`` of the first value of a key, at any depth; only the file if the key is not in it."""
     places = read_yaml(_text(path, "profile")).values if path.is_file() else {}
-    found = min(((place.line, place.column) for at, place in places.items() if at and at[-1] == key), default=None)
+    found = min(
+        ((place.line, place.column) for at, place in places.items() if at and at[-1] == key),
+        default=None,
+    )
     return str(path) if found is None else f"{path}:{found[0]}:{found[1]}"
 
 

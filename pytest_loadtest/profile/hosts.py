@@ -24,7 +24,9 @@ process: only text that no shell changes reaches both alike."""
 
 def _name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.]*(-[A-Za-z0-9_.]+)*", text):
-        raise invalid_field(f"{text!r} is not a name of a host", "use letters, digits, dots, dashes and underscores")
+        raise invalid_field(
+            f"{text!r} is not a name of a host", "use letters, digits, dots, dashes and underscores"
+        )
     return text
 
 
@@ -32,9 +34,14 @@ def _words(text: str) -> str:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise invalid_field(f"{text!r} cannot be split into words: {error}", "close the quote") from None
+        raise invalid_field(
+            f"{text!r} cannot be split into words: {error}", "close the quote"
+        ) from None
     if not words:
-        raise invalid_field("the command is empty", "write the command that runs a program on the host, for example ssh build1")
+        raise invalid_field(
+            "the command is empty",
+            "write the command that runs a program on the host, for example ssh build1",
+        )
     return text
 
 
@@ -59,7 +66,10 @@ def _bits(text: str) -> str:
 
 def _plain(text: str) -> str:
     if not _SAFE.fullmatch(text):
-        raise invalid_field(f"{text!r} has characters that a shell on the host could change", "use letters, digits and _@%+=:,./-")
+        raise invalid_field(
+            f"{text!r} has characters that a shell on the host could change",
+            "use letters, digits and _@%+=:,./-",
+        )
     return text
 
 
@@ -67,9 +77,14 @@ def _address(text: str) -> str:
     try:
         address = ip_address(text)
     except ValueError:
-        raise invalid_field(f"{text!r} is not an IP address", "write addresses of the host, for example 10.0.0.5") from None
+        raise invalid_field(
+            f"{text!r} is not an IP address", "write addresses of the host, for example 10.0.0.5"
+        ) from None
     if address.is_unspecified or address.is_multicast:
-        raise invalid_field(f"no connection can come from {text}", "write addresses of the host, for example 10.0.0.5")
+        raise invalid_field(
+            f"no connection can come from {text}",
+            "write addresses of the host, for example 10.0.0.5",
+        )
     return str(address)
 
 
@@ -77,7 +92,10 @@ def _addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
     if repeated := [address for address, count in Counter(addresses).items() if count > 1]:
         raise invalid_field(f"{repeated[0]} is repeated", "write each address once")
     if len({":" in address for address in addresses}) > 1:
-        raise invalid_field("IPv4 and IPv6 are mixed, and one address of a target has only one of them", "write addresses of one family")
+        raise invalid_field(
+            "IPv4 and IPv6 are mixed, and one address of a target has only one of them",
+            "write addresses of one family",
+        )
     return addresses
 
 
@@ -97,9 +115,9 @@ class HostEntry(Section):
     bandwidth: Annotated[str, AfterValidator(_bits)] | None = None
     """Bandwidth of the host's network in each direction: ``10Gbit/s``. The plan is checked against it; unknown unless given."""
 
-    source_addresses: Annotated[tuple[Annotated[str, AfterValidator(_address)], ...], AfterValidator(_addresses)] = Field(
-        default=(), strict=False
-    )
+    source_addresses: Annotated[
+        tuple[Annotated[str, AfterValidator(_address)], ...], AfterValidator(_addresses)
+    ] = Field(default=(), strict=False)
     """Addresses of the host that the connections of its workers come from, in turn; the system chooses one unless given."""
 
     @property
@@ -120,7 +138,11 @@ def read_hosts(text: str, source: str) -> tuple[HostEntry, ...]:
     :raises ProfileError: with every problem.
     """
     document = read_yaml(text, sequence=True)
-    found = [] if document.value is None else [_entry(document, number, value) for number, value in enumerate(document.value)]
+    found = (
+        []
+        if document.value is None
+        else [_entry(document, number, value) for number, value in enumerate(document.value)]
+    )
     entries = tuple(entry for entry in found if entry is not None)
     if not document.problems and not entries:
         document.refuse((), "the file has no hosts", "write - {name: h1, command: ssh h1}")
@@ -128,14 +150,21 @@ def read_hosts(text: str, source: str) -> tuple[HostEntry, ...]:
         others = [other for other in found[:number] if other is not None]
         if entry is not None and any(other.name == entry.name for other in others):
             message = f"{number}.name: there are several hosts with the name {entry.name}"
-            document.problems.append(document.problem((number, "name"), message, "give each host a name of its own"))
+            document.problems.append(
+                document.problem((number, "name"), message, "give each host a name of its own")
+            )
         # The command is all that distinguishes hosts when a worker starts.
-        elif entry is not None and (twin := next((other for other in others if other.reached_by == entry.reached_by), None)):
+        elif entry is not None and (
+            twin := next((other for other in others if other.reached_by == entry.reached_by), None)
+        ):
             message = f"{number}.command: it reaches the same host as {twin.name}"
             remedy = f"give {twin.name} more workers, or name another host"
             document.problems.append(document.problem((number, "command"), message, remedy))
     if document.problems:
-        raise ProfileError(source, tuple(sorted(document.problems, key=lambda problem: (problem.line, problem.column))))
+        raise ProfileError(
+            source,
+            tuple(sorted(document.problems, key=lambda problem: (problem.line, problem.column))),
+        )
     return entries
 
 
@@ -147,7 +176,9 @@ def _entry(document: Document, number: int, value: object) -> HostEntry | None:
             details["loc"] = path = (number, *details["loc"])
             if details["type"] == "extra_forbidden":
                 near = did_you_mean(str(path[-1]), keys(HostEntry))
-                document.problems.append(document.problem(path, f"unknown key {path[-1]!r}", near, at_key=True))
+                document.problems.append(
+                    document.problem(path, f"unknown key {path[-1]!r}", near, at_key=True)
+                )
             else:
                 document.problems.append(explain_error(details, document))
         return None

@@ -41,12 +41,21 @@ def _of_stages(profile: Profile) -> Iterator[Problem]:
         "foreign": "foreign messages have no known time, so they cannot be counted per stage",
         INDEX: "the broker's index is measured when it was largest in the whole run",
         REGRESSION: "whole runs are compared, not stages",
-    } | ({} if profile.checksum else {"corrupt": "without checksum a damaged message cannot be assigned to a stage"})
+    } | (
+        {}
+        if profile.checksum
+        else {"corrupt": "without checksum a damaged message cannot be assigned to a stage"}
+    )
     for path, slo in sections(profile):
         for metric in slo if path[0] == "stages" else ():
             if metric in whole_run:
                 remedy = ", or set checksum: true" if metric == "corrupt" else ""
-                yield Problem((*path, metric), whole_run[metric], f"write it in the profile's own slo{remedy}", at_key=True).named()
+                yield Problem(
+                    (*path, metric),
+                    whole_run[metric],
+                    f"write it in the profile's own slo{remedy}",
+                    at_key=True,
+                ).named()
 
 
 def _bucket_names(profile: Profile) -> Iterator[Problem]:
@@ -57,7 +66,11 @@ def _bucket_names(profile: Profile) -> Iterator[Problem]:
         names = slo.get("buckets")
         for name in names if isinstance(names, dict) else ():
             if name not in buckets:
-                hint = nearest(name, tuple(buckets)) if buckets else "without messageSizeDistribution there are none"
+                hint = (
+                    nearest(name, tuple(buckets))
+                    if buckets
+                    else "without messageSizeDistribution there are none"
+                )
                 message = f"{name!r} is not a size bucket of this profile"
                 yield Problem((*path, "buckets", name), message, hint, at_key=True).named()
 
@@ -83,7 +96,11 @@ def _bounded(profile: Profile, metric: str) -> Iterator[Path]:
         if metric in slo:
             yield (*path, metric)
         drift = slo.get("drift")
-        yield from ((*path, "drift", key) for key in (drift if isinstance(drift, dict) else ()) if str(key).partition(".")[0] == metric)
+        yield from (
+            (*path, "drift", key)
+            for key in (drift if isinstance(drift, dict) else ())
+            if str(key).partition(".")[0] == metric
+        )
         by_bucket = slo.get("buckets")
         for name, section in by_bucket.items() if isinstance(by_bucket, dict) else ():
             if isinstance(section, dict) and metric in section:
@@ -106,9 +123,15 @@ def _acknowledgements(profile: Profile) -> Iterator[Problem]:
         return
     why, remedy = reason
     for path in _bounded(profile, "publishLatency"):
-        yield _wrong_key(path, f"messages are not acknowledged {why}", f"{remedy}, or bound endToEndLatency")
+        yield _wrong_key(
+            path, f"messages are not acknowledged {why}", f"{remedy}, or bound endToEndLatency"
+        )
     for path in _bounded(profile, SILENT) if profile.producer_only else ():
-        yield _wrong_key(path, "without consumers and acknowledgements it is unknown what arrived", "add consumers, or remove it")
+        yield _wrong_key(
+            path,
+            "without consumers and acknowledgements it is unknown what arrived",
+            "add consumers, or remove it",
+        )
 
 
 def _broadcasts(profile: Profile) -> Iterator[Problem]:
@@ -122,11 +145,23 @@ def _openings(profile: Profile) -> Iterator[Problem]:
     for metric in CONNECTING:
         for path in _bounded(profile, metric):
             if not profile.driver.kind.opening_times:
-                yield _wrong_key(path, f"clients of {profile.driver.name} do not report how long connecting took", "remove it")
+                yield _wrong_key(
+                    path,
+                    f"clients of {profile.driver.name} do not report how long connecting took",
+                    "remove it",
+                )
             elif metric == CONNECT_RATE and profile.connect_rate is None:
-                yield _wrong_key(path, "driver.connectRate is missing", "write driver: {connectRate: 100}, or remove it")
+                yield _wrong_key(
+                    path,
+                    "driver.connectRate is missing",
+                    "write driver: {connectRate: 100}, or remove it",
+                )
             elif path[0] == "stages":
-                yield _wrong_key(path, "times of connections are of the whole run, not of a stage", f"write it under slo: {metric}")
+                yield _wrong_key(
+                    path,
+                    "times of connections are of the whole run, not of a stage",
+                    f"write it under slo: {metric}",
+                )
 
 
 def _one_sided(profile: Profile) -> Iterator[Problem]:
@@ -137,16 +172,34 @@ def _one_sided(profile: Profile) -> Iterator[Problem]:
         for metric, bound in slo.items():
             if profile.consumer_only and path[0] == "stages":
                 message = "a run without producers measures only the throughput of the whole run"
-                yield _wrong_key((*path, metric), message, "write slo: {throughput: 1000/s} for the whole run")
-            elif profile.consumer_only and metric not in CONNECTING and (metric != "throughput" or "%" in str(bound)):
+                yield _wrong_key(
+                    (*path, metric), message, "write slo: {throughput: 1000/s} for the whole run"
+                )
+            elif (
+                profile.consumer_only
+                and metric not in CONNECTING
+                and (metric != "throughput" or "%" in str(bound))
+            ):
                 message = "a run without producers measures only throughput in messages per second"
-                yield _wrong_key((*path, metric), message, "write throughput: 1000/s, and nothing else")
-            elif profile.producer_only and not profile.consumer_only and metric not in (*_SENDING, *KEYS):
-                yield _wrong_key((*path, metric), "nothing is received without consumers", f"use {', '.join(_SENDING)}")
+                yield _wrong_key(
+                    (*path, metric), message, "write throughput: 1000/s, and nothing else"
+                )
+            elif (
+                profile.producer_only
+                and not profile.consumer_only
+                and metric not in (*_SENDING, *KEYS)
+            ):
+                yield _wrong_key(
+                    (*path, metric),
+                    "nothing is received without consumers",
+                    f"use {', '.join(_SENDING)}",
+                )
     for metric in DRIFTING if profile.producer_only else ():
         for path in _bounded(profile, metric):
             if "drift" in path and metric not in _SENDING:
-                yield _wrong_key(path, "nothing is received without consumers", f"use {', '.join(_SENDING)}")
+                yield _wrong_key(
+                    path, "nothing is received without consumers", f"use {', '.join(_SENDING)}"
+                )
 
 
 def _drain(profile: Profile) -> Iterator[Problem]:
@@ -156,10 +209,14 @@ def _drain(profile: Profile) -> Iterator[Problem]:
             continue
         at = (*path, "backlogDrain")
         if not profile.consumer_backlog_size_gb:
-            yield _wrong_key(at, "the profile builds no backlog", "write consumerBacklogSizeGB: 1, or remove it")
+            yield _wrong_key(
+                at, "the profile builds no backlog", "write consumerBacklogSizeGB: 1, or remove it"
+            )
             continue
         bounds = [one for one in slo.objectives if one.metric == "backlogDrain"]
-        longest = max((bound for one in bounds for bound in (one.minimum, one.maximum) if bound), default=0)
+        longest = max(
+            (bound for one in bounds for bound in (one.minimum, one.maximum) if bound), default=0
+        )
         if longest > profile.backlog_drain_timeout:
             timeout = format_duration(profile.backlog_drain_timeout)
             message = f"{format_duration(longest)} is more than backlogDrainTimeout, {timeout}"
@@ -198,10 +255,14 @@ def _long_enough(profile: Profile) -> Iterator[Problem]:
             yield Problem(at, message, f"write a shorter one, or a longer {key}").named()
         elif window is not None and length // window > MOST_WINDOWS:
             message = f"{name}, {format_duration(length)}, has more than {MOST_WINDOWS:,} of them"
-            yield Problem(at, message, f"write {-(-length // MOST_WINDOWS // SECOND)}s or more").named()
+            yield Problem(
+                at, message, f"write {-(-length // MOST_WINDOWS // SECOND)}s or more"
+            ).named()
         if "drift" in slo and length < 10 * SECOND:
             message = f"a tenth of {name}, {format_duration(length)}, is less than a second"
-            yield _wrong_key((*path, "drift"), message, f"remove it, or write a {key} of 10s or more")
+            yield _wrong_key(
+                (*path, "drift"), message, f"remove it, or write a {key} of 10s or more"
+            )
 
 
 def _judged_for(profile: Profile, path: Path) -> tuple[int, str, str]:
@@ -217,7 +278,16 @@ def _judged_for(profile: Profile, path: Path) -> tuple[int, str, str]:
 WINDOW_CHECKS = (
     (
         _long_enough,
-        ("slo", "testDuration", "testDurationMinutes", "messages", "producerRate", "search.*", "stages.*", "consumerBacklogSizeGB"),
+        (
+            "slo",
+            "testDuration",
+            "testDurationMinutes",
+            "messages",
+            "producerRate",
+            "search.*",
+            "stages.*",
+            "consumerBacklogSizeGB",
+        ),
     ),
 )
 
@@ -234,20 +304,42 @@ def _possible(profile: Profile) -> Iterator[Problem]:
     """Reject a section that could never end the run."""
     if profile.abort is None:
         return
-    latency = next((("abort", key) for key in profile.abort.written if str(key).partition(".")[0] == LATENCY), None)
+    latency = next(
+        (("abort", key) for key in profile.abort.written if str(key).partition(".")[0] == LATENCY),
+        None,
+    )
     if profile.connects_only or profile.consumer_only:
-        yield _wrong_key(("abort",), "the run sends nothing, so no message can be late, failed or dropped", "remove it")
+        yield _wrong_key(
+            ("abort",),
+            "the run sends nothing, so no message can be late, failed or dropped",
+            "remove it",
+        )
     elif profile.peak_search:
-        yield _wrong_key(("abort",), "a search ends each lost step by its own objectives", "remove it")
+        yield _wrong_key(
+            ("abort",), "a search ends each lost step by its own objectives", "remove it"
+        )
     elif profile.consumer_backlog_size_gb:
-        yield _wrong_key(("abort",), "with consumerBacklogSizeGB messages wait on purpose", "remove one of them")
+        yield _wrong_key(
+            ("abort",), "with consumerBacklogSizeGB messages wait on purpose", "remove one of them"
+        )
     elif latency and profile.producer_only:
         yield _wrong_key(latency, "nothing is received without consumers", "write failed: 1%")
     elif latency and profile.in_bytes:
-        yield _wrong_key(latency, "needs a rate in messages; producerRate is in bytes", "write producerRate: 5000/s, or failed: 1%")
+        yield _wrong_key(
+            latency,
+            "needs a rate in messages; producerRate is in bytes",
+            "write producerRate: 5000/s, or failed: 1%",
+        )
 
 
-_WHO = ("messages", "producerRate", "search.*", "producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")
+_WHO = (
+    "messages",
+    "producerRate",
+    "search.*",
+    "producersPerTopic",
+    "subscriptionsPerTopic",
+    "consumerPerSubscription",
+)
 ABORT_CHECKS = (
     (_abort_section, ("abort",)),
     (_possible, ("abort", "consumerBacklogSizeGB", *_WHO)),

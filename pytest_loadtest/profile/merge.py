@@ -89,21 +89,39 @@ def put(document: Document, path: Path, other: Document, at: Path) -> None:
             holder[step] = {}
         holder = holder[step]
         if not isinstance(holder, dict | list):
-            raise Invalid(Problem(path, f"{shown_path(path[:depth])} is not a section", "replace it as a whole"))
+            raise Invalid(
+                Problem(
+                    path, f"{shown_path(path[:depth])} is not a section", "replace it as a whole"
+                )
+            )
     remove_key(document, path)
     holder[path[-1]] = _copy(value_at(other.value, at))
     document.keys[path] = key
-    document.values |= {(*path, *below[len(at) :]): place for below, place in other.values.items() if below[: len(at)] == at}
-    document.keys |= {
-        (*path, *below[len(at) :]): place for below, place in other.keys.items() if len(below) > len(at) and below[: len(at)] == at
+    document.values |= {
+        (*path, *below[len(at) :]): place
+        for below, place in other.values.items()
+        if below[: len(at)] == at
     }
-    document.broken |= {(*path, *below[len(at) :]) for below in other.broken if below[: len(at)] == at}
+    document.keys |= {
+        (*path, *below[len(at) :]): place
+        for below, place in other.keys.items()
+        if len(below) > len(at) and below[: len(at)] == at
+    }
+    document.broken |= {
+        (*path, *below[len(at) :]) for below in other.broken if below[: len(at)] == at
+    }
 
 
 def value_at(value: Any, path: Path) -> Any:
     """Return the part of a document's value at a path, or None."""
     for step in path:
-        value = value[step] if isinstance(value, list) and isinstance(step, int) else value.get(step) if isinstance(value, dict) else None
+        value = (
+            value[step]
+            if isinstance(value, list) and isinstance(step, int)
+            else value.get(step)
+            if isinstance(value, dict)
+            else None
+        )
     return value
 
 
@@ -132,12 +150,21 @@ def merged(base: Document, changes: Mapping[Path, tuple[Document, Path]]) -> Doc
     targets = {path: _folded(document, _reached(document, path)) for path in changes}
     for prefix in {path[:-1] for path in targets.values()}:
         if not prefix or prefix[0] == "workloads":
-            new = {at[-1]: value_at(changes[path][0].value, changes[path][1]) for path, at in targets.items() if at[:-1] == prefix}
+            new = {
+                at[-1]: value_at(changes[path][0].value, changes[path][1])
+                for path, at in targets.items()
+                if at[:-1] == prefix
+            }
             _remove_replaced(document, prefix, new)
     for path in targets.values():
         _remove_scaled(document, path)
     for path, (other, at) in changes.items():
-        if path[0] == "driver" and len(path) > 1 and "driver" not in document.value and ("driver", "name") not in changes:
+        if (
+            path[0] == "driver"
+            and len(path) > 1
+            and "driver" not in document.value
+            and ("driver", "name") not in changes
+        ):
             place = other.keys.get(at, other.values[at])
             put(document, ("driver", "name"), Document(value=DEFAULT, values={(): place}), ())
         if value_at(other.value, at) is None:
@@ -163,11 +190,23 @@ def _reached(document: Document, path: Path) -> Path:
     if path[0] != "workloads":
         if entries and all(isinstance(entry, dict) and path[0] in entry for entry in entries):
             written = shown_path(path)
-            raise Invalid(Problem(path, f"every workload has its own {path[0]}", f"write workloads.{names[0]}.{written}"))
+            raise Invalid(
+                Problem(
+                    path,
+                    f"every workload has its own {path[0]}",
+                    f"write workloads.{names[0]}.{written}",
+                )
+            )
         return path
     if len(path) == 2 or path[1] not in names:
         known = ", ".join(str(name) for name in names)
-        raise Invalid(Problem(path, f"there is no workload {path[1]!r}", f"write workloads.NAME.key with one of {known}"))
+        raise Invalid(
+            Problem(
+                path,
+                f"there is no workload {path[1]!r}",
+                f"write workloads.NAME.key with one of {known}",
+            )
+        )
     return ("workloads", names.index(path[1]), *path[2:])
 
 
@@ -186,7 +225,14 @@ def entry(document: Document, index: int) -> Document:
     base = copied(document)
     remove_key(base, ("workloads",))
     base.values[()] = document.values[path]
-    return merged(base, {(key,): (document, (*path, key)) for key in document.value["workloads"][index] if key not in _TOP})
+    return merged(
+        base,
+        {
+            (key,): (document, (*path, key))
+            for key in document.value["workloads"][index]
+            if key not in _TOP
+        },
+    )
 
 
 def from_values(values: Mapping[str, object], first: int = 0) -> Document:
@@ -217,7 +263,9 @@ def _plain_value(value: object, path: Path, number: int, document: Document) -> 
         return [_plain_value(item, (*path, i), number, document) for i, item in enumerate(value)]
     if not isinstance(value, str | bool | int | float) and (value is not None or len(path) > 1):
         raise TypeError
-    written = "" if secret(path) else shown_text(value) if isinstance(value, str) else json.dumps(value)
+    written = (
+        "" if secret(path) else shown_text(value) if isinstance(value, str) else json.dumps(value)
+    )
     document.values[path] = Place(OVERRIDE, number, written)
     return value
 
@@ -252,7 +300,9 @@ class Variant(NamedTuple):
     changes: dict[str, object]
 
 
-def combinations(document: Document, chosen: Mapping[str, object] | None = None) -> tuple[Combination, ...]:
+def combinations(
+    document: Document, chosen: Mapping[str, object] | None = None
+) -> tuple[Combination, ...]:
     """Return all combinations, the last axis changing fastest; none without a matrix. Problems are added to the document.
 
     :param chosen: axis → the value (or name) to keep, or a list of them.
@@ -266,10 +316,17 @@ def combinations(document: Document, chosen: Mapping[str, object] | None = None)
     axes = _narrowed(axes, chosen or {})
     number = math.prod(map(len, axes.values()))
     if number > MOST_COMBINATIONS:
-        document.refuse(("matrix",), f"{number} combinations, at most {MOST_COMBINATIONS} are possible", "write fewer values")
+        document.refuse(
+            ("matrix",),
+            f"{number} combinations, at most {MOST_COMBINATIONS} are possible",
+            "write fewer values",
+        )
         return ()
     return tuple(
-        Combination("-".join(one.label for one in picked), {key: at for one in picked for key, at in one.places.items()})
+        Combination(
+            "-".join(one.label for one in picked),
+            {key: at for one in picked for key, at in one.places.items()},
+        )
         for picked in itertools.product(*axes.values())
     )
 
@@ -283,7 +340,11 @@ def _nothing(chosen: Mapping[str, object] | None) -> tuple[Combination, ...]:
 def _axes(document: Document) -> dict[str, list[Choice]]:
     matrix = document.value["matrix"]
     if not isinstance(matrix, dict) or not matrix:
-        document.refuse(("matrix",), "is not a mapping of keys to lists", "write matrix: {messageSize: [100, 1KB]}")
+        document.refuse(
+            ("matrix",),
+            "is not a mapping of keys to lists",
+            "write matrix: {messageSize: [100, 1KB]}",
+        )
         return {}
     owners: dict[str, str] = {}
     return {axis: _choices(document, axis, values, owners) for axis, values in matrix.items()}
@@ -295,10 +356,15 @@ def _choices(document: Document, axis: str, values: Any, owners: dict[str, str])
         return [_named(document, axis, name, keys, owners) for name, keys in values.items()]
     if not isinstance(values, list) or not values:
         example = f"{shown_value((axis,), values)}, …" if values else " … "
-        document.refuse(("matrix", axis), "is not a list of values", f"write {shown_key(axis)}: [{example}]")
+        document.refuse(
+            ("matrix", axis), "is not a list of values", f"write {shown_key(axis)}: [{example}]"
+        )
         return []
     _own(document, ("matrix", axis), axis, axis, owners)
-    return [Choice(value, f"{axis}={_label(axis, value, i)}", {axis: ("matrix", axis, i)}) for i, value in enumerate(values)]
+    return [
+        Choice(value, f"{axis}={_label(axis, value, i)}", {axis: ("matrix", axis, i)})
+        for i, value in enumerate(values)
+    ]
 
 
 def _label(axis: str, value: Any, index: int) -> str:
@@ -310,7 +376,9 @@ def _label(axis: str, value: Any, index: int) -> str:
 def _named(document: Document, axis: str, name: str, keys: Any, owners: dict[str, str]) -> Choice:
     path = ("matrix", axis, name)
     if not isinstance(keys, dict) or not keys:
-        document.refuse(path, "is not a mapping of keys to values", f"write {name}: {{driver.qos: 0}}")
+        document.refuse(
+            path, "is not a mapping of keys to values", f"write {name}: {{driver.qos: 0}}"
+        )
         return Choice(name, name, {})
     for key in keys:
         _own(document, (*path, key), key, axis, owners)
@@ -324,16 +392,22 @@ def _own(document: Document, path: Path, key: str, axis: str, owners: dict[str, 
         document.refuse(path, f"is varied by matrix.{owners[key]} too", "remove one of them")
 
 
-def _narrowed(axes: dict[str, list[Choice]], chosen: Mapping[str, object]) -> dict[str, list[Choice]]:
+def _narrowed(
+    axes: dict[str, list[Choice]], chosen: Mapping[str, object]
+) -> dict[str, list[Choice]]:
     for axis, kept in chosen.items():
         if axis not in axes:
-            raise UsageError(f"matrix={{{axis!r}: …}}: the matrix has no such axis: choose one of {', '.join(axes)}")
+            raise UsageError(
+                f"matrix={{{axis!r}: …}}: the matrix has no such axis: choose one of {', '.join(axes)}"
+            )
         values = list(kept) if isinstance(kept, list | tuple) else [kept]
         possible = [choice.value for choice in axes[axis]]
         if not values or (missing := [value for value in values if value not in possible]):
             names = HIDDEN if secret((axis,)) else ", ".join(map(str, possible))
             shown = shown_value((axis,), missing[0] if values else kept)
-            raise UsageError(f"matrix={{{axis!r}: {shown!r}}}: not in the profile's matrix: choose one of {names}")
+            raise UsageError(
+                f"matrix={{{axis!r}: {shown!r}}}: not in the profile's matrix: choose one of {names}"
+            )
         axes[axis] = [choice for choice in axes[axis] if choice.value in values]
     return axes
 
@@ -348,5 +422,9 @@ def with_combination(document: Document, combination: Combination) -> Document:
         problem = error.problem
         path = next(at for key, at in combination.places.items() if dotted(key) == problem.path)
         at = path if isinstance(path[-1], str) else path[:-1]
-        base.problems.append(document.problem(at, f"{shown_path(at)}: {problem.message}", problem.suggestion, at_key=True))
+        base.problems.append(
+            document.problem(
+                at, f"{shown_path(at)}: {problem.message}", problem.suggestion, at_key=True
+            )
+        )
         return base

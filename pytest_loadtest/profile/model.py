@@ -40,7 +40,16 @@ from pytest_loadtest.profile.sections import (
 from pytest_loadtest.profile.stages import Stage, parse_buckets
 from pytest_loadtest.values.quantities import MINUTE, SECOND, ByteRate
 from pytest_loadtest.verdict.abort import Abort
-from pytest_loadtest.verdict.objectives import AT_RATE, EXACTLY_ONCE, IMPLICIT, NO_FOREIGN, Objective, Slo, drained_within, not_early
+from pytest_loadtest.verdict.objectives import (
+    AT_RATE,
+    EXACTLY_ONCE,
+    IMPLICIT,
+    NO_FOREIGN,
+    Objective,
+    Slo,
+    drained_within,
+    not_early,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +133,9 @@ class Profile(Section):
     """Source that messageSizeDistribution was read from; in results only."""
     payloads_per_bucket: Count = 1
     """Number of different payloads for each size range; their sizes are spread evenly inside unless representative is given."""
-    representative: Literal["midpoint", "max", "uniform"] = Field(default_factory=_default_representative)
+    representative: Literal["midpoint", "max", "uniform"] = Field(
+        default_factory=_default_representative
+    )
     """Sizes that represent a range: its middle (default), its largest, or several spread inside (default with payloadsPerBucket)."""
     use_randomized_payloads: bool = False
     """Fill payloads with random bytes, as far as randomBytesRatio says; zeros otherwise."""
@@ -147,7 +158,9 @@ class Profile(Section):
     """Send this many messages instead of sending for a time; 0: only connect, and hold the connections for testDuration."""
     producer_rate: Rate = 0.0
     """Messages per second (or bytes: 200MB/s) of all producers together; 0 searches the highest rate, as in OMB."""
-    search: Annotated[SearchSection | None, BeforeValidator(_expanded)] = Field(default_factory=_default_search)
+    search: Annotated[SearchSection | None, BeforeValidator(_expanded)] = Field(
+        default_factory=_default_search
+    )
     """Settings of the search for the highest rate, if producerRate is 0; true for the defaults."""
 
     deliver_after: Delay | None = None
@@ -206,7 +219,10 @@ class Profile(Section):
     @field_validator("stages")
     @classmethod
     def _named(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        return tuple(stage if stage.name else stage.model_copy(update={"name": f"stage {i + 1}"}) for i, stage in enumerate(stages))
+        return tuple(
+            stage if stage.name else stage.model_copy(update={"name": f"stage {i + 1}"})
+            for i, stage in enumerate(stages)
+        )
 
     @field_validator("scaled")
     @classmethod
@@ -214,7 +230,9 @@ class Profile(Section):
         """Read ``scaled.slo`` again with the keys of ``slo`` that it keeps: its bounds hold in the windows of either."""
         if not scaled.slo or "slo" not in info.data:
             return scaled
-        return scaled.model_copy(update={"slo": Slo.read(scaled.slo.written, info.data["slo"].written)})
+        return scaled.model_copy(
+            update={"slo": Slo.read(scaled.slo.written, info.data["slo"].written)}
+        )
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -223,8 +241,15 @@ class Profile(Section):
 
     def as_scaled(self) -> Profile:
         """Return the profile with the bounds and limits of a scaled run."""
-        limits = self.generator.model_copy(update=self.scaled.generator.model_dump(exclude_none=True))
-        return self.model_copy(update={"slo": self.scaled.slo.merged() if self.scaled.slo else self.slo, "generator": limits})
+        limits = self.generator.model_copy(
+            update=self.scaled.generator.model_dump(exclude_none=True)
+        )
+        return self.model_copy(
+            update={
+                "slo": self.scaled.slo.merged() if self.scaled.slo else self.slo,
+                "generator": limits,
+            }
+        )
 
     @property
     def buckets(self) -> tuple[Bucket, ...] | None:
@@ -244,8 +269,15 @@ class Profile(Section):
     def in_bytes(self) -> bool:
         """True if the rate, the searched rate, or the rates of the stages are in bytes per second."""
         if self.stages and not self.producer_rate:
-            return any(isinstance(rate, ByteRate) for stage in self.stages for rate in stage.rates.values() if rate)
-        return isinstance(self.search.start if self.search and self.peak_search else self.producer_rate, ByteRate)
+            return any(
+                isinstance(rate, ByteRate)
+                for stage in self.stages
+                for rate in stage.rates.values()
+                if rate
+            )
+        return isinstance(
+            self.search.start if self.search and self.peak_search else self.producer_rate, ByteRate
+        )
 
     @property
     def producer_only(self) -> bool:
@@ -270,7 +302,12 @@ class Profile(Section):
     @property
     def delays(self) -> Delays | None:
         """The delays of messages; None: they are not delayed."""
-        return delays(self.deliver_after, self.deliver_at, self.seed, self.driver.earliest(self.broker.settings))
+        return delays(
+            self.deliver_after,
+            self.deliver_at,
+            self.seed,
+            self.driver.earliest(self.broker.settings),
+        )
 
     @property
     def broadcasts(self) -> bool:
@@ -287,7 +324,9 @@ class Profile(Section):
         """The reason why order cannot be judged, and what to write instead; None if it can."""
         if self.delays is not None:
             return "of delayed messages", "send them at once"
-        return self.driver.unordered(consumers=self.consumer_per_subscription, keyed=self.key_distributor != "NO_KEY")
+        return self.driver.unordered(
+            consumers=self.consumer_per_subscription, keyed=self.key_distributor != "NO_KEY"
+        )
 
     @property
     def publish_acks(self) -> bool:

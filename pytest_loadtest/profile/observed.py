@@ -12,7 +12,13 @@ from pytest_loadtest.message.payloads import parse_range
 from pytest_loadtest.message.sizing import Range
 from pytest_loadtest.profile.sizes import distribution
 from pytest_loadtest.schedule.pacing import LEAST_RATE
-from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate, format_size
+from pytest_loadtest.values.quantities import (
+    SECOND,
+    format_count,
+    format_duration,
+    format_rate,
+    format_size,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -83,7 +89,9 @@ class Traffic:
     def distribution(self) -> dict[str, int]:
         """Return each size if there are few, otherwise at most 64 ranges with edges near powers of two."""
         if len(self.sizes) <= MOST_RANGES:
-            ranges = [Range(size, size + 1, Fraction(count)) for size, count in sorted(self.sizes.items())]
+            ranges = [
+                Range(size, size + 1, Fraction(count)) for size, count in sorted(self.sizes.items())
+            ]
         else:
             weights: Counter[tuple[int, int]] = Counter()
             for size, count in self.sizes.items():
@@ -119,7 +127,9 @@ def summary(traffic: Traffic, at_least: bool) -> list[str]:
         _skew(traffic),
     ]
     if at_least:
-        lines.append(f"the sampler could not keep up: the rate is at least {rate}; sample fewer topics")
+        lines.append(
+            f"the sampler could not keep up: the rate is at least {rate}; sample fewer topics"
+        )
     return lines
 
 
@@ -176,7 +186,9 @@ def _time(traffic: Traffic, replay: bool) -> Iterator[str]:
 
 def _sizes(traffic: Traffic) -> Iterator[str]:
     ranges = traffic.distribution()
-    middles = sum(sum(parse_range(key)) // 2 * weight for key, weight in ranges.items()) / sum(ranges.values())
+    middles = sum(sum(parse_range(key)) // 2 * weight for key, weight in ranges.items()) / sum(
+        ranges.values()
+    )
     yield f"# mean {traffic.mean_size:,.0f} B; a run sends the middle of each range, mean {middles:,.0f} B"
     yield "messageSizeDistribution:"
     for key, weight in ranges.items():
@@ -189,7 +201,10 @@ def _first(traffic: Traffic) -> str:
 
 
 def _spread(traffic: Traffic) -> str:
-    shares = [f"{_quoted(name)} {_share(count, traffic.messages)}" for name, count in traffic.topics.most_common(_SHOWN_TOPICS)]
+    shares = [
+        f"{_quoted(name)} {_share(count, traffic.messages)}"
+        for name, count in traffic.topics.most_common(_SHOWN_TOPICS)
+    ]
     more = len(traffic.topics) - _SHOWN_TOPICS
     rest = f" and {more} more" if more > 0 else ""
     return f"{len(traffic.topics)} topics: {', '.join(shares)}{rest}; a run shares its rate evenly"

@@ -107,13 +107,18 @@ def read_driver(text: str, source: str) -> OmbDriver:
         out.take(kind)
         out.validate()
     if document.problems:
-        raise ProfileError(source, tuple(sorted(document.problems, key=lambda problem: (problem.line, problem.column))))
+        raise ProfileError(
+            source,
+            tuple(sorted(document.problems, key=lambda problem: (problem.line, problem.column))),
+        )
     return OmbDriver(out.keys["driver"], out.keys["target"], out.not_applied, out.target_named)
 
 
 def _own(document: Document) -> bool:
     name = document.value.get("name")
-    return "driverClass" not in document.value and ("driver" in document.value or model_of(name) is not None)
+    return "driverClass" not in document.value and (
+        "driver" in document.value or model_of(name) is not None
+    )
 
 
 def _kind(document: Document) -> DriverKind | None:
@@ -124,7 +129,11 @@ def _kind(document: Document) -> DriverKind | None:
     first, *others = classes
     examples = " or ".join((first, *(other.replace(_PACKAGE, "…") for other in others)))
     if name is None:
-        document.problems.append(document.problem((), "driverClass is missing: this is not a driver file", f"write {examples}"))
+        document.problems.append(
+            document.problem(
+                (), "driverClass is missing: this is not a driver file", f"write {examples}"
+            )
+        )
     elif kind is None:
         message = f"driverClass: {name} is not a driver that can be run here"
         document.problems.append(document.problem(("driverClass",), message, f"write {examples}"))
@@ -141,15 +150,24 @@ class OmbFile:
         self.document, self.not_applied = document, dict[str, str]()
         self.target_named = True
         self.keys: dict[str, dict[str, Any]] = {"driver": {}, "target": {}}
-        self._sections = Document(value=self.keys, values={path: Place(1, 1) for path in ((), ("driver",), ("target",))})
+        self._sections = Document(
+            value=self.keys, values={path: Place(1, 1) for path in ((), ("driver",), ("target",))}
+        )
 
     def set(self, section: str, key: str, value: Any, at: Path) -> None:
         """Set the profile's ``section.key`` to this value. :param at: its path in the driver file."""
         self.keys[section][key] = value
         if section == "target" and not self.has(at):
             self.target_named = False
-        for theirs, ours in ((self.document.values, self._sections.values), (self.document.keys, self._sections.keys)):
-            ours |= {(section, key, *below[len(at) :]): place for below, place in theirs.items() if below[: len(at)] == at}
+        for theirs, ours in (
+            (self.document.values, self._sections.values),
+            (self.document.keys, self._sections.keys),
+        ):
+            ours |= {
+                (section, key, *below[len(at) :]): place
+                for below, place in theirs.items()
+                if below[: len(at)] == at
+            }
 
     def set_default(self, key: str, value: Any) -> None:
         """Set a key of ``driver`` that the file does not have, unless the profile's own default is the same."""
@@ -177,7 +195,9 @@ class OmbFile:
         for section, fields in theirs.sections.items():
             self._take_class(fields, (section,), self.document.value.get(section, {}))
         if "strictTuning" in self.document.value:
-            self.set("driver", "strictTuning", self.document.value["strictTuning"], ("strictTuning",))
+            self.set(
+                "driver", "strictTuning", self.document.value["strictTuning"], ("strictTuning",)
+            )
         for key, value in theirs.fixed.items():
             self.set_default(key, value)
 
@@ -185,7 +205,9 @@ class OmbFile:
         """:param section: the content of the section; an empty mapping if the file does not have it."""
         if section is None:
             message = f"{at[-1]} has no value, and OMB stops at null"
-            self.refuse(at, message, "remove the key for OMB's defaults, or write its keys", at_key=True)
+            self.refuse(
+                at, message, "remove the key for OMB's defaults, or write its keys", at_key=True
+            )
             return
         if not isinstance(section, dict):
             self.refuse(at, f"{at[-1]} is not a mapping")
@@ -204,7 +226,9 @@ class OmbFile:
         known = [*theirs.fields, *theirs.ignored]
         for key, value in section.items():
             if key in theirs.ignored:
-                self.not_applied[".".join(map(str, (*at, key)))] = f"{shown(value)}: {theirs.ignored[key]}"
+                self.not_applied[".".join(map(str, (*at, key)))] = (
+                    f"{shown(value)}: {theirs.ignored[key]}"
+                )
             elif key not in known:
                 suggestion = theirs.hints.get(key) or did_you_mean(key, known)
                 message = f"unknown key {shown_key(key, below=secret(at))!r}"
@@ -219,7 +243,12 @@ class OmbFile:
             value = theirs.read(written, self.document.values[at].written)
         if value is None:
             if self.has(at) and theirs.required:
-                self.refuse(at, f"{at[-1]} has no value, and OMB stops at null", "write one, or remove the key", at_key=True)
+                self.refuse(
+                    at,
+                    f"{at[-1]} has no value, and OMB stops at null",
+                    "write one, or remove the key",
+                    at_key=True,
+                )
             return None
         if callable(theirs.into):
             theirs.into(self, value, at)
@@ -232,10 +261,19 @@ class OmbFile:
     def take_own(self) -> None:
         """Take a profile's own ``driver`` section, and ``target`` if the file has both."""
         flat = "driver" not in self.document.value
-        sections = {"driver": ((), self.document.value)} if flat else {key: ((key,), keys) for key, keys in self.document.value.items()}
+        sections = (
+            {"driver": ((), self.document.value)}
+            if flat
+            else {key: ((key,), keys) for key, keys in self.document.value.items()}
+        )
         for section, (at, keys) in sections.items():
             if section not in self.keys:
-                self.refuse(at, f"unknown key {shown_key(section)!r}", did_you_mean(section, self.keys), at_key=True)
+                self.refuse(
+                    at,
+                    f"unknown key {shown_key(section)!r}",
+                    did_you_mean(section, self.keys),
+                    at_key=True,
+                )
             elif not isinstance(keys, dict):
                 self.refuse(at, f"{section} is not a mapping")
             else:
@@ -243,17 +281,23 @@ class OmbFile:
                     if value is not None:
                         self.set(section, key, value, (*at, key))
         if model_of(self.keys["driver"].get("name")) is None:
-            self.refuse(("driver",), "driver.name is missing or unknown", f"known: {', '.join(kinds())}")
+            self.refuse(
+                ("driver",), "driver.name is missing or unknown", f"known: {', '.join(kinds())}"
+            )
 
     def validate(self) -> None:
         """Add the problems that the profile would have, at their places in the file."""
         settings = model_of(self.keys["driver"].get("name"))
         if settings is None:
             return
-        models: dict[str, type[Section]] = {"driver": settings} | ({"target": TargetSection} if self.keys["target"] else {})
+        models: dict[str, type[Section]] = {"driver": settings} | (
+            {"target": TargetSection} if self.keys["target"] else {}
+        )
         for section, model in models.items():
             try:
-                model.model_validate(self.keys[section], context={"units": "named"}, by_alias=True, by_name=False)
+                model.model_validate(
+                    self.keys[section], context={"units": "named"}, by_alias=True, by_name=False
+                )
             except ValidationError as error:
                 for details in error.errors(include_url=False):
                     details["loc"] = (section, *details["loc"])

@@ -14,7 +14,15 @@ from typing import Any, Final
 Reader = Callable[[Any, str], Any]
 """Converts a value as Jackson does. The second argument is the text of the value in the file; '' if that may be a secret."""
 
-_FLAGS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False, "": False}
+_FLAGS: Final = {
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+    "": False,
+}
 
 
 def integer(value: Any, written: str) -> Any:

@@ -25,7 +25,10 @@ ZEROS: Final[dict[str, float | bool]] = {
 """Fields that null sets to a value."""
 KEYS: Final = frozenset({*TEXTS, "keyDistributor", *ZEROS})
 """The public fields of ``io.openmessaging.benchmark.Workload`` at 8559989."""
-_UNUSED: Final = {"randomizedPayloadPoolSize": "useRandomizedPayloads", "backlogDrainRatio": "consumerBacklogSizeGB"}
+_UNUSED: Final = {
+    "randomizedPayloadPoolSize": "useRandomizedPayloads",
+    "backlogDrainRatio": "consumerBacklogSizeGB",
+}
 """Fields that OMB reads only if another one is set: otherwise their 0 has no effect."""
 
 

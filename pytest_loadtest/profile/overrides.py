@@ -6,7 +6,17 @@ import json
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import Invalid, ProfileError, UsageError
-from pytest_loadtest.profile.merge import OVERRIDE, Variant, combinations, copied, dotted, from_values, merged, value_at, with_combination
+from pytest_loadtest.profile.merge import (
+    OVERRIDE,
+    Variant,
+    combinations,
+    copied,
+    dotted,
+    from_values,
+    merged,
+    value_at,
+    with_combination,
+)
 from pytest_loadtest.profile.omb_workload import read_profile
 from pytest_loadtest.profile.parse import Readers, interpret, resolve_driver, sorted_problems
 from pytest_loadtest.profile.secrets import names_secret, secret, shown_path, shown_value
@@ -22,15 +32,27 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.text import Document
 
 
-def overridden(text: str, source: str, changes: Mapping[str, object], readers: Readers, options: Mapping[str, str]) -> Profile:
+def overridden(
+    text: str,
+    source: str,
+    changes: Mapping[str, object],
+    readers: Readers,
+    options: Mapping[str, str],
+) -> Profile:
     """Read the profile of a text with other values for some keys.
 
     :param changes: key, with dots into sections (``driver.qos``, ``workloads.telemetry.producerRate``) → value as YAML would have it.
     :param options: the same from the command line, values as text; they win.
     :raises UsageError: an override is wrong; names it. :raises ProfileError: the text itself is wrong.
     """
-    document, written = _base(read_profile(text, source), source, changes, options, readers), list[str]()
-    for values, word in ((changes, _mark), (_option_values(options), lambda key, _: _option(key, options[key]))):
+    document, written = (
+        _base(read_profile(text, source), source, changes, options, readers),
+        list[str](),
+    )
+    for values, word in (
+        (changes, _mark),
+        (_option_values(options), lambda key, _: _option(key, options[key])),
+    ):
         written += [word(key, value) for key, value in values.items()]
         document = _changed(document, values, written)
     profile, problems = interpret(document, readers)
@@ -47,7 +69,9 @@ def _changed(document: Document, changes: Mapping[str, object], written: Sequenc
         values = from_values(changes, first)
         return merged(document, {dotted(key): (values, (key,)) for key in changes})
     except TypeError as error:
-        raise UsageError(f"{names[str(error)]}: a profile cannot have such a value: write text, a number, a list or a dict") from None
+        raise UsageError(
+            f"{names[str(error)]}: a profile cannot have such a value: write text, a number, a list or a dict"
+        ) from None
     except Invalid as error:
         problem = error.problem
         key = next(key for key in changes if dotted(key) == problem.path)
@@ -64,12 +88,16 @@ def _option_values(options: Mapping[str, str]) -> dict[str, object]:
         document = read_yaml(f"{json.dumps(key)}: {text}", empty=True)
         problems = [problem.text for problem in document.problems]
         if problems or len(document.value) > 1:
-            raise UsageError(f"{_option(key, text)}: {problems[0] if problems else 'more than one value'}")
+            raise UsageError(
+                f"{_option(key, text)}: {problems[0] if problems else 'more than one value'}"
+            )
         values |= document.value
     return values
 
 
-def varied(text: str, source: str, readers: Readers, chosen: Mapping[str, object]) -> tuple[Variant, ...]:
+def varied(
+    text: str, source: str, readers: Readers, chosen: Mapping[str, object]
+) -> tuple[Variant, ...]:
     """Return the combinations of a text's matrix as overrides, the last axis changing fastest; none without a matrix.
 
     :param chosen: axis → the value, or values, to keep.
@@ -83,7 +111,10 @@ def varied(text: str, source: str, readers: Readers, chosen: Mapping[str, object
         problems += one.problems or interpret(one, readers)[1]
     if problems:
         raise ProfileError(source, sorted_problems(problems))
-    return tuple(Variant(one.id, {key: value_at(document.value, at) for key, at in one.places.items()}) for one in choices)
+    return tuple(
+        Variant(one.id, {key: value_at(document.value, at) for key, at in one.places.items()})
+        for one in choices
+    )
 
 
 def _base(
@@ -96,7 +127,11 @@ def _base(
     choices = combinations(document) if document.value is not None else ()
     if document.problems:
         raise ProfileError(source, sorted_problems(document.problems))
-    document = with_combination(document, _named(document, choices, changes)) if choices else copied(document)
+    document = (
+        with_combination(document, _named(document, choices, changes))
+        if choices
+        else copied(document)
+    )
     if any(key.startswith("driver.") for key in (*changes, *options)):
         resolve_driver(document, readers)
     if document.problems:
@@ -104,11 +139,16 @@ def _base(
     return document
 
 
-def _named(document: Document, choices: Sequence[Combination], changes: Mapping[str, object]) -> Combination:
+def _named(
+    document: Document, choices: Sequence[Combination], changes: Mapping[str, object]
+) -> Combination:
     """Return the combination whose keys all have the changed values, of several the one with most keys; otherwise the first."""
 
     def matches(choice: Combination) -> bool:
-        return all(key in changes and changes[key] == value_at(document.value, at) for key, at in choice.places.items())
+        return all(
+            key in changes and changes[key] == value_at(document.value, at)
+            for key, at in choice.places.items()
+        )
 
     return max(filter(matches, choices), key=lambda choice: len(choice.places), default=choices[0])
 
@@ -129,7 +169,11 @@ def _lines(problems: list[Problem], source: str, written: Sequence[str]) -> list
 
 def _mark(key: str, value: object) -> str:
     shown = shown_value((key,), value)
-    return f"@pytest.mark.load({key}={shown!r})" if key.isidentifier() else f"@pytest.mark.load(**{{{key!r}: {shown!r}}})"
+    return (
+        f"@pytest.mark.load({key}={shown!r})"
+        if key.isidentifier()
+        else f"@pytest.mark.load(**{{{key!r}: {shown!r}}})"
+    )
 
 
 def _option(key: str, text: str) -> str:
@@ -138,5 +182,7 @@ def _option(key: str, text: str) -> str:
 
 def setting(key: str, text: str) -> str:
     """Write an option as ``producerRate=500``, without the value if it may be a secret."""
-    hidden = key.rpartition(".")[2] in ("driver", "workloads") or secret((key,)) or names_secret(text)
+    hidden = (
+        key.rpartition(".")[2] in ("driver", "workloads") or secret((key,)) or names_secret(text)
+    )
     return f"{shown_path((key,))}={HIDDEN if hidden else masked(text)}"

@@ -11,7 +11,14 @@ from pydantic import ValidationError
 from pytest_loadtest.errors import Path, Problem, ProfileError, UsageError
 from pytest_loadtest.profile.checks import check_profile
 from pytest_loadtest.profile.explain import IN_RESULTS_ONLY, explain_error, locate
-from pytest_loadtest.profile.merge import Combination, combinations, copied, entry, remove_key, with_combination
+from pytest_loadtest.profile.merge import (
+    Combination,
+    combinations,
+    copied,
+    entry,
+    remove_key,
+    with_combination,
+)
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.omb_workload import read_profile
 from pytest_loadtest.profile.presence import all_stages_rated, presence
@@ -65,7 +72,9 @@ def from_document(document: Mapping[str, Any]) -> Profile:
 
 def sorted_problems(problems: list[Problem]) -> tuple[Problem, ...]:
     """Return each problem once, in the order of the text."""
-    return tuple(sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column)))
+    return tuple(
+        sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column))
+    )
 
 
 def interpret(document: Document, readers: Readers) -> Interpreted:
@@ -77,7 +86,9 @@ def interpret(document: Document, readers: Readers) -> Interpreted:
     if "matrix" in document.value:
         document = with_combination(document, choices[0] if choices else Combination())
         problems += document.problems
-    profile, more = _several(document, readers) if "workloads" in document.value else _single(document, readers)
+    profile, more = (
+        _several(document, readers) if "workloads" in document.value else _single(document, readers)
+    )
     return profile, problems + more
 
 
@@ -95,11 +106,15 @@ def _several(document: Document, readers: Readers) -> Interpreted:
     remove_key(top, ("workloads",))
     resolve(top, readers)
     whole, errors = _attempt(top.value)
-    problems += top.problems + [explain_error(error, top) for error in errors if locate(error, top) not in top.broken]
+    problems += top.problems + [
+        explain_error(error, top) for error in errors if locate(error, top) not in top.broken
+    ]
     if problems:
         whole = None
     workloads = []
-    for index, keys in enumerate(document.value["workloads"] if isinstance(document.value["workloads"], list) else ()):
+    for index, keys in enumerate(
+        document.value["workloads"] if isinstance(document.value["workloads"], list) else ()
+    ):
         if isinstance(keys, dict):
             profile, more = _single(entry(document, index), readers)
             workloads.append(profile)
@@ -114,7 +129,11 @@ def _searching(document: Document, index: int, profile: Profile | None) -> list[
     if profile is None or not profile.peak_search or len(document.value["workloads"]) == 1:
         return []
     message = f"workloads.{index} {profile.name!r} searches its peak (producerRate 0), and the other workloads end before it"
-    return [document.problem(("workloads", index), message, "write a producerRate, or search in a profile of its own")]
+    return [
+        document.problem(
+            ("workloads", index), message, "write a producerRate, or search in a profile of its own"
+        )
+    ]
 
 
 def _entries(document: Document) -> list[Problem]:
@@ -122,21 +141,48 @@ def _entries(document: Document) -> list[Problem]:
     listed = document.value["workloads"]
     if not isinstance(listed, list) or not listed:
         return [
-            document.problem(("workloads",), "workloads is not a list of workloads", "write workloads: [{name: a, producerRate: 100}, …]")
+            document.problem(
+                ("workloads",),
+                "workloads is not a list of workloads",
+                "write workloads: [{name: a, producerRate: 100}, …]",
+            )
         ]
     problems, names = [], set()
     for index, keys in enumerate(listed):
         path: Path = ("workloads", index)
         if not isinstance(keys, dict):
-            problems.append(document.problem(path, f"workloads.{index} is not a mapping", "write {name: a, producerRate: 100}"))
+            problems.append(
+                document.problem(
+                    path,
+                    f"workloads.{index} is not a mapping",
+                    "write {name: a, producerRate: 100}",
+                )
+            )
             continue
         if "name" not in keys:
-            problems.append(document.problem(path, f"workloads.{index}.name is missing", "write name: and its name in reports"))
+            problems.append(
+                document.problem(
+                    path,
+                    f"workloads.{index}.name is missing",
+                    "write name: and its name in reports",
+                )
+            )
         elif str(keys["name"]) in names:
-            problems.append(document.problem((*path, "name"), f"there are two workloads {keys['name']!r}", "give each its own name"))
+            problems.append(
+                document.problem(
+                    (*path, "name"),
+                    f"there are two workloads {keys['name']!r}",
+                    "give each its own name",
+                )
+            )
         names.add(str(keys.get("name")))
         misplaced = [(*path, key) for key in ("workloads", "matrix") if key in keys]
-        problems += [document.problem(at, f"a workload cannot have {at[-1]}", "move it to the top level", at_key=True) for at in misplaced]
+        problems += [
+            document.problem(
+                at, f"a workload cannot have {at[-1]}", "move it to the top level", at_key=True
+            )
+            for at in misplaced
+        ]
     return problems
 
 
@@ -144,7 +190,11 @@ def resolve(document: Document, readers: Readers) -> None:
     """Read the size distribution and the driver file that the document only names; failures become problems of it."""
     for key in IN_RESULTS_ONLY:
         if (key,) in document.keys:
-            document.problems.append(document.problem((key,), f"{key} is written in results only", "remove it", at_key=True))
+            document.problems.append(
+                document.problem(
+                    (key,), f"{key} is written in results only", "remove it", at_key=True
+                )
+            )
             remove_key(document, (key,))
     resolve_driver(document, readers)
     reference = document.value.get("messageSizeDistribution")
@@ -155,7 +205,11 @@ def resolve(document: Document, readers: Readers) -> None:
         except UsageError as error:
             document.refuse(("messageSizeDistribution",), str(error), "")
     elif isinstance(reference, str):
-        document.refuse(("messageSizeDistribution",), f"{reference!r} cannot be read from here", 'write the ranges: {"0-256": 3}')
+        document.refuse(
+            ("messageSizeDistribution",),
+            f"{reference!r} cannot be read from here",
+            'write the ranges: {"0-256": 3}',
+        )
 
 
 def resolve_driver(document: Document, readers: Readers) -> None:
@@ -203,7 +257,11 @@ def _attempt(value: dict[str, Any]) -> tuple[Profile | None, list[Any]]:
         return Profile.model_validate(value, context=_YAML, by_alias=True, by_name=False), []
     except ValidationError as error:
         # leave out defaults that follow from another, invalid key: that key has the error
-        return None, [details for details in error.errors(include_url=False) if details["type"] != "default_factory_not_called"]
+        return None, [
+            details
+            for details in error.errors(include_url=False)
+            if details["type"] != "default_factory_not_called"
+        ]
 
 
 def _remains(document: Document, broken: set[Path]) -> Profile | None:
@@ -224,8 +282,19 @@ def _remains(document: Document, broken: set[Path]) -> Profile | None:
 def _without(value: Any, path: Path, broken: set[Path]) -> Any:
     if isinstance(value, dict):
         if path[:-1] == ("stages",) and any(at[:2] == path for at in broken):
-            return {"name": f"{path[-1]}", "duration": "1s"}  # replaces a broken stage, so that the others keep their numbers
-        return {key: _without(item, (*path, key), broken) for key, item in value.items() if (*path, key) not in broken}
+            return {
+                "name": f"{path[-1]}",
+                "duration": "1s",
+            }  # replaces a broken stage, so that the others keep their numbers
+        return {
+            key: _without(item, (*path, key), broken)
+            for key, item in value.items()
+            if (*path, key) not in broken
+        }
     if isinstance(value, list):
-        return [_without(item, (*path, i), broken) for i, item in enumerate(value) if (*path, i) not in broken]
+        return [
+            _without(item, (*path, i), broken)
+            for i, item in enumerate(value)
+            if (*path, i) not in broken
+        ]
     return value

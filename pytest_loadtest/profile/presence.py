@@ -42,7 +42,12 @@ def presence(value: Mapping[str, Any], *, omb: bool = False) -> Iterator[Problem
     silent = value.get("messages") == 0
     for keep, other in EXCLUSIVE:
         if _has(value, keep) and _has(value, other) and not (silent and (keep, other) in UNSENT):
-            yield Problem(tuple(other.split(".")), f"{keep} and {other} exclude each other", f"keep one, e.g. {keep}", at_key=True)
+            yield Problem(
+                tuple(other.split(".")),
+                f"{keep} and {other} exclude each other",
+                f"keep one, e.g. {keep}",
+                at_key=True,
+            )
     sends = value.get("producersPerTopic") != 0 and not silent
     rated = bool({"producerRate", "search"} & value.keys()) or all_stages_rated(value)
     searches = "search" in value or value.get("producerRate") == 0 or (omb and not rated)
@@ -51,8 +56,14 @@ def presence(value: Mapping[str, Any], *, omb: bool = False) -> Iterator[Problem
         if value.get("stages"):
             remedy += ", or a rate in each stage"
         yield Problem((), "producerRate is missing", remedy)
-    if not (sends and searches) and not any(name in value for name in DURATION if not (silent and name == "messages")):
-        yield Problem((), "testDuration is missing", "write testDuration: 30s, or OMB's testDurationMinutes: 1")
+    if not (sends and searches) and not any(
+        name in value for name in DURATION if not (silent and name == "messages")
+    ):
+        yield Problem(
+            (),
+            "testDuration is missing",
+            "write testDuration: 30s, or OMB's testDurationMinutes: 1",
+        )
     if sends and not any(_has(value, name) for name in SIZE):
         remedy = 'write messageSize: 1KB, or messageSizeDistribution: {"0-256": 3, "256-1KB": 1}'
         yield Problem((), "messageSize is missing", remedy)
@@ -61,7 +72,11 @@ def presence(value: Mapping[str, Any], *, omb: bool = False) -> Iterator[Problem
 def all_stages_rated(value: Mapping[str, Any]) -> bool:
     """Return whether there are stages, each with a rate, so that ``producerRate`` would have no effect."""
     stages = value.get("stages")
-    return isinstance(stages, list) and bool(stages) and all(isinstance(stage, dict) and "rate" in stage for stage in stages)
+    return (
+        isinstance(stages, list)
+        and bool(stages)
+        and all(isinstance(stage, dict) and "rate" in stage for stage in stages)
+    )
 
 
 def _has(value: Any, dotted: str) -> bool:

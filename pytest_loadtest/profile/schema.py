@@ -8,7 +8,12 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from pytest_loadtest.metrics.catalogue import OBJECTIVES
 from pytest_loadtest.profile.explain import IN_RESULTS_ONLY
-from pytest_loadtest.profile.fields import DURATION_PATTERN, PERCENT_PATTERN, exact_duration, exact_percent
+from pytest_loadtest.profile.fields import (
+    DURATION_PATTERN,
+    PERCENT_PATTERN,
+    exact_duration,
+    exact_percent,
+)
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.omb_workload import KEYS
 from pytest_loadtest.profile.presence import DURATION, EXCLUSIVE, SIZE, UNSENT
@@ -19,13 +24,23 @@ from pytest_loadtest.verdict.windowed import DRIFTING, WINDOWED
 _DURATION = {"type": "string", "pattern": DURATION_PATTERN}
 _PERCENT = {"type": "string", "pattern": PERCENT_PATTERN}
 _RATE = {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?([eE]\+?\d+)?\s*(msg)?/s\s*$"}
-_NUMBER = [{"type": "number"}, {"type": "string", "pattern": r"^\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?\s*$"}]
+_NUMBER = [
+    {"type": "number"},
+    {"type": "string", "pattern": r"^\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?\s*$"},
+]
 _MESSAGES = {"type": "integer", "minimum": 0}
 _FROM_FILE = {
     "messageSizeDistribution": "Or its source: a .csv, .json or .hlog file, or http://host/metrics#metric_name.",
     "driver": "Or an OMB driver file.",
 }
-_SHAPES = {"latency": "Latency", "rate": "Throughput", "share": "Share", "count": "Messages", "duration": "Moment", "bytes": "Bytes"}
+_SHAPES = {
+    "latency": "Latency",
+    "rate": "Throughput",
+    "share": "Share",
+    "count": "Messages",
+    "duration": "Moment",
+    "bytes": "Bytes",
+}
 """Form of a metric → the definition of its bounds."""
 _MEANINGS = {
     **{name: metric.meaning for name, metric in OBJECTIVES.items()},
@@ -49,12 +64,20 @@ def json_schema() -> dict[str, Any]:
             section["properties"][name] = _present(_readable_default(key))
     schema["properties"] = _keys(schema["properties"])
     for section in (schema, schema["$defs"]["Stage"], schema["$defs"]["ScaledSection"]):
-        section["properties"]["slo"] = {"$ref": "#/$defs/Slo", "description": section["properties"]["slo"]["description"]}
-    schema["properties"]["abort"] = {"$ref": "#/$defs/Abort", "description": schema["properties"]["abort"]["description"]}
+        section["properties"]["slo"] = {
+            "$ref": "#/$defs/Slo",
+            "description": section["properties"]["slo"]["description"],
+        }
+    schema["properties"]["abort"] = {
+        "$ref": "#/$defs/Abort",
+        "description": schema["properties"]["abort"]["description"],
+    }
     schema["$defs"] |= _slo() | {"Abort": _abort()}
     one = {"type": "object", "additionalProperties": False, "required": ["name"]}
     shared = [name for name in schema["properties"] if name not in ("matrix", "workloads")]
-    schema["$defs"]["Workload"] = one | {"properties": {name: {"$ref": f"#/properties/{name}"} for name in shared}}
+    schema["$defs"]["Workload"] = one | {
+        "properties": {name: {"$ref": f"#/properties/{name}"} for name in shared}
+    }
     return schema | {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "pytest-loadtest profile",
@@ -69,12 +92,20 @@ def json_schema() -> dict[str, Any]:
 def _keys(properties: dict[str, Any]) -> dict[str, Any]:
     """Return the keys that may be written, including those that the profile no longer has once it is read."""
     text = {"type": "string", "minLength": 1}
-    del properties["producerRate"]["default"]  # it is required, unless the run sends nothing or a search finds it
+    del properties["producerRate"][
+        "default"
+    ]  # it is required, unless the run sends nothing or a search finds it
     for name in ("messageSizeDistribution", "driver"):
         description = properties[name].pop("description")
-        properties[name] = {"anyOf": [properties[name], text], "description": f"{description} {_FROM_FILE[name]}"}
+        properties[name] = {
+            "anyOf": [properties[name], text],
+            "description": f"{description} {_FROM_FILE[name]}",
+        }
     section = {key: value for key, value in properties["search"].items() if key != "description"}
-    properties["search"] = {"anyOf": [section, {"const": True}], "description": properties["search"]["description"]}
+    properties["search"] = {
+        "anyOf": [section, {"const": True}],
+        "description": properties["search"]["description"],
+    }
     properties["workloads"] |= {"items": {"$ref": "#/$defs/Workload"}, "minItems": 1}
     properties["matrix"] = {
         "type": "object",
@@ -82,7 +113,11 @@ def _keys(properties: dict[str, Any]) -> dict[str, Any]:
         "additionalProperties": {
             "anyOf": [
                 {"type": "array", "minItems": 1},
-                {"type": "object", "minProperties": 1, "additionalProperties": {"type": "object", "minProperties": 1}},
+                {
+                    "type": "object",
+                    "minProperties": 1,
+                    "additionalProperties": {"type": "object", "minProperties": 1},
+                },
             ]
         },
         "description": (
@@ -94,19 +129,49 @@ def _keys(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _both(pair: tuple[str, str]) -> dict[str, Any]:
-    return {"required": list(pair)} | ({"properties": {"messages": {"minimum": 1}}} if pair in UNSENT else {})
+    return {"required": list(pair)} | (
+        {"properties": {"messages": {"minimum": 1}}} if pair in UNSENT else {}
+    )
 
 
 def _needed() -> list[dict[str, Any]]:
-    receives = {"required": ["producersPerTopic"], "properties": {"producersPerTopic": {"const": 0}}}
+    receives = {
+        "required": ["producersPerTopic"],
+        "properties": {"producersPerTopic": {"const": 0}},
+    }
     searches = {"required": ["producerRate"], "properties": {"producerRate": {"const": 0}}}
     connects = {"required": ["messages"], "properties": {"messages": {"const": 0}}}
-    rated = {"required": ["stages"], "properties": {"stages": {"minItems": 1, "items": {"required": ["rate"]}}}}
-    omb = {"propertyNames": {"enum": sorted(KEYS)}}  # a workload file of OMB, which searches the highest rate then
-    lasts = [{"required": [name]} | ({"properties": {"messages": {"minimum": 1}}} if name == "messages" else {}) for name in DURATION]
+    rated = {
+        "required": ["stages"],
+        "properties": {"stages": {"minItems": 1, "items": {"required": ["rate"]}}},
+    }
+    omb = {
+        "propertyNames": {"enum": sorted(KEYS)}
+    }  # a workload file of OMB, which searches the highest rate then
+    lasts = [
+        {"required": [name]}
+        | ({"properties": {"messages": {"minimum": 1}}} if name == "messages" else {})
+        for name in DURATION
+    ]
     return [
-        {"anyOf": [{"required": ["producerRate"]}, {"required": ["search"]}, rated, receives, connects, omb]},
-        {"anyOf": [*lasts, {"required": ["search"]}, searches, {"not": {"required": ["producerRate"]}} | omb]},
+        {
+            "anyOf": [
+                {"required": ["producerRate"]},
+                {"required": ["search"]},
+                rated,
+                receives,
+                connects,
+                omb,
+            ]
+        },
+        {
+            "anyOf": [
+                *lasts,
+                {"required": ["search"]},
+                searches,
+                {"not": {"required": ["producerRate"]}} | omb,
+            ]
+        },
         {"anyOf": [*(_required(name) for name in SIZE), receives, connects]},
     ]
 
@@ -137,7 +202,10 @@ def _readable_default(key: dict[str, Any]) -> dict[str, Any]:
         del key["default"]
     elif key.get("pattern") == PERCENT_PATTERN:
         key["default"] = exact_percent(key["default"])
-    elif any(shape.get("pattern") == DURATION_PATTERN for shape in key.get("anyOf", ())) and "default" in key:
+    elif (
+        any(shape.get("pattern") == DURATION_PATTERN for shape in key.get("anyOf", ()))
+        and "default" in key
+    ):
         key["default"] = exact_duration(key["default"])
     return key
 
@@ -151,15 +219,34 @@ def _slo() -> dict[str, dict[str, Any]]:
         "Bytes": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, _NUMBER[1]]},
         "Custom": {"anyOf": [_DURATION, _RATE, _PERCENT, *_NUMBER]},
     }
-    kinds = {name: "None" if name in NEVER else _SHAPES[metric.form] for name, metric in OBJECTIVES.items()}
-    metrics: dict[str, dict[str, Any]] = {name: {"$ref": f"#/$defs/{kind}", "description": _MEANINGS[name]} for name, kind in kinds.items()}
+    kinds = {
+        name: "None" if name in NEVER else _SHAPES[metric.form]
+        for name, metric in OBJECTIVES.items()
+    }
+    metrics: dict[str, dict[str, Any]] = {
+        name: {"$ref": f"#/$defs/{kind}", "description": _MEANINGS[name]}
+        for name, kind in kinds.items()
+    }
     by_bucket = {"$ref": "#/$defs/BucketSlo"}
-    metrics["buckets"] = {"type": "object", "minProperties": 1, "additionalProperties": by_bucket, "description": _MEANINGS["buckets"]}
+    metrics["buckets"] = {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": by_bucket,
+        "description": _MEANINGS["buckets"],
+    }
     own = {"$ref": "#/$defs/Custom"}
-    metrics["custom"] = {"type": "object", "minProperties": 1, "additionalProperties": own, "description": _MEANINGS["custom"]}
+    metrics["custom"] = {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": own,
+        "description": _MEANINGS["custom"],
+    }
     metrics[REGRESSION] = _regression() | {"description": _MEANINGS[REGRESSION]}
     section: dict[str, Any] = {"type": "object", "additionalProperties": False}
-    whole = section | {"minProperties": 1, "properties": {name: metrics[name] for name in (*WINDOWED, "buckets")}}
+    whole = section | {
+        "minProperties": 1,
+        "properties": {name: metrics[name] for name in (*WINDOWED, "buckets")},
+    }
     return {
         **{name: _bound(shape) for name, shape in shapes.items()},
         "None": _bound(shapes["Messages"], {"dependentRequired": {"min": ["max"]}}),
@@ -167,7 +254,8 @@ def _slo() -> dict[str, dict[str, Any]]:
         "Latency": _latency(),
         "Slo": section | {"properties": metrics | _over_time()},
         "WholeSlo": whole,
-        "BucketSlo": section | {"minProperties": 1, "properties": {name: metrics[name] for name in BUCKET_METRICS}},
+        "BucketSlo": section
+        | {"minProperties": 1, "properties": {name: metrics[name] for name in BUCKET_METRICS}},
     }
 
 
@@ -176,7 +264,13 @@ def _regression() -> dict[str, Any]:
         "type": "object",
         "minProperties": 1,
         "additionalProperties": False,
-        "properties": dict.fromkeys((THROUGHPUT, *(f"{LATENCY}.{percentile}" for percentile in ("p50", "p90", "p99", "p99.9"))), _PERCENT),
+        "properties": dict.fromkeys(
+            (
+                THROUGHPUT,
+                *(f"{LATENCY}.{percentile}" for percentile in ("p50", "p90", "p99", "p99.9")),
+            ),
+            _PERCENT,
+        ),
         "patternProperties": {rf"^{LATENCY}\.p\d{{1,2}}(\.\d+)?$": _PERCENT},
     }
 
@@ -190,8 +284,14 @@ def _abort() -> dict[str, Any]:
         "additionalProperties": False,
         "patternProperties": {r"^p\d{1,2}(\.\d+)?$": _DURATION},
     }
-    share = {"anyOf": [_MESSAGES, _PERCENT], "description": "number of messages, or share of all messages planned for the measured phase"}
-    hold = {**_DURATION, "description": "time for which a latency must be beyond its bound, in whole seconds; 30s by default"}
+    share = {
+        "anyOf": [_MESSAGES, _PERCENT],
+        "description": "number of messages, or share of all messages planned for the measured phase",
+    }
+    hold = {
+        **_DURATION,
+        "description": "time for which a latency must be beyond its bound, in whole seconds; 30s by default",
+    }
     return {
         "type": "object",
         "minProperties": 1,
@@ -219,7 +319,12 @@ def _over_time() -> dict[str, Any]:
 
 
 def _bound(value: dict[str, Any], more: dict[str, Any] | None = None) -> dict[str, Any]:
-    both = {"type": "object", "additionalProperties": False, "minProperties": 1, "properties": {"min": value, "max": value}}
+    both = {
+        "type": "object",
+        "additionalProperties": False,
+        "minProperties": 1,
+        "properties": {"min": value, "max": value},
+    }
     return {"anyOf": [value, both | (more or {})]}
 
 
@@ -229,6 +334,8 @@ def _latency() -> dict[str, Any]:
         "type": "object",
         "minProperties": 1,
         "additionalProperties": False,
-        "properties": dict.fromkeys(("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max", "mean", "min"), moment),
+        "properties": dict.fromkeys(
+            ("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max", "mean", "min"), moment
+        ),
         "patternProperties": {r"^p\d{1,2}(\.\d+)?$": moment},
     }

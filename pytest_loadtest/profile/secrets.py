@@ -28,24 +28,45 @@ _WORDS: Final = (
 )  # fmt: skip
 _LONGEST: Final = 100  # characters of a key that are examined
 _NEAR: Final = 0.8  # difflib's ratio: one wrong letter in five
-_NAMES: Final = ("file", "path", "folder", "dir", "url", "uri", "enabled", "provider", "providers", "class", "distributor", "distribution")
+_NAMES: Final = (
+    "file",
+    "path",
+    "folder",
+    "dir",
+    "url",
+    "uri",
+    "enabled",
+    "provider",
+    "providers",
+    "class",
+    "distributor",
+    "distribution",
+)
 """Last words of keys whose values are names or switches: ``password_file``, ``authenticationEnabled``."""
 _SECTION: Final = "authentication"
-_ASSIGNED: Final = re.compile(r"(?<![\w.-])([\w.-]+)[\"']?\s*[:=]")  # matches each word once, because a text may have megabytes
+_ASSIGNED: Final = re.compile(
+    r"(?<![\w.-])([\w.-]+)[\"']?\s*[:=]"
+)  # matches each word once, because a text may have megabytes
 
 
 @lru_cache(maxsize=4096)
 def may_hold_secret(key: str) -> bool:
     """Return whether the value of a key may be a secret. :param key: one step of a path, as written."""
-    words = [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])", key[:_LONGEST])]
+    words = [
+        word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])", key[:_LONGEST])
+    ]
     if key in _known() or not re.search("[A-Za-z]", key[:_LONGEST]) or words[-1] in _NAMES:
         return False
     whole = "".join(words)
-    return any(_near(word) for word in (*words, whole)) or any(_within(word, whole) for word in _INSIDE)
+    return any(_near(word) for word in (*words, whole)) or any(
+        _within(word, whole) for word in _INSIDE
+    )
 
 
 def _near(word: str) -> bool:
-    return bool(difflib.get_close_matches(word, _WORDS, n=1, cutoff=_NEAR if len(word) > 3 else 1.0))
+    return bool(
+        difflib.get_close_matches(word, _WORDS, n=1, cutoff=_NEAR if len(word) > 3 else 1.0)
+    )
 
 
 def _within(word: str, text: str) -> bool:
@@ -62,7 +83,10 @@ def _within(word: str, text: str) -> bool:
 def _known() -> frozenset[str]:
     """Return the keys of all sections that hold no secret."""
     models()  # the settings of all kinds are sections too, and are loaded late
-    sections, keys = [Section], set(OBJECTIVES)  # the keys of slo: endToEndLatency holds "toEn", one letter from token
+    sections, keys = (
+        [Section],
+        set(OBJECTIVES),
+    )  # the keys of slo: endToEndLatency holds "toEn", one letter from token
     while sections:
         section = sections.pop()
         sections += section.__subclasses__()
@@ -90,7 +114,9 @@ def shown_key(key: str, *, below: bool = False) -> str:
     if (shown := shown_text(key)) != key:
         return shown
     known = [*_known(), *_WORDS]
-    if below and not (re.fullmatch(r"[\w-]{1,40}", key) and difflib.get_close_matches(key, known, n=1, cutoff=0.6)):
+    if below and not (
+        re.fullmatch(r"[\w-]{1,40}", key) and difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    ):
         return HIDDEN
     return key
 
@@ -122,7 +148,9 @@ def shown_value(path: tuple[str | int, ...], value: Any) -> Any:
     if secret(path):
         return HIDDEN
     if isinstance(value, Mapping):
-        return {shown_key(str(key)): shown_value((*path, str(key)), item) for key, item in value.items()}
+        return {
+            shown_key(str(key)): shown_value((*path, str(key)), item) for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [shown_value((*path, at), item) for at, item in enumerate(value)]
     return shown_text(masked(value)) if isinstance(value, str) else value
@@ -130,7 +158,10 @@ def shown_value(path: tuple[str | int, ...], value: Any) -> Any:
 
 def shown_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of a broker's own configuration without secrets."""
-    return {key: HIDDEN if may_hold_secret(key) and value not in ("true", "false") else value for key, value in settings.items()}
+    return {
+        key: HIDDEN if may_hold_secret(key) and value not in ("true", "false") else value
+        for key, value in settings.items()
+    }
 
 
 def names_secret(text: str) -> bool:

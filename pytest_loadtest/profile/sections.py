@@ -68,7 +68,9 @@ class TargetUrl:
         self._capability = capability
 
     def _pattern(self) -> str:
-        schemes = [re.escape(scheme) for kind in able(self._capability) for scheme in kind.target_schemes]
+        schemes = [
+            re.escape(scheme) for kind in able(self._capability) for scheme in kind.target_schemes
+        ]
         short = f"{schemes[0]}s?" if schemes[1:] == [f"{schemes[0]}s"] else f"({'|'.join(schemes)})"
         return f"^{short}://.+$"
 
@@ -77,10 +79,14 @@ class TargetUrl:
             raise invalid_field(f"{value!r} does not match {pattern}")
         return value
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
-    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         return {"pattern": self._pattern(), **handler(core_schema.str_schema())}
 
 
@@ -166,7 +172,10 @@ class ScaledSection(Section):
     def keys(self) -> tuple[str, ...]:
         """The replaced keys: ``slo.throughput``, ``generator.cpu``."""
         limits = self.generator.model_dump(exclude_none=True)
-        return (*(f"slo.{key}" for key in self.slo), *(f"generator.{spelling(key)}" for key in limits))
+        return (
+            *(f"slo.{key}" for key in self.slo),
+            *(f"generator.{spelling(key)}" for key in limits),
+        )
 
 
 class SearchSection(Section):
@@ -178,7 +187,9 @@ class SearchSection(Section):
     """Highest rate of a step."""
     hold: PositiveDuration = 30 * SECOND
     """Length of each step."""
-    confirm: PositiveDuration = Field(default_factory=lambda data: 2 * data.get("hold", 30 * SECOND))
+    confirm: PositiveDuration = Field(
+        default_factory=lambda data: 2 * data.get("hold", 30 * SECOND)
+    )
     """Time for which the rate found must hold in the end; default: twice hold."""
     warmup: Duration = 5 * SECOND
     """Warm-up of each step."""
@@ -204,7 +215,11 @@ class DelayRange(Section):
 
 def _delay_range(value: object) -> object:
     """Return the range that a single delay means."""
-    return value if isinstance(value, Mapping | DelayRange) or value is None else {"min": value, "max": value}
+    return (
+        value
+        if isinstance(value, Mapping | DelayRange) or value is None
+        else {"min": value, "max": value}
+    )
 
 
 def _whole_milliseconds(value: DelayRange) -> DelayRange:
@@ -228,7 +243,10 @@ _DELAY_SCHEMA = {
     ],
 }
 Delay = Annotated[
-    DelayRange, BeforeValidator(_delay_range), AfterValidator(_whole_milliseconds), WithJsonSchema(_DELAY_SCHEMA, mode="validation")
+    DelayRange,
+    BeforeValidator(_delay_range),
+    AfterValidator(_whole_milliseconds),
+    WithJsonSchema(_DELAY_SCHEMA, mode="validation"),
 ]
 """``10s``, or ``{min: 1s, max: 60s}``."""
 
@@ -236,7 +254,9 @@ Delay = Annotated[
 def delays(after: DelayRange | None, at: int | None, seed: int, early: int) -> Delays | None:
     """Return the delays of ``deliverAfter`` or ``deliverAt``, or None. :param at: ns. :param early: ns that a message may come early."""
     if after is not None:
-        return Delays(seed=seed, least=after.min // MILLISECOND, most=after.max // MILLISECOND, tick=early)
+        return Delays(
+            seed=seed, least=after.min // MILLISECOND, most=after.max // MILLISECOND, tick=early
+        )
     return None if at is None else Delays(seed=seed, at=at, tick=early)
 
 
@@ -249,17 +269,22 @@ _ZIPF_TURNS = 10_000  # turns of a cycle, or 100 for each topic if that is more:
 class SkewSection(Section):
     """Differences between topics; every list has a value for each topic, in their order."""
 
-    weights: Annotated[tuple[Count, ...], Field(min_length=1)] | None = Field(default=None, strict=False)
+    weights: Annotated[tuple[Count, ...], Field(min_length=1)] | None = Field(
+        default=None, strict=False
+    )
     """Share of producerRate for each topic, as whole numbers in proportion."""
     zipf: float | None = Field(default=None, gt=0, le=10)
     """Instead of weights: the share of topic number n is proportional to 1/n to this power."""
     swing: PositiveDuration | None = None
     """Period after which the shares move on by one topic: the second topic gets the first one's share, and so on in a circle."""
-    message_sizes: Annotated[tuple[Size, ...], Field(min_length=1)] | None = Field(default=None, strict=False)
-    """Instead of messageSize: size of the messages of each topic, envelope included."""
-    hashes: Annotated[tuple[Annotated[int, Field(ge=0, le=_LAST_HASH)], ...], Field(min_length=1)] | None = Field(
+    message_sizes: Annotated[tuple[Size, ...], Field(min_length=1)] | None = Field(
         default=None, strict=False
     )
+    """Instead of messageSize: size of the messages of each topic, envelope included."""
+    hashes: (
+        Annotated[tuple[Annotated[int, Field(ge=0, le=_LAST_HASH)], ...], Field(min_length=1)]
+        | None
+    ) = Field(default=None, strict=False)
     """Pulsar: the hash of each topic, which determines its bundle; topics get names with these hashes."""
 
     def shares(self, topics: int) -> tuple[int, ...]:
@@ -279,6 +304,11 @@ class SkewSection(Section):
         if self.message_sizes is None:
             return None
         weights = Counter[int]()
-        for size, share in zip(self.message_sizes, (1,) * topics if self.swing else self.shares(topics), strict=False):
+        for size, share in zip(
+            self.message_sizes, (1,) * topics if self.swing else self.shares(topics), strict=False
+        ):
             weights[size] += share
-        return tuple(Bucket(name=str(size), low=size, high=size + 1, weight=weight) for size, weight in weights.items())
+        return tuple(
+            Bucket(name=str(size), low=size, high=size + 1, weight=weight)
+            for size, weight in weights.items()
+        )

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
 
-MOST_WEIGHT: Final = 10**9  # weights are integers; shares that are not simple fractions become parts of this
+MOST_WEIGHT: Final = (
+    10**9
+)  # weights are integers; shares that are not simple fractions become parts of this
 _FORMS = {2: ("size", "count"), 3: ("low", "high", "weight")}
 _SAME = {"weight": "count", "count": "weight"}
 
@@ -53,23 +55,31 @@ def read_sizes(reference: str, folder: Path) -> dict[str, int]:
     """
     if reference.startswith(("http://", "https://")):
         source = masked(reference)
-        return _distribution((SizeRow(sizes, source) for sizes in read_histogram(reference)), source)
+        return _distribution(
+            (SizeRow(sizes, source) for sizes in read_histogram(reference)), source
+        )
     readers = {".csv": _csv, ".json": _json, ".hlog": _hlog}
     path = folder / reference
     if path.suffix not in readers:
         kinds = "a .csv, .json or .hlog file, or http://host/metrics#metric_name"
-        raise UsageError(f"messageSizeDistribution: {masked(reference)!r} is not a source of sizes: write {kinds}")
+        raise UsageError(
+            f"messageSizeDistribution: {masked(reference)!r} is not a source of sizes: write {kinds}"
+        )
     try:
         text = read_limited(path, "sizes, relative to the profile,").decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8: save the file as UTF-8") from error
+        raise UsageError(
+            f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8: save the file as UTF-8"
+        ) from error
     return _distribution(readers[path.suffix](text, str(path)), str(path))
 
 
 def _distribution(rows: Iterable[SizeRow], source: str) -> dict[str, int]:
     ranges: list[Range] = []
     before = None
-    for row in sorted((row for row in rows if row.sizes.weight), key=lambda row: (row.sizes.low, row.sizes.high)):
+    for row in sorted(
+        (row for row in rows if row.sizes.weight), key=lambda row: (row.sizes.low, row.sizes.high)
+    ):
         if before is None or row.sizes.low >= before.sizes.high:
             ranges.append(row.sizes)
             before = row
@@ -105,7 +115,9 @@ def integer_weights(weights: Sequence[Fraction]) -> list[int]:
 
 
 def _csv(text: str, source: str) -> Iterator[SizeRow]:
-    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    first = next(
+        (line for line in text.splitlines() if line.strip() and not line.startswith("#")), ""
+    )
     delimiter = next((mark for mark in (";", "\t") if mark in first), ",")
     names: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -118,7 +130,9 @@ def _csv(text: str, source: str) -> Iterator[SizeRow]:
         elif any(cell[:1].isdigit() for cell in cells):
             names = _FORMS.get(len(cells), ())
             if not names:
-                raise UsageError(f"{place}: {len(cells)} columns without names: write size,count or low,high,weight")
+                raise UsageError(
+                    f"{place}: {len(cells)} columns without names: write size,count or low,high,weight"
+                )
             yield _row(dict(zip(names, cells, strict=True)), place)
         else:
             names = tuple(cell.lower() for cell in cells)
@@ -133,7 +147,9 @@ def _json(text: str, source: str) -> Iterator[SizeRow]:
         value = json.loads(text)
     except ValueError as error:
         line = getattr(error, "lineno", 1)
-        raise UsageError(f"{source}:{line}: not valid JSON: {getattr(error, 'msg', error)}") from error
+        raise UsageError(
+            f"{source}:{line}: not valid JSON: {getattr(error, 'msg', error)}"
+        ) from error
     if isinstance(value, dict):
         for key, weight in value.items():
             low, dash, high = key.partition("-")
@@ -156,7 +172,9 @@ def _hlog(text: str, source: str) -> Iterator[SizeRow]:
 
     tags = set()
     for number, line in enumerate(text.splitlines(), 1):
-        tag, *_, payload = ["", *line.split(",")] if not line.startswith("Tag=") else line.split(",")
+        tag, *_, payload = (
+            ["", *line.split(",")] if not line.startswith("Tag=") else line.split(",")
+        )
         if line.startswith(("#", '"')) or not line.strip():
             continue
         place = f"{source}:{number}"
@@ -170,10 +188,14 @@ def _hlog(text: str, source: str) -> Iterator[SizeRow]:
         for item in histogram.get_recorded_iterator():
             last = item.value_iterated_to
             size = (histogram.get_lowest_equivalent_value(last) + last) // 2
-            yield SizeRow(Range(size, size + 1, Fraction(item.count_added_in_this_iter_step)), place)
+            yield SizeRow(
+                Range(size, size + 1, Fraction(item.count_added_in_this_iter_step)), place
+            )
     if len(tags) > 1:
         names = ", ".join(sorted(tag.removeprefix("Tag=") or "(none)" for tag in tags))
-        raise UsageError(f"{source}: histograms of several tags ({names}): keep the lines of the one that counts sizes in bytes")
+        raise UsageError(
+            f"{source}: histograms of several tags ({names}): keep the lines of the one that counts sizes in bytes"
+        )
 
 
 # --- rows of CSV and JSON
@@ -185,7 +207,9 @@ def _form(names: Iterable[str], place: str) -> tuple[str, ...]:
     for form in _FORMS.values():
         if columns >= set(form[:-1]) and columns & {form[-1], _SAME[form[-1]]}:
             return form
-    raise UsageError(f"{place}: columns {', '.join(sorted(columns)) or 'nothing'}: write size,count or low,high,weight")
+    raise UsageError(
+        f"{place}: columns {', '.join(sorted(columns)) or 'nothing'}: write size,count or low,high,weight"
+    )
 
 
 def _row(cells: Mapping[str, Any], place: str) -> SizeRow:
@@ -194,7 +218,9 @@ def _row(cells: Mapping[str, Any], place: str) -> SizeRow:
     low = _size(cells[form[0]], place)
     high = _size(cells["high"], place) if len(form) == 3 else low + 1
     if low >= high:
-        raise UsageError(f"{place}: {low}-{high} is empty: write a larger high end, which is excluded")
+        raise UsageError(
+            f"{place}: {low}-{high} is empty: write a larger high end, which is excluded"
+        )
     return SizeRow(Range(low, high, _weight(weight, place)), place)
 
 
@@ -202,7 +228,9 @@ def _size(value: object, place: str) -> int:
     try:
         return parse_size("" if isinstance(value, bool) else str(value))
     except ValueError:
-        raise UsageError(f"{place}: {value!r} is not a size: write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)") from None
+        raise UsageError(
+            f"{place}: {value!r} is not a size: write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)"
+        ) from None
 
 
 def _weight(value: object, place: str) -> Fraction:
@@ -232,7 +260,9 @@ def read_limited(path: Path, what: str, most: int = MOST) -> bytes:
             raise UsageError(f"{what} {path} is not a regular file")
         size = path.stat().st_size
         if size > most:
-            raise UsageError(f"{what} {path} has {format_size(size)}, at most {format_size(most)} are read")
+            raise UsageError(
+                f"{what} {path} has {format_size(size)}, at most {format_size(most)} are read"
+            )
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"{what} {path} cannot be read: {error.strerror}") from error
@@ -271,8 +301,13 @@ def read_histogram(reference: str) -> list[Range]:
         samples = _read(text, strict=strict)
     except ValueError as error:
         form = "OpenMetrics" if strict else "the Prometheus text format"
-        raise UsageError(f"{reference}: the answer is not in {form}: {error}; is the path right?") from error
-    return _ranges(_cumulative(samples, metric.name.removesuffix("_bucket"), metric.labels, reference), reference)
+        raise UsageError(
+            f"{reference}: the answer is not in {form}: {error}; is the path right?"
+        ) from error
+    return _ranges(
+        _cumulative(samples, metric.name.removesuffix("_bucket"), metric.labels, reference),
+        reference,
+    )
 
 
 def _read(text: str, *, strict: bool) -> list[Sample]:
@@ -280,7 +315,11 @@ def _read(text: str, *, strict: bool) -> list[Sample]:
     from prometheus_client import parser
     from prometheus_client.openmetrics import parser as openmetrics_parser
 
-    parse = openmetrics_parser.text_string_to_metric_families if strict else parser.text_string_to_metric_families
+    parse = (
+        openmetrics_parser.text_string_to_metric_families
+        if strict
+        else parser.text_string_to_metric_families
+    )
     return [sample for family in parse(text) for sample in family.samples]
 
 
@@ -290,15 +329,30 @@ def _fetch(url: str) -> tuple[str, bool]:
 
     try:  # without the environment's proxy: metrics are served in the network of the brokers
         tls = ssl.create_default_context()
-        answer = httpx.get(url, headers={"Accept": _ACCEPT}, timeout=TIMEOUT, follow_redirects=True, trust_env=False, verify=tls)
+        answer = httpx.get(
+            url,
+            headers={"Accept": _ACCEPT},
+            timeout=TIMEOUT,
+            follow_redirects=True,
+            trust_env=False,
+            verify=tls,
+        )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UsageError(f"GET {masked(url)}: {masked_text(str(error), url)}; is the address right and the server up?") from error
+        raise UsageError(
+            f"GET {masked(url)}: {masked_text(str(error), url)}; is the address right and the server up?"
+        ) from error
     if not answer.is_success:
-        raise UsageError(f"GET {masked(url)}: {answer.status_code} {answer.reason_phrase}; is the path right?")
-    return answer.content.decode("utf-8", "replace"), "openmetrics" in answer.headers.get("Content-Type", "")
+        raise UsageError(
+            f"GET {masked(url)}: {answer.status_code} {answer.reason_phrase}; is the path right?"
+        )
+    return answer.content.decode("utf-8", "replace"), "openmetrics" in answer.headers.get(
+        "Content-Type", ""
+    )
 
 
-def _cumulative(samples: Iterable[Sample], name: str, labels: Labels, reference: str) -> dict[float, float]:
+def _cumulative(
+    samples: Iterable[Sample], name: str, labels: Labels, reference: str
+) -> dict[float, float]:
     """Return upper bound → count of values up to it, over all matching series."""
     series: dict[tuple[tuple[str, str], ...], dict[float, float]] = defaultdict(dict)
     others: set[str] = set()
@@ -309,13 +363,21 @@ def _cumulative(samples: Iterable[Sample], name: str, labels: Labels, reference:
             others.add(sample.name.removesuffix("_bucket"))
         elif labels.items() <= sample.labels.items():
             key = tuple(sorted(item for item in sample.labels.items() if item[0] != "le"))
-            series[key][_number(sample.labels["le"], sample, reference)] = _number(sample.value, sample, reference)
+            series[key][_number(sample.labels["le"], sample, reference)] = _number(
+                sample.value, sample, reference
+            )
     if not series:
-        raise UsageError(f"{reference}: there is no histogram {name!r}{_which(labels)} ({_hint(name, others)})")
+        raise UsageError(
+            f"{reference}: there is no histogram {name!r}{_which(labels)} ({_hint(name, others)})"
+        )
     bounds = {frozenset(each) for each in series.values()}
     if len(bounds) > 1:
-        raise UsageError(f"{reference}: the {len(series)} series of {name!r} have different bounds: choose one by its labels, #{name}{{…}}")
-    return {bound: sum(each[bound] for each in series.values()) for bound in sorted(next(iter(bounds)))}
+        raise UsageError(
+            f"{reference}: the {len(series)} series of {name!r} have different bounds: choose one by its labels, #{name}{{…}}"
+        )
+    return {
+        bound: sum(each[bound] for each in series.values()) for bound in sorted(next(iter(bounds)))
+    }
 
 
 def _number(given: str | float, sample: Sample, reference: str) -> float:
@@ -329,7 +391,11 @@ def _number(given: str | float, sample: Sample, reference: str) -> float:
 
 
 def _which(labels: Labels) -> str:
-    return " with " + ", ".join(f'{name}="{value}"' for name, value in labels.items()) if labels else ""
+    return (
+        " with " + ", ".join(f'{name}="{value}"' for name, value in labels.items())
+        if labels
+        else ""
+    )
 
 
 def _hint(name: str, others: set[str]) -> str:

@@ -9,7 +9,15 @@ from typing import Annotated
 from pydantic import Discriminator, Field, Tag
 
 from pytest_loadtest.message.payloads import Bucket, parse_range
-from pytest_loadtest.profile.fields import Count, Distribution, Duration, PositiveDuration, Rate, Section, SloSection
+from pytest_loadtest.profile.fields import (
+    Count,
+    Distribution,
+    Duration,
+    PositiveDuration,
+    Rate,
+    Section,
+    SloSection,
+)
 from pytest_loadtest.values.quantities import MILLISECOND, ByteRate
 from pytest_loadtest.verdict.objectives import Slo
 
@@ -52,7 +60,11 @@ class Ramp(Shape):
         return {"from": self.from_, "to": self.to}
 
     def steps(self, duration: int) -> Steps:
-        return _sampled(duration, self.piece(duration), lambda at: self.from_ + (self.to - self.from_) * at / duration)
+        return _sampled(
+            duration,
+            self.piece(duration),
+            lambda at: self.from_ + (self.to - self.from_) * at / duration,
+        )
 
     def piece(self, duration: int) -> int:
         return max(PIECE, duration // FINEST)
@@ -82,7 +94,9 @@ class Sine(Shape):
         wave = self.sine
 
         def at(moment: float) -> float:
-            return max(0.0, wave.mean + wave.amplitude * math.sin(2 * math.pi * moment / wave.period))
+            return max(
+                0.0, wave.mean + wave.amplitude * math.sin(2 * math.pi * moment / wave.period)
+            )
 
         return _sampled(duration, self.piece(duration), at)
 
@@ -114,7 +128,11 @@ class Spike(Shape):
 
     def steps(self, duration: int) -> Steps:
         burst = self.spike
-        parts = ((burst.at, burst.base), (burst.for_, burst.peak), (duration - burst.at - burst.for_, burst.base))
+        parts = (
+            (burst.at, burst.base),
+            (burst.for_, burst.peak),
+            (duration - burst.at - burst.for_, burst.base),
+        )
         return tuple((length, rate) for length, rate in parts if length > 0)
 
 
@@ -136,15 +154,27 @@ class Replay(Shape):
         else:
             ends = [*range(self.every, duration, self.every), duration]
         lengths = (end - start for start, end in zip((0, *ends), ends, strict=False))
-        return tuple((length, self.replay[i % len(self.replay)]) for i, length in enumerate(lengths) if length)
+        return tuple(
+            (length, self.replay[i % len(self.replay)])
+            for i, length in enumerate(lengths)
+            if length
+        )
 
     def piece(self, duration: int) -> int:
         return self.every or max(duration // len(self.replay), 1)
 
 
-SHAPES: dict[str, type[Shape]] = {"from": Ramp, "to": Ramp, "sine": Sine, "spike": Spike, "replay": Replay, "every": Replay}
+SHAPES: dict[str, type[Shape]] = {
+    "from": Ramp,
+    "to": Ramp,
+    "sine": Sine,
+    "spike": Spike,
+    "replay": Replay,
+    "every": Replay,
+}
 SHAPES_WRITTEN = (
-    "write a number, or {from: , to: }, {sine: {mean: , amplitude: , period: }}, {spike: {base: , peak: , at: , for: }}, {replay: [ ]}"
+    "write a number, or {from: , to: }, {sine: {mean: , amplitude: , period: }}, "
+    "{spike: {base: , peak: , at: , for: }}, {replay: [ ]}"
 )
 
 
@@ -186,7 +216,11 @@ class Stage(Section):
     @property
     def buckets(self) -> tuple[Bucket, ...] | None:
         """The stage's own size distribution, or None."""
-        return None if self.message_size_distribution is None else parse_buckets(self.message_size_distribution)
+        return (
+            None
+            if self.message_size_distribution is None
+            else parse_buckets(self.message_size_distribution)
+        )
 
     @property
     def rates(self) -> dict[str, float]:
@@ -202,7 +236,11 @@ class Stage(Section):
     @property
     def pieces(self) -> int:
         """Approximate number of pieces of constant rate."""
-        return -(-self.duration // self.rate.piece(self.duration)) if isinstance(self.rate, Shape) else 1
+        return (
+            -(-self.duration // self.rate.piece(self.duration))
+            if isinstance(self.rate, Shape)
+            else 1
+        )
 
     def steps(self, default_rate: float) -> Steps:
         """Return the stage as pieces of constant rate.
@@ -212,14 +250,18 @@ class Stage(Section):
         """
         if not isinstance(self.rate, Shape):
             return ((self.duration, default_rate if self.rate is None else self.rate),)
-        kind = ByteRate if any(isinstance(rate, ByteRate) for rate in self.rates.values()) else float
+        kind = (
+            ByteRate if any(isinstance(rate, ByteRate) for rate in self.rates.values()) else float
+        )
         return tuple((length, kind(rate)) for length, rate in self.rate.steps(self.duration))
 
 
 def parse_buckets(distribution: Mapping[str, int]) -> tuple[Bucket, ...]:
     """Parse the ranges of a size distribution, in the file's order."""
     ranges = ((text, *parse_range(text), weight) for text, weight in distribution.items())
-    return tuple(Bucket(name=text, low=low, high=high, weight=weight) for text, low, high, weight in ranges)
+    return tuple(
+        Bucket(name=text, low=low, high=high, weight=weight) for text, low, high, weight in ranges
+    )
 
 
 def _sampled(duration: int, piece: int, rate: Callable[[float], float]) -> Steps:

@@ -13,7 +13,14 @@ from typing import Any
 import yaml
 
 from pytest_loadtest.errors import Path, Problem
-from pytest_loadtest.profile.secrets import names_secret, secret, shown_key, shown_path, shown_scalar, shown_text
+from pytest_loadtest.profile.secrets import (
+    names_secret,
+    secret,
+    shown_key,
+    shown_path,
+    shown_scalar,
+    shown_text,
+)
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
@@ -57,7 +64,9 @@ class Document:
             path = path[:-1]
         return path
 
-    def problem(self, path: Path, message: str, suggestion: str = "", *, at_key: bool = False) -> Problem:
+    def problem(
+        self, path: Path, message: str, suggestion: str = "", *, at_key: bool = False
+    ) -> Problem:
         """Make a problem with the value (or the key) at ``path``, or at the longest part of it that the text has."""
         return self.located(Problem(path, message, suggestion, at_key))
 
@@ -69,11 +78,20 @@ class Document:
 
     def refuse(self, path: Path, message: str, suggestion: str) -> None:
         """Add a problem with the value at ``path``, which is not checked further."""
-        self.problems.append(self.problem(path, f"{shown_path(path)}: {message}" if path else message, suggestion))
+        self.problems.append(
+            self.problem(path, f"{shown_path(path)}: {message}" if path else message, suggestion)
+        )
         self.broken.add(path)
 
 
-def read_yaml(text: str, *, empty: bool = False, sequence: bool = False, words: bool = False, nullable: Collection[str] = ()) -> Document:
+def read_yaml(
+    text: str,
+    *,
+    empty: bool = False,
+    sequence: bool = False,
+    words: bool = False,
+    nullable: Collection[str] = (),
+) -> Document:
     """Read one YAML document. Never raises: problems are in :attr:`Document.problems`, and then ``value`` may be None.
 
     :param empty: a key may have no value; it is None then. :param sequence: the document is a list, not a profile's mapping.
@@ -94,9 +112,17 @@ def read_yaml(text: str, *, empty: bool = False, sequence: bool = False, words: 
         if sequence:
             _read_sequence(root, document)
         elif root is None:
-            document.refuse((), "the profile is empty", "start with name:, producerRate:, messageSize:, testDuration:")
+            document.refuse(
+                (),
+                "the profile is empty",
+                "start with name:, producerRate:, messageSize:, testDuration:",
+            )
         elif not isinstance(root, yaml.MappingNode):
-            document.refuse((), f"a profile is a mapping, not {_kind(root)}", "write key: value lines, name: first")
+            document.refuse(
+                (),
+                f"a profile is a mapping, not {_kind(root)}",
+                "write key: value lines, name: first",
+            )
         else:
             document.value = _build(root, (), document, set())
     return document
@@ -107,7 +133,11 @@ def _read_sequence(root: yaml.Node | None, document: Document) -> None:
         document.value = _build(root, (), document, set())
     else:
         kind = "empty" if root is None else _kind(root)
-        document.refuse((), f"the file is a list of entries, not {kind}", "start each entry with a dash: - {name: …}")
+        document.refuse(
+            (),
+            f"the file is a list of entries, not {kind}",
+            "start each entry with a dash: - {name: …}",
+        )
 
 
 def _build(node: yaml.Node, path: Path, document: Document, seen: set[int]) -> Any:
@@ -115,7 +145,9 @@ def _build(node: yaml.Node, path: Path, document: Document, seen: set[int]) -> A
     place = Place(node.start_mark.line + 1, node.start_mark.column + 1, _written(node, path))
     document.values[path] = place
     if id(node) in seen:
-        document.values[path] = document.keys.get(path, place)  # the node has only the place of its anchor
+        document.values[path] = document.keys.get(
+            path, place
+        )  # the node has only the place of its anchor
         document.refuse(path, "aliases (*name) are not read", "write the value out")
         return None
     seen.add(id(node))
@@ -137,16 +169,27 @@ def _tagged(node: yaml.Node, path: Path, document: Document) -> None:
     document.refuse(path, f"{tag} is not allowed", "remove it")
 
 
-def _mapping(node: yaml.MappingNode, path: Path, document: Document, seen: set[int]) -> dict[str, Any]:
+def _mapping(
+    node: yaml.MappingNode, path: Path, document: Document, seen: set[int]
+) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for key, item in node.value:
         line, column = key.start_mark.line + 1, key.start_mark.column + 1
         if not isinstance(key, yaml.ScalarNode):
-            document.problems.append(Problem((), f"a key must be text, not {_kind(key)}", "", True, line, column))
+            document.problems.append(
+                Problem((), f"a key must be text, not {_kind(key)}", "", True, line, column)
+            )
         elif key.tag == _TAG + "merge":
-            document.problems.append(Problem((), "merge keys (<<) are not read", "write the keys out", True, line, column))
+            document.problems.append(
+                Problem(
+                    (), "merge keys (<<) are not read", "write the keys out", True, line, column
+                )
+            )
         elif _HALF.search(key.value):
-            message, remedy = "half of a surrogate pair is no character", "write the whole character"
+            message, remedy = (
+                "half of a surrogate pair is no character",
+                "write the whole character",
+            )
             document.problems.append(Problem((), message, remedy, True, line, column))
         elif key.value in value:
             first = document.keys[*path, key.value]
@@ -162,7 +205,11 @@ def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
     tag, text = node.tag.removeprefix(_TAG), node.value
     if tag in _TEXT_TAGS:
         if _HALF.search(text):
-            document.refuse(path, "half of a surrogate pair is no character", 'write the whole character, "\\U0001F600"')
+            document.refuse(
+                path,
+                "half of a surrogate pair is no character",
+                'write the whole character, "\\U0001F600"',
+            )
         return text
     if tag == "null":
         nullable = len(path) == 1 and path[0] in document.nullable
@@ -174,16 +221,28 @@ def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
     try:
         value = yaml.SafeLoader("").construct_object(node)
     except (ValueError, KeyError):
-        document.refuse(path, f"{'the value' if secret(path) else repr(text)} is not what its tag says", "remove the tag")
+        document.refuse(
+            path,
+            f"{'the value' if secret(path) else repr(text)} is not what its tag says",
+            "remove the tag",
+        )
         return None
     if tag == "bool":
         ambiguous = not document.words and text.lower() not in ("true", "false")
     else:
         ambiguous = ":" in text or (tag == "int" and not _PLAIN_INTEGER.fullmatch(text))
     if ambiguous and secret(path):
-        document.refuse(path, f"YAML reads it as {'true or false' if tag == 'bool' else 'a number'}", "put it in quotes")
+        document.refuse(
+            path,
+            f"YAML reads it as {'true or false' if tag == 'bool' else 'a number'}",
+            "put it in quotes",
+        )
     elif ambiguous and tag == "bool":
-        document.refuse(path, f"YAML reads {text} as {str(value).lower()}", f'write {str(value).lower()}, or "{text}" for the text')
+        document.refuse(
+            path,
+            f"YAML reads {text} as {str(value).lower()}",
+            f'write {str(value).lower()}, or "{text}" for the text',
+        )
     elif ambiguous:
         document.refuse(path, f"YAML reads {text} as {value}", _number_hint(text, value))
     return value
@@ -193,7 +252,9 @@ def _number_hint(text: str, value: float) -> str:
     if ":" in text:
         return f"for minutes and seconds write {value}s; for text quote it"
     decimal = text.lstrip("+-0_") or "0"
-    return f"write {decimal}, or {value} if that is meant" if decimal.isdecimal() else f"write {value}"
+    return (
+        f"write {decimal}, or {value} if that is meant" if decimal.isdecimal() else f"write {value}"
+    )
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str) -> Problem:
@@ -205,12 +266,20 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> Problem:
     hidden = names_secret(_enclosing(lines, row))
     if hidden:
         what = re.sub(r"(alias|anchor|tag handle) (['\"]).*\2", r"\1", what, flags=re.DOTALL)
-    return Problem((), f"not valid YAML: {what}", _syntax_hint(line, hidden=hidden), line=row + 1, column=column + 1)
+    return Problem(
+        (),
+        f"not valid YAML: {what}",
+        _syntax_hint(line, hidden=hidden),
+        line=row + 1,
+        column=column + 1,
+    )
 
 
 def _enclosing(lines: list[str], row: int) -> str:
     """Return a line with the lines before it, back to the last one that begins a key of the top level."""
-    first = max((at for at in range(min(row + 1, len(lines))) if re.match(r"[^\s#]", lines[at])), default=0)
+    first = max(
+        (at for at in range(min(row + 1, len(lines))) if re.match(r"[^\s#]", lines[at])), default=0
+    )
     return "\n".join(lines[first : row + 1])
 
 
@@ -232,7 +301,11 @@ def _character(character: int | str | bytes) -> str:
 
 
 def _key_name(path: Path, key: yaml.ScalarNode) -> str:
-    return shown_path((*path, key.value)).removeprefix(f"{shown_path(path)}.") if path else shown_key(key.value)
+    return (
+        shown_path((*path, key.value)).removeprefix(f"{shown_path(path)}.")
+        if path
+        else shown_key(key.value)
+    )
 
 
 def _kind(node: yaml.Node) -> str:

@@ -17,21 +17,36 @@ if TYPE_CHECKING:
 
 def stamp_facts(document: RunDocument) -> Iterator[Labelled]:
     """Yield the clock that stamped arrivals, if it is known."""
-    clock, without, late = (document.driver.get(name) for name in ("stamps", "unstamped", "late_stamps"))
+    clock, without, late = (
+        document.driver.get(name) for name in ("stamps", "unstamped", "late_stamps")
+    )
     if clock:
-        but = f"; {counted(without, 'read')} stamped by the client (no usable stamp)" if without else ""
-        but += f"; {counted(late, 'copy', 'copies')} may have arrived earlier than stamped" if late else ""
+        but = (
+            f"; {counted(without, 'read')} stamped by the client (no usable stamp)"
+            if without
+            else ""
+        )
+        but += (
+            f"; {counted(late, 'copy', 'copies')} may have arrived earlier than stamped"
+            if late
+            else ""
+        )
         yield "clock", f"arrivals and acknowledgements stamped by the {clock}{but}"
 
 
 def broker_time_facts(measured: MeasurementsSection) -> Iterator[Labelled]:
     """Yield how long messages were at the target on average, from the send to the arrival, if every sent message has all its copies."""
     latencies, counts = measured.latencies, measured.counts
-    end_to_end, send_delay, lag = (latencies.get(key) for key in ("endToEnd", "sendDelay", "receiveLag"))
+    end_to_end, send_delay, lag = (
+        latencies.get(key) for key in ("endToEnd", "sendDelay", "receiveLag")
+    )
     if end_to_end is None or send_delay is None or end_to_end.clocks_disagree:
         return
     # Means of the same messages can be subtracted, percentiles cannot.
     if counts["received"] != measured.count("sent") * measured.subscriptions:
         return
     until = "" if lag is None else f", then {format_duration(lag.mean)} until we took them"
-    yield "at target", f"{format_duration(end_to_end.mean - send_delay.mean)} on average from send to arrival{until}"
+    yield (
+        "at target",
+        f"{format_duration(end_to_end.mean - send_delay.mean)} on average from send to arrival{until}",
+    )

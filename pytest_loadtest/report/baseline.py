@@ -63,7 +63,9 @@ def read_documents(path: Path) -> StoredRuns:
             stored.unreadable.append(f"{file} {error}")
     if not stored.documents:
         what = stored.unreadable[0] if stored.unreadable else f"{path}: no {RESULTS} below it"
-        raise UsageError(f"{what}; write the {RESULTS} of a run, or the folder of a session or a run")
+        raise UsageError(
+            f"{what}; write the {RESULTS} of a run, or the folder of a session or a run"
+        )
     return stored
 
 
@@ -82,7 +84,12 @@ def baseline_at(path: Path, *, force: bool = False) -> Baseline:
     """
     stored = read_documents(path)
     runs = newest_runs(stored.documents)
-    missing = "; ".join([f"no run of this test, profile and workload in the baseline {path}", *stored.unreadable[:1]])
+    missing = "; ".join(
+        [
+            f"no run of this test, profile and workload in the baseline {path}",
+            *stored.unreadable[:1],
+        ]
+    )
     return Baseline(lambda document: runs.get(identity(document), missing), force)
 
 
@@ -94,19 +101,31 @@ def last_met(results: Path, session: Path, *, force: bool = False) -> Baseline:
 
     def met(document: RunDocument) -> Iterator[RunDocument]:
         """Yield the runs that were met, the newest first. Documents can be large, so one session's are read at a time."""
-        of_test = Path(document.results).parents[2].name  # a test has one name in all sessions, and their names sort by time
+        of_test = (
+            Path(document.results).parents[2].name
+        )  # a test has one name in all sessions, and their names sort by time
         for folder in sorted(results.glob(f"*/{of_test}"), reverse=True):
             if not folder.is_relative_to(session):
-                runs = (run for path in sorted(folder.glob(f"*/*/*/{RESULTS}")) if (run := _document(path)) is not None)
+                runs = (
+                    run
+                    for path in sorted(folder.glob(f"*/*/*/{RESULTS}"))
+                    if (run := _document(path)) is not None
+                )
                 answers = _answers([run for run in runs if identity(run) == identity(document)])
-                yield from sorted((run for run in answers if run.verdict.outcome is Outcome.MET), key=_started, reverse=True)
+                yield from sorted(
+                    (run for run in answers if run.verdict.outcome is Outcome.MET),
+                    key=_started,
+                    reverse=True,
+                )
 
     def comparable(document: RunDocument) -> Iterator[RunDocument]:
         key = comparable_key(document)
         return islice((run for run in met(document) if comparable_key(run) == key), KEPT)
 
     def find(document: RunDocument) -> RunDocument | str:
-        return next(comparable(document), None) or _none_met(document, next(met(document), None), results)
+        return next(comparable(document), None) or _none_met(
+            document, next(met(document), None), results
+        )
 
     return Baseline(find, force, lambda document: [*comparable(document)][1:])
 
@@ -116,7 +135,10 @@ def recorded_baseline(earlier: RunDocument | None) -> Baseline | None:
     comparison = None if earlier is None else earlier.comparison
     if comparison is None or comparison.baseline is None:
         return None
-    path, best = Path(comparison.baseline.results, RESULTS), [Path(folder, RESULTS) for folder in comparison.best]
+    path, best = (
+        Path(comparison.baseline.results, RESULTS),
+        [Path(folder, RESULTS) for folder in comparison.best],
+    )
     return Baseline(
         lambda _: _document(path) or f"the baseline {path} is gone",
         comparison.forced,
@@ -127,7 +149,9 @@ def recorded_baseline(earlier: RunDocument | None) -> Baseline | None:
 def _none_met(document: RunDocument, newest: RunDocument | None, results: Path) -> str:
     if newest is None:
         return f"no run of this test below {results} was met yet: make one run with --load-baseline none first"
-    first = differences(newest, document)[0]  # deciding facts come first, and at least one of them differs
+    first = differences(newest, document)[
+        0
+    ]  # deciding facts come first, and at least one of them differs
     return (
         f"no comparable run below {results} was met: {newest.results} is the newest that was, and differs in {first.name}"
         f" ({first.baseline} → {first.now}); a run with --load-baseline none makes a new one"
@@ -151,7 +175,9 @@ def _document(path: Path) -> RunDocument | None:
         return None
 
 
-def paired_runs(first: StoredRuns, second: StoredRuns, *, files: bool) -> Iterator[tuple[RunDocument | None, RunDocument | None]]:
+def paired_runs(
+    first: StoredRuns, second: StoredRuns, *, files: bool
+) -> Iterator[tuple[RunDocument | None, RunDocument | None]]:
     """Pair runs by test, profile and workload; a run that is on one side alone has None as partner.
 
     :param files: both sides are single files, which are always a pair, whatever their runs are.

@@ -27,7 +27,10 @@ def bottleneck_section(bottleneck: Bottleneck, telemetry: Telemetry) -> Bottlene
     return BottleneckSection(
         conclusion=bottleneck.conclusion,
         evidence=bottleneck.evidence,
-        also=tuple(SaturationEntry(conclusion=side.conclusion, evidence=side.evidence) for side in bottleneck.also),
+        also=tuple(
+            SaturationEntry(conclusion=side.conclusion, evidence=side.evidence)
+            for side in bottleneck.also
+        ),
         missing=bottleneck.missing,
         cost=sampled["cost"],
         time=tuple(sampled["time"]),
@@ -36,7 +39,9 @@ def bottleneck_section(bottleneck: Bottleneck, telemetry: Telemetry) -> Bottlene
     )
 
 
-def peak_bottleneck(peak: PeakSection, of_step: Callable[[int], BottleneckSection | None]) -> BottleneckSection | None:
+def peak_bottleneck(
+    peak: PeakSection, of_step: Callable[[int], BottleneckSection | None]
+) -> BottleneckSection | None:
     """Return the bottleneck of a search: that of the step that was missed just above the peak; None if no such step has one.
 
     :param of_step: returns the section of the step with this number.
@@ -45,7 +50,10 @@ def peak_bottleneck(peak: PeakSection, of_step: Callable[[int], BottleneckSectio
         if step.rate == peak.high and step.outcome is Outcome.MISSED:
             section = of_step(step.number)
             if section is not None and section.conclusion is not None:
-                return replace(section, evidence=f"at {precise(step.rate, peak.unit)}, which was missed: {section.evidence}")
+                return replace(
+                    section,
+                    evidence=f"at {precise(step.rate, peak.unit)}, which was missed: {section.evidence}",
+                )
     return None
 
 
@@ -66,7 +74,11 @@ def bottleneck_lines(section: BottleneckSection | None) -> Iterable[str]:
 # The broker's own numbers during the load: one line of the summary, some JUnit properties.
 
 _COUNTED = {"in": "sys.totalIn", "out": "sys.totalOut"}
-_LATENCIES = {"publish": "sys.publishLatency", "write": "sys.writeLatency", "ledger": "sys.ledgerLatency"}
+_LATENCIES = {
+    "publish": "sys.publishLatency",
+    "write": "sys.writeLatency",
+    "ledger": "sys.ledgerLatency",
+}
 
 
 def known_values(section: BottleneckSection, column: str) -> list[float]:
@@ -78,8 +90,16 @@ def broker_facts(section: BottleneckSection | None) -> Iterator[Labelled]:
     """Return ``broker counted 6 000 in, 12 000 out; publish 2.10 ms, write 1.88 ms; 0.44 cores``: totals, and medians of its samples."""
     if section is None:
         return
-    counted = [f"{exact(int(values[-1]))} {way}" for way, column in _COUNTED.items() if (values := known_values(section, column))]
-    took = [f"{name} {format_duration(median(values))}" for name, column in _LATENCIES.items() if (values := known_values(section, column))]
+    counted = [
+        f"{exact(int(values[-1]))} {way}"
+        for way, column in _COUNTED.items()
+        if (values := known_values(section, column))
+    ]
+    took = [
+        f"{name} {format_duration(median(values))}"
+        for name, column in _LATENCIES.items()
+        if (values := known_values(section, column))
+    ]
     uses = [f"{median(values):.2f} cores"] if (values := known_values(section, "sys.cpu")) else []
     for what, column in (("heap", "sys.heap"), ("direct memory", "sys.direct")):
         values = known_values(section, column)
@@ -104,4 +124,8 @@ def broker_properties(section: BottleneckSection | None) -> list[tuple[str, str]
         for name, column in _LATENCIES.items()
         if (values := known_values(section, column))
     ]
-    return properties + ([("load.broker.cores", f"{median(values):.3f}")] if (values := known_values(section, "sys.cpu")) else [])
+    return properties + (
+        [("load.broker.cores", f"{median(values):.3f}")]
+        if (values := known_values(section, "sys.cpu"))
+        else []
+    )

@@ -6,7 +6,13 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report.document import BacklogSection, ProfileSection, RunDocument, ScaleSection, StageEntry
+from pytest_loadtest.report.document import (
+    BacklogSection,
+    ProfileSection,
+    RunDocument,
+    ScaleSection,
+    StageEntry,
+)
 from pytest_loadtest.report.measured import finite, latency_section, measurements_section
 from pytest_loadtest.report.verdict_section import (
     FindingEntry,
@@ -90,7 +96,9 @@ def build_document(
         profile=ProfileSection(name=facts.profile_name, document=facts.profile),
         workload=facts.workload or None,
         seed=facts.seed,
-        scale=None if facts.scale is None else ScaleSection(factor=facts.scale, changes=facts.scaling),
+        scale=None
+        if facts.scale is None
+        else ScaleSection(factor=facts.scale, changes=facts.scaling),
         started=facts.started,
         results=facts.results,
         plan=facts.plan,
@@ -100,7 +108,9 @@ def build_document(
         machine=facts.machine,
         notes=tuple(facts.notes),
         verdict=replace(_verdict(verdict), outcome=whole.outcome, reasons=whole.reasons),
-        measurements=None if measurements is None else measurements_section(measurements, tolerances=tolerances(_objectives(verdict))),
+        measurements=None
+        if measurements is None
+        else measurements_section(measurements, tolerances=tolerances(_objectives(verdict))),
         stages=tuple(_stage(name, judged, measured, verdict) for name, judged, measured in stages),
         peak=None if peak is None else _peak(peak, facts.profile, verdict),
         backlog=None if backlog is None else _backlog(backlog),
@@ -112,7 +122,11 @@ def build_document(
 def _stage(name: str, judged: Verdict, measured: Measurements | None, whole: Verdict) -> StageEntry:
     """:param whole: the verdict on the whole profile, whose tolerances apply where the stage has none of its own."""
     bounds = joint_tolerances(_objectives(judged), _objectives(whole))
-    section = None if measured is None else measurements_section(measured, tolerances=bounds, over_time=False)
+    section = (
+        None
+        if measured is None
+        else measurements_section(measured, tolerances=bounds, over_time=False)
+    )
     return StageEntry(name=name, verdict=_verdict(judged), measurements=section)
 
 
@@ -120,7 +134,9 @@ def _objectives(verdict: Verdict) -> list[Objective]:
     return [finding.objective for finding in verdict.findings]
 
 
-def with_comparison(document: RunDocument, section: ComparisonSection, findings: Sequence[Finding]) -> RunDocument:
+def with_comparison(
+    document: RunDocument, section: ComparisonSection, findings: Sequence[Finding]
+) -> RunDocument:
     """Return the document with the result of a comparison: its section, and the findings that it adds to the verdict."""
     verdict = document.verdict
     untold = (finding.text for finding in findings if finding.outcome is Outcome.NO_DATA)
@@ -133,12 +149,18 @@ def with_comparison(document: RunDocument, section: ComparisonSection, findings:
 
 
 def _verdict(verdict: Verdict) -> VerdictSection:
-    return VerdictSection(outcome=verdict.outcome, reasons=verdict.reasons, findings=tuple(map(_finding, verdict.findings)))
+    return VerdictSection(
+        outcome=verdict.outcome,
+        reasons=verdict.reasons,
+        findings=tuple(map(_finding, verdict.findings)),
+    )
 
 
 def _finding(finding: Finding) -> FindingEntry:
     objective = finding.objective
-    shown = finding.shown or (None if finding.observed is None else show(objective, finding.observed))
+    shown = finding.shown or (
+        None if finding.observed is None else show(objective, finding.observed)
+    )
     return FindingEntry(
         name=objective.name,
         metric=objective.metric,
@@ -150,7 +172,9 @@ def _finding(finding: Finding) -> FindingEntry:
         implicit=objective.implicit,
         outcome=finding.outcome,
         observed=finite(finding.observed),
-        samples=None if objective.metric == "custom" else finding.samples,  # the samples of users' own code are unknown
+        samples=None
+        if objective.metric == "custom"
+        else finding.samples,  # the samples of users' own code are unknown
         text=finding.text,
         shown=ShownSection(
             observed="" if shown is None else shown.observed,
@@ -210,7 +234,11 @@ def _windows(finding: Finding) -> WindowsSection | None:
     windows, width = finding.windows, finding.objective.window
     if not windows or width is None:
         return None
-    listed = windows if len(windows) <= MOST else [window for window in windows if window.outcome is not Outcome.MET][:MOST]
+    listed = (
+        windows
+        if len(windows) <= MOST
+        else [window for window in windows if window.outcome is not Outcome.MET][:MOST]
+    )
     count = {outcome: sum(window.outcome is outcome for window in windows) for outcome in Outcome}
     return WindowsSection(
         width=width,
@@ -220,7 +248,13 @@ def _windows(finding: Finding) -> WindowsSection | None:
         generator_limited=count[Outcome.GENERATOR_LIMITED],
         no_data=count[Outcome.NO_DATA],
         listed=tuple(
-            WindowEntry(start=window.start, end=window.end, observed=finite(window.observed), outcome=window.outcome) for window in listed
+            WindowEntry(
+                start=window.start,
+                end=window.end,
+                observed=finite(window.observed),
+                outcome=window.outcome,
+            )
+            for window in listed
         ),
     )
 
@@ -229,7 +263,9 @@ def _tenths(finding: Finding) -> TenthsSection | None:
     if finding.tenths is None:
         return None
     first, last = map(finite, finding.tenths)
-    return TenthsSection(unit="ratio" if finding.objective.metric == "throughput" else "ns", first=first, last=last)
+    return TenthsSection(
+        unit="ratio" if finding.objective.metric == "throughput" else "ns", first=first, last=last
+    )
 
 
 # Facts of the target and the client, as ``run.json`` keeps them for the document.

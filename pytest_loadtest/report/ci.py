@@ -65,19 +65,36 @@ def github_summary(documents: Iterable[RunDocument], room: int = LIMIT) -> str:
     :param room: the largest size, bytes. Entries that do not fit are left out from the end, with a note.
     """
     ordered = worst_first(documents)
-    counts = [(name, sum(document.verdict.outcome is name for document in ordered)) for name in OUTCOMES]
+    counts = [
+        (name, sum(document.verdict.outcome is name for document in ordered)) for name in OUTCOMES
+    ]
     head = f"## Load tests: {', '.join(f'{count} {name}' for name, count in counts if count)}\n\n"
-    table = ["| | test | profile | outcome | delivered | end-to-end p50 | p99 | p99.9 | max |\n|---|---|---|---|--:|--:|--:|--:|--:|\n"]
-    parts = [head, *_fitting([*table, *map(_row, ordered)], room - len(head.encode()) - _NOTE_ROOM, "rows")]
+    table = [
+        "| | test | profile | outcome | delivered | end-to-end p50 | p99 | p99.9 | max |\n|---|---|---|---|--:|--:|--:|--:|--:|\n"
+    ]
+    parts = [
+        head,
+        *_fitting([*table, *map(_row, ordered)], room - len(head.encode()) - _NOTE_ROOM, "rows"),
+    ]
     left = room - sum(len(part.encode()) for part in parts)
-    return "".join([*parts, *_fitting(["\n" + "\n".join(_details(document)) + "\n" for document in ordered], left, "runs")])
+    return "".join(
+        [
+            *parts,
+            *_fitting(
+                ["\n" + "\n".join(_details(document)) + "\n" for document in ordered], left, "runs"
+            ),
+        ]
+    )
 
 
 def _fitting(parts: Sequence[str], room: int, what: str) -> Iterator[str]:
     """Yield as many parts as there is room for, and a note on how many were left out."""
     used = [len(part.encode()) for part in parts]
     total, kept = 0, 0
-    while kept < len(parts) and total + used[kept] + (_NOTE_ROOM if kept + 1 < len(parts) else 0) <= room:
+    while (
+        kept < len(parts)
+        and total + used[kept] + (_NOTE_ROOM if kept + 1 < len(parts) else 0) <= room
+    ):
         total += used[kept]
         kept += 1
     yield from parts[:kept]
@@ -87,7 +104,12 @@ def _fitting(parts: Sequence[str], room: int, what: str) -> Iterator[str]:
 
 def _row(document: RunDocument) -> str:
     measured, outcome = document.measurements, document.verdict.outcome
-    cells = [mark(outcome, unicode=True), _text(run_name(document)), _text(document.profile.name), f"**{outcome}**{_scaled(document)}"]
+    cells = [
+        mark(outcome, unicode=True),
+        _text(run_name(document)),
+        _text(document.profile.name),
+        f"**{outcome}**{_scaled(document)}",
+    ]
     if measured is None:
         cells += ["-"] * 5
     else:
@@ -105,9 +127,15 @@ def _details(document: RunDocument) -> Iterator[str]:
     verdict = document.verdict
     yield f"### {mark(verdict.outcome, unicode=True)} {_text(run_name(document))}: {verdict.outcome}\n"
     if scale := scale_of(document):
-        yield _text(f"{scale.upper()}: says nothing about the full load ({scale_changes(document)})") + "\n"
+        yield (
+            _text(f"{scale.upper()}: says nothing about the full load ({scale_changes(document)})")
+            + "\n"
+        )
     causes, remedy = causes_and_remedy(document)
-    yield from (f"- {_text(text)}" for text in [*causes, *([f"remedy: {remedy}"] if remedy else []), *document.notes])
+    yield from (
+        f"- {_text(text)}"
+        for text in [*causes, *([f"remedy: {remedy}"] if remedy else []), *document.notes]
+    )
     if document.peak is not None:
         yield f"- peak: {_text(answer(document.peak))}"
     if document.bottleneck is not None:
@@ -128,7 +156,14 @@ def _objectives(document: RunDocument) -> Iterator[str]:
         observed = shown.observed or finding.outcome
         why = shown.over or ("" if finding.outcome is Outcome.MET else cause(finding))
         name = where + objective_name(finding)
-        cells = (mark(finding.outcome, unicode=True), name, observed, shown.bound, "-" if samples is None else exact(samples), why)
+        cells = (
+            mark(finding.outcome, unicode=True),
+            name,
+            observed,
+            shown.bound,
+            "-" if samples is None else exact(samples),
+            why,
+        )
         yield f"| {' | '.join(map(_text, cells))} |"
 
 
@@ -149,18 +184,28 @@ def _code(text: str) -> str:
     return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
 
 
-def workflow_commands(documents: Iterable[RunDocument], places: Mapping[str, Location]) -> list[str]:
+def workflow_commands(
+    documents: Iterable[RunDocument], places: Mapping[str, Location]
+) -> list[str]:
     """Return a workflow command for each run that was not met, worst first: an error if the test failed, else a warning.
 
     :param places: places of tests by node id; the command for a test without one has no place.
     """
-    ordered = [document for document in worst_first(documents) if document.verdict.outcome is not Outcome.MET]
+    ordered = [
+        document
+        for document in worst_first(documents)
+        if document.verdict.outcome is not Outcome.MET
+    ]
     return [_annotation(document, places.get(document.test)) for document in ordered]
 
 
 def _annotation(document: RunDocument, place: Location | None) -> str:
     verdict = document.verdict
-    missed = [prefix + finding.text for prefix, finding in all_findings(document) if finding.outcome is Outcome.MISSED]
+    missed = [
+        prefix + finding.text
+        for prefix, finding in all_findings(document)
+        if finding.outcome is Outcome.MISSED
+    ]
     lines = [*dict.fromkeys([*verdict.reasons, *missed]), f"results: {document.results}"]
     where = {} if place is None else {"file": place.file, "line": str(place.line)}
     properties = where | {"title": f"{run_name(document)}: {verdict.outcome}{_scaled(document)}"}
@@ -197,7 +242,11 @@ def gitlab_metrics(documents: Iterable[RunDocument]) -> str:
             ("objectives_missed", "Objectives that did not hold", []),
             ("rate_per_second", "Messages offered a second", []),
             ("throughput_per_second", "Messages delivered a second, in time", []),
-            ("latency_seconds", "Percentiles of latencies, over all that was due", ["kind", "quantile"]),
+            (
+                "latency_seconds",
+                "Percentiles of latencies, over all that was due",
+                ["kind", "quantile"],
+            ),
             ("messages", "Messages of the measured phase, by their fate", ["count"]),
             ("peak_per_second", "The highest rate at which all objectives held", ["unit"]),
         )
@@ -220,10 +269,14 @@ def _add(gauges: dict[str, Gauge], document: RunDocument) -> None:
     gauges["outcome"].labels(*who, document.verdict.outcome).set(1)
     gauges["objectives_missed"].labels(*who).set(missed)
     if peak is not None and peak.rate is not None:
-        gauges["peak_per_second"].labels(*who, "bytes" if peak.unit == "B/s" else "messages").set(_rounded(peak.rate))
+        gauges["peak_per_second"].labels(*who, "bytes" if peak.unit == "B/s" else "messages").set(
+            _rounded(peak.rate)
+        )
     if measured is None:
         return
-    connects = only_connects(measured)  # such a run has no messages: their rate and counts are not 0 but not applicable
+    connects = only_connects(
+        measured
+    )  # such a run has no messages: their rate and counts are not 0 but not applicable
     if not connects:
         gauges["rate_per_second"].labels(*who).set(_rounded(measured.rate))
     if measured.throughput is not None:
@@ -233,7 +286,9 @@ def _add(gauges: dict[str, Gauge], document: RunDocument) -> None:
         values: Mapping[str, int | None] = {} if latency is None else latency.percentiles
         for quantile in QUANTILES:
             if (value := values.get(quantile)) is not None:
-                gauges["latency_seconds"].labels(*who, metric.label, quantile).set(_rounded(value / 1e9))
+                gauges["latency_seconds"].labels(*who, metric.label, quantile).set(
+                    _rounded(value / 1e9)
+                )
     for row in COUNTS:
         if row.exported and not connects and (count := measured.counts.get(row.key)) is not None:
             gauges["messages"].labels(*who, row.key).set(count)

@@ -18,7 +18,17 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from pytest_loadtest.report.document import RunDocument
 
-_NOT_LOAD: Final = ("name", "description", "slo", "scaled", "abort", "generator", "target", "sizeSource", "notApplied")
+_NOT_LOAD: Final = (
+    "name",
+    "description",
+    "slo",
+    "scaled",
+    "abort",
+    "generator",
+    "target",
+    "sizeSource",
+    "notApplied",
+)
 """Keys of a profile that name it, address its target or judge it, and do not change the load."""
 _GIB: Final = 2**30
 _DECIDING_VERSIONS: Final = ("pytest-loadtest", "python")
@@ -29,13 +39,23 @@ UNKNOWN: Final = "unknown"
 
 def deciding_facts(document: RunDocument) -> dict[str, str]:
     """Return the facts that decide as text by dotted name, for example ``profile.driver.name``."""
-    measured, machine, memory = document.measurements, document.machine, document.machine.get("memory")
+    measured, machine, memory = (
+        document.measurements,
+        document.machine,
+        document.machine.get("memory"),
+    )
     facts = {
-        "profile": {key: value for key, value in document.profile.document.items() if key not in _NOT_LOAD},
+        "profile": {
+            key: value for key, value in document.profile.document.items() if key not in _NOT_LOAD
+        },
         "scale": None if document.scale is None else document.scale.factor,
         "workers": document.plan.get("workers"),
-        "seconds": None if measured is None or document.peak is not None else round(measured.duration / SECOND),
-        "broker": {key: document.broker.get(key) for key in ("name", "version", "mode", "settings")},
+        "seconds": None
+        if measured is None or document.peak is not None
+        else round(measured.duration / SECOND),
+        "broker": {
+            key: document.broker.get(key) for key in ("name", "version", "mode", "settings")
+        },
         "driver": {key: document.driver.get(key) for key in ("client", "version", "stamps")},
         "machine": {key: machine.get(key) for key in ("system", "processor", "cores")}
         | {"memory": None if memory is None else f"{memory / _GIB:.0f} GiB"},
@@ -51,7 +71,13 @@ def comparable_key(document: RunDocument) -> str:
 
 def profile_key(document: RunDocument) -> str:
     """Return a digest of the deciding facts of the profile alone."""
-    return _digest({name: value for name, value in deciding_facts(document).items() if name.startswith("profile.")})
+    return _digest(
+        {
+            name: value
+            for name, value in deciding_facts(document).items()
+            if name.startswith("profile.")
+        }
+    )
 
 
 def differences(baseline: RunDocument, now: RunDocument) -> list[DifferenceEntry]:
@@ -61,11 +87,17 @@ def differences(baseline: RunDocument, now: RunDocument) -> list[DifferenceEntry
 
 
 def _other_facts(document: RunDocument) -> dict[str, str]:
-    versions = {name: text for name, text in document.versions.items() if name not in _DECIDING_VERSIONS}
-    return dict(_flat({"machine": {"host": document.machine.get("host")}, "versions": versions}, ""))
+    versions = {
+        name: text for name, text in document.versions.items() if name not in _DECIDING_VERSIONS
+    }
+    return dict(
+        _flat({"machine": {"host": document.machine.get("host")}, "versions": versions}, "")
+    )
 
 
-def _unlike(before: Mapping[str, str], after: Mapping[str, str], *, decides: bool) -> list[DifferenceEntry]:
+def _unlike(
+    before: Mapping[str, str], after: Mapping[str, str], *, decides: bool
+) -> list[DifferenceEntry]:
     names = dict.fromkeys([*before, *after])
     pairs = ((name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in names)
     return [
@@ -83,9 +115,18 @@ def _flat(node: Mapping[str, Any], path: str) -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
             facts += _flat(value, at)
         elif value is not None:
-            facts.append((at, value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)))
+            facts.append(
+                (
+                    at,
+                    value
+                    if isinstance(value, str)
+                    else json.dumps(value, sort_keys=True, ensure_ascii=False),
+                )
+            )
     return facts
 
 
 def _digest(named: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(sorted(named.items()), ensure_ascii=False).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        json.dumps(sorted(named.items()), ensure_ascii=False).encode()
+    ).hexdigest()[:16]

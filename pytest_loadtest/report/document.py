@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, WithJsonSchema
 
-from pytest_loadtest.report.measurements_section import Count, LatencySection, MeasurementsSection, Number
+from pytest_loadtest.report.measurements_section import (
+    Count,
+    LatencySection,
+    MeasurementsSection,
+    Number,
+)
 from pytest_loadtest.report.verdict_section import ComparisonSection, PeakSection, VerdictSection
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -70,7 +75,9 @@ class StageEntry:
     """of the messages due in the stage; null where it never began"""
 
 
-_BETWEEN: Final = WithJsonSchema({"type": "array", "items": {"type": ["integer", "null"], "minimum": 0}})
+_BETWEEN: Final = WithJsonSchema(
+    {"type": "array", "items": {"type": ["integer", "null"], "minimum": 0}}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +230,9 @@ class TimelineSection:
     """seconds in which messages waited for the target's full window, a millisecond or more each on average; at most 500 spans"""
 
 
-CONFIG: Final = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, alias_generator=json_key)
+CONFIG: Final = ConfigDict(
+    extra="forbid", strict=True, allow_inf_nan=False, alias_generator=json_key
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,13 +319,16 @@ class RunDocument:
     def restarts(self) -> tuple[TimelineRestart, ...]:
         """Restarts of the broker by the test's body."""
         return tuple(
-            TimelineRestart(down=one["down"], ready=one["ready"], node=one.get("node", "")) for one in self.broker.get("restarts", ())
+            TimelineRestart(down=one["down"], ready=one["ready"], node=one.get("node", ""))
+            for one in self.broker.get("restarts", ())
         )
 
 
 def results_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of the document. ``scripts/schemas`` writes it."""
-    schema: dict[str, Any] = json.loads(files("pytest_loadtest.report").joinpath("results.schema.json").read_text(encoding="utf-8"))
+    schema: dict[str, Any] = json.loads(
+        files("pytest_loadtest.report").joinpath("results.schema.json").read_text(encoding="utf-8")
+    )
     return schema
 
 
@@ -370,8 +382,17 @@ def _text(node: Any, line: str) -> str:
     """:param line: the line break before the node's own line, with its indentation."""
     inner, node = line + " ", json_members(node) if is_dataclass(node) else node
     if isinstance(node, Mapping) and node:
-        return "{" + ",".join(f"{inner}{_short(key)}: {_text(value, inner)}" for key, value in node.items()) + line + "}"
-    if isinstance(node, list | tuple) and any(is_dataclass(entry) or isinstance(entry, Mapping | list | tuple) for entry in node):
+        return (
+            "{"
+            + ",".join(
+                f"{inner}{_short(key)}: {_text(value, inner)}" for key, value in node.items()
+            )
+            + line
+            + "}"
+        )
+    if isinstance(node, list | tuple) and any(
+        is_dataclass(entry) or isinstance(entry, Mapping | list | tuple) for entry in node
+    ):
         return "[" + ",".join(inner + _short(entry) for entry in node) + line + "]"
     return _short(node)
 

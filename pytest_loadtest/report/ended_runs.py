@@ -69,7 +69,13 @@ def _ended(document: RunDocument) -> _EndedRun:
     except OSError:
         is_written = False
     kept = zlib.compress(dumps(_verdict_alone(document)).encode()) if is_written else document
-    return _EndedRun(identity=identity(document), outcome=document.verdict.outcome, file=str(file), digest=sha256(text).digest(), kept=kept)
+    return _EndedRun(
+        identity=identity(document),
+        outcome=document.verdict.outcome,
+        file=str(file),
+        digest=sha256(text).digest(),
+        kept=kept,
+    )
 
 
 def _read(run: _EndedRun) -> RunDocument:
@@ -86,16 +92,28 @@ def _read(run: _EndedRun) -> RunDocument:
             return parse_document(text.decode())
         lost = "was changed after the run"
     verdict = parse_document(zlib.decompress(run.kept).decode())
-    return replace(verdict, notes=(*verdict.notes, f"only the verdict is known, because {run.file} {lost}"))
+    return replace(
+        verdict, notes=(*verdict.notes, f"only the verdict is known, because {run.file} {lost}")
+    )
 
 
 def _verdict_alone(document: RunDocument) -> RunDocument:
     """Return the document without its measurements, and with the findings of its stages among those of the run."""
     from pytest_loadtest.report.sections import all_findings
 
-    nothing: dict[str, Any] = dict.fromkeys(("measurements", "backlog", "bottleneck", "timeline", "comparison"))
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("measurements", "backlog", "bottleneck", "timeline", "comparison")
+    )
     findings = (
-        replace(finding, name=prefix + finding.name, text=prefix + finding.text, windows=None, tenths=None)
+        replace(
+            finding,
+            name=prefix + finding.name,
+            text=prefix + finding.text,
+            windows=None,
+            tenths=None,
+        )
         for prefix, finding in all_findings(document)
     )
-    return replace(document, verdict=replace(document.verdict, findings=tuple(findings)), stages=(), **nothing)
+    return replace(
+        document, verdict=replace(document.verdict, findings=tuple(findings)), stages=(), **nothing
+    )

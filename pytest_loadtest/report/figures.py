@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection
 
-_STATISTICS = {LATENCY: ("p50", "p90", "p99", "p99.9", "maximum", "mean"), "publishLatency": ("p50", "p99")}
+_STATISTICS = {
+    LATENCY: ("p50", "p90", "p99", "p99.9", "maximum", "mean"),
+    "publishLatency": ("p50", "p99"),
+}
 _WORDS = {"maximum": "max"}
 
 
@@ -46,7 +49,11 @@ def figures(document: RunDocument, percentiles: Sequence[str] = ()) -> dict[str,
     if measured is None:
         return {}
     named = dict(_objectives(document))
-    for name, figure in (*_latencies(measured, percentiles), *_rates(document, measured), *_cores(document, measured)):
+    for name, figure in (
+        *_latencies(measured, percentiles),
+        *_rates(document, measured),
+        *_cores(document, measured),
+    ):
         named.setdefault(name, figure)
     return named
 
@@ -61,8 +68,17 @@ def measure_noise(document: RunDocument, percentiles: Sequence[str]) -> Noise:
     rate, blocks = rate_error(_by_second(measured))
     errors = {THROUGHPUT: rate} | _latency_errors(measured, percentiles)
     short = f"noise is known from {FEWEST * SHORTEST // SECOND} s of measured phase on, this run has {measured.duration / SECOND:.3g} s"
-    why = short if blocks < FEWEST else "its noise is unknown: older results, or too many messages never came"
-    return Noise({name: error for name, error in errors.items() if error is not None}, blocks, length(measured.duration), why)
+    why = (
+        short
+        if blocks < FEWEST
+        else "its noise is unknown: older results, or too many messages never came"
+    )
+    return Noise(
+        {name: error for name, error in errors.items() if error is not None},
+        blocks,
+        length(measured.duration),
+        why,
+    )
 
 
 def _by_second(measured: MeasurementsSection) -> list[int]:
@@ -80,7 +96,9 @@ def _by_second(measured: MeasurementsSection) -> list[int]:
     return counts
 
 
-def _latency_errors(measured: MeasurementsSection, percentiles: Sequence[str]) -> dict[str, float | None]:
+def _latency_errors(
+    measured: MeasurementsSection, percentiles: Sequence[str]
+) -> dict[str, float | None]:
     from pytest_loadtest.metrics.resampled import latency_errors
 
     over_time, latency = measured.over_time, measured.latencies["endToEnd"]
@@ -88,7 +106,12 @@ def _latency_errors(measured: MeasurementsSection, percentiles: Sequence[str]) -
         return {}
     texts = over_time.end_to_end[: measured.duration // over_time.block]
     blocks = [None if text is None else decode_counts(text) for text in texts]
-    errors, _ = latency_errors(blocks, over_time.block, [float(name.partition(".p")[2]) for name in percentiles], latency.never_came)
+    errors, _ = latency_errors(
+        blocks,
+        over_time.block,
+        [float(name.partition(".p")[2]) for name in percentiles],
+        latency.never_came,
+    )
     return dict(zip(percentiles, errors, strict=True))
 
 
@@ -99,7 +122,9 @@ def latency_percentiles(names: Iterable[str]) -> tuple[str, ...]:
 
 def own_delay(document: RunDocument, name: str) -> float | None:
     """Return the generator's own send delay at the percentile of ``endToEndLatency.p99``, ns; None if nothing was measured."""
-    latency = None if document.measurements is None else document.measurements.latencies["ownSendDelay"]
+    latency = (
+        None if document.measurements is None else document.measurements.latencies["ownSendDelay"]
+    )
     return None if latency is None else _statistic(latency, name.partition(".")[2])
 
 
@@ -116,28 +141,47 @@ def _objectives(document: RunDocument) -> Iterator[tuple[str, Figure]]:
             yield finding.name.removeprefix("whole."), Figure(finding.observed, finding.unit, floor)
 
 
-def _latencies(measured: MeasurementsSection, percentiles: Sequence[str]) -> Iterator[tuple[str, Figure]]:
+def _latencies(
+    measured: MeasurementsSection, percentiles: Sequence[str]
+) -> Iterator[tuple[str, Figure]]:
     for metric, statistics in _STATISTICS.items():
         latency = measured.latencies.get(OBJECTIVES[metric].key)
         if latency is None:
             continue
-        more = [name.partition(".")[2] for name in latency_percentiles(percentiles)] if metric == LATENCY else []
+        more = (
+            [name.partition(".")[2] for name in latency_percentiles(percentiles)]
+            if metric == LATENCY
+            else []
+        )
         for statistic in dict.fromkeys((*more, *statistics)):
-            yield f"{metric}.{_WORDS.get(statistic, statistic)}", Figure(_statistic(latency, statistic), "ns")
+            yield (
+                f"{metric}.{_WORDS.get(statistic, statistic)}",
+                Figure(_statistic(latency, statistic), "ns"),
+            )
 
 
 def _statistic(latency: LatencySection, statistic: str) -> float | None:
     if latency.clocks_disagree:
         return None
     if not statistic.startswith("p"):
-        return {"maximum": latency.maximum, "minimum": latency.minimum, "mean": latency.mean}[statistic]
-    return latency.percentiles[statistic] if statistic in latency.percentiles else _percentile(latency, float(statistic[1:]))
+        return {"maximum": latency.maximum, "minimum": latency.minimum, "mean": latency.mean}[
+            statistic
+        ]
+    return (
+        latency.percentiles[statistic]
+        if statistic in latency.percentiles
+        else _percentile(latency, float(statistic[1:]))
+    )
 
 
 def _percentile(latency: LatencySection, percentile: float) -> float | None:
     """Return a percentile that the document does not list; None for too few samples, too many messages that never came, or wrong clocks."""
     distribution = latency_distribution(latency)
-    return finite(distribution.percentile(percentile)) if distribution is not None and distribution.proves(percentile) else None
+    return (
+        finite(distribution.percentile(percentile))
+        if distribution is not None and distribution.proves(percentile)
+        else None
+    )
 
 
 def _rates(document: RunDocument, measured: MeasurementsSection) -> Iterator[tuple[str, Figure]]:
@@ -163,6 +207,13 @@ def broker_cores(document: RunDocument) -> float | None:
     section, measured = document.bottleneck, document.measurements
     if section is None or measured is None:
         return None
-    sampled = next((section.columns[name] for name in ("broker.cpu", "sys.cpu") if section.columns.get(name)), ())
-    values = [value for at, value in zip(section.time, sampled, strict=False) if value is not None and 0 <= at <= measured.duration]
+    sampled = next(
+        (section.columns[name] for name in ("broker.cpu", "sys.cpu") if section.columns.get(name)),
+        (),
+    )
+    values = [
+        value
+        for at, value in zip(section.time, sampled, strict=False)
+        if value is not None and 0 <= at <= measured.duration
+    ]
     return sum(values) / len(values) if values else None

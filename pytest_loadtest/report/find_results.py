@@ -66,7 +66,9 @@ def find_runs(folders: Sequence[Path]) -> ResultSet:
     for folder in folders:
         here = results_below(folder.resolve())
         if not here:
-            raise UsageError(f"{folder}: no {RESULTS} here or below; a session's folder is .loadtest/SESSION")
+            raise UsageError(
+                f"{folder}: no {RESULTS} here or below; a session's folder is .loadtest/SESSION"
+            )
         files |= dict.fromkeys(here)
     unreadable: list[str] = []
     by_workload: dict[Path, dict[str, RunDocument]] = {}
@@ -76,14 +78,36 @@ def find_runs(folders: Sequence[Path]) -> ResultSet:
         except ValueError as error:
             unreadable.append(f"{file}: {error}")
     runs = [_run(workload, documents) for workload, documents in by_workload.items() if documents]
-    runs.sort(key=lambda run: (OUTCOMES.index(run.outcome), run.document.started or "", run.session, run.document.test))
+    runs.sort(
+        key=lambda run: (
+            OUTCOMES.index(run.outcome),
+            run.document.started or "",
+            run.session,
+            run.document.test,
+        )
+    )
     return ResultSet(runs=runs, unreadable=unreadable)
 
 
 def _run(workload: Path, documents: dict[str, RunDocument]) -> ReadRun:
     """:param workload: ``…/SESSION/TEST/ATTEMPT/PROFILE``. :param documents: by the name of the folder below it."""
-    attempt, session = workload.parent.name, workload.parents[2].name if len(workload.parents) > 3 else ""
-    steps = {int(name[5:]): document for name, document in documents.items() if name.startswith("step-") and name[5:].isdecimal()}
+    attempt, session = (
+        workload.parent.name,
+        workload.parents[2].name if len(workload.parents) > 3 else "",
+    )
+    steps = {
+        int(name[5:]): document
+        for name, document in documents.items()
+        if name.startswith("step-") and name[5:].isdecimal()
+    }
     # the step with the answer of a search; the last one of a search that broke off, and of any other run
-    whole = next((document for document in documents.values() if document.peak is not None), [*documents.values()][-1])
-    return ReadRun(session=session, attempt=int(attempt) if attempt.isdecimal() else 1, document=whole, steps=steps)
+    whole = next(
+        (document for document in documents.values() if document.peak is not None),
+        [*documents.values()][-1],
+    )
+    return ReadRun(
+        session=session,
+        attempt=int(attempt) if attempt.isdecimal() else 1,
+        document=whole,
+        steps=steps,
+    )

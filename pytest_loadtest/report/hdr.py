@@ -127,7 +127,9 @@ class Distribution:
         at = rank(p, self.samples + self.never_came)
         if not self.before < at <= self.samples:
             return math.inf if at > self.samples else -math.inf
-        low, width = bucket_bounds(self._indexes[bisect_left(self._cumulative, at - self.before)], self.bits)
+        low, width = bucket_bounds(
+            self._indexes[bisect_left(self._cumulative, at - self.before)], self.bits
+        )
         return min(max(low + width // 2, self.minimum), self.maximum)
 
     def proves(self, p: float) -> bool:
@@ -146,13 +148,20 @@ def latency_distribution(latency: LatencySection | None) -> Distribution | None:
     )  # fmt: skip
 
 
-def counts_distribution(counts: Mapping[int, int], maximum: int | None = None, bits: int = SERIES_BITS) -> Distribution | None:
+def counts_distribution(
+    counts: Mapping[int, int], maximum: int | None = None, bits: int = SERIES_BITS
+) -> Distribution | None:
     """Return the distribution of ascending buckets; None if there are none. :param maximum: ns, if it is known more exactly."""
     if not counts:
         return None
     (low, _), (last, width) = (bucket_bounds(index, bits) for index in (min(counts), max(counts)))
     highest = last + width - 1
-    return Distribution(counts=counts, bits=bits, minimum=low, maximum=highest if maximum is None else min(highest, maximum))
+    return Distribution(
+        counts=counts,
+        bits=bits,
+        minimum=low,
+        maximum=highest if maximum is None else min(highest, maximum),
+    )
 
 
 def percentile_at(x: float) -> float:

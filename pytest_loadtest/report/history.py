@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 
 VERSION: Final = 1
-KEPT: Final = (*(f"{LATENCY}.{statistic}" for statistic in ("p50", "p99", "p99.9")), "publishLatency.p99", "throughput", "peak")
+KEPT: Final = (
+    *(f"{LATENCY}.{statistic}" for statistic in ("p50", "p99", "p99.9")),
+    "publishLatency.p99",
+    "throughput",
+    "peak",
+)
 """Figures of every line, in addition to the objectives."""
 Line = dict[str, Any]
 _KEYS: Final = frozenset((
@@ -43,7 +48,11 @@ _KEYS: Final = frozenset((
 def history_line(document: RunDocument) -> Line:
     """Return the line of a run."""
     broker, measured = document.broker, document.measurements
-    kept = {name: figure for name, figure in figures(document).items() if name in KEPT and figure.value is not None}
+    kept = {
+        name: figure
+        for name, figure in figures(document).items()
+        if name in KEPT and figure.value is not None
+    }
     values = {name: figure.value for name, figure in kept.items()}
     percentiles = [name for name in values if name.startswith(f"{LATENCY}.p")]
     return {
@@ -77,7 +86,10 @@ def history_line(document: RunDocument) -> Line:
 
 def append_history(path: Path, lines: list[Line]) -> None:
     """Append lines in one write, after the last line even if that was cut. :raises OSError: the file cannot be written, or not all."""
-    text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n" for line in lines)
+    text = "".join(
+        json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+        for line in lines
+    )
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         size = os.fstat(descriptor).st_size
@@ -107,7 +119,11 @@ def _line(text: str) -> Line | None:
         line = json.loads(text)
     except ValueError:
         return None
-    return line if isinstance(line, dict) and line.get("version") == VERSION and line.keys() >= _KEYS else None
+    return (
+        line
+        if isinstance(line, dict) and line.get("version") == VERSION and line.keys() >= _KEYS
+        else None
+    )
 
 
 def _cpu_per_message(document: RunDocument) -> dict[str, float | None] | None:
@@ -118,7 +134,10 @@ def _cpu_per_message(document: RunDocument) -> dict[str, float | None] | None:
     messages = measured.counts["sent"] or measured.counts["received"]
     cores = {"broker": broker_cores(document), "generator": generator_cores(measured)}
     return {
-        who: None if used is None or not messages else float(f"{used * measured.duration / messages:.4g}") for who, used in cores.items()
+        who: None
+        if used is None or not messages
+        else float(f"{used * measured.duration / messages:.4g}")
+        for who, used in cores.items()
     }
 
 
@@ -127,7 +146,12 @@ def _cpu_per_message(document: RunDocument) -> dict[str, float | None] | None:
 MOST = 60
 """The largest number of runs in a row of the table: the newest."""
 _CPU = {"broker": "brokerCpuPerMessage", "generator": "generatorCpuPerMessage"}
-_CHANGES = {"profileKey": "the profile", "scale": "scale", "broker": "the broker", "package": "pytest-loadtest"}
+_CHANGES = {
+    "profileKey": "the profile",
+    "scale": "scale",
+    "broker": "the broker",
+    "package": "pytest-loadtest",
+}
 
 
 def build_trend(lines: Iterable[Line]) -> list[dict[str, Any]]:
@@ -139,7 +163,9 @@ def build_trend(lines: Iterable[Line]) -> list[dict[str, Any]]:
     for line in lines:
         groups.setdefault((line["test"], line["profile"], line["workload"] or ""), []).append(line)
     series = [_series(_in_time(runs)) for runs in groups.values()]
-    return sorted(series, key=lambda test: max(started or "" for started in test["started"]), reverse=True)
+    return sorted(
+        series, key=lambda test: max(started or "" for started in test["started"]), reverse=True
+    )
 
 
 def _in_time(runs: Iterable[Line]) -> list[Line]:
@@ -156,12 +182,35 @@ def _series(runs: Sequence[Line]) -> dict[str, Any]:
     bounds = {objective["name"]: objective for run in runs for objective in run["objectives"]}
     units = {name: unit for run in runs for name, unit in run["units"].items()}
     # A row has the unit of its newest value; values in another unit are missing.
-    objectives = [{one["name"]: one["observed"] for one in run["objectives"] if one["unit"] == bounds[one["name"]]["unit"]} for run in runs]
-    figures = [{name: value for name, value in run["figures"].items() if run["units"].get(name) == units.get(name)} for run in runs]
-    costs = [{_CPU[who]: cost for who, cost in (run["cpuPerMessage"] or {}).items()} for run in runs]
-    rows = {name: (bound["unit"], objectives) for name, bound in bounds.items() if name != "throughput"}
+    objectives = [
+        {
+            one["name"]: one["observed"]
+            for one in run["objectives"]
+            if one["unit"] == bounds[one["name"]]["unit"]
+        }
+        for run in runs
+    ]
+    figures = [
+        {
+            name: value
+            for name, value in run["figures"].items()
+            if run["units"].get(name) == units.get(name)
+        }
+        for run in runs
+    ]
+    costs = [
+        {_CPU[who]: cost for who, cost in (run["cpuPerMessage"] or {}).items()} for run in runs
+    ]
+    rows = {
+        name: (bound["unit"], objectives) for name, bound in bounds.items() if name != "throughput"
+    }
     for kind in (figures, costs):
-        rows |= {name: (units.get(name, "ns"), kind) for values in kind for name in values if name not in rows}
+        rows |= {
+            name: (units.get(name, "ns"), kind)
+            for values in kind
+            for name in values
+            if name not in rows
+        }
     return {
         **{key: runs[-1][key] for key in ("test", "profile", "workload", "scale")},
         "started": [run["started"] for run in runs],
@@ -185,7 +234,10 @@ def _series(runs: Sequence[Line]) -> dict[str, Any]:
 def _differences(before: Line, after: Line) -> str:
     """Return the differences of two runs as text, as far as the lines have them."""
     changed = [(key, word) for key, word in _CHANGES.items() if before[key] != after[key]]
-    texts = [word if key == "profileKey" else f"{word} {before[key]} → {after[key]}" for key, word in changed]
+    texts = [
+        word if key == "profileKey" else f"{word} {before[key]} → {after[key]}"
+        for key, word in changed
+    ]
     return ", ".join(texts) or "broker's settings, client, workers or machine"
 
 
@@ -217,7 +269,10 @@ def _test_table(test: dict[str, Any], unicode: bool) -> Iterable[str]:
         known = [value for value in row["values"] if value is not None]
         if known:
             blocks = spark_cells(row["values"], BLOCKS if unicode else ASCII_BLOCKS)
-            ends = (format_figure(value, row["unit"]) for value in (row["values"][-1], min(known), max(known)))
+            ends = (
+                format_figure(value, row["unit"])
+                for value in (row["values"][-1], min(known), max(known))
+            )
             cells.append((row["name"], _spark_row(blocks, first, breaks, bar), *ends, _bound(row)))
     yield from (f"  {line}" for line in aligned(cells, "<<>>><"))
     for change in test["changed"]:
@@ -229,11 +284,20 @@ def _test_table(test: dict[str, Any], unicode: bool) -> Iterable[str]:
 def spark_cells(values: Sequence[float | None], blocks: str) -> list[str]:
     """Return a character for each value, from 0 to the largest; a space for missing ones."""
     top = max((value for value in values if value is not None), default=0) or 1
-    return [" " if value is None else blocks[min(int(max(value, 0) / top * len(blocks)), len(blocks) - 1)] for value in values]
+    return [
+        " "
+        if value is None
+        else blocks[min(int(max(value, 0) / top * len(blocks)), len(blocks) - 1)]
+        for value in values
+    ]
 
 
 def _spark_row(characters: Sequence[str], first: int, breaks: Sequence[int], bar: str) -> str:
-    return "".join((bar if at in breaks and at > first else "") + cell for at, cell in enumerate(characters) if at >= first)
+    return "".join(
+        (bar if at in breaks and at > first else "") + cell
+        for at, cell in enumerate(characters)
+        if at >= first
+    )
 
 
 def _day(started: str | None) -> str:
@@ -242,4 +306,6 @@ def _day(started: str | None) -> str:
 
 def _bound(row: dict[str, Any]) -> str:
     sides = ((">=", row["minimum"]), ("<=", row["maximum"]))
-    return " and ".join(f"{sign} {format_figure(bound, row['unit'])}" for sign, bound in sides if bound is not None)
+    return " and ".join(
+        f"{sign} {format_figure(bound, row['unit'])}" for sign, bound in sides if bound is not None
+    )

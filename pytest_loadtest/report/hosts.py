@@ -45,12 +45,18 @@ class HostUse:
     @property
     def usual_cpu(self) -> float | None:
         """Median of the cores used."""
-        return median(known) if (known := [value for value in self.cpu if value is not None]) else None
+        return (
+            median(known) if (known := [value for value in self.cpu if value is not None]) else None
+        )
 
     @property
     def usual_busiest(self) -> float | None:
         """Median of the need of the busiest thread."""
-        return median(known) if (known := [value for value in self.busiest if value is not None]) else None
+        return (
+            median(known)
+            if (known := [value for value in self.busiest if value is not None])
+            else None
+        )
 
 
 def host_uses(document: RunDocument) -> list[HostUse]:
@@ -59,10 +65,19 @@ def host_uses(document: RunDocument) -> list[HostUse]:
     if section is None or not section.hosts:
         return []
     away = {worker for host in section.hosts for worker in host.workers}
-    workers = [] if document.measurements is None else [entry.worker for entry in document.measurements.workers]
-    uses = [_use(document, section, host.name, host.workers, host.cores, host.cost) for host in section.hosts]
+    workers = (
+        []
+        if document.measurements is None
+        else [entry.worker for entry in document.measurements.workers]
+    )
+    uses = [
+        _use(document, section, host.name, host.workers, host.cores, host.cost)
+        for host in section.hosts
+    ]
     if here := tuple(worker for worker in workers if worker not in away):
-        uses.append(_use(document, section, CONTROLLER, here, document.machine.get("cores"), section.cost))
+        uses.append(
+            _use(document, section, CONTROLLER, here, document.machine.get("cores"), section.cost)
+        )
     return sorted(uses, key=lambda use: -(use.usual_busiest or 0.0))
 
 
@@ -86,8 +101,14 @@ def _over(
 ) -> list[float | None]:  # fmt: skip
     """Return one value for each sample; None if that of any worker is unknown."""
     unknown = (None,) * len(section.time)
-    rows = zip(*(section.columns.get(f"worker {worker}.{name}", unknown) for worker in workers), strict=True)
-    return [None if None in row else combine(value for value in row if value is not None) for row in rows]
+    rows = zip(
+        *(section.columns.get(f"worker {worker}.{name}", unknown) for worker in workers),
+        strict=True,
+    )
+    return [
+        None if None in row else combine(value for value in row if value is not None)
+        for row in rows
+    ]
 
 
 def host_use_facts(document: RunDocument) -> Iterator[Labelled]:
@@ -102,4 +123,6 @@ def _use_text(use: HostUse) -> str:
     if use.usual_cpu is None or use.usual_busiest is None:
         return f"{use.name} not sampled"
     of = "" if use.cores is None else f" of {use.cores}"
-    return f"{use.name} {use.usual_cpu:.2f}{of} cores, busiest thread needed {use.usual_busiest:.2f}"
+    return (
+        f"{use.name} {use.usual_cpu:.2f}{of} cores, busiest thread needed {use.usual_busiest:.2f}"
+    )

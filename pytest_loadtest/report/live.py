@@ -34,7 +34,9 @@ class LiveLine:
         if self._verbosity >= (-1 if quiet else 0):
             self._hand_over(visible(f"load: {text}"), stays=True)
 
-    def show(self, profile: str, phase: Phase, progress: Sequence[Progress], drain: str | None = None) -> None:
+    def show(
+        self, profile: str, phase: Phase, progress: Sequence[Progress], drain: str | None = None
+    ) -> None:
         """Show the latest progress of every worker in a phase of a profile's load; nothing with ``-q``.
 
         :param drain: what the drain waits for; None if it is complete or has not begun.
@@ -42,7 +44,13 @@ class LiveLine:
         if self._verbosity < 0:
             return
         now, interval = time.monotonic(), _TERMINAL_EVERY if self._terminal else _PLAIN_EVERY
-        totals = (phase, now, sum(p.offered for p in progress), sum(p.sent for p in progress), sum(p.received for p in progress))
+        totals = (
+            phase,
+            now,
+            sum(p.offered for p in progress),
+            sum(p.sent for p in progress),
+            sum(p.received for p in progress),
+        )
         last = self._last.get(profile)
         if last is None or last[0] is not phase:
             self._last[profile] = totals
@@ -50,11 +58,15 @@ class LiveLine:
         if now - last[1] < interval:
             return
         self._last[profile] = totals
-        self._hand_over(visible(describe(profile, progress, last, totals, drain)), stays=not self._terminal)
+        self._hand_over(
+            visible(describe(profile, progress, last, totals, drain)), stays=not self._terminal
+        )
 
     @property
     def _verbosity(self) -> int:
-        verbosity: int = self._config.getoption("verbose", 0)  # an option of the terminal, which -p no:terminal leaves out
+        verbosity: int = self._config.getoption(
+            "verbose", 0
+        )  # an option of the terminal, which -p no:terminal leaves out
         return verbosity
 
     @property
@@ -88,7 +100,9 @@ class LiveLine:
                 reporter.write_line("")
         else:
             reporter.ensure_newline()
-            if reporter._tw.width_of_current_line:  # pytest ends the line only after its own dots, not after those of xdist
+            if (
+                reporter._tw.width_of_current_line
+            ):  # pytest ends the line only after its own dots, not after those of xdist
                 reporter.write_line("")
             reporter.write_line(text)
 
@@ -105,7 +119,11 @@ def describe(
     phase, seconds = now[0], now[1] - before[1]
     offered, sent, received = ((b - a) / seconds for a, b in zip(before[2:], now[2:], strict=True))
     elapsed = max(p.elapsed for p in progress)
-    name = phase.name if any(p.sending for p in progress) or elapsed < phase.duration else f"{phase.name}: drain"
+    name = (
+        phase.name
+        if any(p.sending for p in progress) or elapsed < phase.duration
+        else f"{phase.name}: drain"
+    )
     delays = [p.send_delay_p99 for p in progress if p.send_delay_p99 is not None]
     lags = [p.receive_lag_p99 for p in progress if p.receive_lag_p99 is not None]
     # the most important numbers come first, because a narrow terminal cuts the line

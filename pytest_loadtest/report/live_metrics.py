@@ -8,7 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.metrics import catalogue
@@ -22,7 +27,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.baseline import Identity
     from pytest_loadtest.verdict.slo import Outcome
 
-BUCKETS: Final = tuple(int(ms * MILLISECOND) for ms in (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000))
+BUCKETS: Final = tuple(
+    int(ms * MILLISECOND)
+    for ms in (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000)
+)
 """Upper edges of the live histogram, ns; workers report for each how many copies took longer."""
 COUNTS: Final = {row.key: row.attribute for row in catalogue.COUNTS if row.live}
 _RUN: Final = ("test", "profile", "workload")
@@ -51,7 +59,15 @@ class LiveMetrics:
         self._now: dict[Identity, str] = {}
         self._scales: dict[Identity, str] = {}
 
-    def show(self, test: str, profile: str, workload: str, phase: Phase, progress: Sequence[Progress], scale: str = "") -> None:
+    def show(
+        self,
+        test: str,
+        profile: str,
+        workload: str,
+        phase: Phase,
+        progress: Sequence[Progress],
+        scale: str = "",
+    ) -> None:
         """Keep the progress of every worker in a phase. Any thread may call it.
 
         :param workload: its name if there are several. :param scale: ``scaled ×0.01`` or ``shortened``; empty if the profile runs as
@@ -70,7 +86,9 @@ class LiveMetrics:
             phases, now, scales = dict(self._phases), dict(self._now), dict(self._scales)
         outcomes = self._outcomes()
         yield from _messages(phases)
-        running = {(run, name): phases[run, name] for run, name in now.items() if run not in outcomes}
+        running = {
+            (run, name): phases[run, name] for run, name in now.items() if run not in outcomes
+        }
         yield from _state(running)
         yield _scales(scales)
         yield _outcomes(outcomes)
@@ -80,9 +98,13 @@ Phases = dict["tuple[Identity, str]", "tuple[PhaseFacts, tuple[Progress, ...]]"]
 
 
 def _messages(phases: Phases) -> Iterator[Metric]:
-    counts = CounterMetricFamily("loadtest_messages", "Messages of a phase, by their fate", labels=[*_RUN, "phase", "count"])
+    counts = CounterMetricFamily(
+        "loadtest_messages", "Messages of a phase, by their fate", labels=[*_RUN, "phase", "count"]
+    )
     latency = HistogramMetricFamily(
-        "loadtest_end_to_end_latency_seconds", "Received less intended, of all copies of a phase so far", labels=[*_RUN, "phase"]
+        "loadtest_end_to_end_latency_seconds",
+        "Received less intended, of all copies of a phase so far",
+        labels=[*_RUN, "phase"],
     )
     for (run, name), (phase, progress) in phases.items():
         for key, attribute in COUNTS.items():
@@ -96,8 +118,14 @@ def _messages(phases: Phases) -> Iterator[Metric]:
 def _histogram(progress: Sequence[Progress]) -> list[tuple[str, float]]:
     """Return cumulative counts by upper edge in seconds. Workers report these bounds after others."""
     received = sum(p.received for p in progress)
-    beyond = [sum(counts) for counts in zip(*(p.beyond_bounds[-len(BUCKETS) :] for p in progress), strict=True)]
-    edges = [(str(edge / SECOND), float(received - longer)) for edge, longer in zip(BUCKETS, beyond, strict=False)]
+    beyond = [
+        sum(counts)
+        for counts in zip(*(p.beyond_bounds[-len(BUCKETS) :] for p in progress), strict=True)
+    ]
+    edges = [
+        (str(edge / SECOND), float(received - longer))
+        for edge, longer in zip(BUCKETS, beyond, strict=False)
+    ]
     return [*edges, ("+Inf", float(received))]
 
 
@@ -110,7 +138,10 @@ def _state(running: Phases) -> Iterator[Metric]:
             ("in_flight_messages", "Handed over and not answered"),
             ("blocked_workers", "Workers with messages that wait before full windows"),
             ("workers", "Workers that drive load"),
-            ("send_delay_p99_seconds", "The worst worker's send delay since its last report, less the time blocked"),
+            (
+                "send_delay_p99_seconds",
+                "The worst worker's send delay since its last report, less the time blocked",
+            ),
             (
                 "receive_lag_p99_seconds",
                 "The worst worker's time from the kernel's receipt of a message until the client took it, likewise",
@@ -132,14 +163,20 @@ def _state(running: Phases) -> Iterator[Metric]:
 
 
 def _scales(scales: Mapping[Identity, str]) -> Metric:
-    info = InfoMetricFamily("loadtest_run", "What a run has of the load of its profile; no scale: all of it", labels=_RUN)
+    info = InfoMetricFamily(
+        "loadtest_run",
+        "What a run has of the load of its profile; no scale: all of it",
+        labels=_RUN,
+    )
     for run, scale in scales.items():
         info.add_metric(run, {"scale": scale})
     return info
 
 
 def _outcomes(outcomes: Mapping[Identity, Outcome]) -> Metric:
-    gauge = GaugeMetricFamily("loadtest_outcome", "1 for the outcome of a run that has ended", labels=[*_RUN, "outcome"])
+    gauge = GaugeMetricFamily(
+        "loadtest_outcome", "1 for the outcome of a run that has ended", labels=[*_RUN, "outcome"]
+    )
     for run, outcome in outcomes.items():
         gauge.add_metric([*run, outcome], 1)
     return gauge

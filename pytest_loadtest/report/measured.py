@@ -52,7 +52,13 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
     from pytest_loadtest.metrics.full_windows import FullWindows
     from pytest_loadtest.metrics.histogram import Histogram
-    from pytest_loadtest.metrics.measurements import Breakdown, CustomValue, DelayedIndex, Measurements, Series
+    from pytest_loadtest.metrics.measurements import (
+        Breakdown,
+        CustomValue,
+        DelayedIndex,
+        Measurements,
+        Series,
+    )
     from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.metrics.time_slices import OverTime
     from pytest_loadtest.pipeline.run_file import RunChange, RunFile
@@ -65,7 +71,9 @@ TOPICS: Final = 100
 """The largest number of topics with histograms: thousands of them would make the file too large to read. The samples have everything."""
 
 
-def measurements_section(m: Measurements, *, tolerances: Sequence[Objective] = (), over_time: bool = True) -> MeasurementsSection:
+def measurements_section(
+    m: Measurements, *, tolerances: Sequence[Objective] = (), over_time: bool = True
+) -> MeasurementsSection:
     """Build the section ``measurements`` of a run or a stage.
 
     :param tolerances: the bounds on messages that never come. :param over_time: include its latencies by blocks of the phase.
@@ -86,15 +94,33 @@ def measurements_section(m: Measurements, *, tolerances: Sequence[Objective] = (
         opening=None if m.opening is None else _opening(m.opening),
         silent=None if m.silent is None else _silent(m.silent),
         full_windows=None if m.full_windows is None else _full_windows(m.full_windows),
-        within_hosts=None if m.within_hosts is None else _within_hosts(m.within_hosts, m.counts.received),
+        within_hosts=None
+        if m.within_hosts is None
+        else _within_hosts(m.within_hosts, m.counts.received),
         series=_series(m.series),
-        over_time=_over_time(m.over_time, m.duration) if over_time and m.over_time is not None else None,
-        intervals=tuple(_part_latencies(part, [metric for metric in LATENCIES.values() if metric.per_interval]) for part in parts),
-        topics=tuple(_breakdown(topic, m, tolerances, buckets=len(m.topics) <= TOPICS) for topic in m.topics),
+        over_time=_over_time(m.over_time, m.duration)
+        if over_time and m.over_time is not None
+        else None,
+        intervals=tuple(
+            _part_latencies(part, [metric for metric in LATENCIES.values() if metric.per_interval])
+            for part in parts
+        ),
+        topics=tuple(
+            _breakdown(topic, m, tolerances, buckets=len(m.topics) <= TOPICS) for topic in m.topics
+        ),
         buckets=tuple(_breakdown(bucket, m, tolerances) for bucket in m.buckets),
         workers=tuple(map(_worker, m.workers)),
         custom={name: _custom(value) for name, value in m.custom.items()},
-        lost=tuple(LostRange(topic=r.topic, subscription=r.subscription, stream=r.stream, first=r.first, last=r.last) for r in m.lost),
+        lost=tuple(
+            LostRange(
+                topic=r.topic,
+                subscription=r.subscription,
+                stream=r.stream,
+                first=r.first,
+                last=r.last,
+            )
+            for r in m.lost
+        ),
     )
 
 
@@ -110,10 +136,14 @@ def _custom(value: CustomValue) -> CustomEntry:
     if isinstance(value, Duration):
         return CustomEntry(value=value.ns, unit="ns", shown=format_value(value.ns, "ns"))
     unit: Literal["msg/s", "number"] = "msg/s" if isinstance(value, Rate) else "number"
-    return CustomEntry(value=value, unit=unit, shown="no value" if value is None else format_value(value, unit))
+    return CustomEntry(
+        value=value, unit=unit, shown="no value" if value is None else format_value(value, unit)
+    )
 
 
-def _latencies(m: Measurements, tolerances: Sequence[Objective]) -> dict[str, LatencySection | None]:
+def _latencies(
+    m: Measurements, tolerances: Sequence[Objective]
+) -> dict[str, LatencySection | None]:
     """Return every latency that applies to the run; None if nothing was measured.
 
     The histogram of lateness holds the messages that did not come early; earliness holds the others.
@@ -122,17 +152,23 @@ def _latencies(m: Measurements, tolerances: Sequence[Objective]) -> dict[str, La
     for attribute, metric in LATENCIES.items():
         histogram = m.latencies.get(attribute)
         if metric.always or histogram is not None or _applies(metric, m):
-            sections[metric.key] = latency_section(latencies_of(attribute, m, None, tolerances), error=m.clock_error)
+            sections[metric.key] = latency_section(
+                latencies_of(attribute, m, None, tolerances), error=m.clock_error
+            )
     return sections
 
 
 def _applies(metric: Metric, m: Measurements) -> bool:
     """Return True if a latency that only some runs have applies to this run, measured or not."""
-    return (Need.BROADCAST in metric.needs and m.broadcasts) or (Need.DELAYS in metric.needs and m.counts.out_of_due_order is not None)
+    return (Need.BROADCAST in metric.needs and m.broadcasts) or (
+        Need.DELAYS in metric.needs and m.counts.out_of_due_order is not None
+    )
 
 
 def _index(index: DelayedIndex) -> DelayedIndexSection:
-    return DelayedIndexSection(bytes=index.bytes, messages=index.messages, bytes_per_message=index.bytes_per_message)
+    return DelayedIndexSection(
+        bytes=index.bytes, messages=index.messages, bytes_per_message=index.bytes_per_message
+    )
 
 
 def _within_hosts(within: WithinHosts, received: int) -> WithinHostsSection:
@@ -153,17 +189,29 @@ def _silent(silent: Silent) -> SilentSection:
         pairs_due=silent.pairs_due,
         streams=silent.streams,
         streams_due=silent.streams_due,
-        first_pairs=tuple(SilentPair(topic=topic, subscription=subscription) for topic, subscription in silent.first_pairs),
-        first_streams=tuple(SilentStream(stream=stream, topic=topic) for stream, topic in silent.first_streams),
+        first_pairs=tuple(
+            SilentPair(topic=topic, subscription=subscription)
+            for topic, subscription in silent.first_pairs
+        ),
+        first_streams=tuple(
+            SilentStream(stream=stream, topic=topic) for stream, topic in silent.first_streams
+        ),
     )
 
 
 def _full_windows(full: FullWindows) -> FullWindowsSection:
-    entries = tuple(BlockedTopicEntry(topic=one.topic, dropped=one.dropped, start=one.start, end=one.end) for one in full.first_topics)
-    return FullWindowsSection(dropped=full.dropped, waited=full.waited, topics=full.topics, first_topics=entries)
+    entries = tuple(
+        BlockedTopicEntry(topic=one.topic, dropped=one.dropped, start=one.start, end=one.end)
+        for one in full.first_topics
+    )
+    return FullWindowsSection(
+        dropped=full.dropped, waited=full.waited, topics=full.topics, first_topics=entries
+    )
 
 
-def latency_section(latencies: Latencies, *, buckets: bool = True, error: int = 0) -> LatencySection | None:
+def latency_section(
+    latencies: Latencies, *, buckets: bool = True, error: int = 0
+) -> LatencySection | None:
     """Return the latencies of a whole run, topic or size bucket; None if nothing was measured.
 
     Percentiles that rest on too few samples are None, and those that lie among messages that never came, as the maximum does if such
@@ -176,13 +224,18 @@ def latency_section(latencies: Latencies, *, buckets: bool = True, error: int = 
         return None
     shape = histogram.late if isinstance(histogram, Lateness) else histogram
     percentiles = {
-        f"p{p:g}": None if unfit(histogram, p, never_came, error) else _percentile(histogram, p, never_came) for p in PERCENTILES
+        f"p{p:g}": None
+        if unfit(histogram, p, never_came, error)
+        else _percentile(histogram, p, never_came)
+        for p in PERCENTILES
     }
     encoded = encode_histogram(shape) if buckets and shape is not None else None
     statistics = _statistics(histogram)
     if never_came and not latencies.tolerated:
         statistics["maximum"] = None
-    return LatencySection(**statistics, never_came=never_came, percentiles=percentiles, histogram=encoded)
+    return LatencySection(
+        **statistics, never_came=never_came, percentiles=percentiles, histogram=encoded
+    )
 
 
 def part_latency(histogram: Histogram | Lateness | None) -> PartLatency | None:
@@ -193,10 +246,14 @@ def part_latency(histogram: Histogram | Lateness | None) -> PartLatency | None:
     return PartLatency(**_statistics(histogram), never_came=0, percentiles=percentiles)
 
 
-def _part_latencies(latencies: Mapping[str, Histogram | Lateness], metrics: Sequence[Metric]) -> dict[str, PartLatency | None]:
+def _part_latencies(
+    latencies: Mapping[str, Histogram | Lateness], metrics: Sequence[Metric]
+) -> dict[str, PartLatency | None]:
     """Return these kinds of latencies of one part of a run; those that only some runs have are left out if they were not measured."""
     return {
-        metric.key: part_latency(latencies.get(metric.attribute)) for metric in metrics if metric.always or metric.attribute in latencies
+        metric.key: part_latency(latencies.get(metric.attribute))
+        for metric in metrics
+        if metric.always or metric.attribute in latencies
     }
 
 
@@ -224,13 +281,18 @@ def _series(series: Series) -> SeriesSection:
         end_to_end_max=tuple(map(finite, series.end_to_end_max.tolist())),
         missing=None if series.missing is None else tuple(series.missing.tolist()),
         blocked=None if series.blocked is None else tuple(series.blocked.tolist()),
-        receive_lag_max=None if series.receive_lag_max is None else tuple(map(finite, series.receive_lag_max.tolist())),
+        receive_lag_max=None
+        if series.receive_lag_max is None
+        else tuple(map(finite, series.receive_lag_max.tolist())),
     )
 
 
 def _over_time(latencies: OverTime, duration: int) -> OverTimeSection:
     length, blocks = latencies.blocks(duration)
-    return OverTimeSection(block=length, end_to_end=tuple(encode_coarse_counts(block) if block else None for block in blocks))
+    return OverTimeSection(
+        block=length,
+        end_to_end=tuple(encode_coarse_counts(block) if block else None for block in blocks),
+    )
 
 
 def finite(value: float | None) -> float | None:
@@ -238,9 +300,13 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _breakdown(part: Breakdown, whole: Measurements, tolerances: Sequence[Objective], *, buckets: bool = True) -> BreakdownEntry:
+def _breakdown(
+    part: Breakdown, whole: Measurements, tolerances: Sequence[Objective], *, buckets: bool = True
+) -> BreakdownEntry:
     latencies = {
-        kind: latency_section(latencies_of(kind, whole, part, tolerances), buckets=buckets, error=whole.clock_error)
+        kind: latency_section(
+            latencies_of(kind, whole, part, tolerances), buckets=buckets, error=whole.clock_error
+        )
         for kind in ("end_to_end", "publish")
     }
     return BreakdownEntry(
@@ -271,10 +337,16 @@ def timeline_section(run: RunFile, measurements: Measurements | None) -> Timelin
     """Build the section ``timeline``. :param measurements: None if nothing was measured."""
     return TimelineSection(
         stages=tuple(
-            TimelineStage(name=stage.name, start=stage.start - run.start, end=stage.start - run.start + stage.duration)
+            TimelineStage(
+                name=stage.name,
+                start=stage.start - run.start,
+                end=stage.start - run.start + stage.duration,
+            )
             for stage in run.stages
         ),
-        changes=tuple(TimelineChange(at=change.at, text=_change_text(change)) for change in run.changes),
+        changes=tuple(
+            TimelineChange(at=change.at, text=_change_text(change)) for change in run.changes
+        ),
         restarts=tuple(
             TimelineRestart(down=one["down"], ready=one["ready"], node=one.get("node", ""))
             for one in run.facts.broker.get("restarts") or ()
@@ -313,7 +385,10 @@ def _blocked(measurements: Measurements) -> tuple[TimelineBlocked, ...]:
     if series.blocked is None:
         return ()
     waited = series.blocked >= BLOCKED * np.maximum(series.sent, 1)
-    return tuple(TimelineBlocked(start=start, end=end) for start, end in second_spans(waited, len(waited) * SECOND))
+    return tuple(
+        TimelineBlocked(start=start, end=end)
+        for start, end in second_spans(waited, len(waited) * SECOND)
+    )
 
 
 def second_spans(seconds: NDArray[np.bool_], until: int) -> list[tuple[int, int]]:
@@ -323,5 +398,11 @@ def second_spans(seconds: NDArray[np.bool_], until: int) -> list[tuple[int, int]
     gaps = starts[1:] - ends[:-1]
     if len(starts) > MOST_SPANS:
         kept = np.sort(np.argsort(gaps, kind="stable")[len(starts) - MOST_SPANS :])
-        starts, ends = np.concatenate([starts[:1], starts[1:][kept]]), np.concatenate([ends[:-1][kept], ends[-1:]])
-    return [(start * SECOND, min(end * SECOND, until)) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        starts, ends = (
+            np.concatenate([starts[:1], starts[1:][kept]]),
+            np.concatenate([ends[:-1][kept], ends[-1:]]),
+        )
+    return [
+        (start * SECOND, min(end * SECOND, until))
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]

@@ -321,7 +321,9 @@ class MeasurementsSection:
     """ns of waiting for the target's full window, summed over messages: caused by the target"""
     blocked_share: Number
     """share of the whole send delay, 0 to 1"""
-    counts: Annotated[Mapping[str, Count | None], AfterValidator(only_keys({row.key for row in COUNTS}))]
+    counts: Annotated[
+        Mapping[str, Count | None], AfterValidator(only_keys({row.key for row in COUNTS}))
+    ]
     """messages of the measured phase"""
     latencies: Annotated[Mapping[str, LatencySection | None], _LATENCIES]
     """all from the intended send time; ownSendDelay is the send delay less the time blocked; kinds that only some runs have are missing

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.sections import Labelled
 
-HEAD: Final = ("process", "cores used", "memory", "disk written", "messages in", "messages out", "topics")
+HEAD: Final = (
+    "process",
+    "cores used",
+    "memory",
+    "disk written",
+    "messages in",
+    "messages out",
+    "topics",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +62,22 @@ def node_uses(document: RunDocument) -> list[NodeUse]:
     section = document.bottleneck
     if section is None:
         return []
-    names = [column.rpartition(".")[0] for column in section.columns if column.endswith((".memory", ".topics"))]
-    return [_use(section, name) for name in dict.fromkeys(names) if name != "broker" and not name.startswith("worker ")]
+    names = [
+        column.rpartition(".")[0]
+        for column in section.columns
+        if column.endswith((".memory", ".topics"))
+    ]
+    return [
+        _use(section, name)
+        for name in dict.fromkeys(names)
+        if name != "broker" and not name.startswith("worker ")
+    ]
 
 
 def _use(section: BottleneckSection, name: str) -> NodeUse:
     cpu, memory, written, received, sent, topics = (
-        known_values(section, f"{name}.{column}") for column in ("cpu", "memory", "written", "messagesIn", "messagesOut", "topics")
+        known_values(section, f"{name}.{column}")
+        for column in ("cpu", "memory", "written", "messagesIn", "messagesOut", "topics")
     )
     return NodeUse(
         name=name, cpu=median(cpu) if cpu else None, memory=max(memory, default=None), written=fmean(written) if written else None,

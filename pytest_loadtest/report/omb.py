@@ -26,11 +26,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_loadtest.report.document import RunDocument
-    from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection, PartLatency
+    from pytest_loadtest.report.measurements_section import (
+        LatencySection,
+        MeasurementsSection,
+        PartLatency,
+    )
 
 SAMPLE = 10
 """Length of one entry in the lists, s."""
-PERCENTILES = {"50pct": "p50", "75pct": "p75", "95pct": "p95", "99pct": "p99", "999pct": "p99.9", "9999pct": "p99.99"}
+PERCENTILES = {
+    "50pct": "p50",
+    "75pct": "p75",
+    "95pct": "p95",
+    "99pct": "p99",
+    "999pct": "p99.9",
+    "9999pct": "p99.99",
+}
 TICKS = 100
 """Points of a quantile curve for every halving of the share above it."""
 MILLISECONDS, MICROSECONDS = 1e6, 1e3
@@ -45,7 +56,9 @@ def test_result(document: RunDocument) -> dict[str, Any]:
     """
     measured = document.measurements
     if measured is None:
-        raise NoData(f"{document.test}: nothing was measured, so there is no OMB result of this run")
+        raise NoData(
+            f"{document.test}: nothing was measured, so there is no OMB result of this run"
+        )
     return {**_facts(document, measured), **_rates(measured), **_latencies(measured)}
 
 
@@ -58,7 +71,10 @@ def write_test_result(document: RunDocument, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     assert document.started is not None, "measurements have a start"
     started = datetime.fromisoformat(document.started)
-    stem = re.sub(r"[^\w.@=+-]+", "-", f"{_workload(document)}-{_driver(document)}") + f"{started:-%Y-%m-%d-%H-%M-%S}"
+    stem = (
+        re.sub(r"[^\w.@=+-]+", "-", f"{_workload(document)}-{_driver(document)}")
+        + f"{started:-%Y-%m-%d-%H-%M-%S}"
+    )
     for number in itertools.count(1):
         path = folder / f"{stem}{f'-{number}' if number > 1 else ''}.json"
         try:
@@ -82,7 +98,9 @@ def _facts(document: RunDocument, measured: MeasurementsSection) -> dict[str, An
     """Return the counts of the plan, as it ran. The driver's name, which charts show, tells if the run proves nothing."""
     plan, sent, outcome = document.plan, measured.count("sent"), document.verdict.outcome
     doubts = [outcome.value] if outcome in (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED) else []
-    doubts += [scale_word(document.scale.factor).replace("×", "x")] if document.scale is not None else []
+    doubts += (
+        [scale_word(document.scale.factor).replace("×", "x")] if document.scale is not None else []
+    )
     return {
         "workload": _workload(document),
         "driver": f"{_driver(document)} ({', '.join(doubts)})" if doubts else _driver(document),
@@ -99,9 +117,15 @@ def _rates(measured: MeasurementsSection) -> dict[str, list[float | None]]:
     unacknowledged = measured.count("failed") + measured.count("unknown")
     samples = list(_samples(measured))
     spans = [min(end, measured.duration / 1e9) - start for start, end in samples]
-    acked, received = ([sum(counts[start:end]) for start, end in samples] for counts in (series.acked, series.received))
+    acked, received = (
+        [sum(counts[start:end]) for start, end in samples]
+        for counts in (series.acked, series.received)
+    )
     totals = zip(itertools.accumulate(acked), itertools.accumulate(received), strict=True)
-    backlog = [max(total_acked * measured.subscriptions - total_received, 0) for total_acked, total_received in totals]
+    backlog = [
+        max(total_acked * measured.subscriptions - total_received, 0)
+        for total_acked, total_received in totals
+    ]
     return {
         "publishRate": [n / span for n, span in zip(acked, spans, strict=True)],
         "publishErrorRate": [None if unacknowledged else 0.0 for _ in samples],
@@ -128,9 +152,14 @@ def _latencies(measured: MeasurementsSection) -> dict[str, Any]:
             latency = None
         whole = _statistics(latency, unit)
         aggregated = f"aggregated{name[0].upper()}{name[1:]}"
-        fields |= {f"{name}{statistic}": values for statistic, values in _lists(whole, metric.key, unit, measured).items()}
+        fields |= {
+            f"{name}{statistic}": values
+            for statistic, values in _lists(whole, metric.key, unit, measured).items()
+        }
         fields |= {f"{aggregated}{statistic}": value for statistic, value in whole.items()}
-        fields[f"{aggregated}Quantiles"] = {} if latency is None else dict(_quantiles(latency, unit))
+        fields[f"{aggregated}Quantiles"] = (
+            {} if latency is None else dict(_quantiles(latency, unit))
+        )
     return fields
 
 
@@ -139,13 +168,24 @@ def _statistics(latency: PartLatency | None, unit: float) -> dict[str, float | N
     if latency is None:
         return dict.fromkeys(("Avg", *PERCENTILES, "Max"))
     percentiles = {name: latency.percentiles[p] for name, p in PERCENTILES.items()}
-    converted = {name: None if ns is None else _convert(ns, unit) for name, ns in percentiles.items()}
-    return {"Avg": latency.mean / unit, **converted, "Max": None if latency.maximum is None else _convert(latency.maximum, unit)}
+    converted = {
+        name: None if ns is None else _convert(ns, unit) for name, ns in percentiles.items()
+    }
+    return {
+        "Avg": latency.mean / unit,
+        **converted,
+        "Max": None if latency.maximum is None else _convert(latency.maximum, unit),
+    }
 
 
-def _lists(whole: dict[str, float | None], key: str, unit: float, measured: MeasurementsSection) -> dict[str, list[float | None]]:
+def _lists(
+    whole: dict[str, float | None], key: str, unit: float, measured: MeasurementsSection
+) -> dict[str, list[float | None]]:
     """Return the statistics of each sample, for a line over time, however few messages the percentiles rest on."""
-    known, pairs = whole["Avg"] is not None, zip(measured.intervals, _samples(measured), strict=False)
+    known, pairs = (
+        whole["Avg"] is not None,
+        zip(measured.intervals, _samples(measured), strict=False),
+    )
     parts = [_statistics(interval[key] if known else None, unit) for interval, _ in pairs]
     return {statistic: [part[statistic] for part in parts] for statistic in whole}
 
@@ -165,7 +205,11 @@ def _quantiles(latency: LatencySection, unit: float) -> Iterator[tuple[str, floa
 
 def _step(percent: float) -> float:
     """Return a hundredth of the share above, in powers of two, like HdrHistogram's own iteration."""
-    return 100 / (TICKS * 2 ** (math.floor(math.log2(100 / (100 - percent))) + 1)) if percent < 100 else 0.0
+    return (
+        100 / (TICKS * 2 ** (math.floor(math.log2(100 / (100 - percent))) + 1))
+        if percent < 100
+        else 0.0
+    )
 
 
 def _convert(ns: int, unit: float) -> float:

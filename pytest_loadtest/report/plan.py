@@ -9,7 +9,15 @@ from pytest_loadtest.kinds.registry import load_reference
 from pytest_loadtest.plan.connecting import connect_duration
 from pytest_loadtest.plan.hosts import HostNeeds, clocks_needed, hosts_needed
 from pytest_loadtest.profile.model import choose_client
-from pytest_loadtest.values.quantities import MILLISECOND, ByteRate, format_bits, format_count, format_duration, format_rate, format_size
+from pytest_loadtest.values.quantities import (
+    MILLISECOND,
+    ByteRate,
+    format_bits,
+    format_count,
+    format_duration,
+    format_rate,
+    format_size,
+)
 from pytest_loadtest.values.wording import counted, exact, format_value, scale_word
 from pytest_loadtest.verdict.finding import write_bounds
 from pytest_loadtest.verdict.grammar import SILENT
@@ -32,7 +40,9 @@ _SHOWN_WORKERS = 16
 _MANY = 1000  # connections: the needs of fewer ones are far below every limit
 
 
-def plan_table(plan: Plan, driver: DriverFacts, machine: Machine, hosts: Sequence[HostShare] = ()) -> list[str]:
+def plan_table(
+    plan: Plan, driver: DriverFacts, machine: Machine, hosts: Sequence[HostShare] = ()
+) -> list[str]:
     """Return a plan as lines, one for each fact. :param hosts: the hosts that carry it; empty for this machine alone."""
     rows = [
         ("profile", plan.profile.name),
@@ -43,13 +53,22 @@ def plan_table(plan: Plan, driver: DriverFacts, machine: Machine, hosts: Sequenc
         *_parties(plan),
         ("driver", f"{driver.client} {driver.version}"),
         *_choice(plan),
-        *((f"  {key}", f"not applied: {why}") for key, why in {**plan.profile.not_applied, **driver.not_applied}.items()),
+        *(
+            (f"  {key}", f"not applied: {why}")
+            for key, why in {**plan.profile.not_applied, **driver.not_applied}.items()
+        ),
         *(_host_needs(plan, hosts, machine) if hosts else _needs(plan, machine)),
     ]
     if plan.scale is not None:
         changes = "; ".join(f"{name} {change}" for name, change in plan.scale.changes.items())
         word, _, factor = scale_word(plan.scale.factor).partition(" ")
-        rows.insert(1, (word.upper(), f"{f'{factor}: ' if factor else ''}{changes}. It says nothing about the full load."))
+        rows.insert(
+            1,
+            (
+                word.upper(),
+                f"{f'{factor}: ' if factor else ''}{changes}. It says nothing about the full load.",
+            ),
+        )
     if plan.unscaled is not None:
         rows.insert(2, ("", _unscaled(plan.unscaled)))
     return [f"{name:<12} {text}" for name, text in rows]
@@ -66,25 +85,45 @@ def _messages(plan: Plan) -> list[tuple[str, str]]:
         return []
     return [
         ("rate", f"{format_rate(plan.rate)} of {int(plan.mean_size):,} B mean".replace(",", " ")),
-        *([("", f"{plan.clamped} of the payloads have the nearest size that the envelope and the target allow")] if plan.clamped else []),
+        *(
+            [
+                (
+                    "",
+                    f"{plan.clamped} of the payloads have the nearest size that the envelope and the target allow",
+                )
+            ]
+            if plan.clamped
+            else []
+        ),
         ("bytes", _bytes(plan)),
-        *([] if plan.turns is None else [("skew", _skew(plan.turns.weights.tolist(), plan.topology.topics))]),
+        *(
+            []
+            if plan.turns is None
+            else [("skew", _skew(plan.turns.weights.tolist(), plan.topology.topics))]
+        ),
     ]
 
 
 def _skew(turns: list[int], topics: int) -> str:
     """:param turns: of each stream; the streams of a topic are ``topics`` apart."""
     shares = [sum(turns[topic::topics]) / sum(turns) for topic in range(topics)]
-    return f"the busiest topic has {max(shares):.1%} of the messages, the quietest {min(shares):.1%}".replace("%", " %")
+    return f"the busiest topic has {max(shares):.1%} of the messages, the quietest {min(shares):.1%}".replace(
+        "%", " %"
+    )
 
 
 def _phases(plan: Plan) -> list[tuple[str, str]]:
     if plan.profile.connects_only:
-        return [("phases", f"connect → hold {format_duration(plan.measure.duration)}, without messages")]
+        return [
+            ("phases", f"connect → hold {format_duration(plan.measure.duration)}, without messages")
+        ]
     if plan.search is not None:
         return [*_search(plan.search, plan.profile), *_implicit(plan)]
     about = "about " if plan.profile.in_bytes else ""  # the sizes that are drawn decide
-    phases = (f"{p.name} {format_duration(p.duration)} ({about}{format_count(p.total)} messages)" for p in plan.phases)
+    phases = (
+        f"{p.name} {format_duration(p.duration)} ({about}{format_count(p.total)} messages)"
+        for p in plan.phases
+    )
     rows = [("phases", " → ".join(phases) + " → drain")]
     for number, stage in enumerate(plan.phases[-1].stages):
         pace = f"at {format_rate(stage.rate)} on the average" if stage.rate else "without messages"
@@ -112,12 +151,18 @@ def _delays(plan: Plan) -> list[tuple[str, str]]:
         return []
     when = f"until {format_duration(delays.longest)} into the phase"
     if delays.at is None:
-        least = f"{format_duration(delays.least * MILLISECOND)} to " if delays.least < delays.most else ""
+        least = (
+            f"{format_duration(delays.least * MILLISECOND)} to "
+            if delays.least < delays.most
+            else ""
+        )
         when = f"{least}{format_duration(delays.longest)} each"
     kind = profile.driver.kind
     if kind.delayed_index is None:
         return [("delayed", when)]
-    text, warning = load_reference(kind, kind.delayed_index)(profile, plan.topology, plan.rate, plan.measure.total)
+    text, warning = load_reference(kind, kind.delayed_index)(
+        profile, plan.topology, plan.rate, plan.measure.total
+    )
     return [("delayed", f"{when}; {text}"), *([("WARNING", warning)] if warning else [])]
 
 
@@ -126,9 +171,14 @@ def _search(spec: Spec, profile: Profile) -> list[tuple[str, str]]:
     top = "" if spec.maximum is None else f" up to {format_rate(unit(spec.maximum))}"
     warmup, hold, confirm = map(format_duration, (spec.warmup, spec.hold, spec.confirm))
     step = f"each step {warmup} warm-up and {hold} hold, the best one {confirm}"
-    rows = [("search", f"from {format_rate(unit(spec.first))}{top}, to within {spec.precision:.2%}"), ("", step)]
+    rows = [
+        ("search", f"from {format_rate(unit(spec.first))}{top}, to within {spec.precision:.2%}"),
+        ("", step),
+    ]
     if not {"producer_rate", "search"} & profile.model_fields_set:
-        rows.append(("", "because producerRate is missing, for which OMB searches the highest rate"))
+        rows.append(
+            ("", "because producerRate is missing, for which OMB searches the highest rate")
+        )
     return rows
 
 
@@ -137,7 +187,13 @@ def _implicit(plan: Plan) -> list[tuple[str, str]]:
     objectives = plan.profile.objectives
     if explicit(objectives):
         return []
-    unmeasured = () if not plan.profile.producer_only else DELIVERIES if plan.profile.publish_acks else (*DELIVERIES, SILENT)
+    unmeasured = (
+        ()
+        if not plan.profile.producer_only
+        else DELIVERIES
+        if plan.profile.publish_acks
+        else (*DELIVERIES, SILENT)
+    )
     applied = (objective for objective in objectives if objective.metric not in unmeasured)
     named = ", ".join(f"{objective.name} {write_bounds(objective)}" for objective in applied)
     return [("", f"no objectives in the profile: the implicit ones must hold, {named}")]
@@ -156,10 +212,16 @@ def _bytes(plan: Plan) -> str:
 
 def _parties(plan: Plan) -> list[tuple[str, str]]:
     topology, consumers = plan.topology, plan.topology.all_consumers
-    spread = ", ".join(f"{len(a.streams)}p+{len(a.consumers)}c" for a in plan.assignments[:_SHOWN_WORKERS])
+    spread = ", ".join(
+        f"{len(a.streams)}p+{len(a.consumers)}c" for a in plan.assignments[:_SHOWN_WORKERS]
+    )
     more = len(plan.assignments) - _SHOWN_WORKERS
     parts = f"{exact(topology.streams * topology.partitions)} partition producers"
-    each = "" if plan.profile.connects_only or not topology.streams else f", {plan.rate / topology.streams:,.1f} msg/s each"
+    each = (
+        ""
+        if plan.profile.connects_only or not topology.streams
+        else f", {plan.rate / topology.streams:,.1f} msg/s each"
+    )
     return [
         ("topics", f"{topology.topics} × {topology.partitions} partitions, {topology.subscriptions} subscriptions each"),
         ("producers", f"{topology.streams} ({parts}){each}" if topology.streams else "none"),
@@ -174,9 +236,15 @@ def _needs(plan: Plan, machine: Machine) -> list[tuple[str, str]]:
     return [
         ("connections", exact(needs.connections.total) + _room(plan, machine)),
         *_pace(plan),
-        ("memory", f"{format_size(needs.memory)} with every window and queue full; this machine has {format_size(machine.memory)}"),
+        (
+            "memory",
+            f"{format_size(needs.memory)} with every window and queue full; this machine has {format_size(machine.memory)}",
+        ),
         *_chunks(needs),
-        ("CPU", f"about {needs.cores:,.1f} cores by calibrated cost{_batch(needs.batch)}{broker}; this machine has {machine.cores:g}"),
+        (
+            "CPU",
+            f"about {needs.cores:,.1f} cores by calibrated cost{_batch(needs.batch)}{broker}; this machine has {machine.cores:g}",
+        ),
         ("", f"busiest worker {needs.busiest_worker:,.2f} of the one core it can use"),
         ("samples", f"{format_size(needs.disk)} on disk"),
         *_aggregation(needs.aggregation, machine),
@@ -189,7 +257,10 @@ def _aggregation(needs: Aggregation, machine: Machine) -> list[tuple[str, str]]:
     workers = counted(needs.workers(machine.cores), "worker")
     spark = f"{format_size(needs.java)} in Spark and {format_size(needs.worker)} in each of its {workers}"
     return [
-        ("aggregation", f"about {took} on the {machine.cores:g} cores here after the load; at most {format_size(needs.controller)}"),
+        (
+            "aggregation",
+            f"about {took} on the {machine.cores:g} cores here after the load; at most {format_size(needs.controller)}",
+        ),
         ("", f"in the controller, {spark}; {format_size(needs.disk)} on disk while it lasts"),
     ]
 
@@ -215,8 +286,14 @@ def _host_needs(plan: Plan, hosts: Sequence[HostShare], machine: Machine) -> lis
     smallest = min(hosts, key=lambda host: (host.machine.cores, host.machine.bandwidth or math.inf))
     as_written = "as written it needs" if plan.unscaled else "it needs"
     needed = hosts_needed([written], smallest)
-    rows.append(("", f"{as_written} {counted(needed, 'host')} like {smallest.name}, by calibrated cost"))
-    return [*rows, ("samples", f"{format_size(plan.needs.disk)} on disk, on the controller's host"), *aggregation]
+    rows.append(
+        ("", f"{as_written} {counted(needed, 'host')} like {smallest.name}, by calibrated cost")
+    )
+    return [
+        *rows,
+        ("samples", f"{format_size(plan.needs.disk)} on disk, on the controller's host"),
+        *aggregation,
+    ]
 
 
 def _placement(plan: Plan) -> list[tuple[str, str]]:
@@ -226,7 +303,9 @@ def _placement(plan: Plan) -> list[tuple[str, str]]:
     share = "all" if plan.placement.complete else format_value(plan.placement.share, "ratio")
     rows = [("", f"{share} of the deliveries are within one host")]
     if plan.profile.pair_consumers:
-        reason = clocks_needed(plan.topology.topics, len(set(plan.hosts)), delayed=plan.profile.delays is not None)
+        reason = clocks_needed(
+            plan.topology.topics, len(set(plan.hosts)), delayed=plan.profile.delays is not None
+        )
         rows += [("WARNING", reason)] if reason else []
     return rows
 
@@ -238,8 +317,14 @@ def _chunks(needs: Needs) -> list[tuple[str, str]]:
         return []
     largest = format_size(chunks.largest)
     return [
-        ("chunks", f"{chunks.chunks} of a message of {largest}; {chunks.producers} producers cut one each, {format_size(chunks.sending)}"),
-        ("", f"{chunks.incomplete} such messages may be incomplete at the consumers, {format_size(chunks.receiving)}"),
+        (
+            "chunks",
+            f"{chunks.chunks} of a message of {largest}; {chunks.producers} producers cut one each, {format_size(chunks.sending)}",
+        ),
+        (
+            "",
+            f"{chunks.incomplete} such messages may be incomplete at the consumers, {format_size(chunks.receiving)}",
+        ),
     ]
 
 
@@ -247,7 +332,12 @@ def _pace(plan: Plan) -> list[tuple[str, str]]:
     """Return the duration of connecting, if it is paced."""
     if plan.profile.connect_rate is None:
         return []
-    return [("", f"{plan.profile.connect_rate:g} a second, so connecting takes {format_duration(connect_duration(plan))}")]
+    return [
+        (
+            "",
+            f"{plan.profile.connect_rate:g} a second, so connecting takes {format_duration(connect_duration(plan))}",
+        )
+    ]
 
 
 def _room(plan: Plan, machine: Machine) -> str:
@@ -255,7 +345,9 @@ def _room(plan: Plan, machine: Machine) -> str:
     needs = plan.needs.connections
     if needs.total < _MANY:
         return ""
-    files = f"{exact(needs.files)} open files of a worker, {exact(needs.broker_files)} of the broker"
+    files = (
+        f"{exact(needs.files)} open files of a worker, {exact(needs.broker_files)} of the broker"
+    )
     return f" from {counted(needs.addresses, 'address', 'addresses')}; {files}; a process here may have {exact(machine.files)}"
 
 

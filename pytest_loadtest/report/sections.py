@@ -14,7 +14,12 @@ from pytest_loadtest.verdict.slo import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_loadtest.report.document import BacklogSection, RunDocument, StageEntry, TimelineRestart
+    from pytest_loadtest.report.document import (
+        BacklogSection,
+        RunDocument,
+        StageEntry,
+        TimelineRestart,
+    )
     from pytest_loadtest.report.measurements_section import MeasurementsSection, PartLatency
     from pytest_loadtest.report.verdict_section import FindingEntry, PeakSection, StepEntry
 
@@ -67,25 +72,45 @@ def short_scale(factor: float) -> str:
 
 def scale_changes(document: RunDocument) -> str:
     """Return the reductions of a scaled run, ``rate 2.50 M → 2 000 msg/s``; empty for others."""
-    return "" if document.scale is None else ", ".join(f"{name} {change}" for name, change in document.scale.changes.items())
+    return (
+        ""
+        if document.scale is None
+        else ", ".join(f"{name} {change}" for name, change in document.scale.changes.items())
+    )
 
 
 def target_text(broker: Mapping[str, Any]) -> str:
     """Return the target with its version and its address."""
     if not broker:
         return "none was started"
-    stand_in = "" if broker.get("evidence", True) else " — a stand-in, no evidence about the real broker"
-    subscribers = f"{broker['subscriberUrl']} for subscribers" if broker.get("subscriberUrl") else None
-    where = ", ".join(str(part) for part in (broker.get("mode"), broker.get("url"), subscribers) if part)
-    return f"{with_version(str(broker.get('name')), str(broker.get('version')))} ({where}){stand_in}"
+    stand_in = (
+        "" if broker.get("evidence", True) else " — a stand-in, no evidence about the real broker"
+    )
+    subscribers = (
+        f"{broker['subscriberUrl']} for subscribers" if broker.get("subscriberUrl") else None
+    )
+    where = ", ".join(
+        str(part) for part in (broker.get("mode"), broker.get("url"), subscribers) if part
+    )
+    return (
+        f"{with_version(str(broker.get('name')), str(broker.get('version')))} ({where}){stand_in}"
+    )
 
 
 def restart_text(restart: TimelineRestart) -> str:
     """Return how long after its stop the broker was ready again."""
-    return "not ready again" if restart.ready is None else f"ready {format_duration(restart.ready - restart.down)} later"
+    return (
+        "not ready again"
+        if restart.ready is None
+        else f"ready {format_duration(restart.ready - restart.down)} later"
+    )
 
 
-def delivered_text(measured: MeasurementsSection, nothing: str = "none", no_consumers: str = "nowhere (nothing subscribes)") -> str:
+def delivered_text(
+    measured: MeasurementsSection,
+    nothing: str = "none",
+    no_consumers: str = "nowhere (nothing subscribes)",
+) -> str:
     """Return the rate of delivery, or why there is none. :param nothing: text if nothing was received."""
     if measured.throughput is None:
         return nothing if measured.subscriptions else no_consumers
@@ -133,22 +158,37 @@ def labelled(facts: Iterable[Labelled]) -> Iterator[str]:
 def aligned(rows: Sequence[Sequence[str]], align: str) -> list[str]:
     """Return rows with columns as wide as their widest cell; ``align`` has ``<`` or ``>`` for each column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def stages(document: RunDocument, unicode: bool) -> Iterable[str]:
     """Yield a row for each stage, then the objectives that were missed in them."""
     if not document.stages:
         return
-    rows: list[tuple[str, ...]] = [("", "stage", "for", "offered", "delivered", "end-to-end p50", "p99", "max", "lost")]
-    rows += [(mark(stage.verdict.outcome, unicode), stage.name, *_stage_cells(stage)) for stage in document.stages]
+    rows: list[tuple[str, ...]] = [
+        ("", "stage", "for", "offered", "delivered", "end-to-end p50", "p99", "max", "lost")
+    ]
+    rows += [
+        (mark(stage.verdict.outcome, unicode), stage.name, *_stage_cells(stage))
+        for stage in document.stages
+    ]
     yield from (f"  {row}" for row in aligned(rows, "<<>>>>>>>"))
     for stage in document.stages:
         if stage.measurements is None:
             yield f"  {mark(stage.verdict.outcome, unicode)} stage {stage.name} {stage.verdict.reasons[0]}"
             continue
-        missed = (finding for finding in stage.verdict.findings if finding.outcome is Outcome.MISSED)
-        yield from (f"  {mark(Outcome.MISSED, unicode)} stage {stage.name}: {finding.text}" for finding in missed)
+        missed = (
+            finding for finding in stage.verdict.findings if finding.outcome is Outcome.MISSED
+        )
+        yield from (
+            f"  {mark(Outcome.MISSED, unicode)} stage {stage.name}: {finding.text}"
+            for finding in missed
+        )
 
 
 def _stage_cells(stage: StageEntry) -> tuple[str, ...]:
@@ -165,10 +205,16 @@ def delay_facts(measured: MeasurementsSection) -> Iterator[Labelled]:
     """Yield the number of delayed messages that came out of order, and the size of the broker's index of them."""
     swapped, index = measured.counts.get("outOfDueOrder"), measured.delayed_index
     if swapped is not None:
-        yield "delayed", f"{counted(swapped, 'copy', 'copies')} after one that is due more than a tick later"
+        yield (
+            "delayed",
+            f"{counted(swapped, 'copy', 'copies')} after one that is due more than a tick later",
+        )
     if index is not None:
         each = format_value(index.bytes_per_message, "B")
-        yield "index", f"{each} a message, {format_size(index.bytes)} for {exact(index.messages)} delayed"
+        yield (
+            "index",
+            f"{each} a message, {format_size(index.bytes)} for {exact(index.messages)} delayed",
+        )
 
 
 def buckets(document: RunDocument) -> Iterable[str]:
@@ -177,12 +223,31 @@ def buckets(document: RunDocument) -> Iterable[str]:
     if measured is None:
         return
     parts = measured.buckets
-    if not any(finding.bucket for finding in document.verdict.findings) and not any(part.lost for part in parts):
+    if not any(finding.bucket for finding in document.verdict.findings) and not any(
+        part.lost for part in parts
+    ):
         return
-    rows: list[tuple[str, ...]] = [("size bucket", "due", "sent", "received", "lost", "end-to-end p50", "p99", "max", "publish p99")]
+    rows: list[tuple[str, ...]] = [
+        (
+            "size bucket",
+            "due",
+            "sent",
+            "received",
+            "lost",
+            "end-to-end p50",
+            "p99",
+            "max",
+            "publish p99",
+        )
+    ]
     for part in parts:
         publish = percentiles(part.publish, "p99")[0]
-        counts = (exact(part.offered), exact(part.sent), exact(part.received), _lost(part.lost, measured))
+        counts = (
+            exact(part.offered),
+            exact(part.sent),
+            exact(part.received),
+            _lost(part.lost, measured),
+        )
         rows.append((part.name, *counts, *percentiles(part.end_to_end, "p50", "p99"), publish))
     yield from (f"  {row}" for row in aligned(rows, "<>>>>>>>>"))
 
@@ -199,7 +264,9 @@ def connection_facts(document: RunDocument) -> Iterator[Labelled]:
     if measured is None or opening is None:
         return
     lost = document.driver.get("losses")
-    pace = "as fast as possible" if opening.rate is None else f"{_per_second(opening.rate)} requested"
+    pace = (
+        "as fast as possible" if opening.rate is None else f"{_per_second(opening.rate)} requested"
+    )
     held = f", held for {format_duration(measured.duration)}" if opening.alone else ""
     gone = "" if lost is None else f", {exact(lost) if lost else 'none'} lost after that"
     text = f"{exact(opening.connections)}, {pace}, {_per_second(opening.achieved)} in {format_duration(opening.took)}"
@@ -210,7 +277,10 @@ def incident_facts(document: RunDocument) -> Iterator[Labelled]:
     """Yield what happened to connections and sessions although the run went on, with the number of each."""
     incidents = document.driver.get("incidents")
     if incidents:
-        yield "incidents", "; ".join(f"{exact(count)} × {text}" for text, count in incidents.items())
+        yield (
+            "incidents",
+            "; ".join(f"{exact(count)} × {text}" for text, count in incidents.items()),
+        )
 
 
 def _per_second(rate: float) -> str:
@@ -246,9 +316,14 @@ def peak(document: RunDocument, unicode: bool) -> Iterable[str]:
     yield f"  peak       {answer(section)}"
     yield f"             {limit(section)}"
     if section.implicit_only:
-        held = ", ".join(f"{finding.name} {finding.shown.bound}" for finding in document.verdict.findings)
+        held = ", ".join(
+            f"{finding.name} {finding.shown.bound}" for finding in document.verdict.findings
+        )
         yield f"             the profile has no objectives, so the implicit ones had to hold: {held}; there is no bound on latency"
-    rows = [("", "step", "rate", "for", "delivered", "", ""), *(_step(step, section.unit, unicode) for step in section.steps)]
+    rows = [
+        ("", "step", "rate", "for", "delivered", "", ""),
+        *(_step(step, section.unit, unicode) for step in section.steps),
+    ]
     yield from (f"  {row}" for row in aligned(rows, "<>>>><<"))
 
 
@@ -269,12 +344,20 @@ def answer(section: PeakSection) -> str:
     """Return for example ``19 843 msg/s, held for 60.0 s; 20 240 msg/s was missed``."""
     if section.rate is None:
         return "none: no rate held"
-    held = [step.duration for step in section.steps if step.rate == section.rate and step.outcome is Outcome.MET]
+    held = [
+        step.duration
+        for step in section.steps
+        if step.rate == section.rate and step.outcome is Outcome.MET
+    ]
     text = f"{'at least ' if section.at_least else ''}{precise(section.rate, section.unit)}"
     if held:
         text += f", held for {format_duration(max(held))}"
     text += "" if section.confirmed else ", not confirmed by a longer hold"
-    return text if section.high is None else f"{text}; {precise(section.high, section.unit)} was missed"
+    return (
+        text
+        if section.high is None
+        else f"{text}; {precise(section.high, section.unit)} was missed"
+    )
 
 
 def precise(rate: float, unit: str) -> str:
@@ -289,18 +372,27 @@ def backlog_facts(document: RunDocument) -> Iterator[Labelled]:
     backlog = document.backlog
     if backlog is None:
         return
-    rate = "at an unknown rate" if backlog.drain_rate is None else f"at {format_rate(backlog.drain_rate)}"
+    rate = (
+        "at an unknown rate"
+        if backlog.drain_rate is None
+        else f"at {format_rate(backlog.drain_rate)}"
+    )
     built = f"{exact(backlog.messages)} deliveries, {format_size(backlog.bytes)}, built in {format_duration(backlog.build)}"
     yield "backlog", f"{built}, {_drained(backlog)} {rate}"
     latency = backlog.publish_during_drain
     p50, p99, _ = percentiles(latency, "p50", "p99")
-    yield "", f"publish latency during the drain: {'not measured' if latency is None else f'p50 {p50}, p99 {p99}'}"
+    yield (
+        "",
+        f"publish latency during the drain: {'not measured' if latency is None else f'p50 {p50}, p99 {p99}'}",
+    )
 
 
 def _drained(backlog: BacklogSection) -> str:
     if backlog.drained is None:
         first, last = backlog.drained_between or (None, None)
-        start, until = ("an unknown time" if ns is None else format_duration(ns) for ns in (first, last))
+        start, until = (
+            "an unknown time" if ns is None else format_duration(ns) for ns in (first, last)
+        )
         return f"drained between {start} and {until} ({exact(backlog.uncounted)} second or doubtful copies)"
     if backlog.drained:
         return f"drained in {format_duration(backlog.drain or 0)}"
@@ -308,7 +400,11 @@ def _drained(backlog: BacklogSection) -> str:
     waited = format_duration((backlog.drain if backlog.waited is None else backlog.waited) or 0)
     left = f"more than {exact(backlog.allowed)}" if backlog.left is None else exact(backlog.left)
     waiting = f"{left} still waiting, {exact(backlog.allowed)} would do"
-    never = "never: it did not shrink, and was " if backlog.left is not None and backlog.left >= backlog.messages else ""
+    never = (
+        "never: it did not shrink, and was "
+        if backlog.left is not None and backlog.left >= backlog.messages
+        else ""
+    )
     return f"{never}NOT drained within {waited} (backlogDrainTimeout; {waiting})"
 
 
@@ -320,7 +416,11 @@ def limit(section: PeakSection) -> str:
     if section.limit == "maximum":
         return f"limit: search.max, not the target: raise it to see more{first}"
     if section.limit == "none":
-        return f"limit: unknown{first}" if section.rate is not None else f"limit: the objectives held at no rate tried{first}"
+        return (
+            f"limit: unknown{first}"
+            if section.rate is not None
+            else f"limit: the objectives held at no rate tried{first}"
+        )
     return f"limit: the target{first}"
 
 
@@ -330,7 +430,10 @@ def percentiles(latency: PartLatency | None, *names: str, absent: str = "-") -> 
         return (absent if latency is None else UNKNOWN,) * (len(names) + 1)
     due = latency.samples + latency.never_came
     values = ((latency.percentiles[name], due < samples_needed(float(name[1:]))) for name in names)
-    shown = (format_duration(value) if value is not None else "too few" if too_few else "never" for value, too_few in values)
+    shown = (
+        format_duration(value) if value is not None else "too few" if too_few else "never"
+        for value, too_few in values
+    )
     return (*shown, "never" if latency.maximum is None else format_duration(latency.maximum))
 
 

@@ -9,7 +9,14 @@ from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report import arrival_facts, bottleneck, comparison, hosts, nodes, sections
 from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.sections import aligned, mark
-from pytest_loadtest.values.quantities import SECOND, format_bits, format_count, format_duration, format_rate, format_size
+from pytest_loadtest.values.quantities import (
+    SECOND,
+    format_bits,
+    format_count,
+    format_duration,
+    format_rate,
+    format_size,
+)
 from pytest_loadtest.values.wording import counted, exact, visible
 from pytest_loadtest.verdict.observations import never_came
 from pytest_loadtest.verdict.slo import Outcome
@@ -36,11 +43,19 @@ WIDTH = 60
 
 def summary_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
     """Return the summary of one run. :param unicode: False for terminals that show only ASCII."""
-    lines = [*_headline(document), *sections.peak(document, unicode), *_objectives(document, unicode)]
+    lines = [
+        *_headline(document),
+        *sections.peak(document, unicode),
+        *_objectives(document, unicode),
+    ]
     lines += sections.stages(document, unicode)
     measured = document.measurements
     if measured is not None and sections.only_connects(measured):
-        lines += [*sections.labelled(sections.connection_facts(document)), *_latencies(measured.latencies, ()), *_generator(measured)]
+        lines += [
+            *sections.labelled(sections.connection_facts(document)),
+            *_latencies(measured.latencies, ()),
+            *_generator(measured),
+        ]
     elif measured is not None:
         lines += [
             *_rates(measured),
@@ -98,7 +113,9 @@ def _reasons(document: RunDocument) -> Iterable[str]:
 
 
 def _target(broker: Mapping[str, Any]) -> str:
-    settings = ", ".join(f"{name}={value}" for name, value in (broker.get("settings") or {}).items())
+    settings = ", ".join(
+        f"{name}={value}" for name, value in (broker.get("settings") or {}).items()
+    )
     return sections.target_text(broker) + (f" · {settings}" if settings else "")
 
 
@@ -127,10 +144,16 @@ def _objectives(document: RunDocument, unicode: bool) -> Iterable[str]:
             marks.append(mark(finding.outcome, unicode))
     if len(rows) > 1:
         width = max(map(len, marks))
-        yield from (f"  {sign:<{width}} {row}" for sign, row in zip(marks, aligned(rows, "<><><"), strict=True))
+        yield from (
+            f"  {sign:<{width}} {row}"
+            for sign, row in zip(marks, aligned(rows, "<><><"), strict=True)
+        )
     if held:
         notes = {"corrupt": _checked_parts(document)}
-        listed = ", ".join(f"{finding.name} {finding.shown.observed}{notes.get(finding.metric, '')}" for finding in held)
+        listed = ", ".join(
+            f"{finding.name} {finding.shown.observed}{notes.get(finding.metric, '')}"
+            for finding in held
+        )
         yield f"  {mark(Outcome.MET, unicode)} implicit: {listed}"
 
 
@@ -140,7 +163,13 @@ def _row(finding: FindingEntry, reasons: Sequence[str]) -> tuple[str, ...]:
     if sections.has_number(finding):
         return name, shown.observed, shown.bound, samples, shown.over
     cause = sections.cause(finding)
-    return name, finding.outcome, shown.bound, samples, "" if cause in reasons or finding.text in reasons else cause
+    return (
+        name,
+        finding.outcome,
+        shown.bound,
+        samples,
+        "" if cause in reasons or finding.text in reasons else cause,
+    )
 
 
 def _samples(finding: FindingEntry) -> str:
@@ -149,7 +178,11 @@ def _samples(finding: FindingEntry) -> str:
 
 def _rates(measured: MeasurementsSection) -> Iterable[str]:
     per_second = measured.bytes_sent / (measured.duration / 1e9)
-    offered, sent, delivered = format_rate(measured.rate), format_rate(measured.publish_rate), sections.delivered_text(measured)
+    offered, sent, delivered = (
+        format_rate(measured.rate),
+        format_rate(measured.publish_rate),
+        sections.delivered_text(measured),
+    )
     yield (
         f"  rate       offered {offered}, sent {sent}, delivered {delivered}"
         f" for {format_duration(measured.duration)} · {format_size(per_second)}/s, {format_bits(per_second * 8)}{_fanned_out(measured)}"
@@ -165,12 +198,16 @@ def _fanned_out(measured: MeasurementsSection) -> str:
     return f"; out of the target {format_rate(measured.count('receivedInTime') / seconds)}, {format_bits(received * 8 / seconds)}"
 
 
-def latency_rows(latencies: Mapping[str, LatencySection | None], always: Sequence[str] = ALWAYS) -> list[str]:
+def latency_rows(
+    latencies: Mapping[str, LatencySection | None], always: Sequence[str] = ALWAYS
+) -> list[str]:
     """Return the keys of the rows in a table of latencies: those that every run has, then the others of this run."""
     return [key for key in ROWS if key in always or (key in latencies and key not in ALWAYS)]
 
 
-def _latencies(latencies: Mapping[str, LatencySection | None], always: Sequence[str] = ALWAYS) -> Iterable[str]:
+def _latencies(
+    latencies: Mapping[str, LatencySection | None], always: Sequence[str] = ALWAYS
+) -> Iterable[str]:
     rows: list[tuple[str, ...]] = [("latency", *COLUMNS, "max", "mean", "samples")]
     for key in latency_rows(latencies, always):
         latency = latencies[key]
@@ -185,7 +222,9 @@ def _latencies(latencies: Mapping[str, LatencySection | None], always: Sequence[
 
 def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:
     counts = measured.counts
-    yield "  out        " + _listed(counts, ("offered", "sent", "acked", "failed", "dropped", "unknown"))
+    yield "  out        " + _listed(
+        counts, ("offered", "sent", "acked", "failed", "dropped", "unknown")
+    )
     if not measured.subscriptions:
         yield "  in         not applicable: nothing subscribes in this run"
         yield from _silent(measured)
@@ -197,7 +236,9 @@ def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:
     yield f"  in         {exact(measured.count('acked') * measured.subscriptions)} due, {received}, {wrong}{checked}"
     yield from _silent(measured)
     ranges = measured.lost
-    for label, lost in zip(itertools.chain(("lost",), itertools.repeat("")), ranges[:MOST_RANGES], strict=False):
+    for label, lost in zip(
+        itertools.chain(("lost",), itertools.repeat("")), ranges[:MOST_RANGES], strict=False
+    ):
         last = "" if lost.last == lost.first else f"–{lost.last}"
         yield f"  {label:<10} {lost.first}{last} of stream {lost.stream} (topic {lost.topic}, subscription {lost.subscription})"
     if len(ranges) > MOST_RANGES:
@@ -211,7 +252,9 @@ def _silent(measured: MeasurementsSection) -> Iterable[str]:
 
 def _listed(counts: Mapping[str, int | None], keys: Sequence[str]) -> str:
     values = ((_LABELS[key], counts[key]) for key in keys)
-    return ", ".join(f"{label} {'not applicable' if value is None else exact(value)}" for label, value in values)
+    return ", ".join(
+        f"{label} {'not applicable' if value is None else exact(value)}" for label, value in values
+    )
 
 
 def _generator(measured: MeasurementsSection) -> Iterable[str]:
@@ -245,7 +288,13 @@ def sparkline(values: Sequence[float | None], blocks: str, *, worst: Any) -> str
     :param worst: ``min`` or ``max``: selects one of several seconds if the run is longer than the plot.
     """
     step = -(-len(values) // WIDTH)
-    known = [[value for value in values[at : at + step] if value is not None] for at in range(0, len(values), step)]
+    known = [
+        [value for value in values[at : at + step] if value is not None]
+        for at in range(0, len(values), step)
+    ]
     picked = [worst(group) if group else None for group in known]
     top = max((value for value in picked if value is not None), default=0) or 1
-    return "".join(" " if value is None else blocks[min(int(value / top * len(blocks)), len(blocks) - 1)] for value in picked)
+    return "".join(
+        " " if value is None else blocks[min(int(value / top * len(blocks)), len(blocks) - 1)]
+        for value in picked
+    )

@@ -82,7 +82,9 @@ class FindingEntry:
     """p99.9, max, mean or min of a latency, or the name of a custom metric; null for all other metrics"""
     bucket: str | None
     """size bucket by its key in the profile; null for the whole run"""
-    unit: Annotated[str, Field(json_schema_extra={"enum": ["ns", "msg/s", "ratio", "messages", "number", "B"]})]
+    unit: Annotated[
+        str, Field(json_schema_extra={"enum": ["ns", "msg/s", "ratio", "messages", "number", "B"]})
+    ]
     """of minimum, maximum and observed; a ratio is 0 to 1, for a drift the change as a share of the first tenth"""
     minimum: Number | None
     """inclusive lower bound"""
@@ -221,7 +223,14 @@ class FigureEntry:
 
     name: str
     """metric and statistic"""
-    unit: Annotated[str, Field(json_schema_extra={"enum": ["ns", "msg/s", "B/s", "ratio", "messages", "B", "number", "cores"]})]
+    unit: Annotated[
+        str,
+        Field(
+            json_schema_extra={
+                "enum": ["ns", "msg/s", "B/s", "ratio", "messages", "B", "number", "cores"]
+            }
+        ),
+    ]
     """of both values"""
     better: Literal["more", "less"]
     """which direction is an improvement"""

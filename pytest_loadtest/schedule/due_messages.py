@@ -44,4 +44,7 @@ class DueMessages:
         """Return each mix with the bytes in which its messages begin."""
         edges = [min(at, before) for at, _ in self.mixes] + [before]
         bytes_due = [self.pacer.total(at) for at in edges]
-        return [(mix, end - begin) for (_, mix), (begin, end) in zip(self.mixes, pairwise(bytes_due), strict=True)]
+        return [
+            (mix, end - begin)
+            for (_, mix), (begin, end) in zip(self.mixes, pairwise(bytes_due), strict=True)
+        ]

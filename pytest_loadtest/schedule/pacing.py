@@ -135,8 +135,14 @@ class Pacer:
 
     def time(self, number: int) -> int:
         """Return when message ``number`` of the run is due, ns after the start; :data:`NEVER` if the rate has ended at 0."""
-        start, offset, first, numerator, denominator = self.segments[bisect_right(self._firsts, number) - 1]
-        return start + offset + (number - first) * denominator * NS // numerator if numerator else NEVER
+        start, offset, first, numerator, denominator = self.segments[
+            bisect_right(self._firsts, number) - 1
+        ]
+        return (
+            start + offset + (number - first) * denominator * NS // numerator
+            if numerator
+            else NEVER
+        )
 
     def times(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return :meth:`time` of each number."""
@@ -172,7 +178,9 @@ def _checked(ratio: Fraction, rate: float) -> Fraction:
 
 
 def _fine(rate: float) -> Fraction:
-    return _checked(Fraction(round(rate * _FINE), _FINE) if rate < 9e6 else Fraction(round(rate)), rate)
+    return _checked(
+        Fraction(round(rate * _FINE), _FINE) if rate < 9e6 else Fraction(round(rate)), rate
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,12 +205,22 @@ class StreamCounts:
             more = turns.counts(total)
             return replace(self, counted=more if self.counted is None else self.counted + more)
         rounds, rest = divmod(total, max(self.streams, 1))
-        return replace(self, rounds=self.rounds + rounds, rests=tuple(sorted((*self.rests, rest))) if rest else self.rests)
+        return replace(
+            self,
+            rounds=self.rounds + rounds,
+            rests=tuple(sorted((*self.rests, rest))) if rest else self.rests,
+        )
 
     def of(self, streams: range | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """Return the counts of some streams, in their order; the cost does not depend on the number of other streams."""
-        numbers = np.arange(streams.start, streams.stop, streams.step) if isinstance(streams, range) else streams
-        counts = np.searchsorted(np.array(self.rests, np.int64), numbers, side="right")  # the rests that are not above the stream
+        numbers = (
+            np.arange(streams.start, streams.stop, streams.step)
+            if isinstance(streams, range)
+            else streams
+        )
+        counts = np.searchsorted(
+            np.array(self.rests, np.int64), numbers, side="right"
+        )  # the rests that are not above the stream
         np.subtract(self.rounds + len(self.rests), counts, out=counts)
         if self.counted is not None:
             counts += self.counted[numbers]
@@ -215,4 +233,8 @@ class StreamCounts:
     @property
     def total(self) -> int:
         """The number of messages of all streams."""
-        return self.rounds * self.streams + sum(self.rests) + (0 if self.counted is None else int(self.counted.sum()))
+        return (
+            self.rounds * self.streams
+            + sum(self.rests)
+            + (0 if self.counted is None else int(self.counted.sum()))
+        )

@@ -32,14 +32,21 @@ def topics_of_hosts(topics: int, workers: Mapping[str, int]) -> dict[str, NDArra
     if len(workers) == 1 or topics < len(workers):
         return {}
     # Turns as for the streams of a skewed workload: the turns of a host with w workers are at (2k + 1) / 2w.
-    turns = sorted(((2 * k + 1) / (2 * count), number) for number, count in enumerate(workers.values()) for k in range(count))
+    turns = sorted(
+        ((2 * k + 1) / (2 * count), number)
+        for number, count in enumerate(workers.values())
+        for k in range(count)
+    )
     home = np.resize(np.array([number for _, number in turns], np.int64), topics)
     return {host: np.flatnonzero(home == number) for number, host in enumerate(workers)}
 
 
 def topic_shares(topics: int, hosts: Sequence[str]) -> dict[str, float]:
     """Return the share of the topics that each host has; empty if hosts have no whole topics. :param hosts: of each worker, by rank."""
-    return {host: len(own) / topics for host, own in topics_of_hosts(topics, count_workers(hosts)).items()}
+    return {
+        host: len(own) / topics
+        for host, own in topics_of_hosts(topics, count_workers(hosts)).items()
+    }
 
 
 def assign_by_host(topology: Topology, hosts: Sequence[str]) -> tuple[Assignment, ...]:
@@ -51,14 +58,23 @@ def assign_by_host(topology: Topology, hosts: Sequence[str]) -> tuple[Assignment
     homes = topics_of_hosts(topology.topics, workers)
     if not homes:
         return assign(topology, len(hosts))
-    each, rounds = topology.subscriptions * topology.consumers, np.arange(topology.producers)[:, None] * topology.topics
+    each, rounds = (
+        topology.subscriptions * topology.consumers,
+        np.arange(topology.producers)[:, None] * topology.topics,
+    )
     streams = {host: (rounds + own).ravel() for host, own in homes.items()}
-    consumers = {host: (own[:, None] * each + np.arange(each)).ravel() for host, own in homes.items()}
+    consumers = {
+        host: (own[:, None] * each + np.arange(each)).ravel() for host, own in homes.items()
+    }
     shares, done = [], dict.fromkeys(workers, 0)
     for host in hosts:
         place, of = done[host], workers[host]
         done[host] += 1
-        shares.append(Assignment(streams=streams[host][place::of], consumers=consumers[host][of - 1 - place :: of]))
+        shares.append(
+            Assignment(
+                streams=streams[host][place::of], consumers=consumers[host][of - 1 - place :: of]
+            )
+        )
     return tuple(shares)
 
 
@@ -78,7 +94,10 @@ class Placement(NamedTuple):
 
 
 def placement(
-    topology: Topology, assignments: Sequence[Assignment], hosts: Sequence[str], turns: NDArray[np.int64] | None = None
+    topology: Topology,
+    assignments: Sequence[Assignment],
+    hosts: Sequence[str],
+    turns: NDArray[np.int64] | None = None,
 ) -> Placement | None:
     """Return the expected deliveries within one host; None without deliveries, and on one host.
 
@@ -90,12 +109,20 @@ def placement(
     weights = np.ones(topology.streams) if turns is None else turns.astype(np.float64)
     within, complete = 0.0, True
     for name in names:
-        own = [assignment for assignment, host in zip(assignments, hosts, strict=True) if host == name]
+        own = [
+            assignment for assignment, host in zip(assignments, hosts, strict=True) if host == name
+        ]
         sent, heard = np.zeros(topology.topics), np.zeros(topology.topics, np.int64)
         for assignment in own:
             streams, share = stream_column(assignment.streams), assignment.consumers
-            consumers = np.fromiter(share, np.int64, len(share)) if isinstance(share, BroadcastShare) else stream_column(share)
-            sent += np.bincount(topology.topic_of_stream(streams), weights[streams], topology.topics)
+            consumers = (
+                np.fromiter(share, np.int64, len(share))
+                if isinstance(share, BroadcastShare)
+                else stream_column(share)
+            )
+            sent += np.bincount(
+                topology.topic_of_stream(streams), weights[streams], topology.topics
+            )
             heard += np.bincount(topology.topic_of_consumer(consumers), minlength=topology.topics)
         each = topology.subscriptions * topology.consumers
         within += float(sent @ (heard / each))

@@ -67,10 +67,14 @@ class EvenSchedule:
     :param turns: the order of streams of a skewed workload; None: round robin.
     """
 
-    def __init__(self, pacer: Pacer, drawing: Drawing, table: WeightedChoice, turns: Turns | None = None) -> None:
+    def __init__(
+        self, pacer: Pacer, drawing: Drawing, table: WeightedChoice, turns: Turns | None = None
+    ) -> None:
         self.pacer, self._drawing = pacer, drawing
         self._order = _order_of(drawing.streams, pacer, turns)
-        self._tables = [(0, table)]  # the first message of the run whose payload is drawn by the table
+        self._tables = [
+            (0, table)
+        ]  # the first message of the run whose payload is drawn by the table
         self._changes: list[tuple[int, int]] = []  # instant, first message of the run from it on
 
     def due(self, elapsed: int) -> int:
@@ -84,13 +88,22 @@ class EvenSchedule:
     def rows(self, first: int, count: int) -> Rows:
         """Return rows ``first … first+count-1``; none may be below a row given to :meth:`forget`."""
         index, number, place = self._order.rows(np.arange(first, first + count, dtype=np.int64))
-        edges = [0, *np.searchsorted(place, [start for start, _ in self._tables[1:]]).tolist(), count]
+        edges = [
+            0,
+            *np.searchsorted(place, [start for start, _ in self._tables[1:]]).tolist(),
+            count,
+        ]
         drawn = [
             self._drawing.draw(index[low:high], number[low:high], table)
             for (_, table), low, high in zip(self._tables, edges[:-1], edges[1:], strict=True)
             if low < high
         ]
-        return Rows(index, number, self.pacer.times(place), drawn[0] if len(drawn) == 1 else np.concatenate(drawn))
+        return Rows(
+            index,
+            number,
+            self.pacer.times(place),
+            drawn[0] if len(drawn) == 1 else np.concatenate(drawn),
+        )
 
     def find(self, index: Column, number: Column) -> Column:
         """Return the row of each message, number ``number`` of the worker's ``index``-th stream, which was in a row already."""
@@ -108,7 +121,10 @@ class EvenSchedule:
         place = self.pacer.due(at - 1)
         self._changes.append((at, place))
         if table is not None:
-            self._tables = [*((start, old) for start, old in self._tables if start < place), (place, table)]
+            self._tables = [
+                *((start, old) for start, old in self._tables if start < place),
+                (place, table),
+            ]
         return self._order.before(place)
 
     def forget(self, row: int) -> None:
@@ -141,7 +157,14 @@ class ByteSchedule:
     :param turns: the order of streams of a skewed workload; None: round robin.
     """
 
-    def __init__(self, pacer: Pacer, drawing: Drawing, table: WeightedChoice, streams: Streams, turns: Turns | None = None) -> None:
+    def __init__(
+        self,
+        pacer: Pacer,
+        drawing: Drawing,
+        table: WeightedChoice,
+        streams: Streams,
+        turns: Turns | None = None,
+    ) -> None:
         self.pacer, self._drawing = pacer, drawing
         self._order = _order_of(streams, pacer, turns)
         self._everyone = _order_of(drawing.streams, pacer, turns)
@@ -193,7 +216,9 @@ class ByteSchedule:
     def _draw(self) -> None:
         """Draw the next messages of the run, up to the next change of the table, and keep this worker's."""
         front = self._front
-        index, number, _ = self._everyone.rows(np.arange(front.message, front.message + _AHEAD, dtype=np.int64))
+        index, number, _ = self._everyone.rows(
+            np.arange(front.message, front.message + _AHEAD, dtype=np.int64)
+        )
         table = next(table for start, table in reversed(self._tables) if start <= front.place)
         payload = self._drawing.draw(index, number, table)
         places = np.empty(_AHEAD + 1, np.int64)
@@ -212,7 +237,9 @@ class ByteSchedule:
 
     def _keep(self, message: int, count: int, places: Column, payload: NDArray[np.uint16]) -> None:
         """Append this worker's rows of ``count`` messages of the run, ``message`` and those after it, as far as they are not there yet."""
-        first = max(self._order.before(message), self._end)  # messages are drawn again after a change of the table
+        first = max(
+            self._order.before(message), self._end
+        )  # messages are drawn again after a change of the table
         rows = np.arange(first, self._order.before(message + count), dtype=np.int64)
         _, _, own = self._order.rows(rows)
         own -= message
@@ -224,11 +251,16 @@ class ByteSchedule:
         self._changes.append((at, place))
         if place <= self._passed:
             return self._first - 1  # it affects rows that are forgotten
-        row = self._row_at(place)  # if the place is not reached yet, the first row that is not drawn
+        row = self._row_at(
+            place
+        )  # if the place is not reached yet, the first row that is not drawn
         if place <= self._front.place:
             self._rows_before[place] = row
         if table is not None:
-            self._tables = [*((start, old) for start, old in self._tables if start < place), (place, table)]
+            self._tables = [
+                *((start, old) for start, old in self._tables if start < place),
+                (place, table),
+            ]
             self._draw_again(place)
         return row
 
@@ -247,11 +279,16 @@ class ByteSchedule:
         self._passed = int(self._place[passed - 1])
         self._place, self._payload = self._place[passed:], self._payload[passed:]
         # A change of the table, which affects no row that is forgotten, begins after the place of the last one.
-        needed = [number for number, front in enumerate(self._fronts) if front.place <= self._passed]
+        needed = [
+            number for number, front in enumerate(self._fronts) if front.place <= self._passed
+        ]
         del self._fronts[: max(needed, default=0)]
 
     def marks(self) -> list[tuple[int, Column]]:
-        return [(at, self.numbers(self._rows_before.get(place, self._end))) for at, place in self._changes]
+        return [
+            (at, self.numbers(self._rows_before.get(place, self._end)))
+            for at, place in self._changes
+        ]
 
 
 Schedule = EvenSchedule | ByteSchedule

@@ -85,7 +85,9 @@ class Turns:
         topics, least = len(weights), gcd(*weights)
         turns = (swing * topics or sum(weights) // least) * times
         if turns > MOST_TURNS:
-            raise ValueError(f"the cycle of streams has {turns:,} turns, at most {MOST_TURNS:,} are possible")
+            raise ValueError(
+                f"the cycle of streams has {turns:,} turns, at most {MOST_TURNS:,} are possible"
+            )
         cycle = _spread([weight // least for weight in weights])
         if swing:
             part = np.resize(cycle, swing)  # repeats or truncates
@@ -96,7 +98,9 @@ class Turns:
     def counts(self, total: int) -> Column:
         """Return how many of the run's first ``total`` messages each stream has, ``(P,)``; they add up to ``total``."""
         rounds, rest = divmod(total, len(self.cycle))
-        counts: Column = rounds * self.weights + np.bincount(self.cycle[:rest], minlength=self.streams)
+        counts: Column = rounds * self.weights + np.bincount(
+            self.cycle[:rest], minlength=self.streams
+        )
         return counts
 
     @cached_property
@@ -122,7 +126,9 @@ class WeightedOrder:
         self._index = position_of(streams, cycle[self._places])
         self._number = _nth(self._index)
         self._starts = np.cumsum(self._weights) - self._weights
-        self._turns = np.argsort(self._index, kind="stable")  # the turns of stream i, ascending, begin at _starts[i]
+        self._turns = np.argsort(
+            self._index, kind="stable"
+        )  # the turns of stream i, ascending, begin at _starts[i]
 
     def before(self, total: int) -> int:
         rounds, rest = divmod(total, self._length)
@@ -135,7 +141,11 @@ class WeightedOrder:
     def rows(self, row: Column) -> tuple[Column, Column, Column]:
         rounds, turn = np.divmod(row, max(len(self._places), 1))
         index = self._index[turn]
-        return index, rounds * self._weights[index] + self._number[turn], rounds * self._length + self._places[turn]
+        return (
+            index,
+            rounds * self._weights[index] + self._number[turn],
+            rounds * self._length + self._places[turn],
+        )
 
     def find(self, index: Column, number: Column) -> Column:
         rounds, nth = np.divmod(number, self._weights[index])
@@ -144,7 +154,9 @@ class WeightedOrder:
 
     def numbers(self, row: int) -> Column:
         rounds, rest = divmod(row, max(len(self._places), 1))
-        counts: Column = rounds * self._weights + np.bincount(self._index[:rest], minlength=len(self._weights))
+        counts: Column = rounds * self._weights + np.bincount(
+            self._index[:rest], minlength=len(self._weights)
+        )
         return counts
 
 

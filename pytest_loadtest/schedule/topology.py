@@ -81,7 +81,9 @@ class Topology:
     @property
     def partition_handles(self) -> int:
         """The number of partition producers and partition consumers: each client has one per partition."""
-        return self.topics * self.partitions * (self.producers + self.subscriptions * self.consumers)
+        return (
+            self.topics * self.partitions * (self.producers + self.subscriptions * self.consumers)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,9 @@ class BroadcastShare:
     def __iter__(self) -> Iterator[int]:
         """Yield the consumers' indexes in the run, ascending."""
         rows = np.arange(self._rounds) * self.workers + self.place
-        numbers = np.append(rows[:, None] * WIDTH + np.arange(WIDTH), np.array(self._left, np.int64))  # an empty range would make floats
+        numbers = np.append(
+            rows[:, None] * WIDTH + np.arange(WIDTH), np.array(self._left, np.int64)
+        )  # an empty range would make floats
         return iter(np.sort(self._consumers(numbers)).tolist())
 
     @property
@@ -122,7 +126,10 @@ class BroadcastShare:
         """The worker's part of the remaining subscriptions, as numbers in the order of assignment."""
         dealt = self._rounds * self.workers * WIDTH
         left = self.topics * self.subscriptions - dealt
-        return range(dealt + left * self.place // self.workers, dealt + left * (self.place + 1) // self.workers)
+        return range(
+            dealt + left * self.place // self.workers,
+            dealt + left * (self.place + 1) // self.workers,
+        )
 
     def _consumers(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return consumers by their number in the order of assignment, where the whole rows of all topics are first."""
@@ -154,9 +161,17 @@ def assign(topology: Topology, workers: int) -> tuple[Assignment, ...]:
     def consumers_of(place: int) -> range | BroadcastShare:
         if not topology.broadcasts:
             return consumers[place::workers]
-        return BroadcastShare(topics=topology.topics, subscriptions=topology.subscriptions, workers=workers, place=place)
+        return BroadcastShare(
+            topics=topology.topics,
+            subscriptions=topology.subscriptions,
+            workers=workers,
+            place=place,
+        )
 
-    return tuple(Assignment(streams=streams[rank::workers], consumers=consumers_of(workers - 1 - rank)) for rank in range(workers))
+    return tuple(
+        Assignment(streams=streams[rank::workers], consumers=consumers_of(workers - 1 - rank))
+        for rank in range(workers)
+    )
 
 
 def rows_of_broadcast(topology: Topology, workers: int) -> float:

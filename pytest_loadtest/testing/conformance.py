@@ -55,7 +55,10 @@ def check_round_trip(subject: Subject) -> None:
         r.collect()
         expect_acked(r, burst, start)
         expect_received(r, r.places[0], burst, subject.ordered)
-        assert all(np.all(part.time >= start) & np.all(part.time <= time.monotonic_ns()) for part in r.received)
+        assert all(
+            np.all(part.time >= start) & np.all(part.time <= time.monotonic_ns())
+            for part in r.received
+        )
 
 
 def check_mixed_sizes(subject: Subject) -> None:
@@ -74,7 +77,9 @@ def check_streams_of_a_worker(subject: Subject) -> None:
         r.until(lambda: r.acked >= 300 and r.copies >= 300, "acked and received")
         expect_acked(r, burst, start)
         for topic, place in enumerate(r.places):
-            expect_received(r, place, select_messages(burst, burst.stream % 2 == topic), subject.ordered)
+            expect_received(
+                r, place, select_messages(burst, burst.stream % 2 == topic), subject.ordered
+            )
 
 
 def check_topics(subject: Subject) -> None:
@@ -84,7 +89,12 @@ def check_topics(subject: Subject) -> None:
         r.until(lambda: r.acked >= 300 and r.copies >= 600, "acked and received twice")
         topic = r.topology.topic_of_consumer(np.arange(len(r.places)))
         for place, own in zip(r.places, topic.tolist(), strict=True):
-            expect_received(r, place, select_messages(burst, r.topology.topic_of_stream(burst.stream) == own), subject.ordered)
+            expect_received(
+                r,
+                place,
+                select_messages(burst, r.topology.topic_of_stream(burst.stream) == own),
+                subject.ordered,
+            )
 
 
 def check_window(subject: Subject) -> None:
@@ -97,7 +107,9 @@ def check_window(subject: Subject) -> None:
             burst = r.burst(2 * window)
             left = r.offer(burst)
             taken = np.bincount(np.delete(burst.stream, left), minlength=streams)
-            assert np.all((taken > 0) & (taken <= window)), f"took {taken.tolist()} messages at once with a window of {window}"
+            assert np.all((taken > 0) & (taken <= window)), (
+                f"took {taken.tolist()} messages at once with a window of {window}"
+            )
             r.until(lambda taken=taken: r.acked >= taken.sum(), "the window emptied")  # type: ignore[misc]
             again = r.offer(burst, left)
             more = np.bincount(np.delete(burst.stream, again), minlength=streams) - taken
@@ -117,7 +129,9 @@ def check_full_stream_alone(subject: Subject) -> None:
         other = np.flatnonzero(burst.stream == 1)
         left = r.offer(burst, np.concatenate([np.flatnonzero(burst.stream == 0), other[:1]]))
         assert len(left), f"took {2 * window} messages at once with a window of {window}"
-        assert other[0] not in left, "a message was rejected because of another stream's full window"
+        assert other[0] not in left, (
+            "a message was rejected because of another stream's full window"
+        )
         r.finish(burst)
         r.until(lambda: r.acked >= len(burst) and r.copies >= len(burst), "acked and received")
         expect_acked(r, burst, start)
@@ -139,7 +153,9 @@ def check_idle(subject: Subject) -> None:
             last = [int(r.answers(stream).time.max()) for stream in r.streams]
             burst = r.burst(count, first)
             r.offer(burst)
-            assert burst.idle[:2].tolist() == last, f"idle is {burst.idle[:2].tolist()}, the last answers came at {last}"
+            assert burst.idle[:2].tolist() == last, (
+                f"idle is {burst.idle[:2].tolist()}, the last answers came at {last}"
+            )
             r.finish(burst)
         r.until(lambda: r.acked >= 6 * count, "acked")
         for stream in r.streams:
@@ -152,7 +168,9 @@ def _check_idle_times(r: Rig, stream: int) -> None:
     answered = np.maximum.accumulate(answers.time[np.argsort(answers.seq)])
     idle = np.concatenate([burst.idle[burst.stream == stream] for burst in r.bursts])
     assert idle[0] == 0, f"stream {stream}: idle is {idle[0]} before anything was answered"
-    assert np.all((idle[1:] == 0) | (idle[1:] == answered[:-1])), f"stream {stream}: idle is set while messages are in flight"
+    assert np.all((idle[1:] == 0) | (idle[1:] == answered[:-1])), (
+        f"stream {stream}: idle is set while messages are in flight"
+    )
 
 
 def check_shared_subscription(subject: Subject) -> None:
@@ -160,10 +178,17 @@ def check_shared_subscription(subject: Subject) -> None:
     with rig(_with_sharing(subject), streams=4, consumers=2) as r:
         r.send(250)
         r.until(lambda: r.acked >= 1000 and r.copies >= 1000, "acked and received")
-        first, second = (set(zip(h.stream.tolist(), h.seq.tolist(), strict=True)) for h in (r.heads(0), r.heads(1)))
-        assert first and second, f"one consumer received everything: {len(first)} and {len(second)} messages"
+        first, second = (
+            set(zip(h.stream.tolist(), h.seq.tolist(), strict=True))
+            for h in (r.heads(0), r.heads(1))
+        )
+        assert first and second, (
+            f"one consumer received everything: {len(first)} and {len(second)} messages"
+        )
         assert not first & second, f"{len(first & second)} messages went to both consumers"
-        assert len(first | second) == r.copies == 1000, f"{r.copies} copies of {len(first | second)} messages, 1000 sent"
+        assert len(first | second) == r.copies == 1000, (
+            f"{r.copies} copies of {len(first | second)} messages, 1000 sent"
+        )
 
 
 def check_every_subscription(subject: Subject) -> None:
@@ -187,13 +212,19 @@ def check_pause(subject: Subject) -> None:
             r.driver.poll(MILLISECOND)
         r.collect()
         assert r.copies == 20, f"a paused consumer took {r.copies - 20} messages"
-        assert r.driver.disconnected() is None, f"the pause ended the connection: {r.driver.disconnected()}"
+        assert r.driver.disconnected() is None, (
+            f"the pause ended the connection: {r.driver.disconnected()}"
+        )
         resumed = time.monotonic_ns()
         r.driver.resume(r.places)
         r.until(lambda: r.copies >= 120, "received after resume")
         seq, times = r.heads(0).seq, r.column(0, "time")
-        assert sorted(seq.tolist()) == list(range(120)), f"{len(seq)} copies of {len(np.unique(seq))} messages, 120 sent"
-        assert np.all(times[seq >= 20] >= resumed), "messages held during a pause must be stamped when they are handed over, after resume"
+        assert sorted(seq.tolist()) == list(range(120)), (
+            f"{len(seq)} copies of {len(np.unique(seq))} messages, 120 sent"
+        )
+        assert np.all(times[seq >= 20] >= resumed), (
+            "messages held during a pause must be stamped when they are handed over, after resume"
+        )
 
 
 def check_pause_of_one(subject: Subject) -> None:
@@ -202,8 +233,13 @@ def check_pause_of_one(subject: Subject) -> None:
         paused, other = r.places
         r.driver.pause([paused])
         r.send(50)
-        r.until(lambda: r.acked >= 50 and len(r.column(other, "time")) >= 50, "acked, and received by the consumer that is not paused")
-        assert not len(r.column(paused, "time")), f"a paused consumer took {len(r.column(paused, 'time'))} messages"
+        r.until(
+            lambda: r.acked >= 50 and len(r.column(other, "time")) >= 50,
+            "acked, and received by the consumer that is not paused",
+        )
+        assert not len(r.column(paused, "time")), (
+            f"a paused consumer took {len(r.column(paused, 'time'))} messages"
+        )
         r.driver.resume([paused])
         r.until(lambda: r.copies >= 100, "received after resume")
         complete = all(sorted(r.heads(place).seq.tolist()) == list(range(50)) for place in r.places)
@@ -216,7 +252,10 @@ def check_attach_and_detach(subject: Subject) -> None:
         sent = _send_around(r, 0, lambda: r.attach(1))
         r.until(lambda: r.copies >= 4 * sent, "received by two consumers")
         sent = _send_around(r, sent, lambda: r.driver.detach(r.places[:1]))
-        r.until(lambda: r.acked >= 4 * sent and r.copies >= 4 * sent, "acked, and received after a consumer has left")
+        r.until(
+            lambda: r.acked >= 4 * sent and r.copies >= 4 * sent,
+            "acked, and received after a consumer has left",
+        )
 
         # A broker serves its clients in turn, so messages sent after detach() may still reach the consumer that leaves.
         def alone() -> bool:
@@ -240,7 +279,10 @@ def check_detached_still_delivers(subject: Subject) -> None:
             r.driver.poll(MILLISECOND)
         r.driver.detach(r.places[:1])
         r.finish(burst)
-        r.until(lambda: r.acked >= len(burst) and r.copies >= len(burst), "acked, and received after a consumer has left")
+        r.until(
+            lambda: r.acked >= len(burst) and r.copies >= len(burst),
+            "acked, and received after a consumer has left",
+        )
         _expect_once(r, len(burst))
 
 
@@ -273,8 +315,14 @@ def _with_sharing(subject: Subject) -> Subject:
 
 def _expect_once(r: Rig, sent: int) -> None:
     """Check that each of ``sent`` messages reached one of the consumers, once."""
-    copies = [pair for place in r.places for pair in zip(r.heads(place).stream.tolist(), r.heads(place).seq.tolist(), strict=True)]
-    assert len(set(copies)) == len(copies) == sent, f"{len(copies)} copies of {len(set(copies))} messages, {sent} sent"
+    copies = [
+        pair
+        for place in r.places
+        for pair in zip(r.heads(place).stream.tolist(), r.heads(place).seq.tolist(), strict=True)
+    ]
+    assert len(set(copies)) == len(copies) == sent, (
+        f"{len(copies)} copies of {len(set(copies))} messages, {sent} sent"
+    )
 
 
 def _send_around(r: Rig, first: int, change: Callable[[], object]) -> int:
@@ -293,7 +341,9 @@ def check_existing_topic(subject: Subject) -> None:
         return
     with rig(subject, name=subject.existing) as neighbour:
         neighbour.send(10)
-        neighbour.until(lambda: neighbour.acked >= 10 and neighbour.copies >= 10, "acked and received")
+        neighbour.until(
+            lambda: neighbour.acked >= 10 and neighbour.copies >= 10, "acked and received"
+        )
         with rig(subject, name=subject.existing) as r:
             burst = r.send(20)
             r.until(lambda: r.acked >= 20 and r.copies >= 20, "acked and received")
@@ -301,11 +351,18 @@ def check_existing_topic(subject: Subject) -> None:
             neighbour.send(10, first=10)
             neighbour.until(lambda: neighbour.acked >= 20, "acked")
             r.until(lambda: r.copies >= 30, "received together with the messages of another run")
-            assert np.count_nonzero(r.heads(0).kind == envelope.FOREIGN) == 10, "messages of another run must be foreign"
+            assert np.count_nonzero(r.heads(0).kind == envelope.FOREIGN) == 10, (
+                "messages of another run must be foreign"
+            )
         neighbour.send(10, first=20)
-        neighbour.until(lambda: neighbour.acked >= 30 and neighbour.copies >= 50, "acked and received after the other run has ended")
+        neighbour.until(
+            lambda: neighbour.acked >= 30 and neighbour.copies >= 50,
+            "acked and received after the other run has ended",
+        )
         heads = neighbour.heads(0)
-        assert sorted(heads.seq[heads.kind == envelope.OURS].tolist()) == list(range(30)), "the run disturbed another one on its topic"
+        assert sorted(heads.seq[heads.kind == envelope.OURS].tolist()) == list(range(30)), (
+            "the run disturbed another one on its topic"
+        )
 
 
 def check_producers_alone(subject: Subject) -> None:
@@ -322,7 +379,9 @@ def check_consumers_alone(subject: Subject) -> None:
     """A run without producers works."""
     with rig(subject, streams=0) as r:
         r.driver.poll(MILLISECOND)
-        assert r.driver.acks() is None and r.driver.take() is None, "something came although nothing was sent"
+        assert r.driver.acks() is None and r.driver.take() is None, (
+            "something came although nothing was sent"
+        )
         assert r.driver.disconnected() is None, f"disconnected: {r.driver.disconnected()}"
 
 

@@ -101,7 +101,15 @@ class Rig:
         payload = (seq % len(self.pool.sizes)).astype(np.uint16)
         sent, idle = np.zeros((2, len(seq)), np.int64)
         self.bursts.append(
-            Burst(row=row, stream=np.tile(chosen, count), seq=seq, intended=seq + FIRST_INTENDED, payload=payload, sent=sent, idle=idle)
+            Burst(
+                row=row,
+                stream=np.tile(chosen, count),
+                seq=seq,
+                intended=seq + FIRST_INTENDED,
+                payload=payload,
+                sent=sent,
+                idle=idle,
+            )
         )
         return self.bursts[-1]
 
@@ -152,7 +160,9 @@ class Rig:
         end = time.monotonic_ns() + self.deadline
         while not done():
             answers = f"{self.acked} answers ({self.failed} failed)"
-            assert time.monotonic_ns() < end, f"not {what} in time: {answers}, {self.copies} copies, {self.driver.disconnected()}"
+            assert time.monotonic_ns() < end, (
+                f"not {what} in time: {answers}, {self.copies} copies, {self.driver.disconnected()}"
+            )
             self.driver.poll(MILLISECOND)
             self.collect()
 
@@ -171,7 +181,9 @@ class Rig:
 
     def _add_places(self, places: NDArray[np.int32]) -> None:
         expected = list(range(len(self.places), len(self.places) + len(places)))
-        assert sorted(places.tolist()) == expected, f"places {places.tolist()} for new consumers after {self.places}: expected {expected}"
+        assert sorted(places.tolist()) == expected, (
+            f"places {places.tolist()} for new consumers after {self.places}: expected {expected}"
+        )
         self.places += places.tolist()
 
     @property
@@ -196,33 +208,53 @@ class Rig:
         """
         row = _concatenated(self.acks, "row")
         offered = (row >= FIRST_ROW) & (row < FIRST_ROW + sum(map(len, self.bursts)))
-        assert offered.all(), f"answers to rows that were never offered: {row[~offered][:5].tolist()}"
+        assert offered.all(), (
+            f"answers to rows that were never offered: {row[~offered][:5].tolist()}"
+        )
         message = row - FIRST_ROW
         pending = _concatenated(self.bursts, "sent")[message] == 0
-        assert not pending.any(), f"answers to rows that were never taken: {row[pending][:5].tolist()}"
+        assert not pending.any(), (
+            f"answers to rows that were never taken: {row[pending][:5].tolist()}"
+        )
         own = _concatenated(self.bursts, "stream")[message] == stream
         seq = _concatenated(self.bursts, "seq")[message[own]]
-        return StreamAcks(seq, _concatenated(self.acks, "time")[own], _concatenated(self.acks, "status")[own])
+        return StreamAcks(
+            seq, _concatenated(self.acks, "time")[own], _concatenated(self.acks, "status")[own]
+        )
 
     def column(self, place: int, name: str) -> NDArray[Any]:
         """Return one column of :class:`~pytest_loadtest.drivers.base.Received` for the consumer at one place, in order of arrival."""
         if not self.received:
-            return np.empty((0, envelope.HEAD) if name == "heads" else 0, np.uint8 if name == "heads" else np.int64)
-        own: NDArray[Any] = _concatenated(self.received, name)[_concatenated(self.received, "consumer") == place]
+            return np.empty(
+                (0, envelope.HEAD) if name == "heads" else 0,
+                np.uint8 if name == "heads" else np.int64,
+            )
+        own: NDArray[Any] = _concatenated(self.received, name)[
+            _concatenated(self.received, "consumer") == place
+        ]
         return own
 
     def heads(self, place: int) -> Heads:
         """Return the decoded envelopes that the consumer at one place received."""
-        return envelope.decode_heads(self.column(place, "heads"), self.column(place, "size").astype(np.int32), self.nonce)
+        return envelope.decode_heads(
+            self.column(place, "heads"), self.column(place, "size").astype(np.int32), self.nonce
+        )
 
 
-def _concatenated(parts: Sequence[Burst] | Sequence[Acks] | Sequence[Received], name: str) -> NDArray[Any]:
-    return np.concatenate([getattr(part, name) for part in parts]) if parts else np.empty(0, np.int64)
+def _concatenated(
+    parts: Sequence[Burst] | Sequence[Acks] | Sequence[Received], name: str
+) -> NDArray[Any]:
+    return (
+        np.concatenate([getattr(part, name) for part in parts]) if parts else np.empty(0, np.int64)
+    )
 
 
 def select_messages(burst: Burst, chosen: Positions | NDArray[np.bool_]) -> Burst:
     """Copy the messages at these positions, or where this mask is true, into a burst of their own."""
-    columns: dict[str, Any] = {name: None if (column := getattr(burst, name)) is None else column[chosen] for name in _COLUMNS}
+    columns: dict[str, Any] = {
+        name: None if (column := getattr(burst, name)) is None else column[chosen]
+        for name in _COLUMNS
+    }
     return Burst(**columns)
 
 
@@ -230,44 +262,77 @@ def _check_rejection(offered: Burst, rejected: NDArray[np.int64] | None) -> None
     """Check what ``send`` returned and filled in: see :meth:`~pytest_loadtest.drivers.base.Driver.send`."""
     full = np.zeros(len(offered), bool)
     if rejected is not None:
-        assert rejected.dtype == np.int64, f"rejected positions are {rejected.dtype}, expected int64"
-        assert len(rejected), "an empty column of rejected positions: expected None when all are taken"
-        assert np.all(np.diff(rejected) > 0), f"rejected positions are not ascending: {rejected.tolist()}"
-        assert rejected[0] >= 0 and rejected[-1] < len(offered), f"rejected positions {rejected.tolist()} of {len(offered)} messages"
+        assert rejected.dtype == np.int64, (
+            f"rejected positions are {rejected.dtype}, expected int64"
+        )
+        assert len(rejected), (
+            "an empty column of rejected positions: expected None when all are taken"
+        )
+        assert np.all(np.diff(rejected) > 0), (
+            f"rejected positions are not ascending: {rejected.tolist()}"
+        )
+        assert rejected[0] >= 0 and rejected[-1] < len(offered), (
+            f"rejected positions {rejected.tolist()} of {len(offered)} messages"
+        )
         full[rejected] = True
     for stream in np.unique(offered.stream[full]).tolist():
         own = full[offered.stream == stream]
-        assert np.all(own[1:] >= own[:-1]), f"stream {stream}: a message was taken after a rejected one"
+        assert np.all(own[1:] >= own[:-1]), (
+            f"stream {stream}: a message was taken after a rejected one"
+        )
     assert np.all(offered.sent[~full] > 0), "send() must stamp the messages that it takes"
-    assert not np.any(offered.sent[full]) and not np.any(offered.idle[full]), "send() stamped messages that it rejected"
+    assert not np.any(offered.sent[full]) and not np.any(offered.idle[full]), (
+        "send() stamped messages that it rejected"
+    )
 
 
 def expect_acked(r: Rig, burst: Burst, start: int) -> None:
     """Check that every message of the burst was acked once, not before ``start`` (ns), and that nothing else was acked."""
     _check_columns(r.acks, {"row": np.int64, "time": np.int64, "status": np.int8})
     resends = [acks.resends for acks in r.acks if acks.resends is not None]
-    assert all(column.dtype == np.uint8 for column in resends), f"resends is {resends[0].dtype}, expected uint8"
-    assert not any(column.any() for column in resends), "messages were sent again though no connection was lost"
-    assert np.all(burst.sent >= start), "sent must be stamped with the given clock, for every message"
+    assert all(column.dtype == np.uint8 for column in resends), (
+        f"resends is {resends[0].dtype}, expected uint8"
+    )
+    assert not any(column.any() for column in resends), (
+        "messages were sent again though no connection was lost"
+    )
+    assert np.all(burst.sent >= start), (
+        "sent must be stamped with the given clock, for every message"
+    )
     for stream in r.streams:
         answers, own = r.answers(stream), burst.stream == stream
         seq, sent = burst.seq[own], burst.sent[own]
         assert np.array_equal(np.sort(answers.seq), seq), (
             f"stream {stream}: {len(answers.seq)} acks of {len(np.unique(answers.seq))} messages, {len(seq)} sent"
         )
-        assert np.all(answers.status == Status.ACKED), f"stream {stream}: not every message was acked"
+        assert np.all(answers.status == Status.ACKED), (
+            f"stream {stream}: not every message was acked"
+        )
         times = answers.time[np.argsort(answers.seq)]
-        assert np.all(times >= sent), "acked before it was sent: stamp sent before the client gets the message"
+        assert np.all(times >= sent), (
+            "acked before it was sent: stamp sent before the client gets the message"
+        )
 
 
 def expect_received(r: Rig, place: int, burst: Burst, ordered: bool) -> None:
     """Check that the consumer at this place received exactly the messages of the burst, complete."""
-    kinds = {"consumer": np.int32, "heads": np.uint8, "size": np.int32, "time": np.int64, "order": np.int64, "flags": np.int8}
+    kinds = {
+        "consumer": np.int32,
+        "heads": np.uint8,
+        "size": np.int32,
+        "time": np.int64,
+        "order": np.int64,
+        "flags": np.int8,
+    }
     _check_columns(r.received, kinds)
     heads, sizes = r.heads(place), r.column(place, "size")
     counts = np.bincount(heads.kind, minlength=3).tolist()
-    assert counts[1:] == [0, 0], f"consumer {place}: {counts[0]} own messages, {counts[1]} foreign, {counts[2]} corrupt"
-    assert not np.any(r.column(place, "flags")), f"flags {np.unique(r.column(place, 'flags')).tolist()} on undamaged messages"
+    assert counts[1:] == [0, 0], (
+        f"consumer {place}: {counts[0]} own messages, {counts[1]} foreign, {counts[2]} corrupt"
+    )
+    assert not np.any(r.column(place, "flags")), (
+        f"flags {np.unique(r.column(place, 'flags')).tolist()} on undamaged messages"
+    )
     strange = np.setdiff1d(heads.stream, burst.stream).tolist()
     assert not strange, f"consumer {place} received messages of the streams {strange}"
     for stream in np.unique(burst.stream).tolist():
@@ -278,10 +343,16 @@ def expect_received(r: Rig, place: int, burst: Burst, ordered: bool) -> None:
         )
         assert not ordered or np.all(np.diff(seq) > 0), f"stream {stream}: out of order"
         payload = sent.payload[seq - sent.seq[0]]
-        assert np.array_equal(size, r.pool.sizes[payload]), f"stream {stream}: sizes differ from those sent"
-        assert np.array_equal(heads.bucket[own], r.pool.buckets[payload]), f"stream {stream}: buckets differ from those sent"
+        assert np.array_equal(size, r.pool.sizes[payload]), (
+            f"stream {stream}: sizes differ from those sent"
+        )
+        assert np.array_equal(heads.bucket[own], r.pool.buckets[payload]), (
+            f"stream {stream}: buckets differ from those sent"
+        )
         # The compact envelope has no intended time, which decodes as -1.
-        assert np.all((intended == seq + FIRST_INTENDED) | (intended == -1)), f"stream {stream}: intended time was not carried"
+        assert np.all((intended == seq + FIRST_INTENDED) | (intended == -1)), (
+            f"stream {stream}: intended time was not carried"
+        )
 
 
 def _check_columns(parts: Sequence[Acks] | Sequence[Received], kinds: Mapping[str, type]) -> None:
@@ -290,7 +361,9 @@ def _check_columns(parts: Sequence[Acks] | Sequence[Received], kinds: Mapping[st
         n = len(part.time)
         for name, kind in kinds.items():
             column: NDArray[Any] = getattr(part, name)
-            assert len(column) == n and column.dtype == kind, f"{name} is {column.dtype}[{len(column)}], expected {np.dtype(kind)}[{n}]"
+            assert len(column) == n and column.dtype == kind, (
+                f"{name} is {column.dtype}[{len(column)}], expected {np.dtype(kind)}[{n}]"
+            )
             shape = (n, envelope.HEAD) if name == "heads" else (n,)
             assert column.shape == shape, f"{name} has the shape {column.shape}, expected {shape}"
 
@@ -298,20 +371,38 @@ def _check_columns(parts: Sequence[Acks] | Sequence[Received], kinds: Mapping[st
 def plain_pool() -> PayloadPool:
     """Return payloads of 128 bytes."""
     return payloads.build_pool(
-        buckets=None, message_size=128, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
+        buckets=None,
+        message_size=128,
+        randomized=True,
+        random_ratio=0.5,
+        file_content=None,
+        seed=1,
+        checksum=False,
+        max_size=None,
     )
 
 
 def mixed_pool() -> PayloadPool:
     """Return payloads of five sizes from 26 bytes to 40 KiB, with checksums."""
     edges = ((20, 32), (36, 40), (40, 300), (1024, 4096), (16 * 1024, 64 * 1024))
-    buckets = [payloads.Bucket(name=f"{low}-{high}", low=low, high=high, weight=1) for low, high in edges]
+    buckets = [
+        payloads.Bucket(name=f"{low}-{high}", low=low, high=high, weight=1) for low, high in edges
+    ]
     return payloads.build_pool(
-        buckets=buckets, message_size=None, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=True, max_size=None
+        buckets=buckets,
+        message_size=None,
+        randomized=True,
+        random_ratio=0.5,
+        file_content=None,
+        seed=1,
+        checksum=True,
+        max_size=None,
     )
 
 
-def context_of(subject: Subject, pool: PayloadPool, run: str | None = None, name: str | None = None) -> DriverContext:
+def context_of(
+    subject: Subject, pool: PayloadPool, run: str | None = None, name: str | None = None
+) -> DriverContext:
     """Return the context of a run with one topic, one stream and one consumer. :param name: existing topic; None: the run creates one."""
     return DriverContext(
         target=subject.target,
@@ -320,7 +411,14 @@ def context_of(subject: Subject, pool: PayloadPool, run: str | None = None, name
         run=run or f"kit-{secrets.token_hex(4)}",
         nonce=secrets.randbits(32),
         worker="gw0",
-        topology=Topology(topics=1, partitions=subject.partitions, producers=1, subscriptions=1, consumers=1, name=name),
+        topology=Topology(
+            topics=1,
+            partitions=subject.partitions,
+            producers=1,
+            subscriptions=1,
+            consumers=1,
+            name=name,
+        ),
         pool=pool,
         checksum=pool.checksum,
     )
@@ -350,12 +448,26 @@ def rig(
     context = context_of(subject, pool or plain_pool(), run, name)
     own = range(streams) if isinstance(streams, int) else streams
     all_consumers, of_each_topic = consumers + joining, -(-own.stop // topics)
-    topology = replace(context.topology, topics=topics, producers=of_each_topic, subscriptions=subscriptions, consumers=all_consumers)
+    topology = replace(
+        context.topology,
+        topics=topics,
+        producers=of_each_topic,
+        subscriptions=subscriptions,
+        consumers=all_consumers,
+    )
     driver = subject.driver(replace(context, topology=topology))
     try:
         driver.prepare()
         opened = Rig(driver, topology, context.pool, context.nonce, subject.deadline, own)
-        opened._add_places(driver.open_consumers([index for index in range(topology.all_consumers) if index % all_consumers < consumers]))
+        opened._add_places(
+            driver.open_consumers(
+                [
+                    index
+                    for index in range(topology.all_consumers)
+                    if index % all_consumers < consumers
+                ]
+            )
+        )
         driver.open_producers(own)
         yield opened
     finally:

@@ -36,7 +36,12 @@ def masked_text(text: str, *addresses: str) -> str:
     :param addresses: known ones, whose secrets are hidden wherever they are in the text.
     """
     shown = _IN_TEXT.sub(lambda match: masked(match[0]), text)
-    secrets = {secret for address in addresses for part in _secrets(address) for secret in (part, unquote(part))}
+    secrets = {
+        secret
+        for address in addresses
+        for part in _secrets(address)
+        for secret in (part, unquote(part))
+    }
     # The longest first: one may be a part of another.
     for secret in sorted(secrets, key=len, reverse=True):
         shown = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, shown)
@@ -53,7 +58,9 @@ def _secrets(address: str) -> list[str]:
 
 def has_secret(address: str) -> bool:
     """Return whether an address has a user, a password, or a parameter whose name says that it is secret."""
-    return "@" in address or any(_SECRET_NAME.search(match[1]) for match in _PARAMETER.finditer(address))
+    return "@" in address or any(
+        _SECRET_NAME.search(match[1]) for match in _PARAMETER.finditer(address)
+    )
 
 
 def check_address(address: str | None, what: str) -> None:
@@ -66,7 +73,10 @@ def check_address(address: str | None, what: str) -> None:
 
 
 STORES = ("s3", "gs", "abfs", "abfss", "hdfs", "file")
-CREDENTIALS = {"s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION", "gs": "GOOGLE_APPLICATION_CREDENTIALS"}
+CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+}
 
 
 def check_samples_location(location: str, what: str) -> None:
@@ -78,10 +88,18 @@ def check_samples_location(location: str, what: str) -> None:
     if not colon or "/" in scheme:  # a path
         return
     if scheme not in STORES or not rest.startswith("//") or not rest.strip("/"):
-        shown = f"{scheme}://" if rest.startswith("//") else "***"  # without slashes it may be a user or a password
-        raise UsageError(f"{what} {shown}…: write s3://BUCKET/PREFIX, the path of a shared folder, or a URI of {', '.join(STORES[1:])}")
+        shown = (
+            f"{scheme}://" if rest.startswith("//") else "***"
+        )  # without slashes it may be a user or a password
+        raise UsageError(
+            f"{what} {shown}…: write s3://BUCKET/PREFIX, the path of a shared folder, or a URI of {', '.join(STORES[1:])}"
+        )
     if re.search("[@?#]", rest):
-        azure = "; write abfs://ACCOUNT.dfs.core.windows.net/CONTAINER/PREFIX" if scheme.startswith("abfs") else ""
+        azure = (
+            "; write abfs://ACCOUNT.dfs.core.windows.net/CONTAINER/PREFIX"
+            if scheme.startswith("abfs")
+            else ""
+        )
         raise UsageError(
             f"{what} {scheme}://***: a URI of samples must not have a user, a password, a query or a fragment: credentials come from the"
             f" environment ({CREDENTIALS.get(scheme, 'see the documentation of the store')}){azure}"

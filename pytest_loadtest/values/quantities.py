@@ -18,8 +18,26 @@ DAY = 24 * HOUR
 _DURATIONS = {
     "ns": 1, "us": MICROSECOND, "µs": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "m": MINUTE, "min": MINUTE, "h": HOUR, "d": DAY,
 }  # fmt: skip
-_SIZES = {"": 1, "B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
-_BYTE_RATES = {"B/s": 1, "KB/s": 1024, "kB/s": 1024, "MB/s": 1024**2, "GB/s": 1024**3, "KiB/s": 1024, "MiB/s": 1024**2, "GiB/s": 1024**3}
+_SIZES = {
+    "": 1,
+    "B": 1,
+    "KB": 1024,
+    "MB": 1024**2,
+    "GB": 1024**3,
+    "KIB": 1024,
+    "MIB": 1024**2,
+    "GIB": 1024**3,
+}
+_BYTE_RATES = {
+    "B/s": 1,
+    "KB/s": 1024,
+    "kB/s": 1024,
+    "MB/s": 1024**2,
+    "GB/s": 1024**3,
+    "KiB/s": 1024,
+    "MiB/s": 1024**2,
+    "GiB/s": 1024**3,
+}
 _NUMBER = re.compile(r"\s*(\d+(?:[_ ]\d+)*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([^\d\s]*)\s*")
 _MOST_DIGITS = 40
 
@@ -80,7 +98,9 @@ def parse_rate(text: str) -> float:
         return ByteRate(_decimal(match[1]) * _BYTE_RATES[unit])
     if match and re.fullmatch(r"[KMGkmg]?i?(b|bits?|bps)(/s|ps)?", match[2]):
         raise ValueError(f"{text!r} is a rate in bits: write bytes, as in 200MB/s")
-    raise ValueError(f"{text!r} is not a rate: write messages per second, as in 5000/s, or bytes (B/s, KB/s, MB/s, GB/s)")
+    raise ValueError(
+        f"{text!r} is not a rate: write messages per second, as in 5000/s, or bytes (B/s, KB/s, MB/s, GB/s)"
+    )
 
 
 def exact_rate(rate: float) -> float | str:
@@ -93,7 +113,13 @@ def exact_rate(rate: float) -> float | str:
 def format_duration(ns: int | float) -> str:
     """``1_500_000`` → ``"1.50 ms"``: three significant digits, and a unit that keeps the number small."""
     sign, ns = ("-", -ns) if ns < 0 else ("", ns)
-    for unit, scale in (("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", MILLISECOND), ("µs", MICROSECOND)):
+    for unit, scale in (
+        ("h", HOUR),
+        ("min", MINUTE),
+        ("s", SECOND),
+        ("ms", MILLISECOND),
+        ("µs", MICROSECOND),
+    ):
         if ns >= (2 * scale if unit in ("h", "min") else scale):
             return f"{sign}{_significant(ns / scale)} {unit}"
     return f"{sign}{ns:.0f} ns"
@@ -101,12 +127,19 @@ def format_duration(ns: int | float) -> str:
 
 def format_size(size: int | float) -> str:
     """``26_214_400`` → ``"25.0 MiB"``."""
-    return _in_unit(size, {"TiB": 1024**4, "GiB": 1024**3, "MiB": 1024**2, "KiB": 1024}) or f"{size:.0f} B"
+    return (
+        _in_unit(size, {"TiB": 1024**4, "GiB": 1024**3, "MiB": 1024**2, "KiB": 1024})
+        or f"{size:.0f} B"
+    )
 
 
 def format_rate(per_second: int | float) -> str:
     """``2_500_000`` → ``"2.50 M msg/s"``; ``ByteRate(209_715_200)`` → ``"200 MiB/s"``."""
-    return f"{format_size(float(per_second))}/s" if isinstance(per_second, ByteRate) else f"{format_count(per_second)} msg/s"
+    return (
+        f"{format_size(float(per_second))}/s"
+        if isinstance(per_second, ByteRate)
+        else f"{format_count(per_second)} msg/s"
+    )
 
 
 def format_count(count: int | float) -> str:
@@ -125,7 +158,14 @@ def format_bits(bits_per_second: int | float) -> str:
 
 def _in_unit(value: float, units: dict[str, int]) -> str | None:
     """Return a value in the first of these units of which it has at least one; None if it has none."""
-    return next((f"{_significant(value / scale)} {unit}" for unit, scale in units.items() if abs(value) >= scale), None)
+    return next(
+        (
+            f"{_significant(value / scale)} {unit}"
+            for unit, scale in units.items()
+            if abs(value) >= scale
+        ),
+        None,
+    )
 
 
 def _significant(value: float) -> str:

@@ -42,7 +42,9 @@ class Duration:
         :raises TypeError: the other value is a number without a unit. :raises NoData: the error of clocks leaves open which is longer.
         """
         if not isinstance(other, Duration):
-            raise TypeError(f"{self!r} cannot be compared with {other!r}, which has no unit: write ms({other!r}), s(…) or us(…)")
+            raise TypeError(
+                f"{self!r} cannot be compared with {other!r}, which has no unit: write ms({other!r}), s(…) or us(…)"
+            )
         error = max(self.error, other.error)
         if error and abs(self.ns - other.ns) < error:
             limit = format_value(error, "ns")
@@ -104,9 +106,19 @@ def compare_lines(op: str, left: object, right: object) -> list[str] | None:
     if isinstance(left, Duration) and isinstance(right, Duration):
         text = _compared(op, (left.ns, left.label), (right.ns, right.label), "ns")
         samples = {side.label: side.samples for side in (left, right) if side.samples is not None}
-        return None if text is None else [text, *(f"{label}: {exact(n)} samples" for label, n in samples.items())]
-    if isinstance(left, int | float) and isinstance(right, int | float) and Rate in (type(left), type(right)):
-        sides = [(float(side), "throughput" if isinstance(side, Rate) else "") for side in (left, right)]
+        return (
+            None
+            if text is None
+            else [text, *(f"{label}: {exact(n)} samples" for label, n in samples.items())]
+        )
+    if (
+        isinstance(left, int | float)
+        and isinstance(right, int | float)
+        and Rate in (type(left), type(right))
+    ):
+        sides = [
+            (float(side), "throughput" if isinstance(side, Rate) else "") for side in (left, right)
+        ]
         text = _compared(op, sides[0], sides[1], "msg/s")
         return None if text is None else [text]
     return None

@@ -26,7 +26,9 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        character.encode("unicode_escape").decode() if unicodedata.category(character)[0] == "C" and character != "\n" else character
+        character.encode("unicode_escape").decode()
+        if unicodedata.category(character)[0] == "C" and character != "\n"
+        else character
         for character in text
     )
 
@@ -77,7 +79,11 @@ def distance(value: float, bound: float, unit: str) -> str:
         return f"short by {_plain((1 - value / bound) * 100, 2)} %"
     if bound == 0:
         return "nothing is allowed"
-    return f"over by {_plain((value / bound - 1) * 100, 2)} %" if value < 3 * bound else f"{_plain(value / bound, 2)} times the bound"
+    return (
+        f"over by {_plain((value / bound - 1) * 100, 2)} %"
+        if value < 3 * bound
+        else f"{_plain(value / bound, 2)} times the bound"
+    )
 
 
 def _plain(value: float, digits: int) -> str:

@@ -62,18 +62,40 @@ class Abort:
         """Parse the section. Never raises."""
         problems: list[Problem] = []
         written: dict[Path, Path] = {}
-        nested = _nested({key: value for key, value in section.items() if key != "for"}, written, problems)
+        nested = _nested(
+            {key: value for key, value in section.items() if key != "for"}, written, problems
+        )
         slo = Slo.read(nested)
-        problems += (replace(problem, path=written.get(problem.path, problem.path)) for problem in slo.problems)
+        problems += (
+            replace(problem, path=written.get(problem.path, problem.path))
+            for problem in slo.problems
+        )
         for one in slo.objectives if not slo.problems else ():
             path: Path = (one.metric, one.statistic) if one.statistic else (one.metric,)
             problems += (problem.below(*written.get(path, path)) for problem in _unfit(one))
         latencies = tuple(one for one in slo.objectives if one.metric == LATENCY)
-        hold = _hold(section["for"], bool(latencies) or LATENCY in nested, problems) if "for" in section else _DEFAULT
+        hold = (
+            _hold(section["for"], bool(latencies) or LATENCY in nested, problems)
+            if "for" in section
+            else _DEFAULT
+        )
         if not nested and not problems:
-            problems.append(Problem((), "has no condition that ends the run", f"write {LATENCY}.p99: 5s, for: 30s", at_key=True))
+            problems.append(
+                Problem(
+                    (),
+                    "has no condition that ends the run",
+                    f"write {LATENCY}.p99: 5s, for: 30s",
+                    at_key=True,
+                )
+            )
         counts = tuple(one for one in slo.objectives if one.metric in COUNTS)
-        return cls(written=section, latencies=latencies, counts=counts, hold=hold // SECOND, problems=tuple(problems))
+        return cls(
+            written=section,
+            latencies=latencies,
+            counts=counts,
+            hold=hold // SECOND,
+            problems=tuple(problems),
+        )
 
     @property
     def latest(self) -> int:
@@ -82,8 +104,13 @@ class Abort:
 
     def lines(self) -> list[str]:
         """Describe what ends the run, and why loss cannot."""
-        held = [f"{one.name} {_beyond(one)} in every second of {self.hold} s" for one in self.latencies]
-        counted = [f"{one.name} {_beyond(one)}{' of the messages planned' if one.unit == 'ratio' else ''}" for one in self.counts]
+        held = [
+            f"{one.name} {_beyond(one)} in every second of {self.hold} s" for one in self.latencies
+        ]
+        counted = [
+            f"{one.name} {_beyond(one)}{' of the messages planned' if one.unit == 'ratio' else ''}"
+            for one in self.counts
+        ]
         return [*held, *counted, LOSS]
 
 
@@ -91,22 +118,36 @@ def _beyond(objective: Objective) -> str:
     return f"> {write_bounds(objective).removeprefix('<= ')}"
 
 
-def _nested(section: Mapping[str, object], written: dict[Path, Path], problems: list[Problem]) -> dict[str, object]:
+def _nested(
+    section: Mapping[str, object], written: dict[Path, Path], problems: list[Problem]
+) -> dict[str, object]:
     """Return the section in the form of an ``slo`` section. :param written: is filled: path of a bound there → its path here."""
     nested: dict[str, object] = {}
     for key, value in section.items():
         metric, _, statistic = str(key).partition(".")
         if metric == "loss":
-            remedy = f"write {LATENCY}.p99: 5s; a message that never arrives breaks any bound on latency"
+            remedy = (
+                f"write {LATENCY}.p99: 5s; a message that never arrives breaks any bound on latency"
+            )
             problems.append(Problem((key,), LOSS, remedy, at_key=True))
         elif metric not in (LATENCY, *COUNTS) or (statistic and metric != LATENCY):
-            problems.append(Problem((key,), f"{key!r} does not end a run", nearest(key, _KEYS), at_key=True))
-        elif metric in nested and not (isinstance(nested[metric], dict) and (statistic or isinstance(value, Mapping))):
+            problems.append(
+                Problem((key,), f"{key!r} does not end a run", nearest(key, _KEYS), at_key=True)
+            )
+        elif metric in nested and not (
+            isinstance(nested[metric], dict) and (statistic or isinstance(value, Mapping))
+        ):
             problems.append(Problem((key,), f"{metric} is bounded twice", "remove one"))
         elif statistic or isinstance(value, Mapping):
             at: dict[object, object] = nested.setdefault(metric, {})  # type: ignore[assignment]
-            sides: Mapping[object, object] = {statistic: value} if statistic or not isinstance(value, Mapping) else value
-            problems += (Problem((key,), f"{metric}.{one} is bounded twice", "remove one") for one in sides if one in at)
+            sides: Mapping[object, object] = (
+                {statistic: value} if statistic or not isinstance(value, Mapping) else value
+            )
+            problems += (
+                Problem((key,), f"{metric}.{one} is bounded twice", "remove one")
+                for one in sides
+                if one in at
+            )
             at.update(sides)
             written |= {(metric, statistic): (key,)} if statistic else {}
         else:
@@ -119,7 +160,9 @@ def _unfit(objective: Objective) -> list[Problem]:
     if objective.minimum is not None or objective.maximum is None:
         return [Problem((), "only an upper bound ends a run", "write the bound alone")]
     if objective.metric == LATENCY and objective.percentile is None:
-        message = f"{objective.statistic} cannot end a run: it depends on single messages, or hides them"
+        message = (
+            f"{objective.statistic} cannot end a run: it depends on single messages, or hides them"
+        )
         return [Problem((), message, f"write {LATENCY}.p99: {format_duration(objective.maximum)}")]
     if objective.metric == LATENCY and objective.maximum > LONGEST:
         longest = format_duration(LONGEST)
@@ -135,7 +178,9 @@ def _hold(value: object, has_latency: bool, problems: list[Problem]) -> int:
         problems.append(Problem(("for",), f"{value!r} is not a duration", "write 30s"))
         return _DEFAULT
     if not has_latency:
-        problems.append(Problem(("for",), "applies to latencies only: a count never falls again", "remove it"))
+        problems.append(
+            Problem(("for",), "applies to latencies only: a count never falls again", "remove it")
+        )
     elif hold % SECOND or not SECOND <= hold <= LONGEST:
         message = f"{value} is not a whole number of seconds from 1s to {format_duration(LONGEST)}"
         problems.append(Problem(("for",), message, "write 30s"))
@@ -172,7 +217,12 @@ def describe_latency(objective: Objective, hold: int, first: int, due: int, time
     return f"{objective.name} {_beyond(objective)} {held}: {exact(timely)} of {exact(due)} deliveries took no longer"
 
 
-def evaluate_aborted(objectives: Sequence[Objective], measurements: Measurements, limits: EvidenceLimits, lost: Aborted) -> Verdict:
+def evaluate_aborted(
+    objectives: Sequence[Objective],
+    measurements: Measurements,
+    limits: EvidenceLimits,
+    lost: Aborted,
+) -> Verdict:
     """Judge a run that was ended because it was lost: *missed*, with the reason, whatever its measured part shows.
 
     A run in which nothing was received, or which the generator's own pauses spoiled, is judged as any other.

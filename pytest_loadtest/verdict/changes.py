@@ -45,10 +45,14 @@ def judge_change(gate: Objective, changed: Changed | None) -> Finding:
         text = f"{interval_text(interval)} is neither within {format_value(bound, 'ratio')} nor beyond it: change cannot be told from noise"
         return no_data(gate, text, changed.samples)
     shown = show(gate, worse)
-    figures = " → ".join(format_value(value or 0.0, changed.unit) for value in (changed.baseline, changed.now))
+    figures = " → ".join(
+        format_value(value or 0.0, changed.unit) for value in (changed.baseline, changed.now)
+    )
     text = f"{gate.name} {shown.comparison} ({figures}, {interval_text(interval)})"
     outcome = Outcome.MISSED if least > bound else Outcome.MET
-    return Finding(objective=gate, outcome=outcome, observed=worse, samples=changed.samples, text=text)
+    return Finding(
+        objective=gate, outcome=outcome, observed=worse, samples=changed.samples, text=text
+    )
 
 
 def worsening(name: str, interval: RelativeChange) -> tuple[float, float, float]:
@@ -74,4 +78,9 @@ def with_findings(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:
     """Return the verdict of a run together with the findings of its comparison with a baseline."""
     outcome = worst([verdict.outcome, *(finding.outcome for finding in findings)])
     reasons = tuple(finding.text for finding in findings if finding.outcome is Outcome.NO_DATA)
-    return replace(verdict, outcome=outcome, findings=(*verdict.findings, *findings), reasons=(*verdict.reasons, *reasons))
+    return replace(
+        verdict,
+        outcome=outcome,
+        findings=(*verdict.findings, *findings),
+        reasons=(*verdict.reasons, *reasons),
+    )

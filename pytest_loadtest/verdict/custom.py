@@ -41,11 +41,20 @@ class CustomBound(NamedTuple):
 def read_custom(section: object, problems: list[Problem]) -> Iterator[CustomBound]:
     """Yield the bounds of the section. :param problems: the problems of the others are added to it."""
     if not isinstance(section, Mapping) or not section:
-        problems.append(Problem(("custom",), "bounds no metric", 'write custom: {"gold.p99": 50ms}'))
+        problems.append(
+            Problem(("custom",), "bounds no metric", 'write custom: {"gold.p99": 50ms}')
+        )
         return
     for name, value in section.items():
         if not isinstance(name, str):
-            problems.append(Problem(("custom", name), f"{name!r} is not a name", f"put it in quotes, as {HOOK} returns it", at_key=True))
+            problems.append(
+                Problem(
+                    ("custom", name),
+                    f"{name!r} is not a name",
+                    f"put it in quotes, as {HOOK} returns it",
+                    at_key=True,
+                )
+            )
         elif sides := read_sides(value, "max", _read_bound, ("custom", name), problems):
             yield CustomBound(name, *sides)
 
@@ -54,7 +63,9 @@ def _read_bound(bound: object, _side: str) -> tuple[float, str]:
     try:
         return _number_and_unit(bound)
     except ValueError:
-        raise invalid("has no bound" if bound is None else f"{bound!r} is not a bound", EXAMPLE) from None
+        raise invalid(
+            "has no bound" if bound is None else f"{bound!r} is not a bound", EXAMPLE
+        ) from None
 
 
 def _number_and_unit(bound: object) -> tuple[float, str]:
@@ -83,17 +94,26 @@ def _finite(value: float) -> float:
     return value
 
 
-def observe_custom(name: str, unit: str, values: Mapping[str, CustomValue]) -> tuple[float | None, str]:
+def observe_custom(
+    name: str, unit: str, values: Mapping[str, CustomValue]
+) -> tuple[float | None, str]:
     """Return the value of a metric in the unit of its bound, and its source; or None, and why the value is missing."""
     if name not in values:
-        returned = f"it returned {', '.join(sorted(values))}" if values else "nothing implements the hook, or it returned nothing"
+        returned = (
+            f"it returned {', '.join(sorted(values))}"
+            if values
+            else "nothing implements the hook, or it returned nothing"
+        )
         return None, f"{HOOK} did not return it; {returned}"
     value = values[name]
     if value is None:
         return None, f"{HOOK} returned None for it"
     if isinstance(value, Duration):
         if unit != "ns":
-            return None, f"the value is a duration ({value!r}) but the bound has no unit: write e.g. 50ms"
+            return (
+                None,
+                f"the value is a duration ({value!r}) but the bound has no unit: write e.g. 50ms",
+            )
         return value.ns, f"returned by {HOOK}"
     if unit == "ns":
         return None, f"the value ({value!r}) has no unit but the bound is a duration: return ms(…)"

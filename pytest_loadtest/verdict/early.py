@@ -32,12 +32,22 @@ def lowest_rate(objectives: Sequence[Objective], hold: int, deliveries: int = 1)
     """
     copies = max(deliveries, 1)
     needed = [
-        samples_needed(o.percentile) / (copies if o.metric == "endToEndLatency" else 1) / _length(o, hold)
+        samples_needed(o.percentile)
+        / (copies if o.metric == "endToEndLatency" else 1)
+        / _length(o, hold)
         for o in objectives
         if o.percentile is not None
     ]
-    floors = [o for o in objectives if o.metric == "throughput" and o.unit == "ratio" and not o.bucket and o.section != "drift"]
-    needed += [0.5 / (1 - o.minimum) / _length(o, hold) for o in floors if o.minimum is not None and o.minimum < 1]
+    floors = [
+        o
+        for o in objectives
+        if o.metric == "throughput" and o.unit == "ratio" and not o.bucket and o.section != "drift"
+    ]
+    needed += [
+        0.5 / (1 - o.minimum) / _length(o, hold)
+        for o in floors
+        if o.minimum is not None and o.minimum < 1
+    ]
     return 1.05 * max(needed, default=0) * SECOND
 
 
@@ -53,7 +63,11 @@ def exceeds(objective: Objective) -> int | None:
     """
     if objective.window is not None:
         return None  # a late message does not decide how many windows will miss
-    if objective.unit != "ns" or objective.maximum is None or (objective.percentile is None and objective.statistic != "max"):
+    if (
+        objective.unit != "ns"
+        or objective.maximum is None
+        or (objective.percentile is None and objective.statistic != "max")
+    ):
         return None
     bound = int(objective.maximum)
     if objective.statistic == "max":
@@ -63,7 +77,9 @@ def exceeds(objective: Objective) -> int | None:
     return bound + 1 if low + width // 2 > objective.maximum else low + width
 
 
-def certainly_missed(objectives: Iterable[Objective], planned: int, exceeded: Mapping[str, int]) -> str | None:
+def certainly_missed(
+    objectives: Iterable[Objective], planned: int, exceeded: Mapping[str, int]
+) -> str | None:
     """Return the name of the first objective that can no longer hold, whatever follows in the hold; None if each still can.
 
     A percentile is the nearest rank of :meth:`Histogram.percentile`: p99 of n holds while ``n − ceil(0.99·n)`` or fewer lie above the
@@ -74,7 +90,14 @@ def certainly_missed(objectives: Iterable[Objective], planned: int, exceeded: Ma
     :param exceeded: objective name → number so far. For a latency: first copies that took :func:`exceeds` or longer, and outstanding
         messages of that age. For loss, dropped, failed: the count itself. Objectives without an entry are not judged.
     """
-    return next((o.name for o in objectives if o.maximum is not None and _broken(o, planned, exceeded.get(o.name, 0))), None)
+    return next(
+        (
+            o.name
+            for o in objectives
+            if o.maximum is not None and _broken(o, planned, exceeded.get(o.name, 0))
+        ),
+        None,
+    )
 
 
 def _broken(objective: Objective, planned: int, count: int) -> bool:
@@ -94,7 +117,12 @@ def _broken(objective: Objective, planned: int, count: int) -> bool:
     return planned >= samples_needed(p) and count > planned - rank(p, planned)
 
 
-def evaluate_ended(objectives: Sequence[Objective], measurements: Measurements, limits: EvidenceLimits, foregone: str) -> Verdict:
+def evaluate_ended(
+    objectives: Sequence[Objective],
+    measurements: Measurements,
+    limits: EvidenceLimits,
+    foregone: str,
+) -> Verdict:
     """Judge a run that was ended as soon as an objective could no longer hold. It is never *met*.
 
     That objective is missed, even if the measured part alone meets it: :func:`certainly_missed` counts over the whole hold. Percentiles
@@ -105,16 +133,32 @@ def evaluate_ended(objectives: Sequence[Objective], measurements: Measurements, 
     """
     objectives = with_tolerances(objectives)
     whole = evaluate(objectives, measurements, limits)
-    short = {finding.objective.name for finding in whole.findings if _too_short(finding, measurements)}
+    short = {
+        finding.objective.name for finding in whole.findings if _too_short(finding, measurements)
+    }
     judgeable = [objective for objective in objectives if objective.name not in short]
     verdict = evaluate(judgeable, measurements, limits)
     if verdict.outcome in (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED):
         return replace(verdict, findings=whole.findings)
-    own = next((generator_caused(objective, measurements) for objective in objectives if objective.name == foregone), None)
+    own = next(
+        (
+            generator_caused(objective, measurements)
+            for objective in objectives
+            if objective.name == foregone
+        ),
+        None,
+    )
     if own is not None:
-        return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=whole.findings, reasons=(own, REMEDY))
-    findings = (_missed(finding) if finding.objective.name == foregone else finding for finding in whole.findings)
-    return Verdict(outcome=Outcome.MISSED, findings=tuple(findings), reasons=causes_at_target(measurements))
+        return Verdict(
+            outcome=Outcome.GENERATOR_LIMITED, findings=whole.findings, reasons=(own, REMEDY)
+        )
+    findings = (
+        _missed(finding) if finding.objective.name == foregone else finding
+        for finding in whole.findings
+    )
+    return Verdict(
+        outcome=Outcome.MISSED, findings=tuple(findings), reasons=causes_at_target(measurements)
+    )
 
 
 def lost_target(verdict: Verdict, reason: str) -> Verdict:
@@ -133,9 +177,17 @@ def _too_short(finding: Finding, measurements: Measurements) -> bool:
     p = finding.objective.percentile
     if finding.objective.window is not None or finding.objective.section == "drift":
         return finding.outcome is Outcome.NO_DATA
-    if finding.outcome is not Outcome.NO_DATA or p is None or not 0 < finding.samples < samples_needed(p):
+    if (
+        finding.outcome is not Outcome.NO_DATA
+        or p is None
+        or not 0 < finding.samples < samples_needed(p)
+    ):
         return False
-    return not any(measurements.latencies[kind].negative for kind in KINDS.values() if kind in measurements.latencies)
+    return not any(
+        measurements.latencies[kind].negative
+        for kind in KINDS.values()
+        if kind in measurements.latencies
+    )
 
 
 def _missed(finding: Finding) -> Finding:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.metrics.catalogue import LATENCIES, OBJECTIVES, Need, Own, with_own, without_own
+from pytest_loadtest.metrics.catalogue import (
+    LATENCIES,
+    OBJECTIVES,
+    Need,
+    Own,
+    with_own,
+    without_own,
+)
 from pytest_loadtest.metrics.histogram import Histogram, merge
 from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.values.quantities import format_duration
@@ -23,7 +30,9 @@ if TYPE_CHECKING:
 Counted = Callable[[str], Histogram | Lateness | None]
 """Returns the latencies of a kind in the part of the run that an objective is about."""
 
-LENGTHENED: Final = {own: {name for name, metric in OBJECTIVES.items() if own in metric.lengthened_by} for own in Own}
+LENGTHENED: Final = {
+    own: {name for name, metric in OBJECTIVES.items() if own in metric.lengthened_by} for own in Own
+}
 """The metrics that each of the generator's own delays can make worse."""
 _RECORDED: Final = ("connect", "subscribe", "reconnect")
 """Latencies that workers record, with the part of their own stalls if there is one: they need no pauses of a phase."""
@@ -33,11 +42,19 @@ def generator_caused(objective: Objective, measurements: Measurements) -> str | 
     """Return why the generator itself broke the upper bound of a missed latency objective; None if it did not, or that is unknown."""
     part = bucket_of(measurements, objective.bucket) if objective.bucket else None
     counted = (measurements if part is None else part).latencies
-    why = excuse(objective, latencies(objective, measurements), counted.get, objective.maximum, measurements)
+    why = excuse(
+        objective, latencies(objective, measurements), counted.get, objective.maximum, measurements
+    )
     return f"{objective.name} {why}" if why else None
 
 
-def excuse(objective: Objective, ranked: Latencies, counted: Counted, bound: float | None, measurements: Measurements) -> str | None:
+def excuse(
+    objective: Objective,
+    ranked: Latencies,
+    counted: Counted,
+    bound: float | None,
+    measurements: Measurements,
+) -> str | None:
     """Return why the generator broke an upper bound (``would be 3.00 ms without …``), or None.
 
     :param ranked: the latencies that missed it. :param bound: ns.
@@ -53,25 +70,45 @@ def excuse(objective: Objective, ranked: Latencies, counted: Counted, bound: flo
     return _without_as_many(objective, ranked, counted, bound, measurements.subscriptions)
 
 
-def _without_own_part(objective: Objective, ranked: Latencies, counted: Counted, bound: float, measurements: Measurements) -> str | None:
+def _without_own_part(
+    objective: Objective,
+    ranked: Latencies,
+    counted: Counted,
+    bound: float,
+    measurements: Measurements,
+) -> str | None:
     """Return why the bound would hold if each message had come earlier by its own part, or None."""
     kind = KINDS[objective.metric]
     lengthened, rest = counted(with_own(kind)), counted(without_own(kind))
     if not isinstance(lengthened, Histogram) or not isinstance(rest, Histogram):
         return None
     assert ranked.histogram is not None
-    value = ranked._replace(histogram=_exchanged(ranked.histogram, lengthened, rest)).statistic(objective)
+    value = ranked._replace(histogram=_exchanged(ranked.histogram, lengthened, rest)).statistic(
+        objective
+    )
     if value is None or value > bound:
         return None
     share = f"{exact(lengthened.n)} of {exact(ranked.histogram.n)}"
-    causes = ", ".join(own.name.lower().replace("_", " ") for own in OBJECTIVES[objective.metric].lengthened_by)
-    stalls = {worker.worker: worker.longest_stall for worker in measurements.workers if worker.longest_stall}
+    causes = ", ".join(
+        own.name.lower().replace("_", " ") for own in OBJECTIVES[objective.metric].lengthened_by
+    )
+    stalls = {
+        worker.worker: worker.longest_stall
+        for worker in measurements.workers
+        if worker.longest_stall
+    }
     longest = max(stalls, key=lambda worker: stalls[worker], default=None)
-    shown = "" if longest is None else f"; longest stall {format_duration(stalls[longest])} on worker {longest}"
+    shown = (
+        ""
+        if longest is None
+        else f"; longest stall {format_duration(stalls[longest])} on worker {longest}"
+    )
     return f"would be {format_value(value, 'ns')} without the generator's own part of {share} ({causes}){shown}"
 
 
-def _exchanged(whole: Histogram | Lateness, lengthened: Histogram, rest: Histogram) -> Histogram | Lateness:
+def _exchanged(
+    whole: Histogram | Lateness, lengthened: Histogram, rest: Histogram
+) -> Histogram | Lateness:
     """Return latencies with the lengthened ones replaced by the rest of each."""
     if isinstance(whole, Lateness):
         # What came early was not late because of anything.
@@ -86,11 +123,17 @@ def _exchanged(whole: Histogram | Lateness, lengthened: Histogram, rest: Histogr
 # not which of the latencies are theirs: as many of the largest are taken for them.
 
 
-def _without_as_many(objective: Objective, ranked: Latencies, counted: Counted, bound: float, subscriptions: int) -> str | None:
+def _without_as_many(
+    objective: Objective, ranked: Latencies, counted: Counted, bound: float, subscriptions: int
+) -> str | None:
     """Return why the bound would hold without as many of the largest latencies as were late by the generator by half of it, or None."""
     metric = OBJECTIVES[objective.metric]
     # A delay is longer than our pauses. A gap is no latency of a message.
-    if Need.DELAYS in metric.needs or metric.attribute == "delivery_gap" or not isinstance(ranked.histogram, Histogram):
+    if (
+        Need.DELAYS in metric.needs
+        or metric.attribute == "delivery_gap"
+        or not isinstance(ranked.histogram, Histogram)
+    ):
         return None
     for own, kind, text in (
         (Own.SEND_DELAY, "own_send_delay", "messages that had own send delay above"),
@@ -100,7 +143,11 @@ def _without_as_many(objective: Objective, ranked: Latencies, counted: Counted, 
         if own not in metric.lengthened_by or not isinstance(delays, Histogram):
             continue
         late = delays.above(bound / 2)
-        each = max(subscriptions, 1) if own is Own.SEND_DELAY and LATENCIES[metric.attribute].never_came == "deliveries" else 1
+        each = (
+            max(subscriptions, 1)
+            if own is Own.SEND_DELAY and LATENCIES[metric.attribute].never_came == "deliveries"
+            else 1
+        )
         remaining = ranked._replace(histogram=ranked.histogram.without_largest(late * each))
         value = remaining.statistic(objective) if late else None
         if late and (value is None or value <= bound):

@@ -59,7 +59,13 @@ class Finding:
 
 def no_data(objective: Objective, why: str, samples: int = 0) -> Finding:
     """Make the finding of an objective that cannot be judged. :param why: follows the objective's name."""
-    return Finding(objective=objective, outcome=Outcome.NO_DATA, observed=None, samples=samples, text=f"{objective.name}: {why}")
+    return Finding(
+        objective=objective,
+        outcome=Outcome.NO_DATA,
+        observed=None,
+        samples=samples,
+        text=f"{objective.name}: {why}",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,4 +119,8 @@ def show(objective: Objective, value: float) -> Shown:
 def write_bounds(objective: Objective) -> str:
     """Write the bounds of an objective: ``<= 50.0 ms``, ``>= 1.00 ms and <= 50.0 ms``."""
     sides = ((">=", objective.minimum), ("<=", objective.maximum))
-    return " and ".join(f"{sign} {format_value(bound, objective.unit)}" for sign, bound in sides if bound is not None)
+    return " and ".join(
+        f"{sign} {format_value(bound, objective.unit)}"
+        for sign, bound in sides
+        if bound is not None
+    )

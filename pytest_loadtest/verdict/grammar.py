@@ -56,11 +56,15 @@ def read_sides(
                 raise invalid(f"{side!r} is not a bound", "write min or max", at_key=True)
             bounds[side] = read(bound, side)
         except Invalid as error:
-            problems.append(error.problem.below(*path, *((side,) if isinstance(value, Mapping) else ())))
+            problems.append(
+                error.problem.below(*path, *((side,) if isinstance(value, Mapping) else ()))
+            )
     if not given:
         problems.append(Problem(path, "has no bound", "write {min: …, max: …}, or the bound alone"))
     if len({unit for _, unit in bounds.values()}) > 1:
-        problems.append(Problem(path, "min and max have different units", "write both in the same unit"))
+        problems.append(
+            Problem(path, "min and max have different units", "write both in the same unit")
+        )
     elif len(bounds) == 2 and bounds["min"] > bounds["max"]:
         problems.append(Problem(path, "min is above max", "swap them"))
     if len(problems) > at:
@@ -85,9 +89,15 @@ def read_statistic(key: object) -> str:
         raise invalid("p100 is the largest value", "write max", at_key=True)
     if not 0 < p < 100:
         hint = f"write p99.{match[1][2:]}" if re.fullmatch(r"999+", match[1]) else ""
-        raise invalid(f"percentile {match[1]} is out of range: write one above 0 and below 100", hint, at_key=True)
+        raise invalid(
+            f"percentile {match[1]} is out of range: write one above 0 and below 100",
+            hint,
+            at_key=True,
+        )
     if 100 - p < FINEST:
-        raise invalid(f"percentile {match[1]} needs more than {10 * 100 / FINEST:,.0f} samples", "write max")
+        raise invalid(
+            f"percentile {match[1]} needs more than {10 * 100 / FINEST:,.0f} samples", "write max"
+        )
     return f"p{p.normalize():f}"
 
 
@@ -98,14 +108,30 @@ def read_bound(metric: str, bound: object, side: str) -> tuple[float, str]:
     """
     text = "" if bound is None or isinstance(bound, bool | Mapping | list) else str(bound).strip()
     if not text or text.lower() in ("nan", "inf", ".nan", ".inf"):
-        raise invalid("has no value" if bound is None else f"{bound!r} is not a bound", f"write {example(metric)}")
+        raise invalid(
+            "has no value" if bound is None else f"{bound!r} is not a bound",
+            f"write {example(metric)}",
+        )
     if text.startswith("-"):
         raise invalid(f"{text!r} is negative", f"write {example(metric)}")
-    number, unit = _duration(text) if metric in _TIMES else _share(text) if "%" in text else _number(metric, text)
+    number, unit = (
+        _duration(text)
+        if metric in _TIMES
+        else _share(text)
+        if "%" in text
+        else _number(metric, text)
+    )
     if not math.isfinite(number):
         raise invalid(f"{text!r} is not a bound", f"write {example(metric)}")
-    if number == 0 and (metric in (*_TIMES, INDEX) or side == "min") and (metric, side) != ("earliness", "max"):
-        raise invalid(f"{text!r} {'holds for every run' if side == 'min' else 'can never hold'}", f"write {example(metric)}")
+    if (
+        number == 0
+        and (metric in (*_TIMES, INDEX) or side == "min")
+        and (metric, side) != ("earliness", "max")
+    ):
+        raise invalid(
+            f"{text!r} {'holds for every run' if side == 'min' else 'can never hold'}",
+            f"write {example(metric)}",
+        )
     return number, unit
 
 
@@ -137,7 +163,9 @@ def _number(metric: str, text: str) -> tuple[float, str]:
     if metric == "throughput":
         if match is None:
             raise invalid(f"{text!r} is not a rate", f"write {example(metric)}")
-        if not text.endswith("/s"):  # 0.99 and 99 are meant as shares more often than as messages per second
+        if not text.endswith(
+            "/s"
+        ):  # 0.99 and 99 are meant as shares more often than as messages per second
             share = number * 100 if number <= 1 else number
             spelled = f"{share:g}% of the rate offered, or " if share <= 100 else ""
             raise invalid(f"{text!r} has no unit", f"write {spelled}{text}/s")
@@ -149,7 +177,8 @@ def _number(metric: str, text: str) -> tuple[float, str]:
     if match is None or text.endswith("/s") or not number.is_integer():
         percent = f"{number * 100:g}%" if number < 1 else example(metric)
         raise invalid(
-            f"{text!r} is not a whole number of {'topics and streams' if metric == SILENT else 'messages'}", f"as a share, write {percent}"
+            f"{text!r} is not a whole number of {'topics and streams' if metric == SILENT else 'messages'}",
+            f"as a share, write {percent}",
         )
     return number, "messages"
 
@@ -157,7 +186,13 @@ def _number(metric: str, text: str) -> tuple[float, str]:
 def example(metric: str) -> str:
     if metric in LATENCIES:
         return "100ms"
-    others = {"backlogDrain": "5min", "throughput": "99% or 5000/s", "sent": "99%", CONNECT_RATE: "95%", INDEX: "2.5"}
+    others = {
+        "backlogDrain": "5min",
+        "throughput": "99% or 5000/s",
+        "sent": "99%",
+        CONNECT_RATE: "95%",
+        INDEX: "2.5",
+    }
     return others.get(metric, "0 or 0.01%")
 
 
@@ -165,7 +200,11 @@ def nearest(word: object, names: tuple[str, ...]) -> str:
     """Suggest the names most like a word, in any case (``did you mean endToEndLatency?``), or all names."""
     folded = {name.lower(): name for name in names}
     near = difflib.get_close_matches(str(word).lower(), folded, n=2, cutoff=0.6)
-    return f"did you mean {' or '.join(folded[name] for name in near)}?" if near else f"known: {', '.join(names)}"
+    return (
+        f"did you mean {' or '.join(folded[name] for name in near)}?"
+        if near
+        else f"known: {', '.join(names)}"
+    )
 
 
 # The part ``regression`` of an ``slo:`` section: how much worse than a baseline a run may be.
@@ -182,14 +221,20 @@ def regression_bounds(section: object, problems: list[Problem]) -> Iterator[tupl
     :param problems: the problems of the other figures are added to it.
     """
     if not isinstance(section, Mapping) or not section:
-        problems.append(Problem((REGRESSION,), "bounds no figure", f"write {REGRESSION}: {{{LATENCY}.p99: 10%}}"))
+        problems.append(
+            Problem(
+                (REGRESSION,), "bounds no figure", f"write {REGRESSION}: {{{LATENCY}.p99: 10%}}"
+            )
+        )
         return
     seen: set[str] = set()
     for key, bound in section.items():
         try:
             name = _figure(key)
             if name in seen:
-                raise invalid(f"{key!r} is the same percentile as one before it", "remove one", at_key=True)
+                raise invalid(
+                    f"{key!r} is the same percentile as one before it", "remove one", at_key=True
+                )
             seen.add(name)
             yield name, _worse_share(name, bound)
         except Invalid as error:
@@ -204,16 +249,24 @@ def _figure(key: object) -> str:
         normal = read_statistic(statistic)
         if normal.startswith("p"):
             return f"{LATENCY}.{normal}"
-    raise invalid(f"{key!r} is not a figure that can be compared with a baseline", nearest(key, _FIGURES), at_key=True)
+    raise invalid(
+        f"{key!r} is not a figure that can be compared with a baseline",
+        nearest(key, _FIGURES),
+        at_key=True,
+    )
 
 
 def _worse_share(name: str, bound: object) -> float:
     match = PERCENT.fullmatch(str(bound).strip())
     if match is None:
-        raise invalid("has no value" if bound is None else f"{bound!r} is not a percentage", "write 10%")
+        raise invalid(
+            "has no value" if bound is None else f"{bound!r} is not a percentage", "write 10%"
+        )
     share = float(match[1]) / 100
     if share == 0:
-        raise invalid(f"{bound!r} would fail every run: two runs always differ by noise", "write 5%")
+        raise invalid(
+            f"{bound!r} would fail every run: two runs always differ by noise", "write 5%"
+        )
     if name == THROUGHPUT and share >= 1:
         raise invalid(f"{bound!r} holds for every run", "write 5%")
     return share

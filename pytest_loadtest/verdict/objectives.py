@@ -98,7 +98,11 @@ class Objective:
     @property
     def percentile(self) -> float | None:
         """99.9 for ``p99.9``; None for ``max``, ``mean``, ``min`` and metrics other than latencies."""
-        return float(self.statistic[1:]) if self.statistic.startswith("p") and self.metric != "custom" else None
+        return (
+            float(self.statistic[1:])
+            if self.statistic.startswith("p") and self.metric != "custom"
+            else None
+        )
 
 
 PARTS = ("buckets", "custom", REGRESSION)
@@ -123,7 +127,9 @@ NEVER = tuple(objective.metric for objective in IMPLICIT if objective.maximum ==
 NO_FOREIGN = Objective(metric="foreign", minimum=None, maximum=0, unit="messages", implicit=True)
 """The implicit objective of a workload on topics of its own: only the run itself publishes into them."""
 
-EXACTLY_ONCE = Objective(metric="duplicates", minimum=None, maximum=0, unit="messages", implicit=True)
+EXACTLY_ONCE = Objective(
+    metric="duplicates", minimum=None, maximum=0, unit="messages", implicit=True
+)
 """The implicit objective where the protocol promises to deliver exactly once."""
 
 AT_RATE = Objective(metric=CONNECT_RATE, minimum=0.95, maximum=None, unit="ratio", implicit=True)
@@ -132,7 +138,9 @@ AT_RATE = Objective(metric=CONNECT_RATE, minimum=0.95, maximum=None, unit="ratio
 
 def not_early(allowed: int) -> Objective:
     """Return the implicit objective of delayed messages. :param allowed: ns that they may come before they are due."""
-    return Objective(metric="earliness", statistic="max", minimum=None, maximum=allowed, unit="ns", implicit=True)
+    return Objective(
+        metric="earliness", statistic="max", minimum=None, maximum=allowed, unit="ns", implicit=True
+    )
 
 
 def drained_within(timeout: int) -> Objective:
@@ -159,20 +167,44 @@ class Slo(Mapping[str, object]):
     problems: tuple[Problem, ...] = ()
 
     @classmethod
-    def read(cls, section: Mapping[str, object], base: Mapping[str, object] = MappingProxyType({})) -> Self:
+    def read(
+        cls, section: Mapping[str, object], base: Mapping[str, object] = MappingProxyType({})
+    ) -> Self:
         """Parse a section. Never raises. :param base: a section whose keys this one replaces; its own problems are left out."""
         merged, problems = {**base, **section}, list[Problem]()
         terms = read_windows(merged, problems)
-        objectives = [_in_windows(objective, terms) for objective in _part(merged, (*PARTS, *KEYS), problems)]
+        objectives = [
+            _in_windows(objective, terms) for objective in _part(merged, (*PARTS, *KEYS), problems)
+        ]
         if "whole" in merged and "window" in merged:
             objectives += _whole(merged["whole"], problems)
-        for metric, statistic, (low, high, unit) in read_drift(merged["drift"], problems) if "drift" in merged else ():
-            objectives.append(Objective(metric=metric, statistic=statistic, minimum=low, maximum=high, unit=unit, section="drift"))
-        for name, low, high, unit in read_custom(merged["custom"], problems) if "custom" in merged else ():
-            objectives.append(Objective(metric="custom", statistic=name, minimum=low, maximum=high, unit=unit))
+        for metric, statistic, (low, high, unit) in (
+            read_drift(merged["drift"], problems) if "drift" in merged else ()
+        ):
+            objectives.append(
+                Objective(
+                    metric=metric,
+                    statistic=statistic,
+                    minimum=low,
+                    maximum=high,
+                    unit=unit,
+                    section="drift",
+                )
+            )
+        for name, low, high, unit in (
+            read_custom(merged["custom"], problems) if "custom" in merged else ()
+        ):
+            objectives.append(
+                Objective(metric="custom", statistic=name, minimum=low, maximum=high, unit=unit)
+            )
         figures = regression_bounds(merged[REGRESSION], problems) if REGRESSION in merged else ()
-        gates = [Objective(metric=REGRESSION, statistic=name, minimum=None, maximum=share, unit="ratio") for name, share in figures]
-        own = tuple(problem for problem in problems if not problem.path or problem.path[0] in section)
+        gates = [
+            Objective(metric=REGRESSION, statistic=name, minimum=None, maximum=share, unit="ratio")
+            for name, share in figures
+        ]
+        own = tuple(
+            problem for problem in problems if not problem.path or problem.path[0] in section
+        )
         return cls(section, dict(base), tuple(objectives), tuple(gates), terms.window, own)
 
     def merged(self) -> Self:
@@ -181,7 +213,11 @@ class Slo(Mapping[str, object]):
 
     def completed(self, implicit: Iterable[Objective]) -> tuple[Objective, ...]:
         """Return the objectives, then the implicit ones that they do not override."""
-        added = (one for one in implicit if not any(_overrides(objective, one) for objective in self.objectives))
+        added = (
+            one
+            for one in implicit
+            if not any(_overrides(objective, one) for objective in self.objectives)
+        )
         return (*self.objectives, *(_named_apart(self.objectives, one) for one in added))
 
     def __getitem__(self, key: str) -> object:
@@ -197,23 +233,42 @@ class Slo(Mapping[str, object]):
         return f"{type(self).__name__}({dict(self.written)!r})"
 
 
-def _part(section: Mapping[str, object], others: tuple[str, ...], problems: list[Problem]) -> list[Objective]:
+def _part(
+    section: Mapping[str, object], others: tuple[str, ...], problems: list[Problem]
+) -> list[Objective]:
     """Read the metrics and buckets of a section, or of its part ``whole``. :param others: its other keys."""
-    metrics = _metrics({key: value for key, value in section.items() if key not in others}, (*METRICS, *others), problems)
+    metrics = _metrics(
+        {key: value for key, value in section.items() if key not in others},
+        (*METRICS, *others),
+        problems,
+    )
     return metrics + (_buckets(section["buckets"], problems) if "buckets" in section else [])
 
 
 def _whole(section: object, problems: list[Problem]) -> list[Objective]:
     """Read the bounds on the whole run of a section that has windows."""
     if not isinstance(section, Mapping) or not section:
-        problems.append(Problem(("whole",), "has no objective", "write, for example, {endToEndLatency: {p99: 80ms}}"))
+        problems.append(
+            Problem(
+                ("whole",), "has no objective", "write, for example, {endToEndLatency: {p99: 80ms}}"
+            )
+        )
         return []
     inside = [
-        Problem((metric,), f"{metric!r} is judged over the whole run anyway", "write it next to window", at_key=True)
+        Problem(
+            (metric,),
+            f"{metric!r} is judged over the whole run anyway",
+            "write it next to window",
+            at_key=True,
+        )
         for metric in section
         if metric in METRICS and metric not in WINDOWED
     ]
-    objectives = _part({key: value for key, value in section.items() if key in WINDOWED or key not in METRICS}, ("buckets",), inside)
+    objectives = _part(
+        {key: value for key, value in section.items() if key in WINDOWED or key not in METRICS},
+        ("buckets",),
+        inside,
+    )
     problems += (problem.below("whole") for problem in inside)
     return [replace(objective, section="whole") for objective in objectives]
 
@@ -226,7 +281,12 @@ def _in_windows(objective: Objective, terms: WindowTerms) -> Objective:
 
 def _named_apart(objectives: Iterable[Objective], implicit: Objective) -> Objective:
     """Name an implicit objective ``whole.…`` where the section bounds the same metric in windows: it applies to the whole run."""
-    same = (one for one in objectives if one.window is not None and (one.metric, one.statistic) == (implicit.metric, implicit.statistic))
+    same = (
+        one
+        for one in objectives
+        if one.window is not None
+        and (one.metric, one.statistic) == (implicit.metric, implicit.statistic)
+    )
     return replace(implicit, section="whole") if any(same) else implicit
 
 
@@ -236,12 +296,20 @@ def _overrides(objective: Objective, implicit: Objective) -> bool:
     An upper bound on throughput leaves the lower one, and an absolute rate leaves the share: ``throughput: 1/s`` must not pass where half
     of the messages are missing. A bound that some windows may miss overrides nothing: those could be much worse.
     """
-    same = objective.metric == implicit.metric and objective.statistic == implicit.statistic and not objective.bucket
+    same = (
+        objective.metric == implicit.metric
+        and objective.statistic == implicit.statistic
+        and not objective.bucket
+    )
     if objective.unit == "msg/s" and implicit.unit == "ratio":
         return False
     if not same or objective.section == "drift" or objective.violations:
         return False
-    return objective.minimum is not None if implicit.minimum is not None else objective.maximum is not None
+    return (
+        objective.minimum is not None
+        if implicit.minimum is not None
+        else objective.maximum is not None
+    )
 
 
 def explicit(objectives: Iterable[Objective]) -> tuple[Objective, ...]:
@@ -249,7 +317,9 @@ def explicit(objectives: Iterable[Objective]) -> tuple[Objective, ...]:
     return tuple(objective for objective in objectives if not objective.implicit)
 
 
-def _metrics(section: Mapping[str, object], keys: tuple[str, ...], problems: list[Problem]) -> list[Objective]:
+def _metrics(
+    section: Mapping[str, object], keys: tuple[str, ...], problems: list[Problem]
+) -> list[Objective]:
     objectives: list[Objective] = []
     for metric, value in section.items():
         if metric not in keys:
@@ -266,32 +336,62 @@ def _metrics(section: Mapping[str, object], keys: tuple[str, ...], problems: lis
 def _buckets(section: object, problems: list[Problem]) -> list[Objective]:
     if not isinstance(section, Mapping) or not section:
         message = "names no size bucket"
-        problems.append(Problem(("buckets",), message, 'write buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}'))
+        problems.append(
+            Problem(
+                ("buckets",),
+                message,
+                'write buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}',
+            )
+        )
         return []
     objectives: list[Objective] = []
     for key, metrics in section.items():
         if isinstance(metrics, Mapping) and metrics:
             inside: list[Problem] = []
-            objectives += (replace(objective, bucket=str(key)) for objective in _metrics(metrics, BUCKET_METRICS, inside))
+            objectives += (
+                replace(objective, bucket=str(key))
+                for objective in _metrics(metrics, BUCKET_METRICS, inside)
+            )
             problems += (problem.below("buckets", key) for problem in inside)
         else:
-            problems.append(Problem(("buckets", key), "has no objective", "write, for example, {endToEndLatency: {p99: 2s}, loss: 0}"))
+            problems.append(
+                Problem(
+                    ("buckets", key),
+                    "has no objective",
+                    "write, for example, {endToEndLatency: {p99: 2s}, loss: 0}",
+                )
+            )
     return objectives
 
 
 def _latencies(metric: str, value: object, problems: list[Problem]) -> list[Objective]:
     if not isinstance(value, Mapping) or not value:
-        message = "has no statistic" if isinstance(value, Mapping) or value is None else f"{value!r} does not say which statistic it bounds"
-        problems.append(Problem((metric,), message, f"write {metric}: {{p99: {value if isinstance(value, str) else '100ms'}}}"))
+        message = (
+            "has no statistic"
+            if isinstance(value, Mapping) or value is None
+            else f"{value!r} does not say which statistic it bounds"
+        )
+        problems.append(
+            Problem(
+                (metric,),
+                message,
+                f"write {metric}: {{p99: {value if isinstance(value, str) else '100ms'}}}",
+            )
+        )
         return []
     objectives: list[Objective] = []
     for key, bound in value.items():
         try:
             statistic = read_statistic(key)
             if any(statistic == other.statistic for other in objectives):
-                raise invalid(f"{key!r} is the same percentile as one before it", "remove one", at_key=True)
+                raise invalid(
+                    f"{key!r} is the same percentile as one before it", "remove one", at_key=True
+                )
             if statistic == "min" and not isinstance(bound, Mapping):
-                raise invalid("a bound on the smallest latency can go either way", f"write min: {{min: {bound}}} or min: {{max: {bound}}}")
+                raise invalid(
+                    "a bound on the smallest latency can go either way",
+                    f"write min: {{min: {bound}}} or min: {{max: {bound}}}",
+                )
         except Invalid as error:
             problems.append(error.problem.below(metric, key))
         else:
@@ -299,27 +399,48 @@ def _latencies(metric: str, value: object, problems: list[Problem]) -> list[Obje
     return objectives
 
 
-def _bounds(metric: str, statistic: str, value: object, path: Path, problems: list[Problem]) -> list[Objective]:
-    sides = read_sides(value, "min" if metric in FLOORS else "max", partial(read_bound, metric), path, problems)
+def _bounds(
+    metric: str, statistic: str, value: object, path: Path, problems: list[Problem]
+) -> list[Objective]:
+    sides = read_sides(
+        value, "min" if metric in FLOORS else "max", partial(read_bound, metric), path, problems
+    )
     if sides is None:
         return []
-    if metric in NEVER and sides.maximum is None and isinstance(value, Mapping):  # a bound alone is a maximum for these metrics
+    if (
+        metric in NEVER and sides.maximum is None and isinstance(value, Mapping)
+    ):  # a bound alone is a maximum for these metrics
         hint = f"write {{min: {value['min']}, max: …}}"
-        problems.append(Problem(path, "min without max: the objective would not say how much is too much", hint))
+        problems.append(
+            Problem(path, "min without max: the objective would not say how much is too much", hint)
+        )
         return []
-    return [Objective(metric=metric, statistic=statistic, minimum=sides.minimum, maximum=sides.maximum, unit=sides.unit)]
+    return [
+        Objective(
+            metric=metric,
+            statistic=statistic,
+            minimum=sides.minimum,
+            maximum=sides.maximum,
+            unit=sides.unit,
+        )
+    ]
 
 
 # The objectives of a scaled run.
 
 
-def scale_objectives(objectives: Iterable[Objective], rate: float, messages: float, written: Collection[str] = ()) -> tuple[Objective, ...]:
+def scale_objectives(
+    objectives: Iterable[Objective], rate: float, messages: float, written: Collection[str] = ()
+) -> tuple[Objective, ...]:
     """Return the objectives of a scaled run: absolute throughput and counts shrink with the load, shares and durations stay.
 
     :param rate: the run's rate / the profile's rate. :param messages: messages that the run plans / those that the profile plans.
     :param written: keys of ``scaled.slo`` (``loss``, ``buckets``): their objectives are for scaled runs, and stay as they are.
     """
-    return tuple(objective if objective.key in written else _scaled(objective, rate, messages) for objective in objectives)
+    return tuple(
+        objective if objective.key in written else _scaled(objective, rate, messages)
+        for objective in objectives
+    )
 
 
 def _scaled(objective: Objective, rate: float, messages: float) -> Objective:
@@ -327,7 +448,10 @@ def _scaled(objective: Objective, rate: float, messages: float) -> Objective:
     if objective.unit == "msg/s":
         low, high = (bound and bound * rate for bound in (objective.minimum, objective.maximum))
     elif objective.unit == "messages":
-        low, high = (bound and math.floor(bound * messages + 1e-9) for bound in (objective.minimum, objective.maximum))
+        low, high = (
+            bound and math.floor(bound * messages + 1e-9)
+            for bound in (objective.minimum, objective.maximum)
+        )
     else:
         return objective
     return replace(objective, minimum=low, maximum=high)

@@ -59,7 +59,11 @@ def observe_metric(objective: Objective, measurements: Measurements) -> Observat
         return Observation(value, 0, basis)
     if objective.metric in DELIVERIES and not measurements.subscriptions:
         return Observation(None, 0, NO_CONSUMERS)
-    return _of_bucket(objective, measurements) if objective.bucket else _of_run(objective, measurements)
+    return (
+        _of_bucket(objective, measurements)
+        if objective.bucket
+        else _of_run(objective, measurements)
+    )
 
 
 def _of_run(objective: Objective, measurements: Measurements) -> Observation:
@@ -71,7 +75,13 @@ def _of_run(objective: Objective, measurements: Measurements) -> Observation:
         return _index(measurements.delayed_index)
     if objective.metric == SILENT:
         return _silent(objective, measurements.silent)
-    of = _latency if objective.unit == "ns" else _throughput if objective.metric == "throughput" else _count
+    of = (
+        _latency
+        if objective.unit == "ns"
+        else _throughput
+        if objective.metric == "throughput"
+        else _count
+    )
     return of(objective, measurements)
 
 
@@ -82,7 +92,11 @@ def samples_needed(percentile: float) -> int:
 
 
 def unfit(
-    histogram: Histogram | Lateness | None, percentile: float | None, never: int = 0, error: int = 0, unstamped: int = 0
+    histogram: Histogram | Lateness | None,
+    percentile: float | None,
+    never: int = 0,
+    error: int = 0,
+    unstamped: int = 0,
 ) -> str | None:
     """Return why this histogram cannot give a percentile (None: any other statistic), or None if it can.
 
@@ -120,7 +134,8 @@ def blocked_share(measurements: Measurements) -> float:
 def name_full_windows(full: FullWindows) -> str:
     """Return how many messages were dropped before full windows, and the topics that waited first, with the time in the phase."""
     first = [
-        f"topic {one.topic} from {format_duration(one.start)} to {format_duration(one.end)}" for one in full.first_topics[:BLOCKED_NAMED]
+        f"topic {one.topic} from {format_duration(one.start)} to {format_duration(one.end)}"
+        for one in full.first_topics[:BLOCKED_NAMED]
     ]
     more = full.topics - len(first)
     named = ", ".join(first) + (f", and {exact(more)} more" if more else "")
@@ -163,7 +178,9 @@ def _given_up(objective: Objective, backlog: Backlog, waited: int, size: str) ->
     high = objective.maximum
     if (high is None and low <= waited) or (high is not None and high <= waited):
         return Observation(waited + 1, backlog.size_messages, basis)
-    return Observation(None, 0, f"more than {format_duration(waited)}, then it was given up: {basis}")
+    return Observation(
+        None, 0, f"more than {format_duration(waited)}, then it was given up: {basis}"
+    )
 
 
 def show_drain(shown: Shown, value: float, backlog: Backlog | None) -> Shown:
@@ -172,7 +189,10 @@ def show_drain(shown: Shown, value: float, backlog: Backlog | None) -> Shown:
         return shown
     if value == math.inf:
         return shown._replace(missed_by="it did not shrink")
-    return shown._replace(observed=f"more than {format_duration(backlog.waited)}", missed_by="it was not drained by then")
+    return shown._replace(
+        observed=f"more than {format_duration(backlog.waited)}",
+        missed_by="it was not drained by then",
+    )
 
 
 def _open_drain(objective: Objective, backlog: Backlog, size: str) -> Observation:
@@ -196,8 +216,14 @@ def _open_drain(objective: Objective, backlog: Backlog, size: str) -> Observatio
 
 def _index(index: DelayedIndex | None) -> Observation:
     if index is None:
-        return Observation(None, 0, "the broker was not sampled until the end, or had no delayed messages then")
-    return Observation(index.bytes_per_message, index.messages, f"{exact(index.bytes)} B for {exact(index.messages)} delayed messages")
+        return Observation(
+            None, 0, "the broker was not sampled until the end, or had no delayed messages then"
+        )
+    return Observation(
+        index.bytes_per_message,
+        index.messages,
+        f"{exact(index.bytes)} B for {exact(index.messages)} delayed messages",
+    )
 
 
 def _silent(objective: Objective, silent: Silent | None) -> Observation:
@@ -206,7 +232,9 @@ def _silent(objective: Objective, silent: Silent | None) -> Observation:
     if not silent.due:
         return Observation(None, 0, "nothing was offered")
     share = objective.unit == "ratio"
-    return Observation(silent.count / silent.due if share else silent.count, silent.due, name_silent(silent))
+    return Observation(
+        silent.count / silent.due if share else silent.count, silent.due, name_silent(silent)
+    )
 
 
 def _connect_rate(opening: Opening | None) -> Observation:
@@ -223,12 +251,16 @@ def _throughput(objective: Objective, measurements: Measurements) -> Observation
         return Observation(None, 0, NOT_RECEIVED)
     done = format_rate(measurements.throughput)
     if objective.unit == "msg/s":
-        offered = "" if sends_nothing(measurements) else f" of {format_rate(measurements.rate)} offered"
+        offered = (
+            "" if sends_nothing(measurements) else f" of {format_rate(measurements.rate)} offered"
+        )
         return Observation(measurements.throughput, counts.received_in_time, done + offered)
     if not counts.offered:
         return Observation(None, 0, "nothing was offered")
     share = counts.received_in_time / (counts.offered * measurements.subscriptions)
-    return Observation(share, counts.received_in_time, f"{done} of {format_rate(measurements.rate)} offered")
+    return Observation(
+        share, counts.received_in_time, f"{done} of {format_rate(measurements.rate)} offered"
+    )
 
 
 def _count(objective: Objective, measurements: Measurements) -> Observation:
@@ -236,7 +268,11 @@ def _count(objective: Objective, measurements: Measurements) -> Observation:
     if objective.metric == "duplicates" and objective.implicit and count is not None:
         count -= excused(measurements)
         if not count and measurements.forgotten is None and measurements.counts.duplicates:
-            return Observation(None, 0, f"{exact(measurements.counts.duplicates)} of messages sent again, {NOT_RESUMED}")
+            return Observation(
+                None,
+                0,
+                f"{exact(measurements.counts.duplicates)} of messages sent again, {NOT_RESUMED}",
+            )
     if count is None:
         return Observation(None, 0, OBJECTIVES[objective.metric].absent)
     if base == 0:
@@ -249,7 +285,11 @@ def _count(objective: Objective, measurements: Measurements) -> Observation:
 def _tally(metric: str, measurements: Measurements) -> tuple[int | None, int, str]:
     """Return a metric's count, the number it is a share of, and what that counts. A message without an answer counts as failed."""
     counts = measurements.counts
-    on_the_way_out = {"sent": counts.sent_in_time, "dropped": counts.dropped, "failed": counts.failed + counts.unknown}
+    on_the_way_out = {
+        "sent": counts.sent_in_time,
+        "dropped": counts.dropped,
+        "failed": counts.failed + counts.unknown,
+    }
     if metric in on_the_way_out:
         return on_the_way_out[metric], counts.offered, "offered"
     deliveries: dict[str, int | None] = {
@@ -265,7 +305,11 @@ def _tally(metric: str, measurements: Measurements) -> tuple[int | None, int, st
 def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:
     part = bucket_of(measurements, objective.bucket)
     if part is None or not part.offered:
-        return Observation(None, 0, "there is no such size bucket" if part is None else "no message of this size was due")
+        return Observation(
+            None,
+            0,
+            "there is no such size bucket" if part is None else "no message of this size was due",
+        )
     if objective.unit == "ns":
         return _latency(objective, measurements)
     if objective.metric == "throughput":
@@ -273,17 +317,28 @@ def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:
     due = part.acked * measurements.subscriptions
     if not due:
         return Observation(None, 0, NOT_DUE)
-    return Observation(part.lost / due if objective.unit == "ratio" else part.lost, due, f"{exact(part.lost)} of {exact(due)} deliveries")
+    return Observation(
+        part.lost / due if objective.unit == "ratio" else part.lost,
+        due,
+        f"{exact(part.lost)} of {exact(due)} deliveries",
+    )
 
 
-def _bucket_throughput(objective: Objective, part: Breakdown, measurements: Measurements) -> Observation:
+def _bucket_throughput(
+    objective: Objective, part: Breakdown, measurements: Measurements
+) -> Observation:
     """Observe the throughput of a bucket, which counts messages received in time, as that of the whole run does."""
     if not part.received:
         return Observation(None, 0, NOT_RECEIVED)
-    seconds, deliveries = measurements.duration / 1e9, part.received_in_time / measurements.subscriptions
+    seconds, deliveries = (
+        measurements.duration / 1e9,
+        part.received_in_time / measurements.subscriptions,
+    )
     value = deliveries / seconds if objective.unit == "msg/s" else deliveries / part.offered
     return Observation(
-        value, part.received_in_time, f"{format_rate(deliveries / seconds)} of {format_rate(part.offered / seconds)} offered"
+        value,
+        part.received_in_time,
+        f"{format_rate(deliveries / seconds)} of {format_rate(part.offered / seconds)} offered",
     )
 
 
@@ -310,7 +365,11 @@ class Latencies(NamedTuple):
             return math.inf if late or (p is not None and self.never_came) else None
         if p is not None:
             return histogram.percentile_of_due(p, self.never_came + self.unstamped)
-        return float({"max": histogram.maximum, "min": histogram.minimum, "mean": histogram.mean}[objective.statistic])
+        return float(
+            {"max": histogram.maximum, "min": histogram.minimum, "mean": histogram.mean}[
+                objective.statistic
+            ]
+        )
 
 
 def latencies(objective: Objective, measurements: Measurements) -> Latencies:
@@ -324,7 +383,9 @@ def latencies_of(
 ) -> Latencies:  # fmt: skip
     """Return the latencies of a kind. :param kind: key in measurements. :param part: the bucket; None: the whole run."""
     histogram = (measurements if part is None else part).latencies.get(kind)
-    absent = kind == "publish" and kind not in measurements.latencies  # nothing says that acknowledgement is applicable
+    absent = (
+        kind == "publish" and kind not in measurements.latencies
+    )  # nothing says that acknowledgement is applicable
     never = 0 if absent else measurements.never_came(kind, part)
     allowed = never > 0 and tolerated(tolerances, kind, measurements, part)
     return Latencies(histogram, never, allowed, measurements.unstamped(kind, part))
@@ -336,11 +397,21 @@ def _latency(objective: Objective, measurements: Measurements) -> Observation:
     value = ranked.statistic(objective)
     if value is None:
         return Observation(None, 0, OBJECTIVES[objective.metric].absent)
-    reason = unfit(ranked.histogram, objective.percentile, ranked.never_came, measurements.clock_error, ranked.unstamped)
+    reason = unfit(
+        ranked.histogram,
+        objective.percentile,
+        ranked.never_came,
+        measurements.clock_error,
+        ranked.unstamped,
+    )
     if reason:
         # A clock that was set is the cause of values below zero.
         return Observation(None, samples, uneven_clocks(objective.metric, measurements) or reason)
-    base = f"mean of the {exact(samples)} that came" if objective.statistic == "mean" and ranked.never_came else f"{exact(samples)} samples"
+    base = (
+        f"mean of the {exact(samples)} that came"
+        if objective.statistic == "mean" and ranked.never_came
+        else f"{exact(samples)} samples"
+    )
     return Observation(value, samples, base + never_came(ranked.never_came))
 
 
@@ -357,11 +428,24 @@ NAMED = 3
 
 def name_silent(silent: Silent, most: int = NAMED) -> str:
     """Write the counts, then the first ``most`` of each by name: ``1 of 200 streams: stream 17 of topic 17``."""
-    counts = [f"{exact(silent.pairs)} of {exact(silent.pairs_due)} subscriptions of topics"] if silent.pairs_due else []
+    counts = (
+        [f"{exact(silent.pairs)} of {exact(silent.pairs_due)} subscriptions of topics"]
+        if silent.pairs_due
+        else []
+    )
     counts.append(f"{exact(silent.streams)} of {exact(silent.streams_due)} streams")
     named = (
-        _first([f"topic {topic} subscription {subscription}" for topic, subscription in silent.first_pairs[:most]], silent.pairs),
-        _first([f"stream {stream} of topic {topic}" for stream, topic in silent.first_streams[:most]], silent.streams),
+        _first(
+            [
+                f"topic {topic} subscription {subscription}"
+                for topic, subscription in silent.first_pairs[:most]
+            ],
+            silent.pairs,
+        ),
+        _first(
+            [f"stream {stream} of topic {topic}" for stream, topic in silent.first_streams[:most]],
+            silent.streams,
+        ),
     )
     return ": ".join(filter(None, [", ".join(counts), "; ".join(filter(None, named))]))
 
@@ -391,7 +475,9 @@ def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
     if metric == "failed" and counts.unknown:
         yield f"{exact(counts.unknown)} of them unanswered"
     if metric == "duplicates" and objective.implicit and (allowed := excused(measurements)):
-        why = "" if measurements.forgotten is None else " to a broker that had forgotten the session"
+        why = (
+            "" if measurements.forgotten is None else " to a broker that had forgotten the session"
+        )
         yield f"besides {exact(allowed)} of messages sent again{why}"
 
 
@@ -430,5 +516,7 @@ def clock_doubt(objective: Objective, value: float, measurements: Measurements) 
     bounds = [bound for bound in (objective.minimum, objective.maximum) if bound is not None]
     if any(abs(value - bound) < error for bound in bounds):
         observed, limit = format_duration(round(value)), format_duration(error)
-        return f"{observed} is closer to the bound than the error of the clocks between hosts, {limit}"
+        return (
+            f"{observed} is closer to the bound than the error of the clocks between hosts, {limit}"
+        )
     return uneven_clocks(objective.metric, measurements)

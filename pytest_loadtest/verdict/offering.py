@@ -34,7 +34,12 @@ def offered_otherwise(windows: Sequence[OfferedWindow]) -> list[str]:
     With a rate in messages a window has the planned number to one message, with a rate in bytes the planned bytes to 5 % or one message.
     The bytes of its messages are those of the planned sizes to 5 %, one message, or what the chance of the drawn sizes makes of them.
     """
-    differences = [difference for window in windows for difference in (_paced(window), _drawn(window)) if difference.beyond > 1]
+    differences = [
+        difference
+        for window in windows
+        for difference in (_paced(window), _drawn(window))
+        if difference.beyond > 1
+    ]
     if not differences:
         return []
     worst = max(differences, key=lambda difference: difference.beyond)

@@ -50,7 +50,10 @@ class Spec:
     def __post_init__(self) -> None:
         top = math.inf if self.maximum is None else self.maximum
         wrong = (
-            (not 0 < self.start < math.inf, f"search.start is {self.start:g}: write a rate above 0"),
+            (
+                not 0 < self.start < math.inf,
+                f"search.start is {self.start:g}: write a rate above 0",
+            ),
             (
                 top < self.start,
                 f"search.max {top:g} is below search.start {self.start:g}: raise search.max or lower search.start",
@@ -61,7 +64,10 @@ class Spec:
                 f"search.confirm {format_duration(self.confirm)} is shorter than search.hold {format_duration(self.hold)}: write more",
             ),
             (self.warmup < 0, "search.warmup is negative: write 0s for none"),
-            (not FINEST <= self.precision < 1, f"search.precision is {self.precision:.2%}: write 0.1% or more, and less than 100%"),
+            (
+                not FINEST <= self.precision < 1,
+                f"search.precision is {self.precision:.2%}: write 0.1% or more, and less than 100%",
+            ),
             (self.repeats < 0, f"search.repeats is {self.repeats}: write 0 for none"),
             (
                 top < self.floor,
@@ -175,7 +181,9 @@ class _Tried:
         (first, count), *_ = Counter(self.votes).most_common()
         if 2 * count > len(self.votes):
             return first
-        return Outcome.GENERATOR_LIMITED if Outcome.GENERATOR_LIMITED in self.votes else Outcome.MISSED
+        return (
+            Outcome.GENERATOR_LIMITED if Outcome.GENERATOR_LIMITED in self.votes else Outcome.MISSED
+        )
 
     @property
     def outcome(self) -> Outcome:
@@ -211,12 +219,20 @@ class Search:
     def next(self) -> Ask | None:
         """Return the next step, the same one until it is recorded, or None at the end."""
         spec = self.spec
-        chosen = None if self.failed is not None or len(self._steps) >= MOST_STEPS else self._next_rate()
+        chosen = (
+            None if self.failed is not None or len(self._steps) >= MOST_STEPS else self._next_rate()
+        )
         if chosen is None:
             return None
         purpose, rate = chosen
         duration = spec.confirm if purpose == "confirm" else spec.hold
-        return Ask(number=len(self._steps) + 1, rate=rate, duration=duration, warmup=spec.warmup, purpose=purpose)
+        return Ask(
+            number=len(self._steps) + 1,
+            rate=rate,
+            duration=duration,
+            warmup=spec.warmup,
+            purpose=purpose,
+        )
 
     def record(self, step: Step) -> None:
         """Record the result of the step that :meth:`next` returned.
@@ -245,19 +261,39 @@ class Search:
         missed = [rate for rate, tried in self._tried.items() if tried.outcome is Outcome.MISSED]
         high = min(missed, default=None)
         by_generator = unmet is not None and self._tried[unmet].outcome is Outcome.GENERATOR_LIMITED
-        limit: Limit = "generator" if by_generator else "none" if low is None else "maximum" if unmet is None else "target"
+        limit: Limit = (
+            "generator"
+            if by_generator
+            else "none"
+            if low is None
+            else "maximum"
+            if unmet is None
+            else "target"
+        )
         return Peak(
             rate=low, low=low, high=high, limit=limit, at_least=low is not None and limit in ("generator", "maximum"),
             confirmed=low is not None and self._tried[low].confirmed, broke_first=self._broke(high), steps=self.steps,
         )  # fmt: skip
 
     def _broke(self, rate: float | None) -> str | None:
-        return next((step.broke[0] for step in reversed(self._steps) if step.ask.rate == rate and step.broke), None)
+        return next(
+            (
+                step.broke[0]
+                for step in reversed(self._steps)
+                if step.ask.rate == rate and step.broke
+            ),
+            None,
+        )
 
     def _bounds(self) -> tuple[float | None, float | None]:
         """Return the highest rate that held, preferring confirmed ones, and the lowest one that did not."""
-        unmet = min((rate for rate, tried in self._tried.items() if tried.outcome is not Outcome.MET), default=None)
-        below = {rate: tried for rate, tried in self._tried.items() if unmet is None or rate < unmet}
+        unmet = min(
+            (rate for rate, tried in self._tried.items() if tried.outcome is not Outcome.MET),
+            default=None,
+        )
+        below = {
+            rate: tried for rate, tried in self._tried.items() if unmet is None or rate < unmet
+        }
         confirmed = [rate for rate, tried in below.items() if tried.confirmed]
         return max(confirmed or below, default=None), unmet
 
@@ -268,13 +304,23 @@ class Search:
             return None
         rate, purpose = self._steps[-1].ask.rate, self._steps[-1].ask.purpose
         tried = self._tried[rate]
-        if purpose == "confirm" and tried.confirmations == [Outcome.GENERATOR_LIMITED] and self.spec.repeats:
+        if (
+            purpose == "confirm"
+            and tried.confirmations == [Outcome.GENERATOR_LIMITED]
+            and self.spec.repeats
+        ):
             return "confirm", rate
-        unconfirmed = [at for at, tried in self._tried.items() if tried.confirmations and not tried.confirmed]
+        unconfirmed = [
+            at for at, tried in self._tried.items() if tried.confirmations and not tried.confirmed
+        ]
         for at in unconfirmed:
             if self._tried[at].votes and not self._tried[at].settled(self.spec.repeats):
                 return "repeat", at
-        short_only = [at for at in unconfirmed if not self._tried[at].votes or self._tried[at].vote is Outcome.MET]
+        short_only = [
+            at
+            for at in unconfirmed
+            if not self._tried[at].votes or self._tried[at].vote is Outcome.MET
+        ]
         return self._longer(len(short_only)) if short_only else self._shorter()
 
     def _shorter(self) -> tuple[Purpose, float] | None:
@@ -305,6 +351,12 @@ class Search:
         low, unmet = self._bounds()
         assert unmet is not None
         if low is not None and self._tried[low].confirmed:
-            return None if unmet / low <= 1 + self.spec.precision else ("confirm", readable(math.sqrt(low * unmet)))
+            return (
+                None
+                if unmet / low <= 1 + self.spec.precision
+                else ("confirm", readable(math.sqrt(low * unmet)))
+            )
         down = unmet / (1 + 0.9 * self.spec.precision) ** (2 ** (unconfirmed - 1))
-        return ("confirm", max(readable(down), self.spec.lowest)) if unmet > self.spec.lowest else None
+        return (
+            ("confirm", max(readable(down), self.spec.lowest)) if unmet > self.spec.lowest else None
+        )

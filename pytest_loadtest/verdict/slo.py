@@ -35,7 +35,16 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
     from pytest_loadtest.verdict.objectives import Objective
 
-__all__ = ["REMEDY", "EvidenceLimits", "Finding", "Outcome", "Verdict", "evaluate", "overall", "worst"]
+__all__ = [
+    "REMEDY",
+    "EvidenceLimits",
+    "Finding",
+    "Outcome",
+    "Verdict",
+    "evaluate",
+    "overall",
+    "worst",
+]
 
 REMEDY = "lower the rate, add workers (-n), or use --load-scale auto"
 
@@ -73,7 +82,12 @@ def overall(parts: Sequence[tuple[str, Verdict]]) -> Verdict:
     """
     outcome = worst(verdict.outcome for _, verdict in parts)
     alike = [(prefix, verdict) for prefix, verdict in parts if verdict.outcome is outcome]
-    reasons = [f"{prefix}{reason}" for prefix, verdict in alike for reason in verdict.reasons if reason != REMEDY]
+    reasons = [
+        f"{prefix}{reason}"
+        for prefix, verdict in alike
+        for reason in verdict.reasons
+        if reason != REMEDY
+    ]
     if any(REMEDY in verdict.reasons for _, verdict in alike):
         reasons.append(REMEDY)  # once, and last
     findings = tuple(finding for _, verdict in parts for finding in verdict.findings)
@@ -92,20 +106,36 @@ def evaluate(
     :param tolerated: for a stage: the bounds of the whole profile that allow messages never to come, where the stage has none of its own.
     """
     absent, objectives = _nothing(measurements), with_tolerances(objectives, tolerated)
-    findings = tuple(_judge(objective, measurements, absent) for objective in objectives if _applies(objective, measurements))
-    missing = [absent] if absent else [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
+    findings = tuple(
+        _judge(objective, measurements, absent)
+        for objective in objectives
+        if _applies(objective, measurements)
+    )
+    missing = (
+        [absent]
+        if absent
+        else [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
+    )
     if not absent:
         missing += _no_evidence(measurements)
     if missing:
         return Verdict(outcome=Outcome.NO_DATA, findings=findings, reasons=tuple(missing))
     evidence = _evidence(measurements, limits)
     evidence += [finding.own for finding in findings if finding.own]
-    if any(finding.outcome is Outcome.MISSED and finding.objective.metric in LENGTHENED[Own.RECEIVE_LAG] for finding in findings):
+    if any(
+        finding.outcome is Outcome.MISSED
+        and finding.objective.metric in LENGTHENED[Own.RECEIVE_LAG]
+        for finding in findings
+    ):
         evidence += _lagging(measurements, limits)
     if evidence:
-        return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=findings, reasons=(*evidence, REMEDY))
+        return Verdict(
+            outcome=Outcome.GENERATOR_LIMITED, findings=findings, reasons=(*evidence, REMEDY)
+        )
     if any(finding.outcome is Outcome.MISSED for finding in findings):
-        return Verdict(outcome=Outcome.MISSED, findings=findings, reasons=causes_at_target(measurements))
+        return Verdict(
+            outcome=Outcome.MISSED, findings=findings, reasons=causes_at_target(measurements)
+        )
     return Verdict(outcome=Outcome.MET, findings=findings)
 
 
@@ -120,7 +150,9 @@ def _applies(objective: Objective, measurements: Measurements) -> bool:
     if sends_nothing(measurements):
         return False
     if objective.metric == SILENT and not measurements.subscriptions:
-        return measurements.silent is not None  # without acknowledgements it is unknown whether a producer reached its topic
+        return (
+            measurements.silent is not None
+        )  # without acknowledgements it is unknown whether a producer reached its topic
     return measurements.subscriptions > 0 or objective.metric not in DELIVERIES
 
 
@@ -144,7 +176,11 @@ def _no_evidence(measurements: Measurements) -> list[str]:
     """Return the missing measurements without which a slow target cannot be told from a slow generator."""
     watched = "own_send_delay" in measurements.latencies or sends_nothing(measurements)
     missing = [] if watched else ["the generator's own send delay was not measured"]
-    return missing if measurements.workers else [*missing, "no worker reported its own CPU time and stalls"]
+    return (
+        missing
+        if measurements.workers
+        else [*missing, "no worker reported its own CPU time and stalls"]
+    )
 
 
 def _evidence(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
@@ -153,7 +189,9 @@ def _evidence(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
     own = measurements.latencies.get("own_send_delay")
     if own is not None and own.percentile(99) > limits.send_delay_p99:
         delay, limit = pair(own.percentile(99), limits.send_delay_p99, "ns")
-        evidence.append(f"own send delay p99 {delay} > {limit} (generator.sendDelayP99){_worst_worker(measurements, 'own_send_delay')}")
+        evidence.append(
+            f"own send delay p99 {delay} > {limit} (generator.sendDelayP99){_worst_worker(measurements, 'own_send_delay')}"
+        )
     evidence += _connecting(measurements, limits)
     evidence += _overloaded_workers(measurements, limits)
     evidence += offered_otherwise(measurements.offering)
@@ -164,8 +202,12 @@ def _own_drops(measurements: Measurements) -> list[str]:
     """Return the evidence from messages that were dropped without a full window before most of their delay."""
     if not measurements.own_drops:
         return []
-    others = f"; {name_full_windows(measurements.full_windows)}" if measurements.full_windows else ""
-    return [f"{exact(measurements.own_drops)} messages were dropped, late by the generator's own delay{others}"]
+    others = (
+        f"; {name_full_windows(measurements.full_windows)}" if measurements.full_windows else ""
+    )
+    return [
+        f"{exact(measurements.own_drops)} messages were dropped, late by the generator's own delay{others}"
+    ]
 
 
 def _lagging(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
@@ -174,12 +216,18 @@ def _lagging(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
     if lag is None or lag.percentile(99) <= limits.receive_lag_p99:
         return []
     observed, limit = pair(lag.percentile(99), limits.receive_lag_p99, "ns")
-    return [f"receive lag p99 {observed} > {limit} (generator.receiveLagP99){_worst_worker(measurements, 'receive_lag')}"]
+    return [
+        f"receive lag p99 {observed} > {limit} (generator.receiveLagP99){_worst_worker(measurements, 'receive_lag')}"
+    ]
 
 
 def _worst_worker(measurements: Measurements, kind: str) -> str:
     """Return which of several workers has the largest p99, and that."""
-    by_worker = {worker.worker: worker.latencies[kind].percentile(99) for worker in measurements.workers if kind in worker.latencies}
+    by_worker = {
+        worker.worker: worker.latencies[kind].percentile(99)
+        for worker in measurements.workers
+        if kind in worker.latencies
+    }
     if len(by_worker) < 2:
         return ""
     worst = max(by_worker, key=lambda worker: by_worker[worker])
@@ -194,24 +242,36 @@ def _connecting(measurements: Measurements, limits: EvidenceLimits) -> list[str]
     evidence = []
     if opening.begun_late is not None and opening.begun_late > limits.send_delay_p99:
         delay, limit = pair(opening.begun_late, limits.send_delay_p99, "ns")
-        evidence.append(f"connections were begun late though there was room, p99 {delay} > {limit} (generator.sendDelayP99)")
+        evidence.append(
+            f"connections were begun late though there was room, p99 {delay} > {limit} (generator.sendDelayP99)"
+        )
     if opening.cpu > limits.cpu:
-        evidence.append(f"worker {opening.busiest} used {opening.cpu:.2f} cores while it connected > {limits.cpu:g} (generator.cpu)")
+        evidence.append(
+            f"worker {opening.busiest} used {opening.cpu:.2f} cores while it connected > {limits.cpu:g} (generator.cpu)"
+        )
     return evidence
 
 
 def _overloaded_workers(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
     """Return for each limit the worker that is farthest beyond it, and how many others are too."""
     evidence = []
-    busy = sorted((worker for worker in measurements.workers if worker.cpu > limits.cpu), key=lambda worker: -worker.cpu)
+    busy = sorted(
+        (worker for worker in measurements.workers if worker.cpu > limits.cpu),
+        key=lambda worker: -worker.cpu,
+    )
     if busy:
-        evidence.append(f"worker {busy[0].worker} used {busy[0].cpu:.2f} cores > {limits.cpu:g} (generator.cpu){_more(busy)}")
+        evidence.append(
+            f"worker {busy[0].worker} used {busy[0].cpu:.2f} cores > {limits.cpu:g} (generator.cpu){_more(busy)}"
+        )
     allowed = limits.stalled * measurements.duration
     late = sorted(
-        (worker for worker in measurements.workers if _stalled(worker, measurements) > allowed), key=lambda worker: -worker.stalled
+        (worker for worker in measurements.workers if _stalled(worker, measurements) > allowed),
+        key=lambda worker: -worker.stalled,
     )
     if late:
-        share, limit = pair(_stalled(late[0], measurements) / measurements.duration, limits.stalled, "ratio")
+        share, limit = pair(
+            _stalled(late[0], measurements) / measurements.duration, limits.stalled, "ratio"
+        )
         by = format_duration(late[0].longest_stall)
         evidence.append(
             f"worker {late[0].worker} woke up late for {share} of the run > {limit} (generator.stalled), once by {by}{_more(late)}"
@@ -250,7 +310,9 @@ def _judge(objective: Objective, measurements: Measurements, absent: str | None)
         return windows.judge_drift(objective, measurements)
     if absent is None and objective.window is not None:
         return windows.judge_windows(objective, measurements)
-    value, samples, basis = observe_metric(objective, measurements) if absent is None else Observation(None, 0, absent)
+    value, samples, basis = (
+        observe_metric(objective, measurements) if absent is None else Observation(None, 0, absent)
+    )
     if value is not None and (doubt := clock_doubt(objective, value, measurements)):
         value, basis = None, doubt
     if value is None:
@@ -258,10 +320,30 @@ def _judge(objective: Objective, measurements: Measurements, absent: str | None)
     shown = show(objective, value)
     if objective.metric == "backlogDrain" and shown.missed_by:
         shown = show_drain(shown, value, measurements.backlog)
-    if shown.missed_by and objective.metric in ("sent", "dropped", "throughput") and measurements.blocked:
+    if (
+        shown.missed_by
+        and objective.metric in ("sent", "dropped", "throughput")
+        and measurements.blocked
+    ):
         basis += f"; {_blocked(measurements)}"
     text = f"{objective.name} {shown.comparison} ({basis})"
     over = objective.metric in KINDS and objective.maximum is not None and value > objective.maximum
-    own = generator_caused(objective, measurements) if over else _sent_late(objective, value, measurements) if shown.missed_by else None
-    outcome = Outcome.MET if not shown.missed_by else Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
-    return Finding(objective=objective, outcome=outcome, observed=value, samples=samples, text=text, own=own, shown=shown)
+    own = (
+        generator_caused(objective, measurements)
+        if over
+        else _sent_late(objective, value, measurements)
+        if shown.missed_by
+        else None
+    )
+    outcome = (
+        Outcome.MET if not shown.missed_by else Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
+    )
+    return Finding(
+        objective=objective,
+        outcome=outcome,
+        observed=value,
+        samples=samples,
+        text=text,
+        own=own,
+        shown=shown,
+    )

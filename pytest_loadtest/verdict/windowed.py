@@ -42,15 +42,24 @@ def read_windows(section: Mapping[str, object], problems: list[Problem]) -> Wind
     if "window" not in section:
         orphans = [key for key in ("violations", "whole") if key in section]
         remedy = "write window: 10s next to it"
-        problems += (Problem((key,), f"{key!r} has no effect without window", remedy, at_key=True) for key in orphans)
+        problems += (
+            Problem((key,), f"{key!r} has no effect without window", remedy, at_key=True)
+            for key in orphans
+        )
         return WindowTerms(None, 0.0)
     if not any(metric in WINDOWED for metric in section):
         message = "no bound of this section is judged in windows: all are judged over the whole run"
-        problems.append(Problem(("window",), message, "write, for example, endToEndLatency: {p99: 100ms} next to it"))
+        problems.append(
+            Problem(
+                ("window",), message, "write, for example, endToEndLatency: {p99: 100ms} next to it"
+            )
+        )
     if "buckets" in section:
         message = "size buckets are judged over the whole run, not by window"
         problems.append(Problem(("buckets",), message, "write whole: {buckets: …}"))
-    return WindowTerms(window, _violations(section["violations"], problems) if "violations" in section else 0.0)
+    return WindowTerms(
+        window, _violations(section["violations"], problems) if "violations" in section else 0.0
+    )
 
 
 def _window(value: object, problems: list[Problem]) -> int | None:
@@ -62,7 +71,13 @@ def _window(value: object, problems: list[Problem]) -> int | None:
     if width is None:
         problems.append(Problem(("window",), f"{value!r} is not a duration", "write 10s"))
     elif width < SECOND or width % SECOND:
-        problems.append(Problem(("window",), f"{format_duration(width)} is not a whole number of seconds", "write 1s or more"))
+        problems.append(
+            Problem(
+                ("window",),
+                f"{format_duration(width)} is not a whole number of seconds",
+                "write 1s or more",
+            )
+        )
     else:
         return width
     return None
@@ -71,9 +86,17 @@ def _window(value: object, problems: list[Problem]) -> int | None:
 def _violations(value: object, problems: list[Problem]) -> float:
     match = PERCENT.fullmatch(str(value).strip())
     if match is None and (isinstance(value, bool) or value != 0):
-        problems.append(Problem(("violations",), f"{value!r} is not a share of the windows", "write 1%"))
+        problems.append(
+            Problem(("violations",), f"{value!r} is not a share of the windows", "write 1%")
+        )
     elif match and float(match[1]) >= 100:
-        problems.append(Problem(("violations",), f"{value!r} of the windows holds for every run", "write less than 100%"))
+        problems.append(
+            Problem(
+                ("violations",),
+                f"{value!r} of the windows holds for every run",
+                "write less than 100%",
+            )
+        )
     return float(match[1]) / 100 if match else 0.0
 
 
@@ -83,7 +106,9 @@ def read_drift(section: object, problems: list[Problem]) -> Iterator[tuple[str, 
     :param problems: the problems of the other bounds are added to it.
     """
     if not isinstance(section, Mapping) or not section:
-        problems.append(Problem(("drift",), "bounds no metric", "write drift: {endToEndLatency.p99: 20%}"))
+        problems.append(
+            Problem(("drift",), "bounds no metric", "write drift: {endToEndLatency.p99: 20%}")
+        )
         return
     for key, value in section.items():
         metric, _, statistic = str(key).partition(".")
@@ -95,13 +120,21 @@ def read_drift(section: object, problems: list[Problem]) -> Iterator[tuple[str, 
             message = f"{key!r} is not a metric: throughput has no statistics"
             problems.append(Problem(("drift", key), message, "write throughput", at_key=True))
         elif metric != "throughput" and not statistic:
-            problems.append(Problem(("drift", key), f"{key!r} names no statistic", f"write {metric}.p99"))
+            problems.append(
+                Problem(("drift", key), f"{key!r} names no statistic", f"write {metric}.p99")
+            )
         elif metric != "throughput":
             try:
                 statistic = read_statistic(statistic)
             except Invalid as error:
                 problems.append(error.problem.below("drift", key))
-        sides = read_sides(value, "min" if metric == "throughput" else "max", _change, ("drift", str(key)), problems)
+        sides = read_sides(
+            value,
+            "min" if metric == "throughput" else "max",
+            _change,
+            ("drift", str(key)),
+            problems,
+        )
         if sides is not None and len(problems) == at:
             yield metric, statistic, sides
 
@@ -109,7 +142,10 @@ def read_drift(section: object, problems: list[Problem]) -> Iterator[tuple[str, 
 def _change(bound: object, side: str) -> tuple[float, str]:
     match = PERCENT.fullmatch(str(bound).strip())
     if match is None:
-        raise invalid("has no bound" if bound is None else f"{bound!r} is not a share of the first tenth", "write 20%")
+        raise invalid(
+            "has no bound" if bound is None else f"{bound!r} is not a share of the first tenth",
+            "write 20%",
+        )
     share = float(match[1]) / 100
     if side == "min" and share >= 1:
         raise invalid(f"{bound!r} less holds for every run", "write less than 100%")

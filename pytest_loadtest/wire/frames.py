@@ -98,7 +98,9 @@ _COLUMNS: Final[dict[Kind, dict[str, np.dtype[Any]]]] = {
     Kind.COUNTS: {"held": _I64, "delivered": _I64},
 }
 _KINDS: Final = {int(kind): kind for kind in Kind}
-_WIDTH: Final = {kind: sum(dtype.itemsize for dtype in columns.values()) for kind, columns in _COLUMNS.items()}  # bytes per row
+_WIDTH: Final = {
+    kind: sum(dtype.itemsize for dtype in columns.values()) for kind, columns in _COLUMNS.items()
+}  # bytes per row
 
 
 class Frame:
@@ -107,8 +109,17 @@ class Frame:
     :param body: the bytes after the head, at least the columns of ``n`` rows.
     """
 
-    def __init__(self, kind: Kind, n: int, run: int, topics: int, topic: int, body: memoryview) -> None:
-        self.kind, self.n, self.run, self.topics, self.topic, self.body = kind, n, run, topics, topic, body
+    def __init__(
+        self, kind: Kind, n: int, run: int, topics: int, topic: int, body: memoryview
+    ) -> None:
+        self.kind, self.n, self.run, self.topics, self.topic, self.body = (
+            kind,
+            n,
+            run,
+            topics,
+            topic,
+            body,
+        )
 
     @cached_property
     def columns(self) -> Mapping[str, NDArray[Any]]:
@@ -124,7 +135,9 @@ class Frame:
         size, payload = columns.get("size"), len(self.body) - start
         # Read as unsigned: a negative size becomes larger than a frame can be.
         if payload != (0 if size is None else np.add.reduce(size.view(_U32))):
-            raise FrameError(f"{self.kind.name} of {self.n} rows: {payload} bytes of payload do not match its sizes")
+            raise FrameError(
+                f"{self.kind.name} of {self.n} rows: {payload} bytes of payload do not match its sizes"
+            )
         return columns
 
     @property
@@ -140,7 +153,14 @@ def join(frames: Sequence[Frame]) -> Frame:
         # The last part is the payloads, which have no fixed width: a slice with LARGEST takes all of them.
         parts += [frame.body[frame.n * start : frame.n * (start + width)] for frame in frames]
         start += width
-    return Frame(first.kind, sum(frame.n for frame in frames), first.run, first.topics, first.topic, memoryview(b"".join(parts)))
+    return Frame(
+        first.kind,
+        sum(frame.n for frame in frames),
+        first.run,
+        first.topics,
+        first.topic,
+        memoryview(b"".join(parts)),
+    )
 
 
 def encode_frame(
@@ -153,11 +173,16 @@ def encode_frame(
     :param payloads: in total as long as the sum of ``size``; large ones are not copied, so do not change them later.
     """
     # Arrays are buffers: join() copies their bytes.
-    parts: list[Any] = [np.ascontiguousarray(columns[name], dtype) for name, dtype in _COLUMNS[kind].items()]
+    parts: list[Any] = [
+        np.ascontiguousarray(columns[name], dtype) for name, dtype in _COLUMNS[kind].items()
+    ]
     n = len(parts[0]) if n is None else n
     total = sum(map(len, payloads))
     length = HEAD + n * _WIDTH[kind] + total
-    head, zeros = _LAYOUT.pack(_MAGIC, kind, VERSION, length, n, run, topics, topic), _ZEROS[: -length % _ALIGN]
+    head, zeros = (
+        _LAYOUT.pack(_MAGIC, kind, VERSION, length, n, run, topics, topic),
+        _ZEROS[: -length % _ALIGN],
+    )
     # For small payloads one copy is cheaper than a list of many buffers for sendmsg.
     if total < _COPY_BELOW * len(payloads) or not payloads:
         return [b"".join([head, *parts, *payloads, zeros])]
@@ -200,18 +225,38 @@ class Decoder(ReceiveBuffer):
             needed = length + -length % _ALIGN
             if self._end - self._start < needed:
                 break
-            frames.append(Frame(kind, n, run, topics, topic, self._memory[self._start + HEAD : self._start + length]))
+            frames.append(
+                Frame(
+                    kind,
+                    n,
+                    run,
+                    topics,
+                    topic,
+                    self._memory[self._start + HEAD : self._start + length],
+                )
+            )
             self._start += needed
             needed = HEAD
         self._make_room(needed)
         return frames
 
     def _peek(self) -> tuple[Kind, int, int, int, int, int]:
-        magic, number, version, length, n, run, topics, topic = _LAYOUT.unpack_from(self._memory, self._start)
+        magic, number, version, length, n, run, topics, topic = _LAYOUT.unpack_from(
+            self._memory, self._start
+        )
         if magic != _MAGIC or version != VERSION:
-            raise FrameError(f"not a frame of version {VERSION}: magic={magic:#06x} version={version}")
+            raise FrameError(
+                f"not a frame of version {VERSION}: magic={magic:#06x} version={version}"
+            )
         kind = _KINDS.get(number)
         # All numbers are checked against each other before any of them is used as a length.
-        if kind is None or n == 0 or not HEAD + _WIDTH[kind] * n <= length <= LARGEST or (kind in PRODUCES and not topics):
-            raise FrameError(f"impossible frame: kind={number} n={n} length={length} topics={topics}")
+        if (
+            kind is None
+            or n == 0
+            or not HEAD + _WIDTH[kind] * n <= length <= LARGEST
+            or (kind in PRODUCES and not topics)
+        ):
+            raise FrameError(
+                f"impossible frame: kind={number} n={n} length={length} topics={topics}"
+            )
         return kind, length, n, run, topics, topic

@@ -32,7 +32,11 @@ INI = """\
 [pytest]
 addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:cacheprovider -p no:anyio -p no:asyncio -p numpy_aggregation
 """
-SETTINGS = {"maxMessageSize": "1048576", STRICT: "true", TICK: "100"}  # delayed messages are never early
+SETTINGS = {
+    "maxMessageSize": "1048576",
+    STRICT: "true",
+    TICK: "100",
+}  # delayed messages are never early
 
 
 class OmbSession:
@@ -41,7 +45,9 @@ class OmbSession:
     :param files: its files by path. :param options: its command line. :param facts: the broker's facts; tests find its REST in OMB_ADMIN.
     """
 
-    def __init__(self, folder: Path, files: Mapping[str, str], options: list[str], facts: brokers.BrokerFacts) -> None:
+    def __init__(
+        self, folder: Path, files: Mapping[str, str], options: list[str], facts: brokers.BrokerFacts
+    ) -> None:
         self._folder, self.facts = folder, facts
         for name, text in {"pytest.ini": INI, **files}.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +66,13 @@ class OmbSession:
         out = self._log.read()
         print(out)
         assert status == 0, out
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in self._folder.glob(".loadtest/**/results.json")]
-        found.sort(key=lambda document: bool(document["peak"]))  # the step of a search that found the peak
+        found = [
+            json.loads(path.read_text(encoding="utf-8"))
+            for path in self._folder.glob(".loadtest/**/results.json")
+        ]
+        found.sort(
+            key=lambda document: bool(document["peak"])
+        )  # the step of a search that found the peak
         return {document["profile"]["name"]: document for document in found}
 
     def document(self, name: str) -> dict[str, Any]:
@@ -95,7 +106,9 @@ def pulsar_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers
     asked = brokers.BrokerRequest(kind="pulsar", mode="process", folder=folder, settings=SETTINGS)
     broker = brokers.start(asked, said.append)
     assert any(line.startswith("Pulsar 4.2.4 ready in ") for line in said)
-    with urllib.request.urlopen(f"{broker.facts.admin_url}/admin/v2/namespaces/public", timeout=30) as answer:
+    with urllib.request.urlopen(
+        f"{broker.facts.admin_url}/admin/v2/namespaces/public", timeout=30
+    ) as answer:
         assert "public/default" in json.load(answer)
     yield broker
     broker.stop()
@@ -104,22 +117,36 @@ def pulsar_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers
 
 
 @pytest.fixture(scope="package")
-def omb_sessions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, OmbSession]]:
+def omb_sessions(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, OmbSession]]:
     """The sessions of all selected modules by name; each module's ``omb_sessions(kind, facts)`` returns files and options."""
     folder, sessions = tmp_path_factory.mktemp("omb"), dict[str, OmbSession]()
-    modules = {item.module.__name__: item.module for item in request.session.items if isinstance(item, pytest.Function)}
+    modules = {
+        item.module.__name__: item.module
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+    }
     with ExitStack() as stack:
-        for kind, there in (("mqtt", mosquitto.find_mosquitto()), ("pulsar", java.find())):  # one session warms up while Pulsar starts
+        for kind, there in (
+            ("mqtt", mosquitto.find_mosquitto()),
+            ("pulsar", java.find()),
+        ):  # one session warms up while Pulsar starts
             if there is None:
                 continue
             if kind == "pulsar":
                 broker = request.getfixturevalue("pulsar_process")
             else:
-                broker = brokers.start(brokers.BrokerRequest(kind=kind, mode="process", folder=folder / kind), lambda _: None)
+                broker = brokers.start(
+                    brokers.BrokerRequest(kind=kind, mode="process", folder=folder / kind),
+                    lambda _: None,
+                )
                 stack.callback(broker.stop)
             for module in modules.values():
                 describe = getattr(module, "omb_sessions", None)
-                for name, (files, options) in (describe(kind, broker.facts) if describe else {}).items():
+                for name, (files, options) in (
+                    describe(kind, broker.facts) if describe else {}
+                ).items():
                     sessions[name] = OmbSession(folder / name, files, options, broker.facts)
                     stack.callback(sessions[name].end)
         yield sessions

@@ -39,12 +39,16 @@ SETTINGS = {
     "address-setting.address-full-policy": "DROP",
     "acceptor.maximumPacketSize": str(PACKET),
 }
-both = pytest.mark.parametrize("driver", [PahoMqttDriver, NativeMqttDriver], ids=["library", "native"])
+both = pytest.mark.parametrize(
+    "driver", [PahoMqttDriver, NativeMqttDriver], ids=["library", "native"]
+)
 
 
 @contextmanager
 def started(folder: Path, **settings: str) -> Iterator[brokers.Broker]:
-    with running(brokers.BrokerRequest(kind="artemis", mode="auto", folder=folder, settings=settings)) as broker:
+    with running(
+        brokers.BrokerRequest(kind="artemis", mode="auto", folder=folder, settings=settings)
+    ) as broker:
         yield broker
     assert gone(broker.facts.pid)
     assert not folder.exists()
@@ -58,15 +62,27 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]
 
 
 def subject(broker: brokers.Broker, driver: Any, **given: Any) -> Subject:
-    return Subject(driver=driver, target=TargetAddress(url=broker.facts.url), settings=MqttSettings.model_validate(given))
+    return Subject(
+        driver=driver,
+        target=TargetAddress(url=broker.facts.url),
+        settings=MqttSettings.model_validate(given),
+    )
 
 
 def test_the_report_has_version_and_decisive_settings(broker: brokers.Broker) -> None:
     """Persistence, journal, limits and memory."""
     facts = broker.facts
-    assert (facts.name, facts.version, facts.mode, facts.evidence) == ("Artemis", artemis.JARS.version, "process", True)
+    assert (facts.name, facts.version, facts.mode, facts.evidence) == (
+        "Artemis",
+        artemis.JARS.version,
+        "process",
+        True,
+    )
     assert SETTINGS.items() <= facts.settings.items()
-    assert (facts.settings["persistence-enabled"], facts.settings["journal-datasync"]) == ("false", "true")
+    assert (facts.settings["persistence-enabled"], facts.settings["journal-datasync"]) == (
+        "false",
+        "true",
+    )
     assert broker.failure() is None
 
 
@@ -79,7 +95,10 @@ def test_only_this_machine_can_reach_it(broker: brokers.Broker) -> None:
 def test_an_unknown_element_ends_the_start_with_the_error_of_artemis(tmp_path: Path) -> None:
     """Its log and configuration are kept."""
     with (
-        pytest.raises(TargetError, match=r"Artemis .* did not start: exited with status 1(?s:.*)starting with element .*no-such"),
+        pytest.raises(
+            TargetError,
+            match=r"Artemis .* did not start: exited with status 1(?s:.*)starting with element .*no-such",
+        ),
         started(tmp_path, **{"no-such": "1"}),
     ):
         pass
@@ -90,10 +109,19 @@ def test_clients_show_certificates_at_the_port_with_tls(tmp_path: Path) -> None:
     """Artemis requires them there, and uses the profile's cipher. The folder's name needs care in an address."""
     cipher = Tls(version="TLSv1.3", ciphers="TLS_AES_128_GCM_SHA256")
     security = SecuritySection(tls=True, auth="tls")
-    request = brokers.BrokerRequest(kind="artemis", mode="auto", folder=tmp_path / "brok\u00e9r & co", security=security, tls=cipher)
+    request = brokers.BrokerRequest(
+        kind="artemis",
+        mode="auto",
+        folder=tmp_path / "brok\u00e9r & co",
+        security=security,
+        tls=cipher,
+    )
     with running(request) as broker:
         for driver in (PahoMqttDriver, NativeMqttDriver):
-            target, keys = TargetAddress(url=broker.facts.url), cipher.with_files(broker.facts.client["tls"])
+            target, keys = (
+                TargetAddress(url=broker.facts.url),
+                cipher.with_files(broker.facts.client["tls"]),
+            )
             with rig(Subject(driver=driver, target=target, settings=MqttSettings(tls=keys))) as r:
                 r.send(50)
                 r.until(lambda r=r: r.acked >= 50 and r.copies >= 50, "acked and received")
@@ -108,8 +136,13 @@ def test_clients_show_certificates_at_the_port_with_tls(tmp_path: Path) -> None:
 
 
 @both
-def test_a_message_above_the_limit_of_the_acceptor_is_rejected_before_load(broker: brokers.Broker, driver: Any) -> None:
-    with pytest.raises(TargetError, match=f"{PACKET} bytes at most"), rig(subject(broker, driver), mixed_pool()):
+def test_a_message_above_the_limit_of_the_acceptor_is_rejected_before_load(
+    broker: brokers.Broker, driver: Any
+) -> None:
+    with (
+        pytest.raises(TargetError, match=f"{PACKET} bytes at most"),
+        rig(subject(broker, driver), mixed_pool()),
+    ):
         pass
 
 
@@ -130,7 +163,9 @@ def test_a_full_address_drops_acknowledged_messages(broker: brokers.Broker, driv
 
 @both
 @pytest.mark.parametrize("qos", [1, 2])
-def test_unacknowledged_messages_of_a_leaving_consumer_come_again(broker: brokers.Broker, driver: Any, qos: int) -> None:
+def test_unacknowledged_messages_of_a_leaving_consumer_come_again(
+    broker: brokers.Broker, driver: Any, qos: int
+) -> None:
     """At UNSUBSCRIBE Artemis gives them to the other consumer, also at QoS 2 (against MQTT 5, 3.10.4): duplicates, no loss."""
     with rig(subject(broker, driver, qos=qos, sharedSubscription=True), consumers=2) as r:
         r.driver.pause(r.places[:1])

@@ -36,7 +36,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
     """A pair with two ports at each broker: plain ones for producers, ones with TLS for consumers."""
     folder = tmp_path_factory.mktemp("artemis") / "broker"
     security = SecuritySection(tls="subscribers")
-    request = brokers.BrokerRequest(kind="artemis", mode="auto", folder=folder, nodes={"broker": 2}, security=security)
+    request = brokers.BrokerRequest(
+        kind="artemis", mode="auto", folder=folder, nodes={"broker": 2}, security=security
+    )
     broker = brokers.start(request, print)
     pids = broker.facts.pids
     yield broker
@@ -46,12 +48,26 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
 
 
 # The broker that is active when the client of that row comes: a broker that was killed and returns becomes the backup.
-@pytest.mark.parametrize(("driver", "active"), [(NativeMqttDriver, 1), (PahoMqttDriver, 2)], ids=["native", "library"])
-def test_no_message_is_lost_when_the_active_broker_is_killed(pair: brokers.Broker, driver: Any, active: int) -> None:
+@pytest.mark.parametrize(
+    ("driver", "active"), [(NativeMqttDriver, 1), (PahoMqttDriver, 2)], ids=["native", "library"]
+)
+def test_no_message_is_lost_when_the_active_broker_is_killed(
+    pair: brokers.Broker, driver: Any, active: int
+) -> None:
     """At QoS 1 with sessions that outlive connections. What was in flight may come twice."""
-    durable = {"cleanStart": False, "sessionExpiry": "1h", "clientIdPrefix": f"pair{active}", "tls": pair.facts.client["tls"]}
+    durable = {
+        "cleanStart": False,
+        "sessionExpiry": "1h",
+        "clientIdPrefix": f"pair{active}",
+        "tls": pair.facts.client["tls"],
+    }
     target = TargetAddress(url=pair.facts.url, subscriber_url=pair.facts.subscriber_url)
-    subject = Subject(driver=driver, target=target, settings=MqttSettings.model_validate(durable), deadline=120 * SECOND)
+    subject = Subject(
+        driver=driver,
+        target=target,
+        settings=MqttSettings.model_validate(durable),
+        deadline=120 * SECOND,
+    )
     with rig(subject, streams=STREAMS, topics=STREAMS) as r:
         r.send(EACH)
         pair.node("broker", active).kill()
@@ -69,14 +85,22 @@ def test_no_message_is_lost_when_the_active_broker_is_killed(pair: brokers.Broke
 
 def received(r: Any) -> set[tuple[int, int]]:
     heads = [r.heads(place) for place in r.places]
-    return {pair for head in heads for pair in zip(head.stream.tolist(), head.seq.tolist(), strict=True)}
+    return {
+        pair for head in heads for pair in zip(head.stream.tolist(), head.seq.tolist(), strict=True)
+    }
 
 
 def test_the_report_names_both_addresses_and_the_store(pair: brokers.Broker) -> None:
     facts = pair.facts
     for scheme, url in (("mqtt", facts.url), ("mqtts", facts.subscriber_url or "")):
         assert url.startswith(f"{scheme}://127.0.0.1:") and url.count(",127.0.0.1:") == 1
-    assert {"persistence-enabled": "true", "ha-policy": "shared-store", "brokers": "2"}.items() <= facts.settings.items()
+    assert {
+        "persistence-enabled": "true",
+        "ha-policy": "shared-store",
+        "brokers": "2",
+    }.items() <= facts.settings.items()
     assert list(facts.nodes) == ["broker 1", "broker 2"]
-    with pytest.raises(UsageError, match="there is no bookie 1: the cluster has broker 1, broker 2"):
+    with pytest.raises(
+        UsageError, match="there is no bookie 1: the cluster has broker 1, broker 2"
+    ):
         pair.node("bookie", 1)

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.engine.progress import Progress
 
-pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
 
 
 class BehindRelay:
@@ -64,7 +66,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
 @contextmanager
 def started(folder: Path, **lines: str) -> Iterator[brokers.Broker]:
     """Start a mosquitto with these lines in its configuration."""
-    with running(brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder / "mosquitto", settings=lines)) as broker:
+    with running(
+        brokers.BrokerRequest(
+            kind="mqtt", mode="process", folder=folder / "mosquitto", settings=lines
+        )
+    ) as broker:
         yield broker
 
 
@@ -77,20 +83,30 @@ def concluded(document: dict[str, Any], conclusion: str, evidence: str) -> None:
     found = document["bottleneck"]
     assert found["conclusion"] == conclusion
     assert re.search(evidence, found["evidence"]), found["evidence"]
-    assert f"  bottleneck {conclusion}: {found['evidence']}" in terminal.summary_lines(parse_document(json.dumps(document)))
+    assert f"  bottleneck {conclusion}: {found['evidence']}" in terminal.summary_lines(
+        parse_document(json.dumps(document))
+    )
 
 
-def test_a_flood_makes_the_brokers_cpu_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_flood_makes_the_brokers_cpu_the_bottleneck(
+    run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
     """mosquitto compares every message with a long access list, which costs many times our CPU."""
     rights = tmp_path / "rights"
     rights.write_text(
-        "topic read $SYS/#\n" + "".join(f"topic read nothing/of/ours/{i}\n" for i in range(20_000)) + "topic readwrite loadtest/#\n"
+        "topic read $SYS/#\n"
+        + "".join(f"topic read nothing/of/ours/{i}\n" for i in range(20_000))
+        + "topic readwrite loadtest/#\n"
     )
     rights.chmod(0o644)
     with started(tmp_path, acl_file=str(rights)) as broker:
         more = "subscriptionsPerTopic: 0\nproducerRate: 15000\nmessageSize: 64\ntestDuration: 6s\ndriver: {name: mqtt, qos: 0}\n"
         document = run(broker, more)
-    concluded(document, "broker CPU", r"mosquitto's busiest thread used \d\.\d\d of a core.*, in \d of \d samples")
+    concluded(
+        document,
+        "broker CPU",
+        r"mosquitto's busiest thread used \d\.\d\d of a core.*, in \d of \d samples",
+    )
 
 
 def test_a_stopped_broker_does_not_read(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -103,7 +119,9 @@ def test_a_stopped_broker_does_not_read(run: Callable[..., dict[str, Any]], tmp_
 
         try:
             document = run(
-                broker, "producerRate: 3000\nmessageSize: 1024\nmaxSendDelay: 1s\ndriver: {name: mqtt, qos: 0}\n", stop_for_two_seconds
+                broker,
+                "producerRate: 3000\nmessageSize: 1024\nmaxSendDelay: 1s\ndriver: {name: mqtt, qos: 0}\n",
+                stop_for_two_seconds,
             )
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -114,26 +132,50 @@ def test_a_stopped_broker_does_not_read(run: Callable[..., dict[str, Any]], tmp_
     )
 
 
-def test_a_memory_limit_makes_memory_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_memory_limit_makes_memory_the_bottleneck(
+    run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
     """The messages for an absent subscriber fill the broker's memory."""
-    with started(tmp_path, memory_limit="2000000", max_queued_messages="0", max_inflight_messages="0") as broker:
+    with started(
+        tmp_path, memory_limit="2000000", max_queued_messages="0", max_inflight_messages="0"
+    ) as broker:
         away = paho.Client(CallbackAPIVersion.VERSION2, "away", clean_session=False)
         go_away(away, port_of(broker), "ballast")
         fill(port_of(broker), 1_850_000)
         document = run(broker, "producerRate: 100\nmessageSize: 64\ndriver: {name: mqtt, qos: 0}\n")
-    concluded(document, "broker memory", r"mosquitto's heap had 1\.\d\d MiB of its limit of 1\.91 MiB, in \d of \d samples")
+    concluded(
+        document,
+        "broker memory",
+        r"mosquitto's heap had 1\.\d\d MiB of its limit of 1\.91 MiB, in \d of \d samples",
+    )
 
 
 def test_a_slow_disk_is_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     """The broker saves the messages for an absent subscriber after every change, and waits for the disk."""
-    settings = {"persistence": "true", "autosave_on_changes": "true", "autosave_interval": "1", "max_queued_messages": "0"}
+    settings = {
+        "persistence": "true",
+        "autosave_on_changes": "true",
+        "autosave_interval": "1",
+        "max_queued_messages": "0",
+    }
     with started(tmp_path, **settings) as broker:
-        go_away(paho.Client(CallbackAPIVersion.VERSION2, "away", clean_session=False), port_of(broker), "loadtest/#")
+        go_away(
+            paho.Client(CallbackAPIVersion.VERSION2, "away", clean_session=False),
+            port_of(broker),
+            "loadtest/#",
+        )
         pid = broker.facts.pid
         assert pid is not None
         with slow_disk(pid, tmp_path, 500_000):
-            document = run(broker, "producerRate: 500\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt}\n")
-    concluded(document, "broker disk", r"mosquitto waited for the disk \d+(\.\d+)? % of the time while it wrote .*/s, in \d of \d samples")
+            document = run(
+                broker,
+                "producerRate: 500\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt}\n",
+            )
+    concluded(
+        document,
+        "broker disk",
+        r"mosquitto waited for the disk \d+(\.\d+)? % of the time while it wrote .*/s, in \d of \d samples",
+    )
 
 
 def go_away(away: paho.Client, port: int, topic: str) -> None:
@@ -159,11 +201,20 @@ def fill(port: int, total: int) -> None:
     sender.loop_stop()
 
 
-def test_a_slow_relay_makes_the_network_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_slow_relay_makes_the_network_the_bottleneck(
+    run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
     """Half of our bytes get through to the broker."""
     with started(tmp_path) as broker, relay(port_of(broker), rate=500_000) as port:
-        document = run(BehindRelay(broker, port), "producerRate: 1000\nmessageSize: 1024\ndriver: {name: mqtt, qos: 0}\n")
-    concluded(document, "network", r"waited in our sockets, and no more than .* were unread at mosquitto, in \d of \d samples")
+        document = run(
+            BehindRelay(broker, port),
+            "producerRate: 1000\nmessageSize: 1024\ndriver: {name: mqtt, qos: 0}\n",
+        )
+    concluded(
+        document,
+        "network",
+        r"waited in our sockets, and no more than .* were unread at mosquitto, in \d of \d samples",
+    )
 
 
 @pytest.fixture
@@ -185,32 +236,56 @@ def sleeping(monkeypatch: pytest.MonkeyPatch) -> Act:
     return wake_up
 
 
-def test_a_subscriber_that_does_not_read_is_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path, sleeping: Act) -> None:
+def test_a_subscriber_that_does_not_read_is_the_bottleneck(
+    run: Callable[..., dict[str, Any]], tmp_path: Path, sleeping: Act
+) -> None:
     with started(tmp_path, max_queued_messages="0") as broker:
-        document = run(broker, "producerRate: 200\nmessageSize: 40960\ndriver: {name: mqtt}\n", sleeping)
-    concluded(document, "subscriber", r"were unread at subscribers; .* more waited at mosquitto, in \d of \d samples")
+        document = run(
+            broker, "producerRate: 200\nmessageSize: 40960\ndriver: {name: mqtt}\n", sleeping
+        )
+    concluded(
+        document,
+        "subscriber",
+        r"were unread at subscribers; .* more waited at mosquitto, in \d of \d samples",
+    )
 
 
-def test_a_window_of_one_on_a_slow_path_is_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_window_of_one_on_a_slow_path_is_the_bottleneck(
+    run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
     """Each message waits for the acknowledgement of the one before, and those that waited for more than a second are dropped."""
     with started(tmp_path) as broker, relay(port_of(broker), delay=0.1) as port:
         more = "producerRate: 100\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt, qos: 1, maxInflightMessages: 1}\n"
         document = run(BehindRelay(broker, port), more)
-    concluded(document, "publisher window", r"messages were dropped because the target's in-flight windows were full: topic 0 from")
+    concluded(
+        document,
+        "publisher window",
+        r"messages were dropped because the target's in-flight windows were full: topic 0 from",
+    )
 
 
-def test_an_overloaded_worker_makes_the_generator_the_bottleneck(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_an_overloaded_worker_makes_the_generator_the_bottleneck(
+    run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
     """paho needs several times the broker's CPU for a message."""
     with started(tmp_path) as broker:
         more = "testDuration: 4s\nproducerRate: 150000\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt, client: library, qos: 0}\n"
         document = run(broker, more)
-    concluded(document, "generator", r"worker main's busiest thread used \d\.\d\d of a core.*, in \d of \d samples")
+    concluded(
+        document,
+        "generator",
+        r"worker main's busiest thread used \d\.\d\d of a core.*, in \d of \d samples",
+    )
 
 
 def test_a_light_load_saturates_nothing(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     with started(tmp_path) as broker:
         document = run(broker, "producerRate: 100\nmessageSize: 64\ndriver: {name: mqtt, qos: 0}\n")
-    concluded(document, "nothing saturated", r"mosquitto's busiest thread used 0\.\d\d of a core.*, no queue built up")
+    concluded(
+        document,
+        "nothing saturated",
+        r"mosquitto's busiest thread used 0\.\d\d of a core.*, no queue built up",
+    )
 
 
 @pytest.mark.parametrize("tls", [True, "subscribers"])
@@ -218,12 +293,24 @@ def test_a_broker_with_tls_for_subscribers_is_sampled_completely(
     run: Callable[..., dict[str, Any]], tmp_path: Path, tls: bool | str
 ) -> None:
     """Its counters come over the producers' address, with the run's keys if that has TLS; connections to both addresses count."""
-    request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto", security=SecuritySection(tls=tls))  # type: ignore[arg-type]
+    request = brokers.BrokerRequest(
+        kind="mqtt",
+        mode="process",
+        folder=tmp_path / "mosquitto",
+        security=SecuritySection(tls=tls),
+    )  # type: ignore[arg-type]
     with running(request) as broker:
-        document = run(broker, "producerRate: 20\nmessageSize: 64\ndriver: {name: mqtt, qos: 1, tls: {version: TLSv1.3}}\n")
+        document = run(
+            broker,
+            "producerRate: 20\nmessageSize: 64\ndriver: {name: mqtt, qos: 1, tls: {version: TLSv1.3}}\n",
+        )
     found = document["bottleneck"]
     assert found["missing"] == []
-    assert max(found["columns"]["workers.connections"]) == max(found["columns"]["broker.connections"]) == 2
+    assert (
+        max(found["columns"]["workers.connections"])
+        == max(found["columns"]["broker.connections"])
+        == 2
+    )
     assert max(value for value in found["columns"]["sys.clients"] if value is not None) >= 2
 
 
@@ -240,29 +327,50 @@ def test_a_broken_run_keeps_its_samples(run: Callable[..., dict[str, Any]], tmp_
         more = "testDuration: 20s\nproducerRate: 3000\nmessageSize: 1024\nmaxSendDelay: 1s\ndriver: {name: mqtt, qos: 0}\n"
         document = run(broker, more, stop_and_kill, pytest.raises(TargetError, match="went away"))
     assert document["verdict"]["outcome"] == "no data"
-    concluded(document, "broker not reading", r"mosquitto, which was stopped by a signal; .*, in \d of \d samples")
+    concluded(
+        document,
+        "broker not reading",
+        r"mosquitto, which was stopped by a signal; .*, in \d of \d samples",
+    )
 
 
 # --- the broker's own counters
 
 
-def test_drops_that_the_run_counts_as_lost_are_no_contradiction(run: Callable[..., dict[str, Any]], tmp_path: Path, sleeping: Act) -> None:
+def test_drops_that_the_run_counts_as_lost_are_no_contradiction(
+    run: Callable[..., dict[str, Any]], tmp_path: Path, sleeping: Act
+) -> None:
     """A queue of ten messages overflows because its subscriber does not read."""
     with started(tmp_path, max_queued_messages="10", max_inflight_messages="10") as broker:
-        document = run(broker, "producerRate: 200\nmessageSize: 64\ndriver: {name: mqtt}\n", sleeping)
-    dropped = [value for value in document["bottleneck"]["columns"]["sys.dropped"] if value is not None]
+        document = run(
+            broker, "producerRate: 200\nmessageSize: 64\ndriver: {name: mqtt}\n", sleeping
+        )
+    dropped = [
+        value for value in document["bottleneck"]["columns"]["sys.dropped"] if value is not None
+    ]
     assert 0 < dropped[-1] - dropped[0] <= document["measurements"]["counts"]["lost"]
     assert document["verdict"]["outcome"] == "missed"
 
 
-def test_drops_that_the_run_does_not_count_make_it_no_data(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_drops_that_the_run_does_not_count_make_it_no_data(
+    run: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
     """Another client's queue overflows on the broker that the run started, so one of the counts is wrong.
 
     Our queue is as short, so a slow machine may make it drop some messages too. mosquitto publishes its counter every second or two, and only
     its growth between two of its numbers counts.
     """
     with started(tmp_path, max_queued_messages="10") as broker:
-        go_away(paho.Client(CallbackAPIVersion.VERSION2, "away", clean_session=False), port_of(broker), "loadtest/#")
-        document = run(broker, "testDuration: 7s\nproducerRate: 200\nmessageSize: 64\ndriver: {name: mqtt}\n")
+        go_away(
+            paho.Client(CallbackAPIVersion.VERSION2, "away", clean_session=False),
+            port_of(broker),
+            "loadtest/#",
+        )
+        document = run(
+            broker, "testDuration: 7s\nproducerRate: 200\nmessageSize: 64\ndriver: {name: mqtt}\n"
+        )
     assert document["verdict"]["outcome"] == "no data"
-    assert re.search(r"^the broker dropped [\d ]+ messages .*, and \d+ are missing by our count", document["verdict"]["reasons"][0])
+    assert re.search(
+        r"^the broker dropped [\d ]+ messages .*, and \d+ are missing by our count",
+        document["verdict"]["reasons"][0],
+    )

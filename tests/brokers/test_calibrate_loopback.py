@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_plans_use_the_costs_of_a_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plans_use_the_costs_of_a_calibration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """They are positive and finite."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(calibrate, "PHASES", {"warmupDuration": "100ms", "testDuration": "2s", "drainTimeout": "5s"})
+    monkeypatch.setattr(
+        calibrate, "PHASES", {"warmupDuration": "100ms", "testDuration": "2s", "drainTimeout": "5s"}
+    )
     assert cli.main(["calibrate", "--driver", "loopback"]) == cli.OK
     cost = planning.costs()["loopback"]
     assert cost.document() == calibrate._kept(planning.costs_file())["loopback"]
@@ -27,7 +31,12 @@ def test_plans_use_the_costs_of_a_calibration(monkeypatch: pytest.MonkeyPatch, t
     assert f"kept in {planning.costs_file()}" in capsys.readouterr().out
 
 
-def test_the_error_for_a_run_without_results_has_pytests_output(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_run_without_results_has_pytests_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(calibrate, "_TEST", "syntax error {0}\n")
-    with pytest.raises(NoData, match="(?s)the runs slow, large, fast have no results; output of pytest:.*syntax error"):
+    with pytest.raises(
+        NoData,
+        match="(?s)the runs slow, large, fast have no results; output of pytest:.*syntax error",
+    ):
         calibrate.calibrate("loopback", lambda _: None)

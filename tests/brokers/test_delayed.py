@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.pulsar,
     pytest.mark.slow,
-    pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless"),
+    pytest.mark.skipif(
+        java.find() is None, reason="no Java here: apt-get install default-jre-headless"
+    ),
 ]
 
 MESSAGES = 300
@@ -36,7 +38,9 @@ RANDOM = "deliverAfter: {min: 2s, max: 5s}\nsubscriptionsPerTopic: 2\n"
 
 
 @pytest.fixture
-def run(pulsar_process: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
+def run(
+    pulsar_process: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], dict[str, Any]]:
     """Run a profile against the broker, in this process, and return the results document."""
     return lambda more: drive(pulsar_process, LOOSE + IN_STRICT + more, tmp_path, monkeypatch)
 
@@ -50,7 +54,9 @@ def received(document: dict[str, Any]) -> int:
 
 def on_early(document: dict[str, Any]) -> str:
     """Return the outcome of the implicit objective that nothing is early; throughput, which is bounded too, may miss."""
-    (found,) = (finding for finding in document["verdict"]["findings"] if finding["name"] == "earliness.max")
+    (found,) = (
+        finding for finding in document["verdict"]["findings"] if finding["name"] == "earliness.max"
+    )
     assert found["implicit"]
     return str(found["outcome"])
 
@@ -64,9 +70,13 @@ def exact(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("client", ["library", "native"])
-def test_delayed_messages_arrive_once_and_not_early(run: Callable[[str], dict[str, Any]], client: str) -> None:
+def test_delayed_messages_arrive_once_and_not_early(
+    run: Callable[[str], dict[str, Any]], client: str
+) -> None:
     """At each of two subscriptions; the broker reports the size of its index."""
-    document = run(f"{RANDOM}driver: {{name: pulsar, subscriptionType: Shared, client: {client}}}\n")
+    document = run(
+        f"{RANDOM}driver: {{name: pulsar, subscriptionType: Shared, client: {client}}}\n"
+    )
     assert received(document) == 2 * MESSAGES
     exact(document)
     found = document["measurements"]
@@ -85,7 +95,9 @@ def test_all_messages_may_have_one_due_time(run: Callable[[str], dict[str, Any]]
 
 def test_an_exclusive_subscription_ignores_delays(run: Callable[[str], dict[str, Any]]) -> None:
     """The run misses, by more than half of the delay."""
-    document = run("deliverAfter: 30s\nallowUndelayed: true\ndriver: {name: pulsar, subscriptionType: Exclusive}\n")
+    document = run(
+        "deliverAfter: 30s\nallowUndelayed: true\ndriver: {name: pulsar, subscriptionType: Exclusive}\n"
+    )
     assert received(document) == MESSAGES
     assert (document["verdict"]["outcome"], on_early(document)) == ("missed", "missed")
     assert document["measurements"]["latencies"]["earliness"]["maximum"] > 15 * SECOND

@@ -43,41 +43,78 @@ def measured(out: str) -> float:
     return float(match[1]) * {"M": 1e6, "G": 1e9}[match[2]]
 
 
-@pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
+@pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
 def test_a_narrow_path_is_the_bandwidth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A relay passes on 4 MB/s of each of four connections. The password is in no command line."""
-    (tmp_path / "like.yaml").write_text(LIKE.format(name="mqtt", more="username: me, password: s3cret"))
+    (tmp_path / "like.yaml").write_text(
+        LIKE.format(name="mqtt", more="username: me, password: s3cret")
+    )
     request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "broker")
-    with running(request) as broker, relay(int(urlsplit(broker.facts.url).port or 0), rate=RATE) as port:
+    with (
+        running(request) as broker,
+        relay(int(urlsplit(broker.facts.url).port or 0), rate=RATE) as port,
+    ):
         path = hosts(tmp_path, ", bandwidth: 100Gbit/s")
         target = f"mqtt://127.0.0.1:{port}"
-        assert main(["doctor", "--hosts", path, "--target", target, "--bandwidth", "--like", str(tmp_path / "like.yaml")]) == 1
+        assert (
+            main(
+                [
+                    "doctor",
+                    "--hosts",
+                    path,
+                    "--target",
+                    target,
+                    "--bandwidth",
+                    "--like",
+                    str(tmp_path / "like.yaml"),
+                ]
+            )
+            == 1
+        )
     out = capsys.readouterr().out
     limit = RATE * 8 * STREAMS
     assert limit / 20 < measured(out) <= limit * 1.02
     assert " of 100 Gbit/s" in out
-    assert "network and target carried less than half of its bandwidth, and the sender had CPU time to spare: " in out
+    assert (
+        "network and target carried less than half of its bandwidth, and the sender had CPU time to spare: "
+        in out
+    )
     commands = (tmp_path / "commands").read_text()
     assert " bandwidth " in commands
     assert "s3cret" not in commands + out
 
 
 @pytest.mark.pulsar
-@pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless")
-def test_nothing_stays_at_pulsar(pulsar_process: brokers.Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.skipif(
+    java.find() is None, reason="no Java here: apt-get install default-jre-headless"
+)
+def test_nothing_stays_at_pulsar(
+    pulsar_process: brokers.Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The namespace is deleted, with its topic."""
     facts = pulsar_process.facts
 
     def namespaces() -> list[str]:
         found = list[str]()
-        for tenant in json.load(urllib.request.urlopen(f"{facts.admin_url}/admin/v2/tenants", timeout=30)):
-            found += json.load(urllib.request.urlopen(f"{facts.admin_url}/admin/v2/namespaces/{tenant}", timeout=30))
+        for tenant in json.load(
+            urllib.request.urlopen(f"{facts.admin_url}/admin/v2/tenants", timeout=30)
+        ):
+            found += json.load(
+                urllib.request.urlopen(
+                    f"{facts.admin_url}/admin/v2/namespaces/{tenant}", timeout=30
+                )
+            )
         return found
 
     before = namespaces()
     command = ["doctor", "--hosts", hosts(tmp_path), "--target", facts.url, "--bandwidth"]
     assert main(command) == 2
-    assert "--bandwidth removes its topic by the admin REST of Pulsar: write --admin-url" in capsys.readouterr().err
+    assert (
+        "--bandwidth removes its topic by the admin REST of Pulsar: write --admin-url"
+        in capsys.readouterr().err
+    )
     assert main([*command, "--admin-url", str(facts.admin_url)]) == 0
     assert measured(capsys.readouterr().out) > 0
     assert namespaces() == before

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
 
 SIZES = {"s/a": 50, "s/b": 3000, "other": 9}
 
@@ -29,7 +31,9 @@ SIZES = {"s/a": 50, "s/b": 3000, "other": 9}
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker on which a client publishes one message of each size in turn until the tests are over."""
     folder = tmp_path_factory.mktemp("broker") / "mosquitto"
-    broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder), lambda _: None)
+    broker = brokers.start(
+        brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder), lambda _: None
+    )
     stop = threading.Event()
 
     def publish() -> None:
@@ -54,11 +58,26 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
-def test_the_profile_of_real_traffic_has_exact_sizes(url: str, version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_profile_of_real_traffic_has_exact_sizes(
+    url: str, version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Topics come by wildcard; a retained message from before does not count."""
     output, like = tmp_path / "learned.yaml", tmp_path / "like.yaml"
-    like.write_text(f'name: x\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {{name: mqtt, protocolVersion: "{version}"}}\n')
-    command = ["learn", url, "--topic", "s/#", "--messages", "200", "--like", str(like), "-o", str(output)]
+    like.write_text(
+        f'name: x\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {{name: mqtt, protocolVersion: "{version}"}}\n'
+    )
+    command = [
+        "learn",
+        url,
+        "--topic",
+        "s/#",
+        "--messages",
+        "200",
+        "--like",
+        str(like),
+        "-o",
+        str(output),
+    ]
     assert cli.main(command) == cli.OK
     found = profile.load(output)
     assert found.message_size_distribution
@@ -69,17 +88,25 @@ def test_the_profile_of_real_traffic_has_exact_sizes(url: str, version: str, tmp
     assert "200 messages in" in capsys.readouterr().err
 
 
-def test_a_silent_topic_is_no_data(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_silent_topic_is_no_data(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """No profile is written."""
     output = tmp_path / "learned.yaml"
-    assert cli.main(["learn", url, "--topic", "nobody/here", "--for", "300ms", "-o", str(output)]) == cli.NO_DATA
+    assert (
+        cli.main(["learn", url, "--topic", "nobody/here", "--for", "300ms", "-o", str(output)])
+        == cli.NO_DATA
+    )
     assert "no message on nobody/here" in capsys.readouterr().err
     assert not output.exists()
 
 
 def test_a_lost_broker_ends_the_sampling_with_an_error(tmp_path: Path) -> None:
     """This holds before and during the sampling."""
-    broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"), lambda _: None)
+    broker = brokers.start(
+        brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"),
+        lambda _: None,
+    )
     try:
         tap = observer.MqttObserver(broker.facts.url, ["a"], MqttSettings())
     finally:

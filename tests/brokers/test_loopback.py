@@ -36,7 +36,9 @@ RELAY = [sys.executable, "-m", "pytest_loadtest.drivers.loopback.relay"]
 @contextmanager
 def relay(settings: dict[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Run a relay; closing its standard input ends it."""
-    with subprocess.Popen([*RELAY, "--settings", json.dumps(settings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [*RELAY, "--settings", json.dumps(settings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdin and process.stdout
         yield process, json.loads(process.stdout.readline())["port"]
         process.stdin.close()
@@ -44,7 +46,13 @@ def relay(settings: dict[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], i
 
 def subject_at(port: int, settings: LoopbackSettings) -> Subject:
     target = TargetAddress(url=f"loopback://127.0.0.1:{port}")
-    return Subject(driver=LoopbackDriver, target=target, settings=settings, window=settings.max_pending_messages, existing="shared")
+    return Subject(
+        driver=LoopbackDriver,
+        target=target,
+        settings=settings,
+        window=settings.max_pending_messages,
+        existing="shared",
+    )
 
 
 @pytest.fixture
@@ -85,7 +93,9 @@ def test_loopback_keeps_the_promises_of_a_driver(check, plain):
 
 
 def test_loopback_keeps_the_promises_with_delay_and_capacity(relayed):
-    check_driver(relayed(delay=2 * MILLISECOND, capacity=50_000, capacity_depth=10, max_pending_messages=70))
+    check_driver(
+        relayed(delay=2 * MILLISECOND, capacity=50_000, capacity_depth=10, max_pending_messages=70)
+    )
 
 
 def test_consumers_share_the_streams_by_number(plain):
@@ -93,7 +103,10 @@ def test_consumers_share_the_streams_by_number(plain):
     with rig(plain, streams=5, consumers=2) as r:
         r.send(20)
         r.until(lambda: r.copies >= 100, "received")
-        assert [sorted(set(r.heads(consumer).stream.tolist())) for consumer in range(2)] == [[0, 2, 4], [1, 3]]
+        assert [sorted(set(r.heads(consumer).stream.tolist())) for consumer in range(2)] == [
+            [0, 2, 4],
+            [1, 3],
+        ]
 
 
 def test_runs_on_one_relay_do_not_share_topics(plain):
@@ -112,7 +125,9 @@ def test_exactly_every_nth_message_is_lost(relayed):
         r.until(lambda: r.acked >= 7000 and r.copies >= 6994, "acked and received")
         heads = r.heads(0)
         for stream in range(2):
-            assert np.setdiff1d(np.arange(3500), heads.seq[heads.stream == stream]).tolist() == every(3500, 1000)
+            assert np.setdiff1d(
+                np.arange(3500), heads.seq[heads.stream == stream]
+            ).tolist() == every(3500, 1000)
         assert len(heads.seq) == 6994
 
 
@@ -165,7 +180,13 @@ def test_exactly_the_damaged_bodies_are_flagged(relayed):
 
 def test_all_faults_can_be_combined(relayed):
     """Each selects its own sequences; a lost message stays lost."""
-    settings = {"lose_every": 100, "duplicate_every": 50, "swap_every": 35, "corrupt_header_every": 70, "corrupt_body_every": 90}
+    settings = {
+        "lose_every": 100,
+        "duplicate_every": 50,
+        "swap_every": 35,
+        "corrupt_header_every": 70,
+        "corrupt_body_every": 90,
+    }
     with rig(relayed(**settings), mixed_pool()) as r:
         r.send(3150)
         lost = set(every(3150, 100))
@@ -184,7 +205,13 @@ def test_all_faults_can_be_combined(relayed):
 
 def test_faults_count_in_each_stream(relayed):
     """Streams of several topics share every frame; each subscription gets each stream with its faults, in order."""
-    settings = {"lose_every": 10, "duplicate_every": 15, "swap_every": 3, "corrupt_header_every": 14, "max_pending_messages": 17}
+    settings = {
+        "lose_every": 10,
+        "duplicate_every": 15,
+        "swap_every": 3,
+        "corrupt_header_every": 14,
+        "max_pending_messages": 17,
+    }
     order = [n + (n % 6 == 4) - (n % 6 == 5) for n in range(60)]
     kept = np.array([n for n in order if n % 10 != 9 for _ in range(1 + (n % 15 == 14))])
     damaged = kept % 14 == 13
@@ -199,7 +226,9 @@ def test_faults_count_in_each_stream(relayed):
             for stream in own:
                 mine = heads.seq[(heads.stream == stream) & (heads.kind == envelope.OURS)]
                 assert mine.tolist() == kept[~damaged].tolist()
-            assert np.count_nonzero(heads.kind == envelope.CORRUPT) == len(own) * np.count_nonzero(damaged)
+            assert np.count_nonzero(heads.kind == envelope.CORRUPT) == len(own) * np.count_nonzero(
+                damaged
+            )
 
 
 def test_twenty_thousand_consumers_receive_their_messages(plain):
@@ -210,17 +239,24 @@ def test_twenty_thousand_consumers_receive_their_messages(plain):
         r.until(lambda: r.acked >= 40_000 and r.copies >= 40_000, "acked and received")
         place = np.concatenate([part.consumer for part in r.received])
         heads = envelope.decode_heads(
-            np.concatenate([part.heads for part in r.received]), np.concatenate([part.size for part in r.received]), r.nonce
+            np.concatenate([part.heads for part in r.received]),
+            np.concatenate([part.size for part in r.received]),
+            r.nonce,
         )
         assert np.array_equal(heads.stream, place)
         assert np.array_equal(np.lexsort((heads.seq, place)), np.argsort(place, kind="stable"))
         assert np.array_equal(np.bincount(place), np.full(20_000, 2))
         r.driver.pause(r.places[1::2])
         r.send(1, first=2)
-        r.until(lambda: r.acked >= 60_000 and r.copies >= 50_000, "acked, and received by those that go on")
+        r.until(
+            lambda: r.acked >= 60_000 and r.copies >= 50_000,
+            "acked, and received by those that go on",
+        )
         r.driver.resume(r.places)
         r.until(lambda: r.copies >= 60_000, "received by all")
-        assert np.array_equal(np.bincount(np.concatenate([part.consumer for part in r.received])), np.full(20_000, 3))
+        assert np.array_equal(
+            np.bincount(np.concatenate([part.consumer for part in r.received])), np.full(20_000, 3)
+        )
 
 
 def test_no_ack_and_no_copy_comes_before_the_delay(relayed):
@@ -294,7 +330,10 @@ def test_poll_ends_when_a_stream_with_rejected_messages_has_room(relayed):
 
 def test_consumers_that_the_run_does_not_have_are_rejected(plain):
     """The error says which there are."""
-    with rig(plain) as r, pytest.raises(UsageError, match="consumer 7: the run has those from 0 to 0"):
+    with (
+        rig(plain) as r,
+        pytest.raises(UsageError, match="consumer 7: the run has those from 0 to 0"),
+    ):
         r.driver.attach([0, 7])
 
 
@@ -348,7 +387,9 @@ def test_deliveries_that_do_not_match_their_sizes_are_an_error(size):
     """Nothing of them counts as a message."""
     with scripted() as (driver, other):
         columns = {"place": [0], "size": [size - 1]}
-        other.sendall(b"".join(frames.encode_frame(Kind.DELIVER, columns, payloads=[memoryview(bytes(size))])))
+        other.sendall(
+            b"".join(frames.encode_frame(Kind.DELIVER, columns, payloads=[memoryview(bytes(size))]))
+        )
         other.shutdown(socket.SHUT_WR)
         with pytest.raises(TargetError, match="closed the connection"):
             driver.poll(10 * SECOND)
@@ -364,7 +405,10 @@ def test_send_raises_when_the_relay_is_lost(dead):
 
 
 def test_an_unreachable_relay_is_an_error_with_its_address(unused_port):
-    with pytest.raises(TargetError, match=f"127.0.0.1:{unused_port}"), rig(subject_at(unused_port, LoopbackSettings())):
+    with (
+        pytest.raises(TargetError, match=f"127.0.0.1:{unused_port}"),
+        rig(subject_at(unused_port, LoopbackSettings())),
+    ):
         pass
 
 
@@ -377,7 +421,12 @@ def unused_port() -> int:
 def test_facts_have_the_faults_of_the_relay(relayed):
     with rig(relayed(delay=20 * MILLISECOND, lose_every=10)) as r:
         facts = r.driver.facts()
-        assert facts.applied == {"maxPendingMessages": "1000", "blockIfQueueFull": "true", "delay": "20ms", "loseEvery": "10"}
+        assert facts.applied == {
+            "maxPendingMessages": "1000",
+            "blockIfQueueFull": "true",
+            "delay": "20ms",
+            "loseEvery": "10",
+        }
         assert not facts.not_applied
 
 
@@ -405,7 +454,13 @@ def test_the_relay_ends_in_order(how):
 
 def test_the_relay_rejects_unknown_settings():
     """Before it listens, with the names that it has."""
-    done = subprocess.run([*RELAY, "--settings", '{"dealy": "1ms"}'], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [*RELAY, "--settings", '{"dealy": "1ms"}'],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     assert done.returncode == 2
     assert "dealy" in done.stderr and "delay" in done.stderr
 
@@ -425,7 +480,11 @@ def test_the_relay_ignores_a_standard_input_that_is_not_a_pipe():
 def test_megabytes_in_flight_arrive_in_order(plain):
     """Far more than the socket buffers hold."""
     start = time.monotonic_ns()
-    big = Subject(driver=LoopbackDriver, target=plain.target, settings=LoopbackSettings(max_pending_messages=3000))
+    big = Subject(
+        driver=LoopbackDriver,
+        target=plain.target,
+        settings=LoopbackSettings(max_pending_messages=3000),
+    )
     with rig(big, mixed_pool()) as r:
         burst = r.send(3000)
         assert burst.sent.min() >= start

@@ -32,14 +32,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [
-    pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"),
+    pytest.mark.skipif(
+        mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+    ),
     pytest.mark.parametrize("client", ["library", "native"]),
 ]
 STREAMS = 150
 
 
-def make_driver(url: str, client: str, streams: int = STREAMS, sources: tuple[str, ...] = ()) -> Any:
-    topology = Topology(topics=1, partitions=1, producers=streams, subscriptions=streams, consumers=1)
+def make_driver(
+    url: str, client: str, streams: int = STREAMS, sources: tuple[str, ...] = ()
+) -> Any:
+    topology = Topology(
+        topics=1, partitions=1, producers=streams, subscriptions=streams, consumers=1
+    )
     return driver_class("mqtt", client)(DriverContext(  # type: ignore[call-arg]
         target=TargetAddress(url=url), settings=MqttSettings(), clock=time.monotonic_ns, run="now", nonce=1, worker="gw0",
         topology=topology, pool=plain_pool(), sources=sources,
@@ -48,7 +54,9 @@ def make_driver(url: str, client: str, streams: int = STREAMS, sources: tuple[st
 
 @contextmanager
 def started(folder: Path) -> Iterator[brokers.Broker]:
-    with running(brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder / "broker")) as broker:
+    with running(
+        brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder / "broker")
+    ) as broker:
         yield broker
 
 
@@ -65,14 +73,19 @@ def test_no_connection_is_started_before_it_is_due(tmp_path: Path, client: str) 
     """Producers and consumers report how long they took from then, and how late they started."""
     with started(tmp_path) as broker:
         driver = make_driver(broker.facts.url, client)
-        for open_them, numbers in ((driver.open_consumers, range(20)), (driver.open_producers, range(20))):
+        for open_them, numbers in (
+            (driver.open_consumers, range(20)),
+            (driver.open_producers, range(20)),
+        ):
             due = soon(100, 20)
             driver.pace(due, nothing)
             open_them(numbers)
             assert time.monotonic_ns() > due[-1], "the last one was there before it was due"
         found = driver.opening_times()
         driver.close()
-    counted = {name: len(found[name]) for name in ("connect", "subscribe", "dial", "up")}  # more are there if this process stood still
+    counted = {
+        name: len(found[name]) for name in ("connect", "subscribe", "dial", "up")
+    }  # more are there if this process stood still
     assert counted == {"connect": 40, "subscribe": 20, "dial": 40, "up": 40}
     assert (found["dial"] >= 0).all()
     assert (found["connect"] > found["dial"]).all()
@@ -127,16 +140,25 @@ def test_latency_counts_from_the_instant_at_which_it_was_due(tmp_path: Path, cli
         found, ended = driver.opening_times(), time.monotonic_ns()
         driver.close()
     connect = np.sort(found["connect"])[::-1]  # the first one waited longest
-    assert (connect >= np.sort(goes_on[0] - due)[::-1]).all(), "one of them counts from later than it was due"
+    assert (connect >= np.sort(goes_on[0] - due)[::-1]).all(), (
+        "one of them counts from later than it was due"
+    )
     assert (connect <= np.sort(ended - due)[::-1]).all()
     assert len(due) > 2 * MAX_OPENING
     waited_for_room = goes_on[0] - due[MAX_OPENING:]
-    assert np.median(found["dial"]) < np.median(waited_for_room), "the wait before a full set is told as the generator's own"
+    assert np.median(found["dial"]) < np.median(waited_for_room), (
+        "the wait before a full set is told as the generator's own"
+    )
 
 
-def test_a_gap_between_two_connections_does_not_count_as_silence(tmp_path: Path, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_between_two_connections_does_not_count_as_silence(
+    tmp_path: Path, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A broker that does not answer is still given up."""
-    monkeypatch.setattr("pytest_loadtest.drivers.mqtt.clients.MqttClients.establish.__defaults__", (200 * MILLISECOND, None))
+    monkeypatch.setattr(
+        "pytest_loadtest.drivers.mqtt.clients.MqttClients.establish.__defaults__",
+        (200 * MILLISECOND, None),
+    )
     with started(tmp_path) as broker:
         driver = make_driver(broker.facts.url, client, 3)
         driver.pace(soon(1, 2), nothing)
@@ -164,7 +186,9 @@ def test_lost_connections_are_counted(tmp_path: Path, client: str) -> None:
             assert time.monotonic_ns() < end, driver.disconnected()
             driver.poll(MILLISECOND)
         assert driver.facts().losses == 5
-        assert driver.facts().forgotten == 5  # it keeps nothing, so each producer came up without its session
+        assert (
+            driver.facts().forgotten == 5
+        )  # it keeps nothing, so each producer came up without its session
         driver.close()
 
 
@@ -172,7 +196,9 @@ def test_a_broker_sees_the_source_addresses(client: str, tmp_path: Path) -> None
     """Each of three addresses has a third of the connections, as near as can be; the probe of ``prepare`` had the first."""
     with started(tmp_path) as broker:
         assert broker.facts.pid is not None
-        driver = make_driver(broker.facts.url, client, 4, sources=("127.0.0.7", "127.0.0.5", "127.0.0.6"))
+        driver = make_driver(
+            broker.facts.url, client, 4, sources=("127.0.0.7", "127.0.0.5", "127.0.0.6")
+        )
         try:
             driver.prepare()
             driver.open_consumers(range(4))

@@ -31,8 +31,12 @@ from pytest_loadtest.wire.mqtt import packets as p
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
-both = pytest.mark.parametrize("driver", [PahoMqttDriver, NativeMqttDriver], ids=["library", "native"])
+pytestmark = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
+both = pytest.mark.parametrize(
+    "driver", [PahoMqttDriver, NativeMqttDriver], ids=["library", "native"]
+)
 
 STREAMS = 2
 DURABLE = {"cleanStart": False, "sessionExpiry": "1h", "receiveMaximum": 20, "qos": 2}
@@ -43,19 +47,28 @@ Message = tuple[int, int]  # stream and sequence number
 
 @both
 @pytest.mark.parametrize("restart", ["in order", "killed after a save", "killed before a save"])
-def test_counts_are_those_of_the_wire_when_mosquitto_restarts_under_load(tmp_path: Path, driver: Any, restart: str) -> None:
+def test_counts_are_those_of_the_wire_when_mosquitto_restarts_under_load(
+    tmp_path: Path, driver: Any, restart: str
+) -> None:
     """Whatever a broker does, a client delivers each message that it gets once, and sends none again that the broker has taken."""
     settings = {"persistence": "true", "max_queued_messages": "0"}
-    request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "broker", settings=settings)
+    request = brokers.BrokerRequest(
+        kind="mqtt", mode="process", folder=tmp_path / "broker", settings=settings
+    )
     with running(request) as broker, MqttTap(int(broker.facts.url.rpartition(":")[2])) as tap:
         given = MqttSettings.model_validate(DURABLE)
-        subject = Subject(driver=driver, target=TargetAddress(url=tap.url), settings=given, deadline=60 * SECOND)
+        subject = Subject(
+            driver=driver, target=TargetAddress(url=tap.url), settings=given, deadline=60 * SECOND
+        )
         with rig(subject, streams=STREAMS) as r:
             try:
                 sent = load_around(r, broker, tmp_path, restart)
             except TargetError as error:
                 # mosquitto may hang up for good on a producer of which it has old messages that nobody will release.
-                assert restart == "killed after a save" and "the broker ended 10 connections in a row" in str(error)
+                assert (
+                    restart == "killed after a save"
+                    and "the broker ended 10 connections in a row" in str(error)
+                )
                 return
             facts = r.driver.facts()
             check_producers(r, tap, sent)
@@ -68,7 +81,9 @@ def test_counts_are_those_of_the_wire_when_mosquitto_restarts_under_load(tmp_pat
             }
         failed = STREAMS * sent - len(acked)
         assert failed == facts.incidents.get(REJECTED, 0)
-        assert (facts.forgotten, facts.incidents.get(FORGOTTEN, 0)) == ((2, 1) if restart == "killed before a save" else (0, 0))
+        assert (facts.forgotten, facts.incidents.get(FORGOTTEN, 0)) == (
+            (2, 1) if restart == "killed before a save" else (0, 0)
+        )
         if restart == "in order":
             # mosquitto 2.0 sends some messages again that it had released before; each is marked.
             assert set(copies) == acked and failed == 0
@@ -114,22 +129,32 @@ def check_producers(r: Any, tap: MqttTap, sent: int) -> None:
         taken: set[int] = set()
         packets = tap.client(f"lt-p{stream}")
         # Only the packets of one direction are in their order.
-        forgotten = {seen.connection for seen in packets if isinstance(seen.packet, p.Connack) and not seen.packet.session_present}
+        forgotten = {
+            seen.connection
+            for seen in packets
+            if isinstance(seen.packet, p.Connack) and not seen.packet.session_present
+        }
         for seen in packets:
             packet = seen.packet
             if isinstance(packet, p.Connect) and seen.connection in forgotten:
                 taken.clear()
             elif isinstance(packet, p.Publish):
-                assert packet.packet_id not in taken, f"stream {stream}: {packet.packet_id} published again after its PUBREC"
+                assert packet.packet_id not in taken, (
+                    f"stream {stream}: {packet.packet_id} published again after its PUBREC"
+                )
             elif isinstance(packet, PublishAnswer) and packet.reason < p.FAILURE:
-                {p.PUBREC: taken.add, p.PUBREL: lambda _: None, p.PUBCOMP: taken.discard}[packet.kind](packet.packet_id)
+                {p.PUBREC: taken.add, p.PUBREL: lambda _: None, p.PUBCOMP: taken.discard}[
+                    packet.kind
+                ](packet.packet_id)
 
 
 def check_consumer(r: Any, tap: MqttTap, *, at_release: bool) -> Counter[Message]:
     """Check that the consumer counted what the protocol delivers; return it."""
     seen: list[Seen] = tap.client("lt-c0")
     payloads = delivered(seen, at_release=at_release)
-    heads = np.frombuffer(b"".join(payload[: envelope.HEAD] for payload in payloads), np.uint8).reshape(len(payloads), envelope.HEAD)
+    heads = np.frombuffer(
+        b"".join(payload[: envelope.HEAD] for payload in payloads), np.uint8
+    ).reshape(len(payloads), envelope.HEAD)
     expected = envelope.decode_heads(heads, np.array(list(map(len, payloads)), np.int32), r.nonce)
     counted = r.heads(0)
     copies = Counter(zip(counted.stream.tolist(), counted.seq.tolist(), strict=True))

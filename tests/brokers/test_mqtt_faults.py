@@ -34,8 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
-both = pytest.mark.parametrize("driver", [PahoMqttDriver, NativeMqttDriver], ids=["library", "native"])
+pytestmark = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
+both = pytest.mark.parametrize(
+    "driver", [PahoMqttDriver, NativeMqttDriver], ids=["library", "native"]
+)
 
 IN_FLIGHT = 20  # messages that mosquitto sends ahead of their acknowledgements
 SAVED, UNSAVED = 300, 200
@@ -46,13 +50,20 @@ FORGOTTEN = "the broker had forgotten the session of a consumer, and what it hel
 
 @contextmanager
 def started(folder: Path, **lines: str) -> Iterator[brokers.Broker]:
-    with running(brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder / "broker", settings=lines)) as broker:
+    with running(
+        brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder / "broker", settings=lines)
+    ) as broker:
         yield broker
 
 
 def subject(broker: brokers.Broker, driver: Any, **given: Any) -> Subject:
     settings = MqttSettings.model_validate(given)
-    return Subject(driver=driver, target=TargetAddress(url=broker.facts.url), settings=settings, deadline=60 * SECOND)
+    return Subject(
+        driver=driver,
+        target=TargetAddress(url=broker.facts.url),
+        settings=settings,
+        deadline=60 * SECOND,
+    )
 
 
 # --- what mosquitto had not saved is lost
@@ -64,7 +75,9 @@ def subject(broker: brokers.Broker, driver: Any, **given: Any) -> Subject:
     [(True, False, SAVED + UNSAVED), (True, True, SAVED), (False, True, IN_FLIGHT)],
     ids=["ended in order", "killed after a save", "killed before a save"],
 )
-def test_exactly_what_a_killed_mosquitto_had_not_saved_is_lost(tmp_path: Path, driver: Any, saved: bool, kill: bool, kept: int) -> None:
+def test_exactly_what_a_killed_mosquitto_had_not_saved_is_lost(
+    tmp_path: Path, driver: Any, saved: bool, kill: bool, kept: int
+) -> None:
     """Of 500 acknowledged messages, none of which a hanging consumer has taken, those in flight are in its socket already."""
     with started(tmp_path, **KEPT) as broker, rig(subject(broker, driver, **DURABLE)) as r:
         r.driver.pause(r.places)
@@ -76,11 +89,21 @@ def test_exactly_what_a_killed_mosquitto_had_not_saved_is_lost(tmp_path: Path, d
         r.until(lambda: r.acked >= SAVED + UNSAVED, "acked")
         broker.restart(kill=kill)
         r.driver.resume(r.places)
-        r.until(lambda: r.driver.facts().losses == 2 and r.driver.disconnected() is None, "connected again")
+        r.until(
+            lambda: r.driver.facts().losses == 2 and r.driver.disconnected() is None,
+            "connected again",
+        )
         r.send(1, SAVED + UNSAVED)
-        r.until(lambda: r.acked > SAVED + UNSAVED and SAVED + UNSAVED in received(r), "the last message received")
+        r.until(
+            lambda: r.acked > SAVED + UNSAVED and SAVED + UNSAVED in received(r),
+            "the last message received",
+        )
         assert received(r) == {*range(kept), SAVED + UNSAVED}
-        assert FORGOTTEN not in r.driver.facts().incidents if saved else r.driver.facts().incidents[FORGOTTEN] == 1
+        assert (
+            FORGOTTEN not in r.driver.facts().incidents
+            if saved
+            else r.driver.facts().incidents[FORGOTTEN] == 1
+        )
 
 
 def save(broker: brokers.Broker, folder: Path) -> None:
@@ -110,7 +133,9 @@ def test_messages_without_a_subscription_are_counted(tmp_path: Path, driver: Any
             r.until(lambda sent=sent: r.acked >= sent, "acked")  # type: ignore[misc]
         r.send(10, sent)
         r.until(lambda: r.acked >= sent + 10, "acked")
-        assert r.driver.facts().incidents == {"message acknowledged by a broker without a subscription for it": 11}
+        assert r.driver.facts().incidents == {
+            "message acknowledged by a broker without a subscription for it": 11
+        }
         assert r.failed == 0
 
 
@@ -121,10 +146,18 @@ def test_messages_without_a_subscription_are_counted(tmp_path: Path, driver: Any
 def test_two_runs_with_the_same_client_ids_end_with_the_cause(tmp_path: Path, driver: Any) -> None:
     """mosquitto 2.0 ends the earlier connection without a reason; the first run to count ten of them names the client id."""
     with started(tmp_path) as broker:
-        drivers = [driver(context(broker.facts.url, time.monotonic_ns, cleanStart=False, sessionExpiry="1h")) for _ in range(2)]
+        drivers = [
+            driver(
+                context(broker.facts.url, time.monotonic_ns, cleanStart=False, sessionExpiry="1h")
+            )
+            for _ in range(2)
+        ]
         for one in drivers:
             one.open_producers([0])
-        with pytest.raises(TargetError, match=r"stream 0: the broker ended 10 connections in a row .*client id 'lt-p0' in use"):
+        with pytest.raises(
+            TargetError,
+            match=r"stream 0: the broker ended 10 connections in a row .*client id 'lt-p0' in use",
+        ):
             until(drivers, lambda: False)
         for one in drivers:
             one.close()
@@ -141,7 +174,10 @@ def until(drivers: list[Any], done: Callable[[], object]) -> None:
 @both
 def test_the_will_of_another_client_is_a_foreign_message(tmp_path: Path, driver: Any) -> None:
     """It has no envelope of the run; a client of the run that dies has no will, so nobody gets anything of it."""
-    with started(tmp_path) as broker, rig(subject(broker, driver, topicPrefix="plant"), run="will") as r:
+    with (
+        started(tmp_path) as broker,
+        rig(subject(broker, driver, topicPrefix="plant"), run="will") as r,
+    ):
         wills: list[bytes] = []
         other = paho.Client(CallbackAPIVersion.VERSION2, "other")
         other.will_set("plant/will/0", b"the other one is gone", qos=1)
@@ -162,7 +198,10 @@ def test_the_will_of_another_client_is_a_foreign_message(tmp_path: Path, driver:
             r.until(lambda: r.copies == 1, "received")
             with socket.socket(fileno=os.dup(r.driver._consumers[0][1].socket.fileno())) as own:
                 own.shutdown(socket.SHUT_RDWR)
-            r.until(lambda: r.driver.facts().losses == 1 and r.driver.disconnected() is None, "connected again")
+            r.until(
+                lambda: r.driver.facts().losses == 1 and r.driver.disconnected() is None,
+                "connected again",
+            )
             r.send(1)
             r.until(lambda: r.copies == 2 and len(wills) >= 2, "received")
             other.disconnect()
@@ -188,7 +227,15 @@ def test_a_storm_of_reconnects_is_timed_to_its_last_client(tmp_path: Path, drive
         took, facts = one.opening_times()["reconnect"], one.facts()
         assert one.disconnected() is None
         assert 0 < np.min(took) <= np.max(took) <= time.monotonic_ns() - killed
-        assert facts.losses == sum(count for text, count in facts.incidents.items() if not text.startswith("reconnect failed")) == 300
+        assert (
+            facts.losses
+            == sum(
+                count
+                for text, count in facts.incidents.items()
+                if not text.startswith("reconnect failed")
+            )
+            == 300
+        )
         one.close()
 
 

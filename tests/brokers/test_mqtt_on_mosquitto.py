@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
 
 VERSIONS = ("5", "3.1.1")
 LEAVING = (check_attach_and_detach, check_detached_still_delivers, check_detach_while_paused)
@@ -83,13 +85,17 @@ def settings(**given: Any) -> MqttSettings:
 
 def durable(version: str, prefix: str) -> MqttSettings:
     """Return settings whose sessions outlive their connections."""
-    return settings(protocolVersion=version, cleanStart=False, clientIdPrefix=prefix, sessionExpiry="1h")
+    return settings(
+        protocolVersion=version, cleanStart=False, clientIdPrefix=prefix, sessionExpiry="1h"
+    )
 
 
 @contextmanager
 def started(folder: Path, kind: str = "mqtt", **lines: str) -> Iterator[brokers.Broker]:
     """Run mosquitto, or another broker, with these lines in its configuration."""
-    with running(brokers.BrokerRequest(kind=kind, mode="process", folder=folder / "broker", settings=lines)) as broker:
+    with running(
+        brokers.BrokerRequest(kind=kind, mode="process", folder=folder / "broker", settings=lines)
+    ) as broker:
         yield broker
 
 
@@ -97,10 +103,14 @@ ARTEMIS = pytest.param("artemis", marks=[pytest.mark.artemis, pytest.mark.slow])
 
 
 @pytest.fixture(scope="module", params=["mosquitto", ARTEMIS])
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[brokers.Broker]:
     if request.param == "artemis":
         require_jars(artemis.JARS)
-    with started(tmp_path_factory.mktemp("broker"), "mqtt" if request.param == "mosquitto" else request.param) as running:
+    with started(
+        tmp_path_factory.mktemp("broker"), "mqtt" if request.param == "mosquitto" else request.param
+    ) as running:
         yield running
 
 
@@ -109,7 +119,9 @@ on_mosquitto = pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
 
 
 def subject(broker: brokers.Broker, chosen: MqttSettings, **more: Any) -> Subject:
-    return Subject(driver=DRIVERS[_chosen], target=TargetAddress(url=broker.facts.url), settings=chosen, **more)
+    return Subject(
+        driver=DRIVERS[_chosen], target=TargetAddress(url=broker.facts.url), settings=chosen, **more
+    )
 
 
 def context(url: str, chosen: MqttSettings, run: str = "now", topics: int = 1) -> DriverContext:
@@ -140,7 +152,12 @@ class Sent:
 
     def answer(self, name: str) -> list[int]:
         """Return one column of all answers, ordered by row; ``resends`` are 0 if there are none."""
-        columns = [np.zeros(len(acks.row), np.uint8) if getattr(acks, name) is None else getattr(acks, name) for acks in self._acks]
+        columns = [
+            np.zeros(len(acks.row), np.uint8)
+            if getattr(acks, name) is None
+            else getattr(acks, name)
+            for acks in self._acks
+        ]
         order = np.argsort(np.concatenate([acks.row for acks in self._acks]))
         found: list[int] = np.concatenate(columns)[order].tolist()
         return found
@@ -161,7 +178,9 @@ def until(driver: Driver, done: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def visitor(url: str, client_id: str, version: str = "5", clean: bool = False, expiry: int = 3600) -> Iterator[paho.Client]:
+def visitor(
+    url: str, client_id: str, version: str = "5", clean: bool = False, expiry: int = 3600
+) -> Iterator[paho.Client]:
     """Connect another client, independent of the run."""
     answers: list[bool] = []
     v5 = version == "5"
@@ -169,7 +188,9 @@ def visitor(url: str, client_id: str, version: str = "5", clean: bool = False, e
         CallbackAPIVersion.VERSION2, client_id, clean_session=None if v5 else clean,
         protocol=MQTTProtocolVersion.MQTTv5 if v5 else MQTTProtocolVersion.MQTTv311,
     )  # fmt: skip
-    client.on_connect = lambda _client, _data, flags, _reason, _properties: answers.append(flags.session_present)
+    client.on_connect = lambda _client, _data, flags, _reason, _properties: answers.append(
+        flags.session_present
+    )
     host, port = url.split("://")[1].split(":")
     if v5:
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
@@ -197,27 +218,44 @@ def listen(client: paho.Client, done: Callable[[], bool]) -> None:
 @pytest.mark.parametrize(
     ("broker", "version", "qos"),
     [("mosquitto", version, qos) for version in VERSIONS for qos in (0, 1, 2)]
-    + [pytest.param("artemis", version, qos, marks=ARTEMIS.marks) for version, qos in (("5", 0), ("5", 2), ("3.1.1", 1))],
+    + [
+        pytest.param("artemis", version, qos, marks=ARTEMIS.marks)
+        for version, qos in (("5", 0), ("5", 2), ("3.1.1", 1))
+    ],
     indirect=["broker"],
     scope="module",  # or pytest gives the broker the scope of what stands beside it, and starts one for each test
 )
-def test_keeps_the_promises_of_a_driver(broker: brokers.Broker, version: str, qos: int, check: Callable[[Subject], None]) -> None:
+def test_keeps_the_promises_of_a_driver(
+    broker: brokers.Broker, version: str, qos: int, check: Callable[[Subject], None]
+) -> None:
     """Every check of the kit, on mosquitto in each protocol version at each QoS; on Artemis each check at least once."""
     if broker.facts.name == "Artemis" and check in LEAVING:
-        pytest.skip("consumers do not leave a shared subscription of Artemis without a trace: test_artemis.py")
+        pytest.skip(
+            "consumers do not leave a shared subscription of Artemis without a trace: test_artemis.py"
+        )
     if broker.facts.name == "Artemis" and check is check_cleanup and qos == 0:
         pytest.skip(
             "Artemis reads connections side by side: what one wrote at QoS 0 before it was closed may come after the next subscribed"
         )
     sole = settings(protocolVersion=version, qos=qos)
     shared = settings(protocolVersion=version, qos=qos, sharedSubscription=True)
-    check(subject(broker, sole, shared=shared, window=20 if qos else None, existing=f"plant/{version}/{qos}"))
+    check(
+        subject(
+            broker,
+            sole,
+            shared=shared,
+            window=20 if qos else None,
+            existing=f"plant/{version}/{qos}",
+        )
+    )
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_run_does_not_share_messages_with_another_run(broker: brokers.Broker, qos: int) -> None:
     """On one existing topic with shared subscriptions, each run receives everything: its groups contain its name."""
-    check_existing_topic(subject(broker, settings(qos=qos, sharedSubscription=True), existing=f"plant/shared/{qos}"))
+    check_existing_topic(
+        subject(broker, settings(qos=qos, sharedSubscription=True), existing=f"plant/shared/{qos}")
+    )
 
 
 def test_a_retained_message_of_an_existing_topic_survives_a_run(broker: brokers.Broker) -> None:
@@ -232,7 +270,9 @@ def test_a_retained_message_of_an_existing_topic_survives_a_run(broker: brokers.
 
 @on_mosquitto
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_leaving_consumer_first_receives_everything_held_for_it(broker: brokers.Broker, qos: int) -> None:
+def test_a_leaving_consumer_first_receives_everything_held_for_it(
+    broker: brokers.Broker, qos: int
+) -> None:
     """mosquitto gives it to no other client: 100 messages wait behind a Receive Maximum of 5."""
     chosen = settings(qos=qos, sharedSubscription=True, receiveMaximum=5)
     with rig(subject(broker, chosen), consumers=2) as r:
@@ -290,7 +330,9 @@ def test_the_limit_of_open_files_is_raised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_messages_of_an_earlier_run_in_a_durable_session_are_foreign(broker: brokers.Broker, version: str) -> None:
+def test_messages_of_an_earlier_run_in_a_durable_session_are_foreign(
+    broker: brokers.Broker, version: str
+) -> None:
     """With cleanStart off, they arrive for the same client and are recognized by their nonce."""
     prefix = f"kept{version.replace('.', '')}"
     chosen = durable(version, prefix)
@@ -316,7 +358,9 @@ def test_messages_of_an_earlier_run_in_a_durable_session_are_foreign(broker: bro
     def arrived() -> bool:
         received = driver.take()
         if received is not None:
-            kinds.extend(envelope.decode_heads(received.heads, received.size, now.nonce).kind.tolist())
+            kinds.extend(
+                envelope.decode_heads(received.heads, received.size, now.nonce).kind.tolist()
+            )
         return len(kinds) == 5
 
     until(driver, arrived)
@@ -371,7 +415,15 @@ def _burst(count: int, first: int = 0, streams: int = 1) -> Burst:
     row = first * streams + np.arange(len(seq), dtype=np.int64)
     stream = np.tile(np.arange(streams, dtype=np.int32), count)
     sent, idle = np.zeros((2, len(seq)), np.int64)
-    return Burst(row=row, stream=stream, seq=seq, intended=seq.copy(), payload=np.zeros(len(seq), np.uint16), sent=sent, idle=idle)
+    return Burst(
+        row=row,
+        stream=stream,
+        seq=seq,
+        intended=seq.copy(),
+        payload=np.zeros(len(seq), np.uint16),
+        sent=sent,
+        idle=idle,
+    )
 
 
 def test_a_redelivered_message_is_flagged(broker: brokers.Broker) -> None:
@@ -400,7 +452,9 @@ def test_a_redelivered_message_is_flagged(broker: brokers.Broker) -> None:
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_after_a_restart_of_the_broker_every_message_is_answered(tmp_path: Path, version: str, qos: int) -> None:
+def test_after_a_restart_of_the_broker_every_message_is_answered(
+    tmp_path: Path, version: str, qos: int
+) -> None:
     """Killed during the run: the loss is reported while it lasts, and later messages arrive."""
     with started(tmp_path / "first") as broker:
         ctx = context(broker.facts.url, settings(protocolVersion=version, qos=qos))
@@ -410,7 +464,13 @@ def test_after_a_restart_of_the_broker_every_message_is_answered(tmp_path: Path,
         assert broker.facts.pid is not None
         os.kill(broker.facts.pid, signal.SIGKILL)
         until(driver, lambda: driver.disconnected() is not None)
-    until(driver, lambda: "2 more" not in (driver.disconnected() or "") and "and 1 more" in (driver.disconnected() or ""))
+    until(
+        driver,
+        lambda: (
+            "2 more" not in (driver.disconnected() or "")
+            and "and 1 more" in (driver.disconnected() or "")
+        ),
+    )
     assert sent.send(_burst(1, first=20)) == 0, "nothing is taken while the connection is lost"
     port = int(broker.facts.url.rsplit(":", 1)[1])
     with _on_port(tmp_path, port):
@@ -449,7 +509,9 @@ def _on_port(folder: Path, port: int) -> Iterator[None]:
     binary = mosquitto.find_mosquitto()
     assert binary is not None
     conf = folder / "second.conf"
-    conf.write_text(mosquitto.mosquitto_conf(port=port, settings={}, user=getpass.getuser(), data=str(folder)))
+    conf.write_text(
+        mosquitto.mosquitto_conf(port=port, settings={}, user=getpass.getuser(), data=str(folder))
+    )
     process = subprocess.Popen([binary, "-c", str(conf)], stderr=subprocess.DEVNULL)
     try:
         yield
@@ -460,7 +522,11 @@ def _on_port(folder: Path, port: int) -> Iterator[None]:
 
 def _sequences(driver: Driver, ctx: DriverContext) -> list[int]:
     received = driver.take()
-    return [] if received is None else envelope.decode_heads(received.heads, received.size, ctx.nonce).seq.tolist()
+    return (
+        []
+        if received is None
+        else envelope.decode_heads(received.heads, received.size, ctx.nonce).seq.tolist()
+    )
 
 
 def test_a_stopped_broker_does_not_block_poll(tmp_path: Path) -> None:
@@ -547,7 +613,10 @@ def test_a_lower_receive_maximum_of_the_broker_is_the_window(tmp_path: Path) -> 
         driver = make_driver(ctx)
         driver.open_producers([0])
         assert Sent(driver).send(_burst(20)) == 7
-        assert driver.facts().applied["maxInflightMessages"] == "7 (the broker's Receive Maximum; requested 20)"
+        assert (
+            driver.facts().applied["maxInflightMessages"]
+            == "7 (the broker's Receive Maximum; requested 20)"
+        )
         driver.close()
 
 
@@ -556,7 +625,11 @@ def test_a_lost_connection_is_told(broker: brokers.Broker) -> None:
 
     Artemis tells a client of MQTT 5 why it is thrown out, as the standard wants it, and then it is not dialled again.
     """
-    ctx = context(broker.facts.url, settings(protocolVersion="3.1.1" if broker.facts.name == "Artemis" else "5"), run="twice")
+    ctx = context(
+        broker.facts.url,
+        settings(protocolVersion="3.1.1" if broker.facts.name == "Artemis" else "5"),
+        run="twice",
+    )
     driver = make_driver(ctx)
     driver.open_producers([0])
     with visitor(broker.facts.url, "lt-twice-p0"):
@@ -572,7 +645,10 @@ def test_a_client_id_in_use_ends_the_run(broker: brokers.Broker) -> None:
     """If the broker reports it: both clients would disconnect each other at every reconnect."""
     driver = make_driver(context(broker.facts.url, settings(), run="taken"))
     driver.open_producers([0])
-    with visitor(broker.facts.url, "lt-taken-p0"), pytest.raises(TargetError, match="'lt-taken-p0' is in use by another client"):
+    with (
+        visitor(broker.facts.url, "lt-taken-p0"),
+        pytest.raises(TargetError, match="'lt-taken-p0' is in use by another client"),
+    ):
         until(driver, lambda: False)
     driver.close()
 
@@ -590,7 +666,11 @@ def test_the_password_is_required_and_not_reported(tmp_path: Path) -> None:
     """The right password connects, a wrong one is rejected, and no fact contains it."""
     file = tmp_path / "users"
     try:
-        subprocess.run(["mosquitto_passwd", "-c", "-b", str(file), "anna", "right"], check=True, capture_output=True)
+        subprocess.run(
+            ["mosquitto_passwd", "-c", "-b", str(file), "anna", "right"],
+            check=True,
+            capture_output=True,
+        )
     except FileNotFoundError:
         pytest.skip("no mosquitto_passwd here")
     with started(tmp_path, allow_anonymous="false", password_file=str(file)) as broker:
@@ -609,8 +689,26 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate for localhost, and another one."""
     folder = tmp_path_factory.mktemp("certificates")
     for name in ("server", "other"):
-        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-        names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=digitalSignature,keyCertSign"]
+        command = [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ]
+        names = [
+            "-subj",
+            f"/CN={name}",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-addext",
+            "keyUsage=digitalSignature,keyCertSign",
+        ]
         files = ["-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.crt")]
         try:
             subprocess.run([*command, *names, *files], check=True, capture_output=True)
@@ -620,21 +718,40 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_messages_larger_than_a_tls_record_arrive_complete(tmp_path: Path, certificates: Path, qos: int) -> None:
+def test_messages_larger_than_a_tls_record_arrive_complete(
+    tmp_path: Path, certificates: Path, qos: int
+) -> None:
     """With a client certificate; a broker that is not trusted is rejected."""
-    server = {"certfile": str(certificates / "server.crt"), "keyfile": str(certificates / "server.key")}
-    with started(tmp_path, **server, cafile=str(certificates / "other.crt"), require_certificate="true") as broker:
+    server = {
+        "certfile": str(certificates / "server.crt"),
+        "keyfile": str(certificates / "server.key"),
+    }
+    with started(
+        tmp_path, **server, cafile=str(certificates / "other.crt"), require_certificate="true"
+    ) as broker:
         url = broker.facts.url.replace("mqtt://", "mqtts://")
-        mine = {"certFile": str(certificates / "other.crt"), "keyFile": str(certificates / "other.key")}
+        mine = {
+            "certFile": str(certificates / "other.crt"),
+            "keyFile": str(certificates / "other.key"),
+        }
         trusting = settings(qos=qos, tls={"caFile": server["certfile"], **mine})
         big = payloads.build_pool(
-            buckets=None, message_size=100_000, randomized=True, random_ratio=1.0, file_content=None, seed=1, checksum=True, max_size=None
+            buckets=None,
+            message_size=100_000,
+            randomized=True,
+            random_ratio=1.0,
+            file_content=None,
+            seed=1,
+            checksum=True,
+            max_size=None,
         )
         with rig(replace(subject(broker, trusting), target=TargetAddress(url=url)), big) as r:
             r.send(30)
             r.until(lambda: r.copies >= 30 and r.acked >= 30, "received and acked")
             assert not any(part.flags.any() for part in r.received)
-        distrusting = make_driver(context(url, settings(tls={"caFile": str(certificates / "other.crt"), **mine})))
+        distrusting = make_driver(
+            context(url, settings(tls={"caFile": str(certificates / "other.crt"), **mine}))
+        )
         with pytest.raises(TargetError, match="the broker's certificate is not trusted"):
             distrusting.prepare()
         distrusting.close()

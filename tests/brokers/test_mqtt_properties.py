@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
 
 PAIRS = [("property-name-00", "property-value-00"), ("property-name-01", "property-value-01")]
 
@@ -36,7 +38,10 @@ PAIRS = [("property-name-00", "property-value-00"), ("property-name-01", "proper
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
     folder = tmp_path_factory.mktemp("broker") / "mosquitto"
-    running = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder, settings={}), lambda _: None)
+    running = brokers.start(
+        brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder, settings={}),
+        lambda _: None,
+    )
     yield running
     running.stop()
 
@@ -45,7 +50,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]
 def subject(request: pytest.FixtureRequest, broker: brokers.Broker) -> Callable[..., Subject]:
     """Make a subject with either client from its settings."""
     target = TargetAddress(url=broker.facts.url)
-    return lambda **given: Subject(driver=request.param, target=target, settings=MqttSettings.model_validate(given))
+    return lambda **given: Subject(
+        driver=request.param, target=target, settings=MqttSettings.model_validate(given)
+    )
 
 
 @pytest.fixture
@@ -74,11 +81,15 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[BrokerSocket, packe
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_user_properties_arrive(subject: Callable[..., Subject], broker: brokers.Broker, qos: int) -> None:
+def test_user_properties_arrive(
+    subject: Callable[..., Subject], broker: brokers.Broker, qos: int
+) -> None:
     """Another client receives the message with two user properties under its topic, and so do the run's consumers."""
     arrived: list[tuple[str, Any]] = []
     visitor = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
-    visitor.on_message = lambda _client, _data, message: arrived.append((message.topic, vars(message.properties)["UserProperty"]))
+    visitor.on_message = lambda _client, _data, message: arrived.append(
+        (message.topic, vars(message.properties)["UserProperty"])
+    )
     host, port = broker.facts.url.split("://")[1].split(":")
     granted: list[object] = []
     visitor.on_connect = lambda client, *_: client.subscribe("loadtest/props/#", qos)
@@ -121,11 +132,16 @@ def test_the_topic_is_named_once_in_a_connection(
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_after_a_reconnect_the_first_message_names_the_topic(
-    subject: Callable[..., Subject], broker: brokers.Broker, published: list[tuple[BrokerSocket, packets.Publish]], qos: int
+    subject: Callable[..., Subject],
+    broker: brokers.Broker,
+    published: list[tuple[BrokerSocket, packets.Publish]],
+    qos: int,
 ) -> None:
     """Five messages are sent again after a connection to a stopped broker broke."""
     assert broker.facts.pid is not None
-    with rig(subject(qos=qos, topicAliasMaximum=1, userProperties=1, sessionExpiry="60s"), run="anew") as r:
+    with rig(
+        subject(qos=qos, topicAliasMaximum=1, userProperties=1, sessionExpiry="60s"), run="anew"
+    ) as r:
         r.send(1)
         r.until(lambda: r.acked >= 1, "acked")
         os.kill(broker.facts.pid, signal.SIGSTOP)
@@ -134,24 +150,43 @@ def test_after_a_reconnect_the_first_message_names_the_topic(
             r.driver._clients._kept[-1].abandon("broken by the test")  # type: ignore[attr-defined]
         finally:
             os.kill(broker.facts.pid, signal.SIGCONT)
-        r.until(lambda: r.acked >= 6 and set(r.heads(0).seq.tolist()) == set(range(6)), "acked and received")
+        r.until(
+            lambda: r.acked >= 6 and set(r.heads(0).seq.tolist()) == set(range(6)),
+            "acked and received",
+        )
         r.send(1, first=6)
         r.until(lambda: r.acked >= 7, "acked")
     first, second = dict.fromkeys(where for where, _ in published)
-    assert [packet.topic for where, packet in published if where is first] == ["loadtest/anew/0", *[""] * 5]
+    assert [packet.topic for where, packet in published if where is first] == [
+        "loadtest/anew/0",
+        *[""] * 5,
+    ]
     again = [packet for where, packet in published if where is second]
     assert again[0].topic == "loadtest/anew/0"
     assert {packet.topic for packet in again[1:]} <= {""}
     assert again[-1].properties == {"topic_alias": 1, "user_property": PAIRS[:1]}
 
 
-def test_a_broker_that_allows_no_alias_gets_the_topic(subject: Callable[..., Subject], tmp_path: Path) -> None:
+def test_a_broker_that_allows_no_alias_gets_the_topic(
+    subject: Callable[..., Subject], tmp_path: Path
+) -> None:
     """The facts report that the setting is not applied, and everything arrives."""
-    request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto", settings={"max_topic_alias": "0"})
+    request = brokers.BrokerRequest(
+        kind="mqtt",
+        mode="process",
+        folder=tmp_path / "mosquitto",
+        settings={"max_topic_alias": "0"},
+    )
     none = brokers.start(request, lambda _: None)
     try:
         asked = subject(topicAliasMaximum=3)
-        with rig(Subject(driver=asked.driver, target=TargetAddress(url=none.facts.url), settings=asked.settings)) as r:
+        with rig(
+            Subject(
+                driver=asked.driver,
+                target=TargetAddress(url=none.facts.url),
+                settings=asked.settings,
+            )
+        ) as r:
             r.send(5)
             r.until(lambda: r.copies >= 5, "received")
             facts = r.driver.facts()
@@ -161,15 +196,28 @@ def test_a_broker_that_allows_no_alias_gets_the_topic(subject: Callable[..., Sub
         none.stop()
 
 
-def test_user_properties_count_for_the_largest_packet(subject: Callable[..., Subject], tmp_path: Path) -> None:
+def test_user_properties_count_for_the_largest_packet(
+    subject: Callable[..., Subject], tmp_path: Path
+) -> None:
     """A message that fits only without them is an error before load."""
-    request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto", settings={"max_packet_size": "300"})
+    request = brokers.BrokerRequest(
+        kind="mqtt",
+        mode="process",
+        folder=tmp_path / "mosquitto",
+        settings={"max_packet_size": "300"},
+    )
     small = brokers.start(request, lambda _: None)
     try:
         asked = subject(userProperties=10)
         with (
             pytest.raises(TargetError, match="accepts packets of 300 bytes at most"),
-            rig(Subject(driver=asked.driver, target=TargetAddress(url=small.facts.url), settings=asked.settings)),
+            rig(
+                Subject(
+                    driver=asked.driver,
+                    target=TargetAddress(url=small.facts.url),
+                    settings=asked.settings,
+                )
+            ),
         ):
             pass
     finally:

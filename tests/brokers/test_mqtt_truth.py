@@ -23,7 +23,9 @@ from pytest_loadtest.testing.rig import rig
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
+pytestmark = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
 
 SENT = 5_000
 IN_FLIGHT, QUEUED = 20, 1_000  # the subscriber's Receive Maximum; mosquitto's max_queued_messages
@@ -35,14 +37,25 @@ def test_a_sleeping_subscriber_loses_exactly_what_its_queue_cannot_hold(tmp_path
     broker = brokers.start(request, lambda _: None)
     try:
         settings = MqttSettings.model_validate({"receiveMaximum": IN_FLIGHT})
-        with rig(Subject(driver=PahoMqttDriver, target=TargetAddress(url=broker.facts.url), settings=settings)) as r:
+        with rig(
+            Subject(
+                driver=PahoMqttDriver, target=TargetAddress(url=broker.facts.url), settings=settings
+            )
+        ) as r:
             r.driver.pause(r.places)
             r.send(SENT)
             r.until(lambda: r.acked == SENT, "all acknowledged")
             assert all((acks.status == Status.ACKED).all() for acks in r.acks)
             assert r.copies == 0
-            assert _dropped(broker.facts.url, SENT - IN_FLIGHT - QUEUED) == SENT - IN_FLIGHT - QUEUED
-            run = DrainingRun(target=TargetAddress(url=broker.facts.url), settings=settings, run="any", topology=r.topology)
+            assert (
+                _dropped(broker.facts.url, SENT - IN_FLIGHT - QUEUED) == SENT - IN_FLIGHT - QUEUED
+            )
+            run = DrainingRun(
+                target=TargetAddress(url=broker.facts.url),
+                settings=settings,
+                run="any",
+                topology=r.topology,
+            )
             assert mosquitto_undelivered(run) == Undelivered(IN_FLIGHT + QUEUED)
             r.driver.resume(r.places)
             r.until(lambda: r.copies >= IN_FLIGHT + QUEUED, "what the broker kept is delivered")
@@ -57,14 +70,23 @@ def test_a_sleeping_subscriber_loses_exactly_what_its_queue_cannot_hold(tmp_path
 @pytest.mark.parametrize("client", ["library", "native"])
 def test_opening_times_have_every_client_of_the_run(tmp_path: Path, client: str) -> None:
     """One connect each, and one subscribe of each consumer; a probe of the broker does not count."""
-    broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"), lambda _: None)
+    broker = brokers.start(
+        brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"),
+        lambda _: None,
+    )
     try:
         began = time.monotonic_ns()
         settings = MqttSettings.model_validate({"client": client})
         driver = driver_class("mqtt", client)
-        with rig(Subject(driver=driver, target=TargetAddress(url=broker.facts.url), settings=settings), streams=3) as r:
+        with rig(
+            Subject(driver=driver, target=TargetAddress(url=broker.facts.url), settings=settings),
+            streams=3,
+        ) as r:
             found, passed = r.driver.opening_times(), time.monotonic_ns() - began
-            assert {name: len(times) for name, times in found.items()} == {"connect": 3 + len(r.places), "subscribe": len(r.places)}
+            assert {name: len(times) for name, times in found.items()} == {
+                "connect": 3 + len(r.places),
+                "subscribe": len(r.places),
+            }
             assert all(((times > 0) & (times < passed)).all() for times in found.values())
     finally:
         broker.stop()

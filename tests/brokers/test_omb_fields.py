@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.pulsar,
     pytest.mark.slow,
-    pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless"),
+    pytest.mark.skipif(
+        java.find() is None, reason="no Java here: apt-get install default-jre-headless"
+    ),
 ]
 
 HEAD = 32  # bytes of envelope at the head of each payload, the message's number at 16
@@ -35,10 +37,21 @@ KEYS = 10_000  # the number in OMB
 FILE = bytes(range(250)) * 4
 SPACES: dict[str, dict[str, object]] = {
     "omb": {},
-    "slow": {"subscriptionDispatchRate": {"dispatchThrottlingRateInMsg": 2000, "ratePeriodInSecond": 1}},
-    "tight": {"publishRate": {"publishThrottlingRateInMsg": 450}},  # the burst that the broker accepts after a pause
+    "slow": {
+        "subscriptionDispatchRate": {"dispatchThrottlingRateInMsg": 2000, "ratePeriodInSecond": 1}
+    },
+    "tight": {
+        "publishRate": {"publishThrottlingRateInMsg": 450}
+    },  # the burst that the broker accepts after a pause
 }
-TOPICS = {"plain": ("omb", 1), "round": ("omb", 1), "nano": ("omb", 2), "file": ("omb", 1), "backlog": ("slow", 1), "peak": ("tight", 1)}
+TOPICS = {
+    "plain": ("omb", 1),
+    "round": ("omb", 1),
+    "nano": ("omb", 2),
+    "file": ("omb", 1),
+    "backlog": ("slow", 1),
+    "peak": ("tight", 1),
+}
 BACKLOG, NEARLY_ALL = 4000, 3960  # a hundredth of it has to be drained
 WORKLOADS: dict[str, dict[str, object]] = {
     "plain": {
@@ -124,7 +137,9 @@ def place(name: str) -> str:
     return f"persistent://public/{TOPICS[name][0]}/{name}"
 
 
-def omb_sessions(kind: str, facts: brokers.BrokerFacts) -> dict[str, tuple[dict[str, str], list[str]]]:
+def omb_sessions(
+    kind: str, facts: brokers.BrokerFacts
+) -> dict[str, tuple[dict[str, str], list[str]]]:
     """Return the project's files and the session's options, after making the topics."""
     if kind != "pulsar":
         return {}
@@ -133,7 +148,9 @@ def omb_sessions(kind: str, facts: brokers.BrokerFacts) -> dict[str, tuple[dict[
     for name, keys in WORKLOADS.items():
         topic = {"topic": place(name)} if name in TOPICS else {}
         files[f"workloads/{name}.yaml"] = json.dumps({"name": name} | LOOSE | topic | keys)
-    return {"fields": (files, ["--load-target", facts.url, "--load-admin-url", str(facts.admin_url)])}
+    return {
+        "fields": (files, ["--load-target", facts.url, "--load-admin-url", str(facts.admin_url)])
+    }
 
 
 def make_topics(admin: str) -> None:
@@ -141,7 +158,9 @@ def make_topics(admin: str) -> None:
 
     def make(path: str, body: object = None, method: str = "PUT") -> None:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{admin}/admin/v2/{path}", data, {"Content-Type": "application/json"}, method=method)
+        request = urllib.request.Request(
+            f"{admin}/admin/v2/{path}", data, {"Content-Type": "application/json"}, method=method
+        )
         urllib.request.urlopen(request, timeout=10).close()
 
     for space, policies in SPACES.items():
@@ -163,10 +182,16 @@ def session(omb_sessions: dict[str, OmbSession]) -> OmbSession:
 def kept(session: OmbSession, name: str) -> list[Message]:
     """Return all messages of a topic after the session, partition by partition in stored order."""
     assert session.document(name)
-    client, found = pulsar.Client(session.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)), []
+    client, found = (
+        pulsar.Client(session.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)),
+        [],
+    )
     partitions = TOPICS[name][1]
     for number in range(partitions):
-        reader = client.create_reader(place(name) + (f"-partition-{number}" if partitions > 1 else ""), pulsar.MessageId.earliest)
+        reader = client.create_reader(
+            place(name) + (f"-partition-{number}" if partitions > 1 else ""),
+            pulsar.MessageId.earliest,
+        )
         while reader.has_message_available():
             message = reader.read_next(10_000)
             data = message.data()
@@ -189,7 +214,9 @@ def test_fixed_payloads_have_no_key_and_only_zeros(session: OmbSession) -> None:
 def test_keys_rotate_and_payloads_come_from_a_pool(session: OmbSession) -> None:
     """Keys begin again after 10 000; the 7 payloads are equally frequent, a quarter of each is random and the rest zeros."""
     messages = kept(session, "round")
-    assert [message.key for message in messages] == [f"key-{number % KEYS}" for number in range(10_800)]
+    assert [message.key for message in messages] == [
+        f"key-{number % KEYS}" for number in range(10_800)
+    ]
     bodies = Counter(message.body for message in messages)
     assert len(bodies) == 7
     assert all(count == pytest.approx(10_800 / 7, rel=0.2) for count in bodies.values())
@@ -199,20 +226,33 @@ def test_keys_rotate_and_payloads_come_from_a_pool(session: OmbSession) -> None:
         assert body[56:] == bytes(168)
 
 
-def test_random_keys_go_to_one_partition_each_and_sizes_follow_their_weights(session: OmbSession) -> None:
+def test_random_keys_go_to_one_partition_each_and_sizes_follow_their_weights(
+    session: OmbSession,
+) -> None:
     """Keys are drawn from the 10 000; sizes are the middles of the ranges, and all bytes are random."""
     messages = kept(session, "nano")
     assert sorted(message.seq for message in messages) == list(range(3000))
     keys = [message.key for message in sorted(messages, key=lambda message: message.seq)]
     numbers = [int(key.removeprefix("key-")) for key in keys]
     assert set(numbers) <= set(range(KEYS))
-    assert len(set(numbers)) == pytest.approx(KEYS * (1 - (1 - 1 / KEYS) ** 3000), abs=75)  # 2592 of 3000; not all, and in no order
-    assert all(sum(number // 1000 == part for number in numbers) == pytest.approx(300, abs=90) for part in range(10))
-    assert sum(earlier < later for earlier, later in pairwise(numbers)) == pytest.approx(1500, abs=150)
+    assert len(set(numbers)) == pytest.approx(
+        KEYS * (1 - (1 - 1 / KEYS) ** 3000), abs=75
+    )  # 2592 of 3000; not all, and in no order
+    assert all(
+        sum(number // 1000 == part for number in numbers) == pytest.approx(300, abs=90)
+        for part in range(10)
+    )
+    assert sum(earlier < later for earlier, later in pairwise(numbers)) == pytest.approx(
+        1500, abs=150
+    )
     assert len({(message.key, message.partition) for message in messages}) == len(set(keys))
     assert {message.partition for message in messages} == {0, 1}
     sizes = Counter(message.size for message in messages)
-    assert {size: round(count / 3000, 1) for size, count in sizes.items()} == {128: 0.6, 640: 0.3, 2560: 0.1}
+    assert {size: round(count / 3000, 1) for size, count in sizes.items()} == {
+        128: 0.6,
+        640: 0.3,
+        2560: 0.1,
+    }
     assert all(message.body[-64:].count(0) < 8 for message in messages)
 
 
@@ -226,12 +266,22 @@ def test_a_payload_file_is_sent_after_the_envelope(session: OmbSession) -> None:
 def test_the_broker_has_the_topology_of_the_workload(session: OmbSession) -> None:
     """During the run it has 2 topics of 3 partitions, with 4 producers, 3 subscriptions and 2 consumers of each at each partition."""
     stats = session.seen("topology")
-    assert {topic.rpartition("/")[2] for topic in stats} == {f"topic-{t}-partition-{p}" for t in range(2) for p in range(3)}
+    assert {topic.rpartition("/")[2] for topic in stats} == {
+        f"topic-{t}-partition-{p}" for t in range(2) for p in range(3)
+    }
     for partition in stats.values():
         assert len(partition["publishers"]) == 4
-        assert [len(subscription["consumers"]) for subscription in partition["subscriptions"].values()] == [2, 2, 2]
+        assert [
+            len(subscription["consumers"]) for subscription in partition["subscriptions"].values()
+        ] == [2, 2, 2]
     counts = session.counts("topology")
-    assert (counts["offered"], counts["sent"], counts["received"], counts["lost"], counts["duplicates"]) == (480, 480, 1440, 0, 0)
+    assert (
+        counts["offered"],
+        counts["sent"],
+        counts["received"],
+        counts["lost"],
+        counts["duplicates"],
+    ) == (480, 480, 1440, 0, 0)
 
 
 def test_a_backlog_is_built_and_drained(session: OmbSession) -> None:
@@ -248,7 +298,9 @@ def test_a_backlog_is_built_and_drained(session: OmbSession) -> None:
     assert backlog["drained"] and backlog["messages"] >= BACKLOG
     left = backlog["messages"] + (1000 - backlog["drainRate"]) * backlog["drain"] / 10**9
     assert 1400 < left < NEARLY_ALL + 250
-    with urllib.request.urlopen(f"{session.facts.admin_url}/admin/v2/persistent/public/slow/backlog/stats", timeout=10) as answer:
+    with urllib.request.urlopen(
+        f"{session.facts.admin_url}/admin/v2/persistent/public/slow/backlog/stats", timeout=10
+    ) as answer:
         written = json.loads(answer.read())["msgInCounter"]
     assert counts["offered"] == counts["sent"] == counts["received"] == written
     assert counts["lost"] == counts["duplicates"] == 0
@@ -259,5 +311,9 @@ def test_rate_0_finds_the_peak(session: OmbSession) -> None:
     peak = session.document("peak")["peak"]
     assert {step["outcome"] for step in peak["steps"] if step["rate"] == 1200} == {"missed"}
     assert (peak["limit"], peak["brokeFirst"], peak["confirmed"]) == ("target", "throughput", True)
-    assert 0 < peak["rate"] <= 800 < peak["high"] or peak["high"] <= 800  # a stall of the machine may end it lower
-    assert len(kept(session, "peak")) == sum(math.ceil(step["rate"] * step["duration"] / 10**9) for step in peak["steps"])
+    assert (
+        0 < peak["rate"] <= 800 < peak["high"] or peak["high"] <= 800
+    )  # a stall of the machine may end it lower
+    assert len(kept(session, "peak")) == sum(
+        math.ceil(step["rate"] * step["duration"] / 10**9) for step in peak["steps"]
+    )

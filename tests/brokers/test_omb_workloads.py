@@ -24,14 +24,26 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 real_pulsar = [
     pytest.mark.pulsar,
-    pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless"),
+    pytest.mark.skipif(
+        java.find() is None, reason="no Java here: apt-get install default-jre-headless"
+    ),
 ]
-needs_mosquitto = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
+needs_mosquitto = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
 
 PROFILES = Path(__file__).parents[2] / "profiles" / "omb"
-WORKLOADS: dict[str, dict[str, Any]] = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(PROFILES.glob("*.yaml"))}
+WORKLOADS: dict[str, dict[str, Any]] = {
+    path.stem: yaml.safe_load(path.read_text()) for path in sorted(PROFILES.glob("*.yaml"))
+}
 SCALE = 0.03
-TIMING = {"throughput", "sent", "endToEndLatency", "publishLatency", "backlogDrain"}  # objectives that a busy machine may miss
+TIMING = {
+    "throughput",
+    "sent",
+    "endToEndLatency",
+    "publishLatency",
+    "backlogDrain",
+}  # objectives that a busy machine may miss
 # the effect of a busy machine on the generator is not tested here
 CALM = {"maxSendDelay": "60s", "generator": {"sendDelayP99": "20s", "cpu": 5, "stalled": 1}}
 PULSAR_TESTS = f"""\
@@ -169,14 +181,30 @@ warmupDurationMinutes: 0
 """
 
 
-def omb_sessions(kind: str, facts: brokers.BrokerFacts) -> dict[str, tuple[dict[str, str], list[str]]]:
+def omb_sessions(
+    kind: str, facts: brokers.BrokerFacts
+) -> dict[str, tuple[dict[str, str], list[str]]]:
     """Return the files of each project and the options of its session."""
     options = ["--load-driver", "driver.yaml", "--load-duration", "1s"]
     if kind == "mqtt":
         driver = MQTT_DRIVER.format(url=facts.url.replace("mqtt://", "tcp://"))
-        return {kind: ({"test_omb.py": MQTT_TESTS, "driver.yaml": driver, "workloads/telemetry.yaml": TELEMETRY}, options)}
+        return {
+            kind: (
+                {
+                    "test_omb.py": MQTT_TESTS,
+                    "driver.yaml": driver,
+                    "workloads/telemetry.yaml": TELEMETRY,
+                },
+                options,
+            )
+        }
     driver = PULSAR_DRIVER.format(url=facts.url, admin=facts.admin_url)
-    return {kind: ({"test_omb.py": PULSAR_TESTS, "driver.yaml": driver}, [*options, "--load-scale", str(SCALE)])}
+    return {
+        kind: (
+            {"test_omb.py": PULSAR_TESTS, "driver.yaml": driver},
+            [*options, "--load-scale", str(SCALE)],
+        )
+    }
 
 
 @pytest.fixture
@@ -205,36 +233,71 @@ class TestWorkloads:
         assert counts["received"] == counts["sent"] * WORKLOADS[name]["subscriptionsPerTopic"]
         assert counts["lost"] == counts["duplicates"] == counts["corrupt"] == counts["foreign"] == 0
         assert verdict["outcome"] in ("met", "missed")
-        assert {finding["metric"] for finding in verdict["findings"] if finding["outcome"] == "missed"} <= TIMING
+        assert {
+            finding["metric"] for finding in verdict["findings"] if finding["outcome"] == "missed"
+        } <= TIMING
         assert document["scale"]["factor"] == SCALE
 
     def test_the_broker_has_the_scaled_topology(self, pulsar: OmbSession, name: str) -> None:
         """It has the workload's topics, partitions, producers and consumers, at scale; a search is checked in its steps."""
-        topics, partitions = scaled(name, "topics", "topics"), scaled(name, "partitionsPerTopic", "partitions")
+        topics, partitions = (
+            scaled(name, "topics", "topics"),
+            scaled(name, "partitionsPerTopic", "partitions"),
+        )
         if name.startswith("max-rate"):
-            assert max(step["rate"] for step in pulsar.document(WORKLOADS[name]["name"])["peak"]["steps"]) == 1500
+            assert (
+                max(
+                    step["rate"]
+                    for step in pulsar.document(WORKLOADS[name]["name"])["peak"]["steps"]
+                )
+                == 1500
+            )
             return
         ends = [f"-partition-{number}" for number in range(partitions)] if partitions > 1 else [""]
         stats = pulsar.seen(name)["stats"]
-        assert {topic.rpartition("/")[2] for topic in stats} == {f"topic-{number}{end}" for number in range(topics) for end in ends}
+        assert {topic.rpartition("/")[2] for topic in stats} == {
+            f"topic-{number}{end}" for number in range(topics) for end in ends
+        }
         for partition in stats.values():
             assert len(partition["publishers"]) == scaled(name, "producersPerTopic", "producers")
-            consumers = [len(subscription["consumers"]) for subscription in partition["subscriptions"].values()]
-            assert consumers == [scaled(name, "consumerPerSubscription", "consumers")] * WORKLOADS[name]["subscriptionsPerTopic"]
-            assert partition["bytesInCounter"] >= partition["msgInCounter"] * WORKLOADS[name]["messageSize"] > 0
+            consumers = [
+                len(subscription["consumers"])
+                for subscription in partition["subscriptions"].values()
+            ]
+            assert (
+                consumers
+                == [scaled(name, "consumerPerSubscription", "consumers")]
+                * WORKLOADS[name]["subscriptionsPerTopic"]
+            )
+            assert (
+                partition["bytesInCounter"]
+                >= partition["msgInCounter"] * WORKLOADS[name]["messageSize"]
+                > 0
+            )
 
 
 def unaccounted(file: str, driver: dict[str, Any], **words: str) -> set[str]:
     """Return keys of a driver file that are neither applied nor listed with a reason. :param words: our words for OMB's keys."""
-    sections = {section: keys for section, keys in yaml.safe_load(file).items() if isinstance(keys, dict)}
-    said = {(section, key) for section, keys in sections.items() for key, value in keys.items() if value and key != "authentication"}
-    told = driver["applied"].keys() | {name for name, reason in driver["not_applied"].items() if reason}
+    sections = {
+        section: keys for section, keys in yaml.safe_load(file).items() if isinstance(keys, dict)
+    }
+    said = {
+        (section, key)
+        for section, keys in sections.items()
+        for key, value in keys.items()
+        if value and key != "authentication"
+    }
+    told = driver["applied"].keys() | {
+        name for name, reason in driver["not_applied"].items() if reason
+    }
     return {key for section, key in said if not {words.get(key, key), f"{section}.{key}"} & told}
 
 
 class TestDrivers:
     @pytest.mark.parametrize((), [pytest.param(marks=real_pulsar)])
-    def test_every_key_of_a_pulsar_driver_file_is_applied_or_listed(self, pulsar: OmbSession) -> None:
+    def test_every_key_of_a_pulsar_driver_file_is_applied_or_listed(
+        self, pulsar: OmbSession
+    ) -> None:
         """The broker has the namespace, the policies and the connections."""
         name = "100-topics-1-partition-1kb"
         driver, seen = pulsar.document(WORKLOADS[name]["name"])["driver"], pulsar.seen(name)
@@ -242,7 +305,9 @@ class TestDrivers:
             "serviceUrl",
             "httpUrl",
         }  # the run used them to find the broker
-        assert {"client.clusterName", "consumer.subscriptionMode", "ioThreads"} == set(driver["not_applied"])
+        assert {"client.clusterName", "consumer.subscriptionMode", "ioThreads"} == set(
+            driver["not_applied"]
+        )
         chosen = {
             "batchingMaxBytes": "65536",
             "batchingMaxPublishDelayMs": "2",
@@ -251,21 +316,33 @@ class TestDrivers:
         }
         assert chosen.items() <= driver["applied"].items()
         assert driver["applied"]["maxPendingMessages"] == "no own limit"
-        assert all(topic.startswith(f"persistent://{driver['applied']['namespace']}/topic-") for topic in seen["stats"])
+        assert all(
+            topic.startswith(f"persistent://{driver['applied']['namespace']}/topic-")
+            for topic in seen["stats"]
+        )
         assert driver["applied"]["namespace"].startswith("benchmark/ns-")
         assert seen["policies"]["deduplicationEnabled"] is True
         stats = seen["stats"].values()
-        assert {one["type"] for topic in stats for one in topic["subscriptions"].values()} == {"Failover"}
-        assert len({publisher["address"] for topic in stats for publisher in topic["publishers"]}) == 2
+        assert {one["type"] for topic in stats for one in topic["subscriptions"].values()} == {
+            "Failover"
+        }
+        assert (
+            len({publisher["address"] for topic in stats for publisher in topic["publishers"]}) == 2
+        )
 
     @needs_mosquitto
-    def test_every_key_of_an_mqtt_driver_file_is_applied_or_listed(self, omb_sessions: dict[str, OmbSession]) -> None:
+    def test_every_key_of_an_mqtt_driver_file_is_applied_or_listed(
+        self, omb_sessions: dict[str, OmbSession]
+    ) -> None:
         """The broker has its topics, with its quality of service."""
         mqtt, name = omb_sessions["mqtt"], "2 topics / 100 B"
         driver, counts = mqtt.document(name)["driver"], mqtt.counts(name)
         # the run used the first to find the broker; the second is checked below
         assert unaccounted(MQTT_DRIVER, driver, cleanSession="cleanStart") == {"serverUri"}
-        assert (driver["applied"]["receiveMaximum"], driver["applied"]["cleanStart"]) == ("50", "true")
+        assert (driver["applied"]["receiveMaximum"], driver["applied"]["cleanStart"]) == (
+            "50",
+            "true",
+        )
         assert counts["offered"] == counts["sent"] == counts["acked"] == counts["received"] == 300
         assert counts["lost"] == counts["duplicates"] == 0
         seen = mqtt.seen("telemetry")

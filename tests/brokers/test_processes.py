@@ -34,10 +34,14 @@ if TYPE_CHECKING:
 SECONDS = 30.0  # s: limit of each wait, also on a slow machine
 
 until = partial(wait_until, seconds=SECONDS)
-needs_mosquitto = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
+needs_mosquitto = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
+)
 
 
-def request(folder: Path, kind: str = "mqtt", mode: str = "process", **more: object) -> BrokerRequest:
+def request(
+    folder: Path, kind: str = "mqtt", mode: str = "process", **more: object
+) -> BrokerRequest:
     return BrokerRequest(kind=kind, mode=mode, folder=folder, **more)  # type: ignore[arg-type]
 
 
@@ -50,16 +54,24 @@ def accepts(url: str) -> bool:
     return True
 
 
-KINDS = {"mosquitto": ("mqtt", "process"), "pulsar-lite": ("pulsar", "embedded"), "loopback": ("loopback", "process")}
+KINDS = {
+    "mosquitto": ("mqtt", "process"),
+    "pulsar-lite": ("pulsar", "embedded"),
+    "loopback": ("loopback", "process"),
+}
 
 
-@pytest.fixture(params=[pytest.param("mosquitto", marks=needs_mosquitto), "pulsar-lite", "loopback"])
+@pytest.fixture(
+    params=[pytest.param("mosquitto", marks=needs_mosquitto), "pulsar-lite", "loopback"]
+)
 def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     """Each broker that starts in a second; its folder is ``tmp_path / "broker"``."""
     if request.param == "pulsar-lite":
         pytest.importorskip("pulsar_lite")
     kind, mode = KINDS[request.param]
-    broker = brokers.start(BrokerRequest(kind=kind, mode=mode, folder=tmp_path / "broker"), lambda _: None)
+    broker = brokers.start(
+        BrokerRequest(kind=kind, mode=mode, folder=tmp_path / "broker"), lambda _: None
+    )
     yield broker
     broker.stop()
 
@@ -147,7 +159,11 @@ def controller(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]
         command = [sys.executable, "-c", CONTROLLER, str(tmp_path / "broker"), *words]
         path = os.pathsep.join(filter(None, sys.path))
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=os.environ | {"PYTHONPATH": path}
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=os.environ | {"PYTHONPATH": path},
         )
         started.append(process)
         return process
@@ -178,7 +194,9 @@ def test_a_broker_ends_with_its_controller(
 
 
 @needs_mosquitto
-def test_a_forked_child_of_the_controller_does_not_keep_the_broker(controller: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_forked_child_of_the_controller_does_not_keep_the_broker(
+    controller: Callable[..., subprocess.Popen[str]],
+) -> None:
     """The child inherited the pipe and keeps it open."""
     process = controller("fork")
     assert process.stdout
@@ -205,7 +223,12 @@ def test_the_facts_of_mosquitto_have_its_version_and_settings(tmp_path: Path) ->
     broker = brokers.start(request(tmp_path, settings={"max_queued_messages": "7"}), lambda _: None)
     try:
         facts = broker.facts
-        assert (facts.name, facts.mode, facts.local, facts.evidence) == ("mosquitto", "process", True, True)
+        assert (facts.name, facts.mode, facts.local, facts.evidence) == (
+            "mosquitto",
+            "process",
+            True,
+            True,
+        )
         assert facts.version[0].isdigit()
         assert facts.settings["max_queued_messages"] == "7"
         assert (tmp_path / "mosquitto.conf").read_text().endswith("max_queued_messages 7\n")
@@ -217,7 +240,9 @@ def test_the_facts_of_mosquitto_have_its_version_and_settings(tmp_path: Path) ->
 @needs_mosquitto
 def test_the_error_for_an_unknown_setting_has_mosquittos_text(tmp_path: Path) -> None:
     """It comes at once, and the log is kept."""
-    with pytest.raises(TargetError, match=r"did not start: exited with status \d+(?s:.*)no_such_option"):
+    with pytest.raises(
+        TargetError, match=r"did not start: exited with status \d+(?s:.*)no_such_option"
+    ):
         brokers.start(request(tmp_path, settings={"no_such_option": "1"}), lambda _: None)
     assert (tmp_path / "broker.log").exists()
     assert (tmp_path / "mosquitto.conf").exists()
@@ -237,8 +262,18 @@ def test_two_brokers_have_different_ports_and_folders(tmp_path: Path) -> None:
 @needs_mosquitto
 def test_each_replacement_of_a_dead_broker_has_its_own_folder(tmp_path: Path) -> None:
     """The logs of all dead ones are kept."""
-    profile = profiles.loads("name: p\nmessageSize: 64\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: mqtt}\n", "p.yaml")
-    asked = Request(nodeid="t", attempt=1, profile=profile, parts=(Part(profile=profile),), source="p.yaml", broker="process")
+    profile = profiles.loads(
+        "name: p\nmessageSize: 64\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: mqtt}\n",
+        "p.yaml",
+    )
+    asked = Request(
+        nodeid="t",
+        attempt=1,
+        profile=profile,
+        parts=(Part(profile=profile),),
+        source="p.yaml",
+        broker="process",
+    )
     options = Options(results=tmp_path)
     targets = Targets(options, tmp_path, lambda _, quiet=False: None)
     try:
@@ -260,15 +295,24 @@ def test_the_error_for_a_missing_program_has_the_systems_text(tmp_path: Path) ->
 
 def test_an_unknown_setting_of_loopback_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="loseEveryy"):
-        brokers.start(request(tmp_path, kind="loopback", settings={"loseEveryy": "2"}), lambda _: None)
+        brokers.start(
+            request(tmp_path, kind="loopback", settings={"loseEveryy": "2"}), lambda _: None
+        )
 
 
 def test_pulsar_lite_is_never_evidence(tmp_path: Path) -> None:
     """Its facts name it, and the settings that it does not apply."""
     pytest.importorskip("pulsar_lite")
-    broker = brokers.start(request(tmp_path, kind="pulsar", mode="embedded", settings={"journalSyncData": "true"}), lambda _: None)
+    broker = brokers.start(
+        request(tmp_path, kind="pulsar", mode="embedded", settings={"journalSyncData": "true"}),
+        lambda _: None,
+    )
     try:
-        assert (broker.facts.name, broker.facts.evidence, broker.facts.admin_url) == ("pulsar-lite", False, None)
+        assert (broker.facts.name, broker.facts.evidence, broker.facts.admin_url) == (
+            "pulsar-lite",
+            False,
+            None,
+        )
         assert broker.facts.settings["broker.settings not applied"] == "journalSyncData"
     finally:
         broker.stop()
@@ -286,8 +330,16 @@ def real_pulsar(request: pytest.FixtureRequest) -> Broker:
 @pytest.mark.slow
 def test_version_and_settings_come_from_pulsar_itself(real_pulsar: Broker) -> None:
     facts = real_pulsar.facts
-    assert (facts.name, facts.version, facts.mode, facts.evidence) == ("Pulsar", "4.2.4", "process", True)
-    assert (facts.settings["maxMessageSize"], facts.settings["journalSyncData"]) == ("1048576", "false")
+    assert (facts.name, facts.version, facts.mode, facts.evidence) == (
+        "Pulsar",
+        "4.2.4",
+        "process",
+        True,
+    )
+    assert (facts.settings["maxMessageSize"], facts.settings["journalSyncData"]) == (
+        "1048576",
+        "false",
+    )
     assert facts.settings["managedLedgerDefaultEnsembleSize"] == "1"
     assert accepts(facts.url)
     assert real_pulsar.failure() is None
@@ -298,14 +350,24 @@ def test_version_and_settings_come_from_pulsar_itself(real_pulsar: Broker) -> No
 def test_all_ports_of_pulsar_are_on_loopback(real_pulsar: Broker) -> None:
     """These are the broker's, the admin REST's and the bookie's."""
     assert real_pulsar.facts.pid is not None
-    assert {address.removeprefix("::ffff:") for address in listening(real_pulsar.facts.pid)} == {"127.0.0.1"}
+    assert {address.removeprefix("::ffff:") for address in listening(real_pulsar.facts.pid)} == {
+        "127.0.0.1"
+    }
 
 
 @pytest.mark.pulsar
 @pytest.mark.slow
-def test_a_pulsar_at_a_url_is_described_by_its_admin_rest(real_pulsar: Broker, tmp_path: Path) -> None:
+def test_a_pulsar_at_a_url_is_described_by_its_admin_rest(
+    real_pulsar: Broker, tmp_path: Path
+) -> None:
     """It reports version and settings."""
-    asked = request(tmp_path, kind="pulsar", mode="auto", url=real_pulsar.facts.url, admin_url=real_pulsar.facts.admin_url)
+    asked = request(
+        tmp_path,
+        kind="pulsar",
+        mode="auto",
+        url=real_pulsar.facts.url,
+        admin_url=real_pulsar.facts.admin_url,
+    )
     broker = brokers.start(asked, lambda _: None)
     assert (broker.facts.mode, broker.facts.version, broker.facts.local) == ("url", "4.2.4", True)
     assert broker.facts.settings["maxMessageSize"] == "1048576"

@@ -9,7 +9,15 @@ import pytest
 from waiting_for import wait_until
 
 from pytest_loadtest.drivers.pulsar.bundle_admin import Bundles
-from pytest_loadtest.drivers.pulsar.bundle_split import LAST, Bundle, Ring, position, range_boundary, suffix, topic_count_boundary
+from pytest_loadtest.drivers.pulsar.bundle_split import (
+    LAST,
+    Bundle,
+    Ring,
+    position,
+    range_boundary,
+    suffix,
+    topic_count_boundary,
+)
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
 
@@ -59,13 +67,21 @@ def test_split(load):
 """
 
 
-def omb_sessions(kind: str, facts: brokers.BrokerFacts) -> dict[str, tuple[dict[str, str], list[str]]]:
+def omb_sessions(
+    kind: str, facts: brokers.BrokerFacts
+) -> dict[str, tuple[dict[str, str], list[str]]]:
     """The load runs in a session in parallel with those of other modules."""
     files = {"test_split.py": TEST, "workloads/split.yaml": json.dumps(SPLIT)}
-    return {"bundles": (files, ["--load-target", facts.url, "--load-admin-url", str(facts.admin_url)])} if kind == "pulsar" else {}
+    return (
+        {"bundles": (files, ["--load-target", facts.url, "--load-admin-url", str(facts.admin_url)])}
+        if kind == "pulsar"
+        else {}
+    )
 
 
-def test_a_split_during_load_is_the_expected_one_and_loses_nothing(omb_sessions: dict[str, OmbSession]) -> None:
+def test_a_split_during_load_is_the_expected_one_and_loses_nothing(
+    omb_sessions: dict[str, OmbSession],
+) -> None:
     """Each topic is found in its bundle, nothing is out of order, and rates count in and out."""
     session = omb_sessions["bundles"]
     counts, seen = session.counts("split"), session.seen("split")
@@ -74,8 +90,15 @@ def test_a_split_during_load_is_the_expected_one_and_loses_nothing(omb_sessions:
     assert seen["wrong"] == [] and len(set(seen["found"].values())) == 2
     assert seen["positions"] == [10, 20, 80, 90, 100, 110]
     assert seen["rates"] == pytest.approx([8, 16, 24, 32, 40, 160], rel=0.1)
-    assert seen["splits"] == {"flow_or_qps_equally_divide": 1, "topic_count_equally_divide": 2, "range_equally_divide": 29}
-    assert (seen["limits"], seen["restored"]["loadBalancerNamespaceBundleMaxMsgRate"]) == (pytest.approx(140, rel=0.1), "30000")
+    assert seen["splits"] == {
+        "flow_or_qps_equally_divide": 1,
+        "topic_count_equally_divide": 2,
+        "range_equally_divide": 29,
+    }
+    assert (seen["limits"], seen["restored"]["loadBalancerNamespaceBundleMaxMsgRate"]) == (
+        pytest.approx(140, rel=0.1),
+        "30000",
+    )
     assert seen["restored"]["defaultNamespaceBundleSplitAlgorithm"] == "range_equally_divide"
     assert counts["lost"] == counts["outOfOrder"] == 0 < counts["received"]
 
@@ -111,7 +134,9 @@ class TestIdleTopics:
         assert {named(bundles, wanted) for wanted in HASHES} <= rates.keys()
         assert not any(topic.active for topic in rates.values())
 
-    def test_the_brokers_other_algorithms_add_the_boundaries_of_the_model(self, bundles: Bundles) -> None:
+    def test_the_brokers_other_algorithms_add_the_boundaries_of_the_model(
+        self, bundles: Bundles
+    ) -> None:
         wanted = topic_count_boundary(list(bundles.rates().values()))
         assert wanted is not None
         assert bundles.split(WHOLE, "topic_count_equally_divide") == (wanted,)
@@ -124,11 +149,21 @@ class TestIdleTopics:
     @pytest.mark.parametrize(
         ("bundle", "algorithm", "said"),
         [
-            (Bundle(0, 0x10), "range_equally_divide", "412 Invalid upper boundary for bundle public/bundles/0x00000000_0x00000010"),
-            (Bundle(0, 15), "alphabetically", "412 Unsupported namespace bundle split algorithm, supported algorithms are"),
+            (
+                Bundle(0, 0x10),
+                "range_equally_divide",
+                "412 Invalid upper boundary for bundle public/bundles/0x00000000_0x00000010",
+            ),
+            (
+                Bundle(0, 15),
+                "alphabetically",
+                "412 Unsupported namespace bundle split algorithm, supported algorithms are",
+            ),
         ],
     )
-    def test_a_rejected_split_names_request_status_and_reason(self, bundles: Bundles, bundle: Bundle, algorithm: str, said: str) -> None:
+    def test_a_rejected_split_names_request_status_and_reason(
+        self, bundles: Bundles, bundle: Bundle, algorithm: str, said: str
+    ) -> None:
         """Nothing is split."""
         before = bundles.ring()
         with pytest.raises(TargetError, match=r"PUT http://.*/split\?unload=true") as error:
@@ -149,7 +184,11 @@ class TestIdleTopics:
         wait_until(lambda: topic not in bundles.rates(), "the end of the unload", seconds=30)
         assert bundles.bundle_of(topic) == bundle
 
-    @pytest.mark.xfail(raises=TargetError, strict=True, reason="Pulsar 4.2.4 finds no bundle for the last hash there is: HTTP 500")
+    @pytest.mark.xfail(
+        raises=TargetError,
+        strict=True,
+        reason="Pulsar 4.2.4 finds no bundle for the last hash there is: HTTP 500",
+    )
     def test_the_last_position_has_a_bundle(self, bundles: Bundles) -> None:
         """The last bundle's upper end is closed. The broker's error is shown in one line, without its stack trace."""
         try:

@@ -23,14 +23,26 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from pytest_loadtest import brokers
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless")]
+pytestmark = [
+    pytest.mark.pulsar,
+    pytest.mark.skipif(
+        java.find() is None, reason="no Java here: apt-get install default-jre-headless"
+    ),
+]
 MAX = 1024**2  # maxMessageSize of the tests' broker
 
 
 def pool(size: int) -> PayloadPool:
     sizes = parse_buckets({f"{size}-{size + 1}": 1})
     return build_pool(
-        buckets=sizes, message_size=None, randomized=True, random_ratio=1.0, file_content=None, seed=1, checksum=True, max_size=None
+        buckets=sizes,
+        message_size=None,
+        randomized=True,
+        random_ratio=1.0,
+        file_content=None,
+        seed=1,
+        checksum=True,
+        max_size=None,
     )
 
 
@@ -61,7 +73,8 @@ def leave(broker: brokers.Broker, run: str, kind: str, r: Rig) -> None:
 
 
 LOST = pytest.mark.xfail(
-    reason="apache/pulsar-client-cpp#587: a first chunk that comes again is not taken, unless it was never read", strict=False
+    reason="apache/pulsar-client-cpp#587: a first chunk that comes again is not taken, unless it was never read",
+    strict=False,
 )
 CASES = [
     (NativePulsarDriver, "Exclusive", "closed"), (NativePulsarDriver, "Exclusive", "cut"), (NativePulsarDriver, "Failover", "closed"),
@@ -81,12 +94,20 @@ def test_a_message_is_whole_after_its_consumer_left_in_the_middle(
     """
     name, broker = f"churn-{driver.__name__}-{kind}-{gone}".lower(), pulsar_process
     settings = PulsarSettings(
-        subscription_type=kind, operation_timeout=20 * SECOND, batching_enabled=False, chunking_enabled=True, send_timeout=0
+        subscription_type=kind,
+        operation_timeout=20 * SECOND,
+        batching_enabled=False,
+        chunking_enabled=True,
+        send_timeout=0,
     )
-    patience = 5 if (driver, gone) == (PulsarDriver, "cut") else 60  # what is known to fail fails soon
+    patience = (
+        5 if (driver, gone) == (PulsarDriver, "cut") else 60
+    )  # what is known to fail fails soon
     with PulsarProxy(broker.facts.url) as proxy:
         target = TargetAddress(url=proxy.url, admin_url=broker.facts.admin_url)
-        subject = Subject(driver=driver, target=target, settings=settings, deadline=patience * SECOND)
+        subject = Subject(
+            driver=driver, target=target, settings=settings, deadline=patience * SECOND
+        )
         with rig(subject, pool(3 * MAX), joining=1, run=name) as r:
             proxy.entries = 1
             r.send(1)
@@ -102,4 +123,6 @@ def test_a_message_is_whole_after_its_consumer_left_in_the_middle(
             r.until(lambda: r.copies >= 1, "received")
             r.until(lambda: stats(broker, name)["msgBacklog"] == 0, "all acknowledged")
             assert r.copies == 1
-            assert not any(flag & Flag.CORRUPT for place in r.places for flag in r.column(place, "flags"))
+            assert not any(
+                flag & Flag.CORRUPT for place in r.places for flag in r.column(place, "flags")
+            )

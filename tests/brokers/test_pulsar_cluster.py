@@ -26,9 +26,16 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless")]
+pytestmark = [
+    pytest.mark.pulsar,
+    pytest.mark.skipif(
+        java.find() is None, reason="no Java here: apt-get install default-jre-headless"
+    ),
+]
 STREAMS, EACH, BUNDLES = 8, 200, 8
-both = pytest.mark.parametrize("driver", [PulsarDriver, NativePulsarDriver], ids=["library", "native"])
+both = pytest.mark.parametrize(
+    "driver", [PulsarDriver, NativePulsarDriver], ids=["library", "native"]
+)
 SETTINGS = {
     # A killed broker's topics move when its session at ZooKeeper ends; the default of 30 s would only make the tests longer. With 4 s a
     # busy machine ended the sessions of living brokers.
@@ -42,7 +49,13 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
     folder = tmp_path_factory.mktemp("cluster") / "broker"
-    request = brokers.BrokerRequest(kind="pulsar", mode="process", folder=folder, settings=SETTINGS, nodes={"broker": 2, "bookie": 3})
+    request = brokers.BrokerRequest(
+        kind="pulsar",
+        mode="process",
+        folder=folder,
+        settings=SETTINGS,
+        nodes={"broker": 2, "bookie": 3},
+    )
     broker = brokers.start(request, print)
     pids = broker.facts.pids
     yield broker
@@ -52,10 +65,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker
 
 
 def subject(cluster: brokers.Broker, driver: Any, **settings: Any) -> Subject:
-    chosen = PulsarSettings(**{"max_pending_messages": 1000, "operation_timeout": 30 * SECOND, "namespace_bundles": BUNDLES} | settings)
+    chosen = PulsarSettings(
+        **{
+            "max_pending_messages": 1000,
+            "operation_timeout": 30 * SECOND,
+            "namespace_bundles": BUNDLES,
+        }
+        | settings
+    )
     target = TargetAddress(url=cluster.facts.url, admin_url=cluster.facts.admin_url)
     shared = chosen.model_copy(update={"subscription_type": "Shared", "receiver_queue_size": 10})
-    return Subject(driver=driver, target=target, settings=chosen, shared=shared, deadline=120 * SECOND)
+    return Subject(
+        driver=driver, target=target, settings=chosen, shared=shared, deadline=120 * SECOND
+    )
 
 
 def three_copies() -> Persistence:
@@ -64,7 +86,10 @@ def three_copies() -> Persistence:
 
 def account(r: Rig, sent: int) -> None:
     """Wait until each message sent was acknowledged and received, or one failed."""
-    r.until(lambda: r.failed > 0 or (r.acked >= sent and r.copies >= sent and received(r) >= sent), "acked and received")
+    r.until(
+        lambda: r.failed > 0 or (r.acked >= sent and r.copies >= sent and received(r) >= sent),
+        "acked and received",
+    )
     assert (r.acked, r.failed, received(r)) == (sent, 0, sent)
 
 
@@ -92,10 +117,26 @@ def test_ownership_that_moves_loses_nothing(cluster: brokers.Broker, driver: Any
     pulsar-client asks the service URLs in turn for all topics together, so one topic's attempts may all be at the killed broker, until a
     lookup ends after ``operationTimeout`` (apache/pulsar#20508 describes it). By then the default ``sendTimeout`` would have passed.
     """
-    settings = {"persistence": three_copies(), "send_timeout": 120 * SECOND, "operation_timeout": 10 * SECOND}
-    with rig(subject(cluster, driver, **settings), streams=STREAMS, topics=STREAMS, run=f"moved-{driver.__name__}") as r:
-        admin, path = Admin(str(cluster.facts.admin_url), PulsarSettings()), f"namespaces/public/loadtest-moved-{driver.__name__}"
-        moves = (lambda: admin._request("PUT", f"{path}/unload"), partial(split, admin, path), cluster.node("broker", 1).kill)
+    settings = {
+        "persistence": three_copies(),
+        "send_timeout": 120 * SECOND,
+        "operation_timeout": 10 * SECOND,
+    }
+    with rig(
+        subject(cluster, driver, **settings),
+        streams=STREAMS,
+        topics=STREAMS,
+        run=f"moved-{driver.__name__}",
+    ) as r:
+        admin, path = (
+            Admin(str(cluster.facts.admin_url), PulsarSettings()),
+            f"namespaces/public/loadtest-moved-{driver.__name__}",
+        )
+        moves = (
+            lambda: admin._request("PUT", f"{path}/unload"),
+            partial(split, admin, path),
+            cluster.node("broker", 1).kill,
+        )
         for turn, move in enumerate(moves):
             r.send(EACH, turn * EACH)
             move()
@@ -113,7 +154,9 @@ def split(admin: Admin, path: str) -> None:
 @both
 def test_two_of_three_copies_are_enough(cluster: brokers.Broker, driver: Any) -> None:
     """The ack quorum is 2: a killed bookie costs no message."""
-    with rig(subject(cluster, driver, persistence=three_copies()), streams=STREAMS, topics=STREAMS) as r:
+    with rig(
+        subject(cluster, driver, persistence=three_copies()), streams=STREAMS, topics=STREAMS
+    ) as r:
         r.send(EACH)
         cluster.node("bookie", 2).kill()
         r.send(EACH, EACH)
@@ -124,7 +167,9 @@ def test_two_of_three_copies_are_enough(cluster: brokers.Broker, driver: Any) ->
 def test_one_bookie_of_three_stores_nothing(cluster: brokers.Broker) -> None:
     """No message is acknowledged then, and none that was is lost. pulsar-client may leave such messages without an answer for minutes."""
     settings = {"persistence": three_copies(), "send_timeout": 5 * SECOND}
-    with rig(subject(cluster, NativePulsarDriver, **settings), streams=STREAMS, topics=STREAMS) as r:
+    with rig(
+        subject(cluster, NativePulsarDriver, **settings), streams=STREAMS, topics=STREAMS
+    ) as r:
         r.send(EACH)
         account(r, EACH * STREAMS)
         cluster.node("bookie", 2).kill()

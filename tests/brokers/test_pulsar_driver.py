@@ -41,11 +41,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-real = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless")]
-lite = pytest.mark.skipif(embedded.find_binary() is None, reason="pulsar-lite is not installed: pip install 'pytest-loadtest[embedded]'")
+real = [
+    pytest.mark.pulsar,
+    pytest.mark.skipif(
+        java.find() is None, reason="no Java here: apt-get install default-jre-headless"
+    ),
+]
+lite = pytest.mark.skipif(
+    embedded.find_binary() is None,
+    reason="pulsar-lite is not installed: pip install 'pytest-loadtest[embedded]'",
+)
 WINDOW = 100
 DRIVERS: list[Any] = [PulsarDriver]  # the one under test, last
-both = pytest.mark.parametrize("under_test", [PulsarDriver, NativePulsarDriver], ids=["library", "native"], indirect=True)
+both = pytest.mark.parametrize(
+    "under_test", [PulsarDriver, NativePulsarDriver], ids=["library", "native"], indirect=True
+)
 EARLIEST = pulsar.InitialPosition.Earliest
 
 
@@ -82,12 +92,19 @@ def small(tmp_path: Path) -> Iterator[brokers.Broker]:
 def existing(broker: brokers.Broker, partitions: int = 1, name: str | None = None) -> str:
     """Create a topic before the run."""
     path = f"persistent/public/default/{name or f'kept-{secrets.token_hex(4)}'}"
-    ask(broker, f"{path}/partitions" if partitions > 1 else path, "PUT", partitions if partitions > 1 else None)
+    ask(
+        broker,
+        f"{path}/partitions" if partitions > 1 else path,
+        "PUT",
+        partitions if partitions > 1 else None,
+    )
     return path.replace("persistent/", "persistent://", 1)
 
 
 def subject(broker: brokers.Broker, partitions: int = 1, **settings: Any) -> Subject:
-    chosen = PulsarSettings(**{"max_pending_messages": WINDOW, "operation_timeout": 10 * SECOND} | settings)
+    chosen = PulsarSettings(
+        **{"max_pending_messages": WINDOW, "operation_timeout": 10 * SECOND} | settings
+    )
     target = TargetAddress(url=broker.facts.url, admin_url=broker.facts.admin_url)
     shared = chosen.model_copy(update={"subscription_type": "Shared", "receiver_queue_size": 10})
     return Subject(
@@ -116,7 +133,9 @@ def keyed(r: Rig, count: int, keys: int, first: int = 0) -> Burst:
 class TestPromises:
     pytestmark = real
 
-    def test_the_driver_keeps_each_promise(self, check: Callable[[Subject], None], partitions: int, broker: brokers.Broker) -> None:
+    def test_the_driver_keeps_each_promise(
+        self, check: Callable[[Subject], None], partitions: int, broker: brokers.Broker
+    ) -> None:
         """On a plain and on a partitioned topic."""
         check(replace(subject(broker, partitions), existing=existing(broker, partitions)))
 
@@ -128,7 +147,12 @@ def test_promises_on_the_stand_in(small: brokers.Broker) -> None:
 
     It gives nobody else what a consumer that left had not acknowledged, so that those checks are for a Pulsar alone.
     """
-    leaving = {"check_attach_and_detach", "check_detach_while_paused", "check_attach_again", "check_detached_still_delivers"}
+    leaving = {
+        "check_attach_and_detach",
+        "check_detach_while_paused",
+        "check_attach_again",
+        "check_detached_still_delivers",
+    }
     for check in [check for check in DRIVER_CHECKS if check.__name__ not in leaving]:
         shared = subject(small, subscription_type="Shared", receiver_queue_size=10)
         check(replace(shared, ordered=False, existing="persistent://public/default/kept"))
@@ -143,44 +167,71 @@ class TestNamespace:
 
     def test_the_namespace_exists_during_the_run(self, broker: brokers.Broker) -> None:
         """With its policies; afterwards it is deleted with topics and subscriptions."""
-        chosen = subject(broker, 2, persistence=Persistence(deduplication_enabled=True), namespace_prefix="public/mine")
+        chosen = subject(
+            broker,
+            2,
+            persistence=Persistence(deduplication_enabled=True),
+            namespace_prefix="public/mine",
+        )
         with rig(chosen, run="lives") as r:
             r.send(50)
             policies = ask(broker, "namespaces/public/mine-lives")
             assert policies["deduplicationEnabled"] is True
             assert policies["persistence"]["bookkeeperAckQuorum"] == 1
             assert policies["backlog_quota_map"]["destination_storage"]["limitSize"] == -1
-            assert ask(broker, "persistent/public/mine-lives/partitioned") == ["persistent://public/mine-lives/topic-0"]
+            assert ask(broker, "persistent/public/mine-lives/partitioned") == [
+                "persistent://public/mine-lives/topic-0"
+            ]
         assert "public/mine-lives" not in ask(broker, "namespaces/public")
 
-    def test_quorums_beyond_the_bookies_are_reported_as_not_applied(self, broker: brokers.Broker) -> None:
+    def test_quorums_beyond_the_bookies_are_reported_as_not_applied(
+        self, broker: brokers.Broker
+    ) -> None:
         """On a broker that the run started; OMB's driver file asks for three."""
-        chosen = subject(broker, persistence=Persistence(ensemble_size=3, write_quorum=3, ack_quorum=2))
+        chosen = subject(
+            broker, persistence=Persistence(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        )
         with rig(replace(chosen, target=replace(chosen.target, started=True)), run="capped") as r:
             r.send(50)
             r.until(lambda: r.acked >= 50 and r.copies >= 50, "acked and received")
             quorums = ask(broker, "namespaces/public/loadtest-capped")["persistence"]
-            assert [quorums[f"bookkeeper{key}"] for key in ("Ensemble", "WriteQuorum", "AckQuorum")] == [1, 1, 1]
+            assert [
+                quorums[f"bookkeeper{key}"] for key in ("Ensemble", "WriteQuorum", "AckQuorum")
+            ] == [1, 1, 1]
             facts = r.driver.facts()
             assert facts.applied["persistence"] == "ensembleSize 1, writeQuorum 1, ackQuorum 1"
             reason = "asks for {}, the broker started here has 1 bookie: 1 is applied"
             asked = {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2}
-            assert facts.not_applied == {f"persistence.{key}": reason.format(count) for key, count in asked.items()}
+            assert facts.not_applied == {
+                f"persistence.{key}": reason.format(count) for key, count in asked.items()
+            }
 
     @pytest.mark.parametrize("strict", [False, True])
-    def test_quorums_beyond_the_bookies_are_an_error_before_load(self, broker: brokers.Broker, strict: bool) -> None:
+    def test_quorums_beyond_the_bookies_are_an_error_before_load(
+        self, broker: brokers.Broker, strict: bool
+    ) -> None:
         """On a cluster of the user, and under strictTuning; nothing is created."""
-        chosen = subject(broker, persistence=Persistence(ensemble_size=3, write_quorum=2), strict_tuning=strict)
-        driver = PulsarDriver(
-            context_of(replace(chosen, target=replace(chosen.target, started=strict)), plain_pool(), f"many-{strict}".lower())
+        chosen = subject(
+            broker, persistence=Persistence(ensemble_size=3, write_quorum=2), strict_tuning=strict
         )
-        with pytest.raises(UsageError, match=r"persistence: ensembleSize 3, writeQuorum 2.* has 1 bookie"):
+        driver = PulsarDriver(
+            context_of(
+                replace(chosen, target=replace(chosen.target, started=strict)),
+                plain_pool(),
+                f"many-{strict}".lower(),
+            )
+        )
+        with pytest.raises(
+            UsageError, match=r"persistence: ensembleSize 3, writeQuorum 2.* has 1 bookie"
+        ):
             driver.prepare()
         assert f"public/loadtest-many-{strict}".lower() not in ask(broker, "namespaces/public")
 
     def test_a_namespace_of_others_is_not_touched(self, broker: brokers.Broker) -> None:
         """A namespace that existed before is an error, and still exists after the cleanup."""
-        first, second = (PulsarDriver(context_of(subject(broker), plain_pool(), "twice")) for _ in range(2))
+        first, second = (
+            PulsarDriver(context_of(subject(broker), plain_pool(), "twice")) for _ in range(2)
+        )
         first.prepare()
         with pytest.raises(TargetError, match="already exists"):
             second.prepare()
@@ -189,7 +240,9 @@ class TestNamespace:
         first.cleanup()
         assert "public/loadtest-twice" not in ask(broker, "namespaces/public")
 
-    def test_the_namespace_is_deleted_with_clients_still_connected(self, broker: brokers.Broker) -> None:
+    def test_the_namespace_is_deleted_with_clients_still_connected(
+        self, broker: brokers.Broker
+    ) -> None:
         """As after a worker was killed."""
         with rig(subject(broker, 2), run="connected") as r:
             r.send(10)
@@ -202,10 +255,14 @@ class TestExistingTopic:
     pytestmark = real
 
     @pytest.mark.parametrize(("partitions", "admin"), [(1, False), (3, True)])
-    def test_an_existing_topic_is_left_as_it_was(self, broker: brokers.Broker, partitions: int, admin: bool) -> None:
+    def test_an_existing_topic_is_left_as_it_was(
+        self, broker: brokers.Broker, partitions: int, admin: bool
+    ) -> None:
         """The run gets no earlier messages, creates no namespace, finds the partitions, and deletes only its two subscriptions."""
         name, spaces = existing(broker, partitions), ask(broker, "namespaces/public")
-        client = pulsar.Client(broker.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        client = pulsar.Client(
+            broker.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        )
         theirs = client.subscribe(name, "theirs")
         client.create_producer(name).send(b"from before")
         chosen = subject(broker, batching_max_messages=10)
@@ -215,8 +272,12 @@ class TestExistingTopic:
             r.send(90)
             r.until(lambda: r.acked >= 90 and r.copies >= 180, "received twice")
             assert [sorted(r.heads(i).seq.tolist()) for i in (0, 1)] == [list(range(90))] * 2
-            assert set(r.column(0, "order").tolist()) == (set(range(partitions)) if partitions > 1 else {0})
-            assert ("over 3 partitions" in r.driver.facts().applied["maxPendingMessages"]) is (partitions == 3)
+            assert set(r.column(0, "order").tolist()) == (
+                set(range(partitions)) if partitions > 1 else {0}
+            )
+            assert ("over 3 partitions" in r.driver.facts().applied["maxPendingMessages"]) is (
+                partitions == 3
+            )
             assert len(ask(broker, subscriptions)) == 3
             assert ask(broker, "namespaces/public") == spaces
         assert ask(broker, subscriptions) == ["theirs"]
@@ -226,7 +287,10 @@ class TestExistingTopic:
     def test_a_missing_topic_is_named_and_not_created(self, broker: brokers.Broker) -> None:
         """The broker would create it on use."""
         name = "persistent://public/default/nowhere"
-        with pytest.raises(TargetError, match=f"topic: {name} does not exist"), rig(subject(broker), name=name):
+        with (
+            pytest.raises(TargetError, match=f"topic: {name} does not exist"),
+            rig(subject(broker), name=name),
+        ):
             pass
         assert name not in ask(broker, "persistent/public/default")
 
@@ -234,10 +298,17 @@ class TestExistingTopic:
         """If the broker creates no topics on use, the client reports it without waiting."""
         namespace = f"public/strict-{secrets.token_hex(4)}"
         ask(broker, f"namespaces/{namespace}", "PUT")
-        ask(broker, f"namespaces/{namespace}/autoTopicCreation", "POST", {"allowAutoTopicCreation": False})
+        ask(
+            broker,
+            f"namespaces/{namespace}/autoTopicCreation",
+            "POST",
+            {"allowAutoTopicCreation": False},
+        )
         chosen = subject(broker)
         chosen = replace(chosen, target=replace(chosen.target, admin_url=None))
-        missing = pytest.raises(TargetError, match=f"topic: persistent://{namespace}/nowhere does not exist")
+        missing = pytest.raises(
+            TargetError, match=f"topic: persistent://{namespace}/nowhere does not exist"
+        )
         with missing, rig(chosen, name=f"persistent://{namespace}/nowhere", subscriptions=0):
             pass
 
@@ -249,22 +320,39 @@ class TestExistingTopic:
 class TestChanges:
     pytestmark = real
 
-    def test_a_paused_consumer_gets_no_more_than_its_queue_takes(self, broker: brokers.Broker) -> None:
+    def test_a_paused_consumer_gets_no_more_than_its_queue_takes(
+        self, broker: brokers.Broker
+    ) -> None:
         """The broker sends it no more of 300 messages than its receiver queue, and one more."""
-        chosen = subject(broker, subscription_type="Shared", receiver_queue_size=10, batching_enabled=False)
+        chosen = subject(
+            broker, subscription_type="Shared", receiver_queue_size=10, batching_enabled=False
+        )
         with rig(chosen, run="bounded") as r:
             r.driver.pause([0])
             r.send(300)
             r.until(lambda: r.acked >= 300, "acked")
-            stats = ask(broker, "persistent/public/loadtest-bounded/topic-0/stats")["subscriptions"]["subscription-0"]
+            stats = ask(broker, "persistent/public/loadtest-bounded/topic-0/stats")[
+                "subscriptions"
+            ]["subscription-0"]
             assert 10 <= stats["unackedMessages"] <= 20
             r.driver.resume([0])
             r.until(lambda: r.copies >= 300, "received")
 
-    @pytest.mark.parametrize(("kind", "partitions"), [("Shared", 1), ("Shared", 3), ("Failover", 1), ("Failover", 3), ("Key_Shared", 1)])
-    def test_consumers_come_and_go_without_loss_and_duplicates(self, broker: brokers.Broker, kind: str, partitions: int) -> None:
+    @pytest.mark.parametrize(
+        ("kind", "partitions"),
+        [("Shared", 1), ("Shared", 3), ("Failover", 1), ("Failover", 3), ("Key_Shared", 1)],
+    )
+    def test_consumers_come_and_go_without_loss_and_duplicates(
+        self, broker: brokers.Broker, kind: str, partitions: int
+    ) -> None:
         """In the middle of batches, four times; prefetched messages go to the others."""
-        chosen = subject(broker, partitions, subscription_type=kind, receiver_queue_size=50, batching_max_messages=40)
+        chosen = subject(
+            broker,
+            partitions,
+            subscription_type=kind,
+            receiver_queue_size=50,
+            batching_max_messages=40,
+        )
         with rig(chosen, consumers=2, joining=4) as r:
             for turn in range(4):
                 push_keyed(r, 150, first=300 * turn)
@@ -281,7 +369,9 @@ class TestChanges:
         """The second one of an Exclusive subscription: attach() returns, attached() raises, and the first continues."""
         with rig(subject(broker, subscription_type="Exclusive"), joining=7) as r:
             r.driver.attach([7])
-            with pytest.raises(TargetError, match=r"consumer 7 \(topic 0, subscription 0\).*ConsumerBusy"):
+            with pytest.raises(
+                TargetError, match=r"consumer 7 \(topic 0, subscription 0\).*ConsumerBusy"
+            ):
                 r.until(lambda: r.driver.attached() is not None, "refused")
             r.send(10)
             r.until(lambda: r.copies >= 10, "received")
@@ -296,8 +386,16 @@ class TestSettings:
 
     def test_values_of_omb_without_limit_are_accepted(self, broker: brokers.Broker) -> None:
         """pendingQueueSize 0, unlimited batches and sendTimeout 0; and a namespacePrefix whose tenant does not exist."""
-        chosen = subject(broker, send_timeout=0, namespace_prefix="benchmark/ns", io_threads=2, connections_per_broker=2)
-        settings = chosen.settings.model_copy(update={"max_pending_messages": 0, "batching_max_messages": 0})
+        chosen = subject(
+            broker,
+            send_timeout=0,
+            namespace_prefix="benchmark/ns",
+            io_threads=2,
+            connections_per_broker=2,
+        )
+        settings = chosen.settings.model_copy(
+            update={"max_pending_messages": 0, "batching_max_messages": 0}
+        )
         with rig(replace(chosen, settings=settings), run="omb") as r:
             assert not len(r.offer(r.burst(10_000)))
             r.until(lambda: r.acked >= 10_000 and r.copies >= 10_000, "acked and received")
@@ -308,9 +406,18 @@ class TestSettings:
     def test_compressed_bodies_arrive_whole(self, broker: brokers.Broker, compression: str) -> None:
         """The broker stores fewer bytes than were sent."""
         pool = payloads.build_pool(
-            buckets=None, message_size=4096, randomized=False, random_ratio=0.0, file_content=None, seed=1, checksum=True, max_size=None
+            buckets=None,
+            message_size=4096,
+            randomized=False,
+            random_ratio=0.0,
+            file_content=None,
+            seed=1,
+            checksum=True,
+            max_size=None,
         )
-        with rig(subject(broker, compression=compression), pool, run=f"c-{compression.lower()}") as r:
+        with rig(
+            subject(broker, compression=compression), pool, run=f"c-{compression.lower()}"
+        ) as r:
             r.send(100)
             r.until(lambda: r.copies >= 100, "received")
             assert set(r.column(0, "flags")) == {0} and set(r.column(0, "size")) == {4096}
@@ -329,16 +436,22 @@ class TestSettings:
         with rig(subject(broker, topic_type="non-persistent"), run="fleeting") as r:
             r.send(50)
             r.until(lambda: r.acked >= 50 and r.copies >= 50, "acked and received")
-            assert ask(broker, "non-persistent/public/loadtest-fleeting") == ["non-persistent://public/loadtest-fleeting/topic-0"]
+            assert ask(broker, "non-persistent/public/loadtest-fleeting") == [
+                "non-persistent://public/loadtest-fleeting/topic-0"
+            ]
 
     @pytest.mark.parametrize("batching", [True, False])
-    def test_without_batching_each_message_is_an_entry(self, broker: brokers.Broker, batching: bool) -> None:
+    def test_without_batching_each_message_is_an_entry(
+        self, broker: brokers.Broker, batching: bool
+    ) -> None:
         """With it there are fewer entries."""
         run = f"batching-{batching}".lower()
         with rig(subject(broker, batching_enabled=batching), run=run) as r:
             r.send(WINDOW)
             r.until(lambda: r.acked >= WINDOW, "acked")
-            entries = ask(broker, f"persistent/public/loadtest-{run}/topic-0/internalStats")["entriesAddedCounter"]
+            entries = ask(broker, f"persistent/public/loadtest-{run}/topic-0/internalStats")[
+                "entriesAddedCounter"
+            ]
             assert (entries == WINDOW) is not batching
 
     def test_messages_that_the_client_refuses_fail(self, broker: brokers.Broker) -> None:
@@ -356,18 +469,25 @@ class TestSettings:
             buckets=None, message_size=3_200_000, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=True, max_size=None
         )  # fmt: skip
         chosen = subject(
-            broker, batching_enabled=False, chunking_enabled=True, compression="LZ4" if DRIVERS[-1] is PulsarDriver else "NONE"
+            broker,
+            batching_enabled=False,
+            chunking_enabled=True,
+            compression="LZ4" if DRIVERS[-1] is PulsarDriver else "NONE",
         )
         with rig(chosen, pool, streams=2, run="chunked") as r:
             r.send(4)
             r.until(lambda: r.acked >= 8 and r.copies >= 8, "acked and received")
             heads = r.heads(0)
-            assert sorted(zip(heads.stream.tolist(), heads.seq.tolist(), strict=True)) == [(s, n) for s in (0, 1) for n in range(4)]
+            assert sorted(zip(heads.stream.tolist(), heads.seq.tolist(), strict=True)) == [
+                (s, n) for s in (0, 1) for n in range(4)
+            ]
             assert set(r.column(0, "flags")) == {0} and set(r.column(0, "size")) == {3_200_000}
             chunks = ask(broker, "persistent/public/loadtest-chunked/topic-0/stats")["msgInCounter"]
             assert chunks == 8 * (4 if DRIVERS[-1] is NativePulsarDriver else 2)
 
-    def test_a_message_above_the_limit_is_an_error_without_chunks(self, broker: brokers.Broker) -> None:
+    def test_a_message_above_the_limit_is_an_error_without_chunks(
+        self, broker: brokers.Broker
+    ) -> None:
         """The library client fails it; the native client raises before load."""
         pool = payloads.build_pool(
             buckets=None,
@@ -408,7 +528,9 @@ class TestSubscriptions:
 
     def test_key_shared_gives_each_key_to_one_consumer(self, broker: brokers.Broker) -> None:
         """In order, although batching is on; the order column is the key."""
-        with rig(subject(broker, subscription_type="Key_Shared", max_pending_messages=1000), consumers=2) as r:
+        with rig(
+            subject(broker, subscription_type="Key_Shared", max_pending_messages=1000), consumers=2
+        ) as r:
             assert not len(r.offer(keyed(r, 500, keys=50)))
             r.until(lambda: r.copies >= 500, "received")
             keys = [r.column(consumer, "order") for consumer in (0, 1)]
@@ -417,7 +539,9 @@ class TestSubscriptions:
             for consumer in (0, 1):
                 seq = r.heads(consumer).seq
                 assert np.array_equal(seq % 50, keys[consumer])
-                assert all(np.all(np.diff(seq[keys[consumer] == key]) > 0) for key in set(keys[consumer]))
+                assert all(
+                    np.all(np.diff(seq[keys[consumer] == key]) > 0) for key in set(keys[consumer])
+                )
 
     def test_failover_gives_each_partition_to_one_consumer(self, broker: brokers.Broker) -> None:
         """Two consumers share three partitions; every message arrives once."""
@@ -429,7 +553,9 @@ class TestSubscriptions:
 
     def test_exclusive_rejects_a_second_consumer(self, broker: brokers.Broker) -> None:
         """The error names the consumer and the broker's answer."""
-        refused = pytest.raises(TargetError, match=r"consumer 1 \(topic 0, subscription 0\).*ConsumerBusy")
+        refused = pytest.raises(
+            TargetError, match=r"consumer 1 \(topic 0, subscription 0\).*ConsumerBusy"
+        )
         with rig(subject(broker, subscription_type="Exclusive"), joining=1) as r, refused:
             r.driver.open_consumers([1])
 
@@ -437,11 +563,17 @@ class TestSubscriptions:
         chosen = subject(broker, subscription_type="Shared")
         driver = PulsarDriver(context_of(chosen, plain_pool(), "again"))
         driver.prepare()
-        other = pulsar.Client(broker.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        other = pulsar.Client(
+            broker.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        )
         try:
             topic = "persistent://public/loadtest-again/topic-0"
             refusing = other.subscribe(
-                topic, "subscription-0", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100, initial_position=EARLIEST
+                topic,
+                "subscription-0",
+                pulsar.ConsumerType.Shared,
+                negative_ack_redelivery_delay_ms=100,
+                initial_position=EARLIEST,
             )
             other.create_producer(topic).send(b"once more")
             refusing.negative_acknowledge(refusing.receive(10_000))
@@ -473,10 +605,14 @@ def frozen(pid: int | None) -> Iterator[None]:
 @lite
 @both
 class TestTargetGoes:
-    def test_close_returns_although_the_broker_is_frozen(self, small: brokers.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_close_returns_although_the_broker_is_frozen(
+        self, small: brokers.Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """With messages in flight on three clients; the client's own close() would not."""
         monkeypatch.setattr(client_module, "CLOSE_TIMEOUT", 0.5)
-        chosen = subject(small, connections_per_broker=3, send_timeout=0, operation_timeout=600 * SECOND)
+        chosen = subject(
+            small, connections_per_broker=3, send_timeout=0, operation_timeout=600 * SECOND
+        )
         with rig(chosen, streams=3) as r:
             r.send(WINDOW)
             r.until(lambda: r.acked >= 3 * WINDOW, "acked")
@@ -500,7 +636,14 @@ class TestTargetGoes:
             small.stop()
             r.until(lambda: r.driver.disconnected() is not None, "disconnected")
             # The native client adds the address and the reason.
-            r.until(lambda: bool(re.fullmatch(r"producer of stream 0.* and 1 more", r.driver.disconnected() or "")), "both disconnected")
+            r.until(
+                lambda: bool(
+                    re.fullmatch(
+                        r"producer of stream 0.* and 1 more", r.driver.disconnected() or ""
+                    )
+                ),
+                "both disconnected",
+            )
             assert r.offer(r.burst(2 * WINDOW)).tolist() == list(range(WINDOW, 2 * WINDOW))
             assert len(r.offer(r.burst(1, WINDOW))) == 1
 
@@ -518,23 +661,31 @@ def test_names_are_unique_to_the_run(small: brokers.Broker) -> None:
     chosen, pool = subject(small, subscription_type="Shared"), plain_pool()
     made = [replace(context_of(chosen, pool, "same"), nonce=secrets.randbits(32)) for _ in range(2)]
     names = [RunNames(context).topic(0) for context in made]
-    assert names == [f"persistent://public/default/loadtest-same-{context.nonce:08x}-0" for context in made]
+    assert names == [
+        f"persistent://public/default/loadtest-same-{context.nonce:08x}-0" for context in made
+    ]
 
 
 class TestLearn:
     pytestmark = real
 
-    def test_learn_reads_sizes_keys_and_partitions(self, broker: brokers.Broker, tmp_path: Path) -> None:
+    def test_learn_reads_sizes_keys_and_partitions(
+        self, broker: brokers.Broker, tmp_path: Path
+    ) -> None:
         """No subscription is left, and no topic was created."""
         topic, output = f"public/default/learn-{secrets.token_hex(4)}", tmp_path / "learned.yaml"
         assert broker.facts.admin_url is not None
-        tell = partial(urllib.request.Request, headers={"Content-Type": "application/json"}, method="PUT")
+        tell = partial(
+            urllib.request.Request, headers={"Content-Type": "application/json"}, method="PUT"
+        )
         address = f"{broker.facts.admin_url}/admin/v2/persistent/{topic}"
         urllib.request.urlopen(tell(f"{address}/partitions", data=b"3"), timeout=10).close()
         stop = threading.Event()
 
         def publish() -> None:
-            client = pulsar.Client(broker.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+            client = pulsar.Client(
+                broker.facts.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+            )
             producer = client.create_producer(topic)
             while not stop.is_set():
                 producer.send(bytes(200), partition_key="one")
@@ -544,24 +695,45 @@ class TestLearn:
         thread = threading.Thread(target=publish)
         thread.start()
         try:
-            command = ["learn", broker.facts.url, "--admin-url", broker.facts.admin_url, "--topic", topic, "--messages", "100"]
+            command = [
+                "learn",
+                broker.facts.url,
+                "--admin-url",
+                broker.facts.admin_url,
+                "--topic",
+                topic,
+                "--messages",
+                "100",
+            ]
             assert cli.main([*command, "-o", str(output)]) == cli.OK
         finally:
             stop.set()
             thread.join()
         found = profile.load(output)
         assert set(found.message_size_distribution or ()) == {"200-201", "5000-5001"}
-        assert (found.topics, found.partitions_per_topic, found.key_distributor) == (1, 3, "RANDOM_NANO")
-        assert re.search(r"one of 2 keys; the most frequent has \d\d % of them", output.read_text())  # of which more came first is chance
+        assert (found.topics, found.partitions_per_topic, found.key_distributor) == (
+            1,
+            3,
+            "RANDOM_NANO",
+        )
+        assert re.search(
+            r"one of 2 keys; the most frequent has \d\d % of them", output.read_text()
+        )  # of which more came first is chance
         end = time.monotonic() + 30  # the broker forgets a reader a moment after it is closed
-        while left := ask(broker, f"persistent/{topic}/partitioned-stats?perPartition=false")["subscriptions"]:
+        while left := ask(broker, f"persistent/{topic}/partitioned-stats?perPartition=false")[
+            "subscriptions"
+        ]:
             assert time.monotonic() < end, left
             time.sleep(0.1)
 
-    def test_learn_does_not_create_a_missing_topic(self, broker: brokers.Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_learn_does_not_create_a_missing_topic(
+        self, broker: brokers.Broker, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert broker.facts.admin_url is not None
         command = ["learn", broker.facts.url, "--admin-url", broker.facts.admin_url, "--topic"]
         assert cli.main([*command, "learn-nowhere"]) == cli.USAGE
         assert cli.main([*command, "nobody/nowhere/learn-nowhere"]) == cli.USAGE
         assert "persistent://public/default/learn-nowhere does not exist" in capsys.readouterr().err
-        assert not [topic for topic in ask(broker, "persistent/public/default") if "learn-nowhere" in topic]
+        assert not [
+            topic for topic in ask(broker, "persistent/public/default") if "learn-nowhere" in topic
+        ]

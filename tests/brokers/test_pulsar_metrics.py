@@ -28,12 +28,16 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.pulsar,
-    pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless"),
+    pytest.mark.skipif(
+        java.find() is None, reason="no Java here: apt-get install default-jre-headless"
+    ),
 ]
 
 
 @pytest.fixture
-def run(pulsar_process: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+def run(
+    pulsar_process: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., dict[str, Any]]:
     """Run a profile against the broker, in this process, and return the results document."""
     return lambda more, *seen: drive(pulsar_process, more, tmp_path, monkeypatch, *seen)
 
@@ -59,19 +63,35 @@ def test_the_brokers_counts_are_ours(run: Callable[..., dict[str, Any]]) -> None
     assert counts["acked"] == 6000
     assert known(document, "sys.totalIn") == [counts["acked"]]
     assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
-    assert set(known(document, "sys.continuous")) == {1.0}  # two partitions, whose load times it tells
+    assert set(known(document, "sys.continuous")) == {
+        1.0
+    }  # two partitions, whose load times it tells
 
 
 @pytest.mark.parametrize(("missing", "outcome"), [(0, "met"), (1, "no data")])
 def test_a_count_below_the_confirmed_messages_is_no_data(
-    missing: int, outcome: str, pulsar_process: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    missing: int,
+    outcome: str,
+    pulsar_process: brokers.Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As for a broker that others run; the equal number is accepted."""
-    at_url = RemoteBroker(replace(pulsar_process.facts, mode="url", pid=None), parse_endpoints("pulsar", pulsar_process.facts.url))
-    monkeypatch.setattr(
-        scrape, "counter_growth", lambda *args: None if (found := counter_growth(*args)) is None else max(found - missing, 0)
+    at_url = RemoteBroker(
+        replace(pulsar_process.facts, mode="url", pid=None),
+        parse_endpoints("pulsar", pulsar_process.facts.url),
     )
-    document = drive(at_url, "producerRate: 2000\nmessageSize: 200\ndriver: {name: pulsar}\n", tmp_path, monkeypatch)
+    monkeypatch.setattr(
+        scrape,
+        "counter_growth",
+        lambda *args: None if (found := counter_growth(*args)) is None else max(found - missing, 0),
+    )
+    document = drive(
+        at_url,
+        "producerRate: 2000\nmessageSize: 200\ndriver: {name: pulsar}\n",
+        tmp_path,
+        monkeypatch,
+    )
     assert document["verdict"]["outcome"] == outcome
 
 
@@ -91,17 +111,25 @@ def in_namespace(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, object], Non
     return give
 
 
-def test_a_publish_rate_limit_is_concluded(run: Callable[..., dict[str, Any]], in_namespace: Callable[[str, object], None]) -> None:
+def test_a_publish_rate_limit_is_concluded(
+    run: Callable[..., dict[str, Any]], in_namespace: Callable[[str, object], None]
+) -> None:
     """The limit is a tenth of the load."""
-    in_namespace("publishRate", {"publishThrottlingRateInMsg": 200, "publishThrottlingRateInByte": -1})
+    in_namespace(
+        "publishRate", {"publishThrottlingRateInMsg": 200, "publishThrottlingRateInByte": -1}
+    )
     more = "testDuration: 5s\nproducerRate: 2000\nmessageSize: 200\nmaxSendDelay: 1s\ndriver: {name: pulsar, maxPendingMessages: 500}\n"
     document = run(more)
     concluded(
-        document, "broker throttling", r"Pulsar held producers back [\d.]+ times a second for a publish rate limit, in \d of \d samples"
+        document,
+        "broker throttling",
+        r"Pulsar held producers back [\d.]+ times a second for a publish rate limit, in \d of \d samples",
     )
 
 
-def test_a_sleeping_consumer_is_concluded(run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sleeping_consumer_is_concluded(
+    run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     drivers: list[NativePulsarDriver] = []
     opened = NativePulsarDriver.open_producers
 
@@ -115,7 +143,10 @@ def test_a_sleeping_consumer_is_concluded(run: Callable[..., dict[str, Any]], mo
             drivers.pop().resume([0])
 
     monkeypatch.setattr(NativePulsarDriver, "open_producers", fall_asleep)
-    document = run("testDuration: 5s\nproducerRate: 500\nmessageSize: 200\ndriver: {name: pulsar, receiverQueueSize: 100}\n", wake_up)
+    document = run(
+        "testDuration: 5s\nproducerRate: 500\nmessageSize: 200\ndriver: {name: pulsar, receiverQueueSize: 100}\n",
+        wake_up,
+    )
     evidence = r"1 of 1 consumers had no permits left, .*, with \d+ entries in the backlog, in \d of \d samples"
     concluded(document, "consumer", evidence)
     counts = document["measurements"]["counts"]
@@ -127,13 +158,20 @@ def test_a_slow_disk_is_concluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """A bookie syncs its journal to a disk with half of the needed bandwidth; the broker reports the write time every five seconds."""
     need_slow_disk()
     settings = {"journalSyncData": "true"}
-    request = brokers.BrokerRequest(kind="pulsar", mode="process", folder=tmp_path / "broker", settings=settings)
+    request = brokers.BrokerRequest(
+        kind="pulsar", mode="process", folder=tmp_path / "broker", settings=settings
+    )
     with running(request) as broker:
         if "data" in broker.facts.settings:
             pytest.skip(f"its data lies in no disk: {broker.facts.settings['data']}")
         assert broker.facts.pid is not None
         with slow_disk(broker.facts.pid, tmp_path, 500_000):
             more = "testDuration: 12s\nproducerRate: 100\nmessageSize: 10240\nmaxSendDelay: 1s\n"
-            document = drive(broker, more + "driver: {name: pulsar, maxPendingMessages: 50}\n", tmp_path, monkeypatch)
+            document = drive(
+                broker,
+                more + "driver: {name: pulsar, maxPendingMessages: 50}\n",
+                tmp_path,
+                monkeypatch,
+            )
     evidence = r"a write to Pulsar's bookies took [\d.]+ m?s on average, of the [\d.]+ m?s that the broker needed to publish, in \d+ of \d+"
     concluded(document, "bookie write", evidence)

@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.skipif(java.find() is None, reason="no Java here: apt-get install default-jre-headless")]
+pytestmark = [
+    pytest.mark.pulsar,
+    pytest.mark.skipif(
+        java.find() is None, reason="no Java here: apt-get install default-jre-headless"
+    ),
+]
 STREAMS, EACH = 4, 500
 
 
@@ -39,7 +44,14 @@ def broker(pulsar_process: brokers.Broker) -> brokers.Broker:
 
 
 def subject(broker: brokers.Broker, url: str | None = None, **settings: Any) -> Subject:
-    chosen = PulsarSettings(**{"max_pending_messages": 1000, "operation_timeout": 20 * SECOND, "batching_max_messages": 10} | settings)
+    chosen = PulsarSettings(
+        **{
+            "max_pending_messages": 1000,
+            "operation_timeout": 20 * SECOND,
+            "batching_max_messages": 10,
+        }
+        | settings
+    )
     target = TargetAddress(url=url or broker.facts.url, admin_url=broker.facts.admin_url)
     return Subject(driver=NativePulsarDriver, target=target, settings=chosen, deadline=60 * SECOND)
 
@@ -51,7 +63,9 @@ def disturbed(r: Rig, disturb: Callable[[int], None], turns: int = 3) -> None:
         disturb(turn)
     r.send(EACH, turns * EACH)
     sent = (turns + 1) * EACH * STREAMS
-    r.until(lambda: r.acked >= sent and r.copies >= sent and received(r) >= sent, "acked and received")
+    r.until(
+        lambda: r.acked >= sent and r.copies >= sent and received(r) >= sent, "acked and received"
+    )
 
 
 def received(r: Rig) -> int:
@@ -73,12 +87,19 @@ def first_and_again(r: Rig) -> tuple[set[tuple[int, int]], list[tuple[int, int]]
 def resent(r: Rig) -> set[tuple[int, int]]:
     """Return the messages that were sent again, by their answers."""
     rows = np.concatenate([acks.row for acks in r.acks])
-    resends = np.concatenate([np.zeros(len(acks.row), np.uint8) if acks.resends is None else acks.resends for acks in r.acks])
+    resends = np.concatenate(
+        [
+            np.zeros(len(acks.row), np.uint8) if acks.resends is None else acks.resends
+            for acks in r.acks
+        ]
+    )
     wanted = set(rows[resends > 0].tolist())
     return {
         (stream, seq)
         for burst in r.bursts
-        for row, stream, seq in zip(burst.row.tolist(), burst.stream.tolist(), burst.seq.tolist(), strict=True)
+        for row, stream, seq in zip(
+            burst.row.tolist(), burst.stream.tolist(), burst.seq.tolist(), strict=True
+        )
         if row in wanted
     }
 
@@ -92,7 +113,12 @@ def check_whole(r: Rig, turns: int = 3) -> None:
     redelivered = {
         (stream, seq)
         for place in r.places
-        for stream, seq, flag in zip(r.heads(place).stream.tolist(), r.heads(place).seq.tolist(), r.column(place, "flags"), strict=True)
+        for stream, seq, flag in zip(
+            r.heads(place).stream.tolist(),
+            r.heads(place).seq.tolist(),
+            r.column(place, "flags"),
+            strict=True,
+        )
         if flag
     }
     assert set(again) <= resent(r) | redelivered
@@ -110,7 +136,11 @@ def test_splits_of_bundles_lose_nothing(broker: brokers.Broker) -> None:
 
     def split(turn: int) -> None:
         boundaries = ask(broker, "namespaces/public/loadtest-split/bundles")["boundaries"]
-        ask(broker, f"namespaces/public/loadtest-split/{boundaries[0]}_{boundaries[1]}/split?unload=true", "PUT")
+        ask(
+            broker,
+            f"namespaces/public/loadtest-split/{boundaries[0]}_{boundaries[1]}/split?unload=true",
+            "PUT",
+        )
 
     with rig(subject(broker), streams=STREAMS, topics=2, run="split") as r:
         before = ask(broker, "namespaces/public/loadtest-split/bundles")["numBundles"]
@@ -120,22 +150,34 @@ def test_splits_of_bundles_lose_nothing(broker: brokers.Broker) -> None:
 
 
 @pytest.mark.parametrize("deduplicated", [False, True])
-def test_entries_without_receipts_are_sent_again(broker: brokers.Broker, deduplicated: bool) -> None:
+def test_entries_without_receipts_are_sent_again(
+    broker: brokers.Broker, deduplicated: bool
+) -> None:
     """Each is stored twice, or once with deduplication."""
     run = f"cut-{deduplicated}".lower()
     persistence = Persistence(deduplication_enabled=deduplicated)
     with PulsarProxy(broker.facts.url) as proxy:
-        with rig(subject(broker, proxy.url, persistence=persistence), streams=STREAMS, run=run) as r:
+        with rig(
+            subject(broker, proxy.url, persistence=persistence), streams=STREAMS, run=run
+        ) as r:
             for turn in range(3):
                 r.send(EACH, turn * EACH)
-                r.until(lambda turn=turn: r.acked == ((turn + 1) * EACH + turn * 10) * STREAMS, "acked")  # type: ignore[misc]
+                r.until(
+                    lambda turn=turn: r.acked == ((turn + 1) * EACH + turn * 10) * STREAMS, "acked"
+                )  # type: ignore[misc]
                 proxy.withholds, before = True, stored(broker, run)
                 cut = r.burst(10, 3 * EACH + turn * 10)
                 assert not len(r.offer(cut))
-                r.until(lambda before=before: stored(broker, run) == before + 40, "stored without an answer")  # type: ignore[misc]
+                r.until(
+                    lambda before=before: stored(broker, run) == before + 40,
+                    "stored without an answer",
+                )  # type: ignore[misc]
                 proxy.cut()
                 proxy.withholds = False
-                r.until(lambda turn=turn: r.acked == (turn + 1) * (EACH + 10) * STREAMS, "answered again")  # type: ignore[misc]
+                r.until(
+                    lambda turn=turn: r.acked == (turn + 1) * (EACH + 10) * STREAMS,
+                    "answered again",
+                )  # type: ignore[misc]
             wanted = 3 * (EACH + 10) * STREAMS
             copies = wanted if deduplicated else wanted + 120
             r.until(lambda: r.copies >= copies, "received")
@@ -158,9 +200,15 @@ def test_a_restart_of_the_broker_loses_nothing_in_the_client(tmp_path: Path) -> 
     Pulsar 4.2.4 itself sometimes loses what it had acknowledged, on a busy machine: it is no client's fault where entries are acknowledged one
     by one (Shared), none waits, and no more was given since the restart than came.
     """
-    running = brokers.start(brokers.BrokerRequest(kind="pulsar", mode="process", folder=tmp_path), lambda _: None)
+    running = brokers.start(
+        brokers.BrokerRequest(kind="pulsar", mode="process", folder=tmp_path), lambda _: None
+    )
     try:
-        with rig(replace(subject(running, subscription_type="Shared"), deadline=120 * SECOND), streams=STREAMS, run="restarted") as r:
+        with rig(
+            replace(subject(running, subscription_type="Shared"), deadline=120 * SECOND),
+            streams=STREAMS,
+            run="restarted",
+        ) as r:
             r.send(EACH)
             held = r.burst(100, EACH)
             assert not len(r.offer(held))
@@ -169,13 +217,22 @@ def test_a_restart_of_the_broker_loses_nothing_in_the_client(tmp_path: Path) -> 
             r.send(EACH, EACH + 100)
             sent = (2 * EACH + 100) * STREAMS
             try:
-                r.until(lambda: r.acked >= sent and r.copies >= sent and received(r) >= sent, "acked and received")
+                r.until(
+                    lambda: r.acked >= sent and r.copies >= sent and received(r) >= sent,
+                    "acked and received",
+                )
             except AssertionError:
                 path = "persistent/public/loadtest-restarted/topic-0/stats?getPreciseBacklog=true"
                 found = ask(running, path)["subscriptions"]["subscription-0"]
-                given = (found["msgBacklog"], found["msgInReplay"], found["unackedMessages"]) == (0, 0, 0)
+                given = (found["msgBacklog"], found["msgInReplay"], found["unackedMessages"]) == (
+                    0,
+                    0,
+                    0,
+                )
                 if r.acked >= sent and given and found["msgOutCounter"] <= r.copies - before:
-                    pytest.xfail(f"Pulsar has lost {sent - received(r)} of the {(EACH + 100) * STREAMS} messages that it had acknowledged")
+                    pytest.xfail(
+                        f"Pulsar has lost {sent - received(r)} of the {(EACH + 100) * STREAMS} messages that it had acknowledged"
+                    )
                 raise
             assert r.driver.disconnected() is None
     finally:
@@ -194,13 +251,20 @@ def test_delayed_messages_come_at_their_time_and_others_at_once(broker: brokers.
         r.until(lambda: r.copies >= 20, "received")
         waited = (r.column(0, "time") - now) / SECOND
         odd = r.heads(0).seq % 2 == 1
-        assert waited[odd].min() >= 3 > waited[~odd].max()  # the broker looks every second, and may be so much early
+        assert (
+            waited[odd].min() >= 3 > waited[~odd].max()
+        )  # the broker looks every second, and may be so much early
         assert len(r.answers(0).seq) == 20
 
 
 def test_a_topic_that_is_deleted_during_load_is_named(broker: brokers.Broker) -> None:
     """The broker creates no topics on use, and the run ends."""
-    ask(broker, "namespaces/public/default/autoTopicCreation", "POST", {"allowAutoTopicCreation": False})
+    ask(
+        broker,
+        "namespaces/public/default/autoTopicCreation",
+        "POST",
+        {"allowAutoTopicCreation": False},
+    )
     ask(broker, "persistent/public/default/vanishing", "PUT")
     name = "persistent://public/default/vanishing"
     with rig(subject(broker, operation_timeout=SECOND), name=name) as r:
@@ -216,10 +280,17 @@ def test_a_broker_sees_the_source_addresses(broker: brokers.Broker) -> None:
     assert broker.facts.pid is not None
     chosen = subject(broker, connections_per_broker=4)
     sources = ("127.9.7.5", "127.9.7.6")
-    with rig(replace(chosen, driver=lambda context: NativePulsarDriver(replace(context, sources=sources))), streams=STREAMS) as r:
+    with rig(
+        replace(
+            chosen, driver=lambda context: NativePulsarDriver(replace(context, sources=sources))
+        ),
+        streams=STREAMS,
+    ) as r:
         r.send(1)
         r.until(lambda: r.acked >= STREAMS, "acked")
-        assert Counter(address for address in peers(broker.facts.pid) if address.startswith("127.9.7.")) == {sources[0]: 3, sources[1]: 2}
+        assert Counter(
+            address for address in peers(broker.facts.pid) if address.startswith("127.9.7.")
+        ) == {sources[0]: 3, sources[1]: 2}
 
 
 def test_what_the_broker_has_handed_over_is_exactly_what_arrives(broker: brokers.Broker) -> None:
@@ -233,9 +304,14 @@ def test_what_the_broker_has_handed_over_is_exactly_what_arrives(broker: brokers
 
     asked = replace(subject(broker, receiver_queue_size=50), driver=driver)
     with rig(asked) as r:
-        run = DrainingRun(target=asked.target, settings=asked.settings, run=runs[0], topology=r.topology)
+        run = DrainingRun(
+            target=asked.target, settings=asked.settings, run=runs[0], topology=r.topology
+        )
         r.send(EACH)
-        r.until(lambda: received(r) == EACH and pulsar_undelivered(run) == Undelivered(0, EACH), "all received and acknowledged")
+        r.until(
+            lambda: received(r) == EACH and pulsar_undelivered(run) == Undelivered(0, EACH),
+            "all received and acknowledged",
+        )
         r.driver.pause(r.places)
         r.send(EACH, EACH)
         r.until(lambda: r.acked == 2 * EACH, "all acknowledged")
@@ -253,4 +329,7 @@ def test_what_the_broker_has_handed_over_is_exactly_what_arrives(broker: brokers
         r.send(1, 2 * EACH)  # behind it nothing of the others can come
         r.until(lambda: received(r) > handed_over, "what was handed over and the message behind it")
         assert received(r) == handed_over + 1
-        r.until(lambda: pulsar_undelivered(run) == Undelivered(0, handed_over + 1), "all acknowledged by the consumer")
+        r.until(
+            lambda: pulsar_undelivered(run) == Undelivered(0, handed_over + 1),
+            "all acknowledged by the consumer",
+        )

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
 
 pytestmark = [
-    pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"),
+    pytest.mark.skipif(
+        mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+    ),
     pytest.mark.skipif(not stamps_work(), reason="this kernel does not stamp packets"),
 ]
 
@@ -51,7 +53,8 @@ class Stopped(NamedTuple):
 def stop_a_consumer(url: str, stack: ExitStack) -> Stopped:
     """Send a message to each topic while only one of its two consumers reads."""
     context: DriverContext = context_of(
-        Subject(driver=NativeMqttDriver, target=TargetAddress(url=url), settings=MqttSettings()), plain_pool()
+        Subject(driver=NativeMqttDriver, target=TargetAddress(url=url), settings=MqttSettings()),
+        plain_pool(),
     )
     topology = replace(context.topology, topics=TOPICS, producers=1, subscriptions=2, consumers=1)
     made = []
@@ -59,7 +62,11 @@ def stop_a_consumer(url: str, stack: ExitStack) -> Stopped:
         driver = NativeMqttDriver(replace(context, topology=topology, worker=name))
         stack.callback(driver.close)
         r = Rig(driver, topology, context.pool, context.nonce, 30 * SECOND, range(TOPICS))
-        indexes = [index for index in range(topology.all_consumers) if topology.subscription_of_consumer(index) == own]
+        indexes = [
+            index
+            for index in range(topology.all_consumers)
+            if topology.subscription_of_consumer(index) == own
+        ]
         r._add_places(driver.open_consumers(indexes))
         made.append(r)
     prompt, late = made
@@ -74,14 +81,18 @@ def stop_a_consumer(url: str, stack: ExitStack) -> Stopped:
     resumed = time.monotonic_ns()
     late.until(lambda: late.copies == TOPICS, "everything at the stopped consumer")
     columns = (
-        np.concatenate([r.column(place, name) for place in r.places]) for r, name in ((prompt, "time"), (late, "time"), (late, "lag"))
+        np.concatenate([r.column(place, name) for place in r.places])
+        for r, name in ((prompt, "time"), (late, "time"), (late, "lag"))
     )
     return Stopped(*columns, resumed)
 
 
 def test_a_stopped_consumer_has_true_arrivals_and_all_of_its_lag(tmp_path: Path) -> None:
     """The broker gives each message to both consumers in turn: their arrivals differ by that alone."""
-    broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"), lambda _: None)
+    broker = brokers.start(
+        brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"),
+        lambda _: None,
+    )
     try:
         for _ in range(3):
             with ExitStack() as stack:

@@ -40,13 +40,19 @@ SECONDS = 60.0  # s: limit of each wait, also on a slow machine
 FOREVER = 600.0  # s between SIGTERM and SIGKILL: longer than a test may take
 
 until = partial(wait_until, seconds=SECONDS)
-needs_mosquitto = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
+needs_mosquitto = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
+)
 
 
 @contextmanager
-def started(folder: Path, kind: str = "mqtt", mode: str = "process", **settings: str) -> Iterator[Broker]:
+def started(
+    folder: Path, kind: str = "mqtt", mode: str = "process", **settings: str
+) -> Iterator[Broker]:
     """Start a broker with these lines in its configuration; asserts at the end that nothing of it is left."""
-    with running(BrokerRequest(kind=kind, mode=mode, folder=folder / "broker", settings=settings)) as broker:
+    with running(
+        BrokerRequest(kind=kind, mode=mode, folder=folder / "broker", settings=settings)
+    ) as broker:
         yield broker
     assert gone(broker.facts.pid)
 
@@ -63,8 +69,9 @@ def program(folder: Path, text: str, ports: Sequence[int] = ()) -> Iterator[Chil
 
 SLEEPER = "import time\nprint('here', flush=True)\ntime.sleep(600)"
 # Short sleeps: Python handles a signal that arrives just before a sleep only after it.
-STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('asked to end', flush=True))\n" + SLEEPER.replace(
-    "time.sleep(600)", "while True: time.sleep(0.05)"
+STUBBORN = (
+    "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('asked to end', flush=True))\n"
+    + SLEEPER.replace("time.sleep(600)", "while True: time.sleep(0.05)")
 )
 
 
@@ -98,7 +105,10 @@ def test_a_broker_that_does_not_end_is_killed(tmp_path: Path, grace: float, aske
 
 def test_a_restart_waits_for_the_port(tmp_path: Path) -> None:
     """A port in use is waited for; the broker does not fail on it."""
-    with socket.create_server(("127.0.0.1", 0)) as holder, program(tmp_path, SLEEPER, [holder.getsockname()[1]]) as child:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as holder,
+        program(tmp_path, SLEEPER, [holder.getsockname()[1]]) as child,
+    ):
         old = child.pid
         restart = threading.Thread(target=child.restart, args=(FOREVER,))
         restart.start()
@@ -172,7 +182,9 @@ def controller(folder: Path, text: str, grace: float) -> Iterator[subprocess.Pop
     (folder / "data").mkdir(parents=True)
     command = [sys.executable, "-c", CONTROLLER, str(folder), text, str(grace)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
         try:
             yield process
         finally:
@@ -255,7 +267,9 @@ def test_a_broker_that_does_not_start_again_has_failed(tmp_path: Path) -> None:
     with started(tmp_path) as broker:
         with (tmp_path / "broker" / "mosquitto.conf").open("a") as conf:
             conf.write("no_such_option 1\n")
-        with pytest.raises(TargetError, match=r"did not start: exited with status \d+(?s:.*)no_such_option"):
+        with pytest.raises(
+            TargetError, match=r"did not start: exited with status \d+(?s:.*)no_such_option"
+        ):
             broker.restart()
         assert "no_such_option" in (broker.failure() or "")
         assert gone(broker.facts.pid)
@@ -267,7 +281,10 @@ def test_a_shared_broker_and_a_relay_are_not_restarted(tmp_path: Path) -> None:
     with started(tmp_path, "loopback") as relay:
         with pytest.raises(UsageError, match="loopback cannot be restarted: it keeps no data"):
             relay.restart()
-        theirs = brokers.start(BrokerRequest(kind="loopback", mode="url", url=relay.facts.url, folder=tmp_path), lambda _: None)
+        theirs = brokers.start(
+            BrokerRequest(kind="loopback", mode="url", url=relay.facts.url, folder=tmp_path),
+            lambda _: None,
+        )
         with pytest.raises(UsageError, match="which the run did not start"):
             theirs.restart()
         assert relay.failure() is None
@@ -284,13 +301,17 @@ def mqtt_client(url: str, client_id: str) -> Iterator[tuple[paho.Client, list[by
     """Connect with a persistent session, subscribed at QoS 1. Returns the client and the list of its messages."""
     got: list[bytes] = []
     ready = threading.Event()
-    client = paho.Client(CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5)
+    client = paho.Client(
+        CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5
+    )
     client.on_message = lambda _client, _data, message: got.append(message.payload)
     client.on_subscribe = lambda *_: ready.set()
     session = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     session.SessionExpiryInterval = 3600
     host, port = url.partition("://")[2].split(":")
-    client.on_connect = lambda _client, _data, flags, *_: ready.set() if flags.session_present else client.subscribe(TOPIC, qos=1)
+    client.on_connect = lambda _client, _data, flags, *_: (
+        ready.set() if flags.session_present else client.subscribe(TOPIC, qos=1)
+    )
     client.connect(host, int(port), clean_start=False, properties=session)
     client.loop_start()
     try:
@@ -311,10 +332,14 @@ def mqtt_client(url: str, client_id: str) -> Iterator[tuple[paho.Client, list[by
     ],
     ids=["persistent", "persistent, killed before it saved", "not persistent"],
 )
-def test_mosquitto_keeps_the_session_and_queue_of_an_absent_client(tmp_path: Path, settings: dict[str, str], kill: bool, kept: int) -> None:
+def test_mosquitto_keeps_the_session_and_queue_of_an_absent_client(
+    tmp_path: Path, settings: dict[str, str], kill: bool, kept: int
+) -> None:
     """It needs the setting for it, and must have had time to write them."""
     with started(tmp_path, **settings) as broker:
-        assert waiting_for_one_away(broker, 1500, kept, kill=kill) == [b"%d" % i for i in range(kept)]
+        assert waiting_for_one_away(broker, 1500, kept, kill=kill) == [
+            b"%d" % i for i in range(kept)
+        ]
 
 
 def waiting_for_one_away(broker: Broker, count: int, kept: int, *, kill: bool) -> list[bytes]:
@@ -334,7 +359,9 @@ def waiting_for_one_away(broker: Broker, count: int, kept: int, *, kill: bool) -
     with mqtt_client(broker.facts.url, "away") as (client, got):
         client.publish(TOPIC, b"last", qos=1)
         until(lambda: b"last" in got, "the last message")
-        until(lambda: len(set(got)) > kept, f"{kept} messages")  # Artemis once delivered the last of them first
+        until(
+            lambda: len(set(got)) > kept, f"{kept} messages"
+        )  # Artemis once delivered the last of them first
     return [message for message in got if message != b"last"]
 
 
@@ -343,13 +370,21 @@ def waiting_for_one_away(broker: Broker, count: int, kept: int, *, kill: bool) -
 
 @pytest.mark.artemis
 @pytest.mark.slow
-@pytest.mark.parametrize(("settings", "kept"), [({"persistence-enabled": "true"}, 500), ({}, 0)], ids=["persistent", "not persistent"])
-def test_artemis_keeps_acknowledged_messages_of_an_absent_client(tmp_path: Path, settings: dict[str, str], kept: int) -> None:
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [({"persistence-enabled": "true"}, 500), ({}, 0)],
+    ids=["persistent", "not persistent"],
+)
+def test_artemis_keeps_acknowledged_messages_of_an_absent_client(
+    tmp_path: Path, settings: dict[str, str], kept: int
+) -> None:
     """Its journal keeps them after SIGKILL too."""
     require_jars(artemis.JARS)
     with started(tmp_path, "artemis", **settings) as broker:
         before = broker.facts
-        assert {*map(int, waiting_for_one_away(broker, 500, kept, kill=bool(kept)))} == {*range(kept)}
+        assert {*map(int, waiting_for_one_away(broker, 500, kept, kill=bool(kept)))} == {
+            *range(kept)
+        }
         assert broker.failure() is None
         assert gone(before.pid) and broker.facts.url == before.url
     assert not (tmp_path / "broker").exists()
@@ -383,7 +418,12 @@ def receive(consumer: Any, last: int) -> list[int]:
 
 
 def recovered(
-    broker: Broker, name: str, *, kill: bool = False, note: Callable[[], object], receive: Callable[[Any, int], list[int]] = receive
+    broker: Broker,
+    name: str,
+    *,
+    kill: bool = False,
+    note: Callable[[], object],
+    receive: Callable[[Any, int], list[int]] = receive,
 ) -> None:
     """Assert that acknowledged messages arrive after the restart, and that those acknowledged by the consumer do not arrive again.
 
@@ -412,7 +452,9 @@ def test_pulsar_lite_keeps_everything(tmp_path: Path) -> None:
         return list(dict.fromkeys(receive(consumer, last)))
 
     with started(tmp_path, "pulsar", "embedded") as broker:
-        recovered(broker, "persistent://public/default/restart", note=lambda: None, receive=receive_once)
+        recovered(
+            broker, "persistent://public/default/restart", note=lambda: None, receive=receive_once
+        )
 
 
 @pytest.mark.pulsar
@@ -425,7 +467,9 @@ def test_a_killed_pulsar_keeps_messages_and_positions(tmp_path: Path) -> None:
 
         def unload() -> None:
             parts = urlsplit(broker.facts.admin_url or "")
-            connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=SECONDS)
+            connection = http.client.HTTPConnection(
+                parts.hostname or "", parts.port, timeout=SECONDS
+            )
             connection.request("PUT", f"/admin/v2/persistent/{name}/unload")
             assert connection.getresponse().status == 204
             connection.close()

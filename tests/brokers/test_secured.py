@@ -35,8 +35,14 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from pytest_loadtest.brokers.base import Broker
 
-READY = java.find() is not None and pulsar_jars.PULSAR.version in pulsar_jars.PULSAR.cached_versions()
-pytestmark = [pytest.mark.skipif(not READY, reason="no Java, or no jars of Pulsar"), pytest.mark.pulsar, pytest.mark.slow]
+READY = (
+    java.find() is not None and pulsar_jars.PULSAR.version in pulsar_jars.PULSAR.cached_versions()
+)
+pytestmark = [
+    pytest.mark.skipif(not READY, reason="no Java, or no jars of Pulsar"),
+    pytest.mark.pulsar,
+    pytest.mark.slow,
+]
 
 MESSAGES = 20
 NEITHER = "127.1"  # resolves to 127.0.0.1, and is not in the broker's certificate
@@ -53,11 +59,19 @@ def under_test(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @contextmanager
 def secured(
-    folder: Path, *, tls: bool = False, auth: Literal["token", "basic", "tls"], nodes: dict[str, int] | None = None
+    folder: Path,
+    *,
+    tls: bool = False,
+    auth: Literal["token", "basic", "tls"],
+    nodes: dict[str, int] | None = None,
 ) -> Iterator[Broker]:
     security = SecuritySection(tls=tls, auth=auth)
     mode: Any = "process" if nodes else "auto"
-    with running(brokers.BrokerRequest(kind="pulsar", mode=mode, folder=folder, security=security, nodes=nodes or {})) as broker:
+    with running(
+        brokers.BrokerRequest(
+            kind="pulsar", mode=mode, folder=folder, security=security, nodes=nodes or {}
+        )
+    ) as broker:
         yield broker
 
 
@@ -76,7 +90,12 @@ def by_password(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture(scope="module")
 def by_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A cluster, of which both brokers use the same keys."""
-    with secured(tmp_path_factory.mktemp("certificate") / "broker", tls=True, auth="tls", nodes={"broker": 2, "bookie": 1}) as broker:
+    with secured(
+        tmp_path_factory.mktemp("certificate") / "broker",
+        tls=True,
+        auth="tls",
+        nodes={"broker": 2, "bookie": 1},
+    ) as broker:
         yield broker
 
 
@@ -96,10 +115,15 @@ def carries(broker: Broker, settings: PulsarSettings) -> None:
 
 def refusals(broker: Broker, settings: PulsarSettings, host: str = "127.0.0.1") -> tuple[str, str]:
     """Return the errors with the admin REST, which is used first if given, and without."""
-    url, admin = (str(one).replace("127.0.0.1", host) for one in (broker.facts.url, broker.facts.admin_url))
+    url, admin = (
+        str(one).replace("127.0.0.1", host) for one in (broker.facts.url, broker.facts.admin_url)
+    )
     said = []
     for target in (TargetAddress(url=url, admin_url=admin), TargetAddress(url=url)):
-        with pytest.raises(TargetError) as raised, rig(Subject(driver=DRIVERS[-1], target=target, settings=settings)):
+        with (
+            pytest.raises(TargetError) as raised,
+            rig(Subject(driver=DRIVERS[-1], target=target, settings=settings)),
+        ):
             pass
         said.append(str(raised.value))
     assert admin.partition(",")[0] in said[0], "the address that refused"
@@ -129,7 +153,11 @@ def reachable(url: str) -> bool:
 def test_the_facts_of_a_secured_broker_have_no_secret(by_token: Broker) -> None:
     """They have its addresses, settings, and fields for clients; all its ports have TLS."""
     facts = by_token.facts
-    assert (facts.mode, facts.url.partition("://")[0], (facts.admin_url or "").partition("://")[0]) == ("process", "pulsar+ssl", "https")
+    assert (
+        facts.mode,
+        facts.url.partition("://")[0],
+        (facts.admin_url or "").partition("://")[0],
+    ) == ("process", "pulsar+ssl", "https")
     assert facts.settings["security"] == "TLS, token authentication"
     assert facts.settings["maxMessageSize"] == "5242880", "its own words, which are for superusers"
     secret = Path(facts.client["authentication"].token_file).read_text()
@@ -143,21 +171,37 @@ def test_the_runs_token_is_accepted(by_token: Broker) -> None:
     """The certificate is valid for both of the broker's names."""
     carries(by_token, settings_of(by_token))
     own = PulsarSettings(**by_token.facts.client)
-    with rig(Subject(driver=DRIVERS[-1], target=TargetAddress(url=by_token.facts.url.replace("127.0.0.1", "localhost")), settings=own)):
+    with rig(
+        Subject(
+            driver=DRIVERS[-1],
+            target=TargetAddress(url=by_token.facts.url.replace("127.0.0.1", "localhost")),
+            settings=own,
+        )
+    ):
         pass
 
 
 def test_a_token_signed_by_another_key_is_rejected(by_token: Broker) -> None:
-    wrong = settings_of(by_token, authentication=token({"sub": ROLE}, b"another key of thirty-two bytes!"))
+    wrong = settings_of(
+        by_token, authentication=token({"sub": ROLE}, b"another key of thirty-two bytes!")
+    )
     by_admin, by_client = refusals(by_token, wrong)
-    assert by_admin.endswith("401 Unauthorized: is the token of driver.authentication one of this broker's?")
-    assert by_client.endswith("the broker says 'Failed to authenticate': is the token of driver.authentication one of this broker's?")
+    assert by_admin.endswith(
+        "401 Unauthorized: is the token of driver.authentication one of this broker's?"
+    )
+    assert by_client.endswith(
+        "the broker says 'Failed to authenticate': is the token of driver.authentication one of this broker's?"
+    )
 
 
 def test_an_expired_token_is_rejected_with_its_time(by_token: Broker) -> None:
-    expired = settings_of(by_token, authentication=token({"sub": ROLE, "exp": 1_000_000_000}, key_of(by_token)))
+    expired = settings_of(
+        by_token, authentication=token({"sub": ROLE, "exp": 1_000_000_000}, key_of(by_token))
+    )
     for said in refusals(by_token, expired):
-        assert said.endswith("the token of driver.authentication expired at 2001-09-09T01:46:40+00:00")
+        assert said.endswith(
+            "the token of driver.authentication expired at 2001-09-09T01:46:40+00:00"
+        )
 
 
 def test_missing_credentials_are_an_error_of_the_profile(by_token: Broker) -> None:
@@ -167,27 +211,53 @@ def test_missing_credentials_are_an_error_of_the_profile(by_token: Broker) -> No
 
 def test_a_role_without_permission_is_not_an_unknown_one(by_token: Broker) -> None:
     """Its error is another one."""
-    by_admin, by_client = refusals(by_token, settings_of(by_token, authentication=token({"sub": "nobody"}, key_of(by_token))))
+    by_admin, by_client = refusals(
+        by_token, settings_of(by_token, authentication=token({"sub": "nobody"}, key_of(by_token)))
+    )
     assert "[nobody]" in by_admin
-    assert by_client.endswith("the broker knows the client but forbids it: grant its role produce and consume there")
+    assert by_client.endswith(
+        "the broker knows the client but forbids it: grant its role produce and consume there"
+    )
 
 
-def test_an_untrusted_broker_certificate_names_the_authoritys_file(by_token: Broker, stranger: Path) -> None:
-    for said in refusals(by_token, settings_of(by_token, tls_trust_certs_file_path=f"{stranger}/ca.pem")):
-        assert said.endswith(f"driver.tlsTrustCertsFilePath ({stranger}/ca.pem) must hold the authority that signed it")
+def test_an_untrusted_broker_certificate_names_the_authoritys_file(
+    by_token: Broker, stranger: Path
+) -> None:
+    for said in refusals(
+        by_token, settings_of(by_token, tls_trust_certs_file_path=f"{stranger}/ca.pem")
+    ):
+        assert said.endswith(
+            f"driver.tlsTrustCertsFilePath ({stranger}/ca.pem) must hold the authority that signed it"
+        )
 
 
 def test_a_name_that_is_not_in_the_certificate_is_rejected(by_token: Broker) -> None:
     """It is accepted if the profile switches the check of names off."""
     for said in refusals(by_token, settings_of(by_token), host=NEITHER):
-        assert f"certificate is not valid for '{NEITHER}', its names are localhost, 127.0.0.1: {NAME_REMEDY}" in said
-    lax, target = settings_of(by_token, tls_enable_hostname_verification=False, operation_timeout=30 * SECOND), by_token.facts.url
-    with rig(Subject(driver=DRIVERS[-1], target=TargetAddress(url=target.replace("127.0.0.1", NEITHER)), settings=lax)):
+        assert (
+            f"certificate is not valid for '{NEITHER}', its names are localhost, 127.0.0.1: {NAME_REMEDY}"
+            in said
+        )
+    lax, target = (
+        settings_of(
+            by_token, tls_enable_hostname_verification=False, operation_timeout=30 * SECOND
+        ),
+        by_token.facts.url,
+    )
+    with rig(
+        Subject(
+            driver=DRIVERS[-1],
+            target=TargetAddress(url=target.replace("127.0.0.1", NEITHER)),
+            settings=lax,
+        )
+    ):
         pass
 
 
 def test_a_plain_address_of_a_tls_port_is_an_error(by_token: Broker) -> None:
-    with pytest.raises(TargetError, match=r"does the port speak TLS\? write pulsar\+ssl:// and https://") as raised:
+    with pytest.raises(
+        TargetError, match=r"does the port speak TLS\? write pulsar\+ssl:// and https://"
+    ) as raised:
         target = TargetAddress(url=by_token.facts.url.replace("+ssl", ""))
         with rig(Subject(driver=DRIVERS[-1], target=target, settings=settings_of(by_token))):
             pass
@@ -199,7 +269,9 @@ def test_missing_files_are_named_before_connecting(by_token: Broker) -> None:
     for admin in (by_token.facts.admin_url, None):
         target = TargetAddress(url=by_token.facts.url, admin_url=admin)
         lacking = settings_of(by_token, tls_trust_certs_file_path="/nowhere/ca.pem")
-        driver = DRIVERS[-1](context_of(Subject(driver=DRIVERS[-1], target=target, settings=lacking), plain_pool()))
+        driver = DRIVERS[-1](
+            context_of(Subject(driver=DRIVERS[-1], target=target, settings=lacking), plain_pool())
+        )
         with pytest.raises(UsageError, match="TLS cannot use /nowhere/ca.pem: No such file"):
             driver.prepare()
             driver.open_consumers([0])
@@ -226,16 +298,31 @@ class Answering(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         known = self.path == "/.well-known/openid-configuration"
-        self.answer(200 if known else 404, {"issuer": self.server.url, "token_endpoint": f"{self.server.url}/token"})
+        self.answer(
+            200 if known else 404,
+            {"issuer": self.server.url, "token_endpoint": f"{self.server.url}/token"},
+        )
 
     def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        wanted = {"grant_type": ["client_credentials"], "client_id": ["me"], "client_secret": ["s"], "audience": ["pulsar"]}
+        wanted = {
+            "grant_type": ["client_credentials"],
+            "client_id": ["me"],
+            "client_secret": ["s"],
+            "audience": ["pulsar"],
+        }
         if form != wanted:
             return self.answer(401, {"error": "invalid_client", "error_description": "unknown"})
         self.server.given += 1
         claims = {"sub": ROLE, "exp": time.time() + 3600}
-        return self.answer(200, {"access_token": signed_token(self.server.key, claims), "expires_in": 3600, "token_type": "Bearer"})
+        return self.answer(
+            200,
+            {
+                "access_token": signed_token(self.server.key, claims),
+                "expires_in": 3600,
+                "token_type": "Bearer",
+            },
+        )
 
     def answer(self, status: int, body: object) -> None:
         data = json.dumps(body).encode()
@@ -261,11 +348,17 @@ def issuer(by_token: Broker) -> Iterator[Issuer]:
 
 def oauth2(issuer: Issuer, folder: Path, secret: str = "s") -> Authentication:
     file = folder / "client.json"
-    file.write_text(json.dumps({"type": "client_credentials", "client_id": "me", "client_secret": secret}))
-    return Authentication(plugin="oauth2", issuer_url=issuer.url, private_key=f"file://{file}", audience="pulsar")
+    file.write_text(
+        json.dumps({"type": "client_credentials", "client_id": "me", "client_secret": secret})
+    )
+    return Authentication(
+        plugin="oauth2", issuer_url=issuer.url, private_key=f"file://{file}", audience="pulsar"
+    )
 
 
-def test_tokens_of_an_oauth2_issuer_are_accepted(by_token: Broker, issuer: Issuer, tmp_path: Path) -> None:
+def test_tokens_of_an_oauth2_issuer_are_accepted(
+    by_token: Broker, issuer: Issuer, tmp_path: Path
+) -> None:
     """Client and admin REST fetch them; so does the native client."""
     settings = settings_of(by_token, authentication=oauth2(issuer, tmp_path))
     carries(by_token, settings)
@@ -273,13 +366,20 @@ def test_tokens_of_an_oauth2_issuer_are_accepted(by_token: Broker, issuer: Issue
     assert explain_connect_error(by_token.facts.url, settings) is None
 
 
-def test_the_error_for_a_wrong_oauth2_secret_has_the_issuers_text(by_token: Broker, issuer: Issuer, tmp_path: Path) -> None:
+def test_the_error_for_a_wrong_oauth2_secret_has_the_issuers_text(
+    by_token: Broker, issuer: Issuer, tmp_path: Path
+) -> None:
     """It names the issuer's address, too."""
     settings = settings_of(by_token, authentication=oauth2(issuer, tmp_path, "x"))
     for target in (by_token.facts.admin_url, None):
         address = TargetAddress(url=by_token.facts.url, admin_url=target)
         subject = Subject(driver=DRIVERS[-1], target=address, settings=settings)
-        with pytest.raises(TargetError, match=f"POST {issuer.url}/token: 401 invalid_client: unknown"), rig(subject):
+        with (
+            pytest.raises(
+                TargetError, match=f"POST {issuer.url}/token: 401 invalid_client: unknown"
+            ),
+            rig(subject),
+        ):
             pass
 
 
@@ -296,7 +396,10 @@ def test_the_right_password_is_accepted(by_password: Broker) -> None:
 @pytest.mark.parametrize("user", [ROLE, "nobody"])
 def test_a_wrong_password_is_rejected(by_password: Broker, user: str) -> None:
     """The broker does not tell whether the user exists."""
-    wrong = settings_of(by_password, authentication=Authentication(plugin="basic", user_id=user, password="open sesame"))
+    wrong = settings_of(
+        by_password,
+        authentication=Authentication(plugin="basic", user_id=user, password="open sesame"),
+    )
     for said in refusals(by_password, wrong):
         assert said.endswith("are userId and password of driver.authentication right?")
         assert "sesame" not in said
@@ -317,7 +420,9 @@ def test_a_client_without_certificate_is_rejected(by_certificate: Broker) -> Non
         assert said.endswith("write driver.authentication: {plugin: tls, certFile: …, keyFile: …}")
 
 
-def test_a_certificate_of_another_authority_is_rejected(by_certificate: Broker, stranger: Path) -> None:
+def test_a_certificate_of_another_authority_is_rejected(
+    by_certificate: Broker, stranger: Path
+) -> None:
     """It has the right name."""
     files = KeyPair.below(stranger, "client")
     theirs = Authentication(plugin="tls", cert_file=str(files.certificate), key_file=str(files.key))
@@ -328,13 +433,19 @@ def test_a_certificate_of_another_authority_is_rejected(by_certificate: Broker, 
 # what else holds
 
 
-def test_keys_are_private_and_removed_with_the_broker(by_certificate: Broker, tmp_path: Path) -> None:
+def test_keys_are_private_and_removed_with_the_broker(
+    by_certificate: Broker, tmp_path: Path
+) -> None:
     """They are also removed if the broker did not start."""
     auth = by_certificate.facts.client["authentication"]
     assert Path(auth.key_file).stat().st_mode & 0o077 == 0
     assert Path(auth.key_file).parent.stat().st_mode & 0o077 == 0
     asked = brokers.BrokerRequest(
-        kind="pulsar", mode="process", folder=tmp_path, security=SecuritySection(auth="token"), settings={"numIOThreads": "none"}
+        kind="pulsar",
+        mode="process",
+        folder=tmp_path,
+        security=SecuritySection(auth="token"),
+        settings={"numIOThreads": "none"},
     )
     with pytest.raises(TargetError, match="did not start"):
         brokers.start(asked, lambda _: None)

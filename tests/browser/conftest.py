@@ -18,7 +18,9 @@ def chromium():
     """The chromium process; its driver comes with the package, and nothing is downloaded."""
     programs = [which("chromium"), which("chromedriver")]
     if None in programs:
-        pytest.skip("no chromium with its driver here; on Debian: apt-get install chromium chromium-driver")
+        pytest.skip(
+            "no chromium with its driver here; on Debian: apt-get install chromium chromium-driver"
+        )
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
@@ -44,4 +46,7 @@ def silent(browser):
     """Fail each test whose page wrote to the console or made a request."""
     yield
     assert browser.console() == []
-    assert browser.run("return performance.getEntriesByType('resource').map(entry => entry.name)") == []
+    assert (
+        browser.run("return performance.getEntriesByType('resource').map(entry => entry.name)")
+        == []
+    )

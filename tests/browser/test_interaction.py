@@ -31,7 +31,9 @@ def test_hovering_tells_the_value_and_what_happened_there(page, charts):
 
 def test_charts_of_a_run_share_the_cursor(page):
     page.hover("rates", 0.5)
-    assert page.run("return ['latency', 'heat', 'lost'].map((name) => loadtest.charts[name].plot.cursor.idx)") == [30, 30, 30]
+    assert page.run(
+        "return ['latency', 'heat', 'lost'].map((name) => loadtest.charts[name].plot.cursor.idx)"
+    ) == [30, 30, 30]
     assert " | 30 s · burst" in page.told("latency")
     assert page.run("return loadtest.charts.curve.plot.cursor.left") < 0
 
@@ -70,7 +72,13 @@ def test_the_keyboard_moves_the_cursor_zooms_and_resets(page):
 def test_a_click_in_the_legend_hides_a_line_with_its_band(page):
     button = page.find("figure[data-chart=reduced] .legend button")
     button.click()
-    assert page.run("return loadtest.charts.reduced.plot.series.map((one) => one.show)") == [True, False, False, True, True]
+    assert page.run("return loadtest.charts.reduced.plot.series.map((one) => one.show)") == [
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]
     assert button.get_attribute("aria-pressed") == "false"
     button.click()
     assert page.run("return loadtest.charts.reduced.plot.series.every((one) => one.show)")
@@ -81,10 +89,20 @@ def test_light_and_dark_follow_the_system_while_the_page_is_open(page):
     before = page.run(ink)
     assert page.pixels("rates", "blue", 80, 0, 1000, 200) > 100
     light = page.run("return getComputedStyle(document.documentElement).getPropertyValue('--blue')")
-    page.cdp("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-    page.until("return getComputedStyle(document.documentElement).getPropertyValue('--blue') !== arguments[0]", light)
+    page.cdp(
+        "Emulation.setEmulatedMedia",
+        media="",
+        features=[{"name": "prefers-color-scheme", "value": "dark"}],
+    )
+    page.until(
+        "return getComputedStyle(document.documentElement).getPropertyValue('--blue') !== arguments[0]",
+        light,
+    )
     assert page.run(ink) != before
-    page.until("const {plot} = loadtest.charts.rates; return plot.series[2].stroke(plot, 2) !== arguments[0]", light)
+    page.until(
+        "const {plot} = loadtest.charts.rates; return plot.series[2].stroke(plot, 2) !== arguments[0]",
+        light,
+    )
     assert page.pixels("rates", "blue", 80, 0, 1000, 200) > 100
 
 
@@ -99,11 +117,17 @@ def test_charts_are_drawn_when_they_come_into_sight(browser, charts):
 
 def test_all_charts_are_drawn_for_paper_in_light_colours(browser, charts):
     browser.open(made_page({f"chart-{n}": charts["rates"] for n in range(12)}, []))
-    browser.cdp("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    browser.cdp(
+        "Emulation.setEmulatedMedia",
+        media="",
+        features=[{"name": "prefers-color-scheme", "value": "dark"}],
+    )
     browser.run(
         "addEventListener('afterprint', () => (window.printed = Object.values(loadtest.charts).map(({plot}) => plot && plot.series[2].stroke(plot, 2))))"
     )
-    browser.run("addEventListener('beforeprint', () => (window.ink = loadtest.charts['chart-11'].plot.series[2].stroke()))")
+    browser.run(
+        "addEventListener('beforeprint', () => (window.ink = loadtest.charts['chart-11'].plot.series[2].stroke()))"
+    )
     printed = browser.cdp("Page.printToPDF")
     assert len(printed["data"]) > 20_000
     browser.until("return window.printed")
@@ -114,7 +138,13 @@ def test_all_charts_are_drawn_for_paper_in_light_colours(browser, charts):
 def test_charts_follow_the_width_of_the_window(page):
     width = "return loadtest.charts.rates.plot.width"
     before = page.run(width)
-    page.cdp("Emulation.setDeviceMetricsOverride", width=420, height=900, deviceScaleFactor=1, mobile=False)
+    page.cdp(
+        "Emulation.setDeviceMetricsOverride",
+        width=420,
+        height=900,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
     page.until("return loadtest.charts.rates.plot.width < 420")
     assert page.run("return document.documentElement.scrollWidth") <= 420, "nothing sticks out"
     page.cdp("Emulation.clearDeviceMetricsOverride")

@@ -38,9 +38,13 @@ def page(browser, soak):
 
 
 def test_every_chart_of_a_run_is_drawn(page):
-    figures = page.run("return [...document.querySelectorAll('figure.chart')].map((figure) => figure.dataset.chart)")
+    figures = page.run(
+        "return [...document.querySelectorAll('figure.chart')].map((figure) => figure.dataset.chart)"
+    )
     assert sorted(figures) == sorted(page.run("return Object.keys(loadtest.charts)"))
-    assert page.run("return [...document.querySelectorAll('figure.chart')].every((figure) => figure.querySelector('canvas').width > 300)")
+    assert page.run(
+        "return [...document.querySelectorAll('figure.chart')].every((figure) => figure.querySelector('canvas').width > 300)"
+    )
     kinds = set(page.run("return Object.values(loadtest.charts).map(({chart}) => chart.kind)"))
     assert {"lines", "curve", "heat"} <= kinds
 
@@ -50,12 +54,22 @@ def test_the_numbers_of_every_line_are_those_of_the_results(page, soak):
     series, columns = soak["measurements"]["series"], soak["bottleneck"]["columns"]
     assert page.run(DATA, "run-1-rates") == [list(range(120)), *(series[name] for name in RATES)]
     blocks = [HdrHistogram.decode(text) for text in soak["measurements"]["overTime"]["endToEnd"]]
-    ranks = [[middle(one, one.get_value_at_percentile(p)) for one in blocks] for p in (50, 90, 99, 99.9)]
-    for drawn, told in zip(page.run(DATA, "run-1-percentiles"), [list(range(120)), *ranks, series["endToEndMax"]], strict=True):
+    ranks = [
+        [middle(one, one.get_value_at_percentile(p)) for one in blocks] for p in (50, 90, 99, 99.9)
+    ]
+    for drawn, told in zip(
+        page.run(DATA, "run-1-percentiles"),
+        [list(range(120)), *ranks, series["endToEndMax"]],
+        strict=True,
+    ):
         assert drawn == pytest.approx(told, rel=1e-6)  # seven digits are on the page
-    labels = page.run("return loadtest.charts['run-1-workers'].chart.series.map(({label}) => label)")
+    labels = page.run(
+        "return loadtest.charts['run-1-workers'].chart.series.map(({label}) => label)"
+    )
     assert page.run(DATA, "run-1-workers")[1:] == [columns[label] for label in labels]
-    counted = page.run("return loadtest.charts['run-1-heat'].chart.cells.reduce((sum, [, , count]) => sum + count, 0)")
+    counted = page.run(
+        "return loadtest.charts['run-1-heat'].chart.cells.reduce((sum, [, , count]) => sum + count, 0)"
+    )
     assert counted == 120 * 10_000
 
 
@@ -91,9 +105,15 @@ def test_steps_of_a_search_have_their_rate_and_latency(browser):
     steps = steps_of(found)
     browser.open(made_session(found, steps=steps))
     browser.draw()
-    entry = browser.run("const {chart, painted} = loadtest.charts['run-1-search']; return [chart, painted]")
-    assert [mark["x"] for mark in entry[0]["marks"]] == sorted(step.rate for step in found.peak.steps)
-    assert {mark["y"] for mark in entry[0]["marks"]} == {steps[1].measurements.latencies["endToEnd"].percentiles["p99"]}
+    entry = browser.run(
+        "const {chart, painted} = loadtest.charts['run-1-search']; return [chart, painted]"
+    )
+    assert [mark["x"] for mark in entry[0]["marks"]] == sorted(
+        step.rate for step in found.peak.steps
+    )
+    assert {mark["y"] for mark in entry[0]["marks"]} == {
+        steps[1].measurements.latencies["endToEnd"].percentiles["p99"]
+    }
     assert entry[1]["marks"] == len(found.peak.steps)
 
 
@@ -108,12 +128,16 @@ def test_runs_zoom_by_themselves(browser, soak):
 def test_headings_tables_and_links_are_accessible(browser, soak):
     browser.open(made_session(soak, *OUTCOMES.values()))
     browser.draw()
-    levels = browser.run("return [...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map((heading) => Number(heading.tagName[1]))")
+    levels = browser.run(
+        "return [...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map((heading) => Number(heading.tagName[1]))"
+    )
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     assert browser.run("return document.documentElement.lang") == "en"
-    assert browser.run("return [...document.querySelectorAll('table')].every((table) => table.caption && table.caption.textContent.trim())")
+    assert browser.run(
+        "return [...document.querySelectorAll('table')].every((table) => table.caption && table.caption.textContent.trim())"
+    )
     assert browser.run("return [...document.querySelectorAll('th')].every((head) => head.scope)")
     assert (
         browser.run(
@@ -123,7 +147,9 @@ def test_headings_tables_and_links_are_accessible(browser, soak):
     )
     ids = browser.run("return [...document.querySelectorAll('[id]')].map((one) => one.id)")
     assert len(ids) == len(set(ids))
-    assert browser.run("return [...document.querySelectorAll('.plot')].every((plot) => plot.getAttribute('aria-label').length > 20)")
+    assert browser.run(
+        "return [...document.querySelectorAll('.plot')].every((plot) => plot.getAttribute('aria-label').length > 20)"
+    )
 
 
 @pytest.mark.parametrize("width", [420, 1400])
@@ -131,7 +157,13 @@ def test_a_long_name_does_not_widen_the_page(browser, width):
     """A name without a blank breaks at the end of its column; nothing overlaps in the table of contents."""
     long = "loadtests/brokers/test_mqtt_broadcast_of_everything.py::test_broadcast_to_very_many_subscribers[1K-clients-plain-100-a-second]"
     browser.open(made_session(*(changed(found, "test", long) for found in OUTCOMES.values())))
-    browser.cdp("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+    browser.cdp(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=900,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
     try:
         browser.draw()
         out = browser.run(
@@ -141,15 +173,28 @@ def test_a_long_name_does_not_widen_the_page(browser, width):
         assert out == []
         assert browser.run("return document.documentElement.scrollWidth") <= width
         if width > 1000:  # the overview is seen without scrolling
-            assert browser.run("const box = document.querySelector('#overview .scroll'); return box.scrollWidth - box.clientWidth") == 0
+            assert (
+                browser.run(
+                    "const box = document.querySelector('#overview .scroll'); return box.scrollWidth - box.clientWidth"
+                )
+                == 0
+            )
     finally:
         browser.cdp("Emulation.clearDeviceMetricsOverride")
 
 
 def test_markup_in_results_is_shown_as_text(browser):
     evil = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
-    found = changed(changed(OUTCOMES["missed"], "notes", [evil]), "test", f"loadtests/test_x.py::test_y[{evil}]")
-    timeline = {"stages": [{"name": evil, "start": 0, "end": 10**10}], "changes": [], "restarts": [], "stalls": [], "blocked": []}
+    found = changed(
+        changed(OUTCOMES["missed"], "notes", [evil]), "test", f"loadtests/test_x.py::test_y[{evil}]"
+    )
+    timeline = {
+        "stages": [{"name": evil, "start": 0, "end": 10**10}],
+        "changes": [],
+        "restarts": [],
+        "stalls": [],
+        "blocked": [],
+    }
     found = changed(found, "timeline", timeline)
     browser.open(made_session(found))
     browser.draw()
@@ -170,13 +215,19 @@ def test_a_day_of_a_thousand_topics_is_small_and_drawn_at_once(browser):
         in_sight.append(browser.run("return loadtest.charts['run-1-rates'].drawn"))
         before = browser.run("return window.before = performance.now()")
         browser.draw()
-        last = browser.run("return Math.max(...Object.values(loadtest.charts).map(({drawn}) => drawn))")
+        last = browser.run(
+            "return Math.max(...Object.values(loadtest.charts).map(({drawn}) => drawn))"
+        )
         all_of_them.append(browser.run("return loadtest.ready") + last - before)
-    print(f"{len(html.encode())} bytes; the chart in sight was drawn after {min(in_sight):.0f} ms, all after {min(all_of_them):.0f} ms")
+    print(
+        f"{len(html.encode())} bytes; the chart in sight was drawn after {min(in_sight):.0f} ms, all after {min(all_of_them):.0f} ms"
+    )
     assert min(in_sight) < 10_000
     assert min(all_of_them) < 20_000
     entry = browser.run("const {chart} = loadtest.charts['run-1-rates']; return chart")
     series = as_json(soak)["measurements"]["series"]
     assert 500 < len(entry["xs"]) <= 1200
     for line, name in zip(entry["series"], RATES, strict=True):
-        assert (max(line["values"]), min(line["low"])) == (max(series[name]), min(series[name])), "extremes are kept"
+        assert (max(line["values"]), min(line["low"])) == (max(series[name]), min(series[name])), (
+            "extremes are kept"
+        )

@@ -51,7 +51,13 @@ RESTARTED = {
             "downAt": "2026-11-21T03:00:03.020+00:00",
             "readyAt": "2026-11-21T03:00:07.130+00:00",
         },
-        {"node": "bookie 2", "down": 9_000 * MS, "ready": None, "downAt": "2026-11-21T03:00:09.000+00:00", "readyAt": None},
+        {
+            "node": "bookie 2",
+            "down": 9_000 * MS,
+            "ready": None,
+            "downAt": "2026-11-21T03:00:09.000+00:00",
+            "readyAt": None,
+        },
     ],
 }
 SLO = {"throughput": "99%", "endToEndLatency": {"p99": "15ms"}}
@@ -86,11 +92,19 @@ BOTTLENECK = bottleneck_section(
 
 
 def document(
-    section: dict[str, Any] = SLO, facts: dict[str, Any] | None = None, parts: dict[str, Any] | None = None, **changed: Any
+    section: dict[str, Any] = SLO,
+    facts: dict[str, Any] | None = None,
+    parts: dict[str, Any] | None = None,
+    **changed: Any,
 ) -> RunDocument:
     """Return the document of a made run; ``parts``: further arguments of :func:`build_document`."""
     run = made(**changed)
-    return build_document(replace(FACTS, **(facts or {})), evaluate(parse_slo(section), run, Limits()), run, **(parts or {}))
+    return build_document(
+        replace(FACTS, **(facts or {})),
+        evaluate(parse_slo(section), run, Limits()),
+        run,
+        **(parts or {}),
+    )
 
 
 def stage(name: str, section: dict[str, Any] = SLO, **changed: Any) -> Any:
@@ -120,10 +134,25 @@ def changed(run: RunDocument, path: str, value: Any) -> RunDocument:
     return from_json(whole)
 
 
-def opening_document(losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any) -> RunDocument:
+def opening_document(
+    losses: int | None = 0, rate: float | None = 100.0, *, alone: bool = True, **more: Any
+) -> RunDocument:
     """Return the results of a run that opened 1000 connections. :param alone: it had no messages."""
-    counts = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 0)
-    silent = {"rate": 0.0, "subscriptions": 0, "counts": counts, "end_to_end": None, "publish": None, "send_delay": None} if alone else {}
+    counts = dict.fromkeys(
+        ("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 0
+    )
+    silent = (
+        {
+            "rate": 0.0,
+            "subscriptions": 0,
+            "counts": counts,
+            "end_to_end": None,
+            "publish": None,
+            "send_delay": None,
+        }
+        if alone
+        else {}
+    )
     opening = Opening(
         alone=alone, rate=rate, connections=1000, took=9_993 * MS, busiest="gw1", cpu=0.25, begun_late=MS, in_time=1000
     )  # fmt: skip

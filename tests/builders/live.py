@@ -21,13 +21,20 @@ OnLink = Callable[[Link], None] | None
 def result(p99: str) -> Load:
     """Return the result of a run with an end-to-end p99 of 20 ms, under this objective on it."""
     run = made()
-    return Load(profile_name="smoke", observed=run, verdict=evaluate(parse_slo({"endToEndLatency": {"p99": p99}}), run, Limits()))
+    return Load(
+        profile_name="smoke",
+        observed=run,
+        verdict=evaluate(parse_slo({"endToEndLatency": {"p99": p99}}), run, Limits()),
+    )
 
 
 class Assigned:
     """The part of an assignment that the body may use."""
 
-    run, target = "1a2b3c4d", TargetAddress(url="pulsar://127.0.0.1:6650", admin_url="http://127.0.0.1:8080")
+    run, target = (
+        "1a2b3c4d",
+        TargetAddress(url="pulsar://127.0.0.1:6650", admin_url="http://127.0.0.1:8080"),
+    )
 
 
 class LiveFleet:

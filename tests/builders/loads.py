@@ -12,8 +12,16 @@ from pytest_loadtest.verdict.slo import evaluate
 SLO = {"throughput": "99%", "endToEndLatency": {"p99": "15ms"}}
 
 
-def load(section: dict[str, Any] = SLO, scale: float | None = None, name: str = "", stages: tuple[Load, ...] = (), **changed: Any) -> Load:
+def load(
+    section: dict[str, Any] = SLO,
+    scale: float | None = None,
+    name: str = "",
+    stages: tuple[Load, ...] = (),
+    **changed: Any,
+) -> Load:
     """Return the result of a run with these measurements, judged by a section ``slo``."""
     run = made(**changed)
     judged = evaluate(parse_slo(section), run, Limits())
-    return Load(profile_name="smoke", observed=run, verdict=judged, scale=scale, name=name, stages=stages)
+    return Load(
+        profile_name="smoke", observed=run, verdict=judged, scale=scale, name=name, stages=stages
+    )

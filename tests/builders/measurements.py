@@ -36,7 +36,13 @@ def histogram(values: NDArray[np.int64]) -> Histogram:
     """Return a histogram of exact values, by the definition of an HDR index."""
     shift = np.maximum(np.frexp(np.maximum(values, 1).astype(float))[1] - 11, 0)
     index, count = np.unique((shift << 10) + (values >> shift), return_counts=True)
-    return Histogram(index=index, count=count, minimum=int(values.min()), maximum=int(values.max()), total=int(values.sum()))
+    return Histogram(
+        index=index,
+        count=count,
+        minimum=int(values.min()),
+        maximum=int(values.max()),
+        total=int(values.sum()),
+    )
 
 
 @cache
@@ -53,8 +59,22 @@ def lateness(values: NDArray[np.int64]) -> Lateness | None:
 
 def made_counts(**changed: Any) -> Counts:
     """Return the counts of 100 000 messages, all of them sent, acked and received."""
-    every = dict.fromkeys(("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 100_000)
-    none = dict.fromkeys(("failed", "dropped", "unknown", "lost", "duplicates", "out_of_order", "foreign", "corrupt"), 0)
+    every = dict.fromkeys(
+        ("offered", "sent", "sent_in_time", "acked", "received", "received_in_time"), 100_000
+    )
+    none = dict.fromkeys(
+        (
+            "failed",
+            "dropped",
+            "unknown",
+            "lost",
+            "duplicates",
+            "out_of_order",
+            "foreign",
+            "corrupt",
+        ),
+        0,
+    )
     return Counts(**{**every, **none, **changed})
 
 
@@ -72,15 +92,23 @@ def made_series(seconds: int = 10) -> Series:
 
 def replace_measured(part: Any, **changed: Any) -> Any:
     """Replace fields of measurements or a breakdown, and latencies by the name of their kind; None removes one."""
-    latencies = dict(part.latencies) | {kind: changed.pop(kind) for kind in COUNTED_LATENCIES if kind in changed}
-    return replace(part, latencies={kind: found for kind, found in latencies.items() if found is not None}, **changed)
+    latencies = dict(part.latencies) | {
+        kind: changed.pop(kind) for kind in COUNTED_LATENCIES if kind in changed
+    }
+    return replace(
+        part,
+        latencies={kind: found for kind, found in latencies.items() if found is not None},
+        **changed,
+    )
 
 
 def made_bucket(name: str, **changed: Any) -> Breakdown:
     """Return a size bucket (or a topic) of 50 000 messages that all arrived."""
     every = dict.fromkeys(("offered", "sent", "acked", "received", "received_in_time"), 50_000)
     latencies = {"end_to_end": spread(1, 20, 50_000), "publish": spread(0.5, 12, 50_000)}
-    return replace_measured(Breakdown(name=name, **every, lost=0, bytes_sent=12_800_000, latencies=latencies), **changed)
+    return replace_measured(
+        Breakdown(name=name, **every, lost=0, bytes_sent=12_800_000, latencies=latencies), **changed
+    )
 
 
 def made(**changed: Any) -> Measurements:

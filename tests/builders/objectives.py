@@ -21,7 +21,9 @@ class InvalidSlo(ValueError):
         self.problems = problems
 
 
-def parse_slo(section: Mapping[str, object], implicit: Iterable[Objective] = IMPLICIT) -> tuple[Objective, ...]:
+def parse_slo(
+    section: Mapping[str, object], implicit: Iterable[Objective] = IMPLICIT
+) -> tuple[Objective, ...]:
     """Return the objectives of a section, then the implicit ones that it does not override.
 
     :raises InvalidSlo: with all problems.

@@ -33,7 +33,14 @@ LATENCY = {"label": "end-to-end latency", "unit": "ns", "scale": "log"}
 
 def made_chart(kind: str, title: str, x: dict[str, str], y: dict[str, str], **parts: Any) -> Chart:
     """Return a chart in the form that the page's script takes."""
-    whole = {"run": "run-1", "summary": f"{title} in a sentence.", "xs": [], "series": [], "bounds": [], "marks": []}
+    whole = {
+        "run": "run-1",
+        "summary": f"{title} in a sentence.",
+        "xs": [],
+        "series": [],
+        "bounds": [],
+        "marks": [],
+    }
     return {"kind": kind, "title": title, "x": x, "y": y, **whole, **parts}
 
 
@@ -50,10 +57,15 @@ def _plain(values: Any) -> list[Any]:
 def _column(x: int, edges: list[int], latencies: Any) -> list[list[int]]:
     """Return one column of a heat map."""
     rows = np.clip(np.searchsorted(edges, latencies) - 1, 0, len(edges) - 2)
-    return [[x, int(row), int(count)] for row, count in zip(*np.unique(rows, return_counts=True), strict=True)]
+    return [
+        [x, int(row), int(count)]
+        for row, count in zip(*np.unique(rows, return_counts=True), strict=True)
+    ]
 
 
-def bound(label: str, outcome: str, x: float | None = None, y: float | None = None) -> dict[str, Any]:
+def bound(
+    label: str, outcome: str, x: float | None = None, y: float | None = None
+) -> dict[str, Any]:
     """Return one objective in a chart."""
     return {"label": label, "x": x, "y": y, "outcome": outcome}
 
@@ -81,11 +93,18 @@ def made_charts(seconds: int = 60) -> dict[str, Chart]:
     p50 = 2e6 + random.gamma(2, 2e5, seconds)
     p50[45] = np.nan
     p99 = p50 * random.uniform(3, 8, seconds) * np.where((t >= 44) & (t < 50), 60, 1)
-    nines = 1 / (1 - np.array([0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999]))
+    nines = 1 / (
+        1 - np.array([0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999])
+    )
     curve = 1e6 * np.array([0.4, 1.2, 1.9, 2.8, 4.4, 7.5, 16, 40, 210, 650, 1900, 3100])
     edges = [int(value) for value in np.geomspace(2e5, 4e9, 121)]
     cells = [
-        cell for x in t if x != 45 for cell in _column(int(x), edges, random.lognormal(np.log(p50[x]), 1.5 if 44 <= x < 50 else 0.5, 4000))
+        cell
+        for x in t
+        if x != 45
+        for cell in _column(
+            int(x), edges, random.lognormal(np.log(p50[x]), 1.5 if 44 <= x < 50 else 0.5, 4000)
+        )
     ]
     return {
         "rates": made_chart("lines", "Messages per second", SECONDS, RATE, xs=t.tolist(), bounds=[bound("throughput ≥ 9 900 msg/s", "met", y=9_900)],
@@ -120,7 +139,9 @@ def made_soak(seconds: int, topics: int = 1, seed: int = 7) -> RunDocument:
     """Return the document of a long run: the rate follows a day, with a restart at two thirds, stalls, lost messages, telemetry."""
     random = np.random.default_rng(seed)
     t = np.arange(seconds)
-    rate = (10_000 + 4_000 * np.sin(2 * np.pi * t / seconds) + random.normal(0, 50, seconds)).astype(np.int64)
+    rate = (
+        10_000 + 4_000 * np.sin(2 * np.pi * t / seconds) + random.normal(0, 50, seconds)
+    ).astype(np.int64)
     down = slice(seconds * 2 // 3, seconds * 2 // 3 + max(seconds // 200, 3))
     p50 = 2e6 * (1 + 0.5 * np.sin(2 * np.pi * t / seconds)) * random.uniform(0.9, 1.1, seconds)
     p99, top = p50 * random.uniform(3, 8, seconds), p50 * random.uniform(8, 40, seconds)
@@ -143,10 +164,16 @@ def made_soak(seconds: int, topics: int = 1, seed: int = 7) -> RunDocument:
     ))  # fmt: skip
     end = seconds * SECOND
     run["timeline"] = {
-        "stages": [{"name": name, "start": n * end // 3, "end": (n + 1) * end // 3} for n, name in enumerate(("morning", "noon", "night"))],
+        "stages": [
+            {"name": name, "start": n * end // 3, "end": (n + 1) * end // 3}
+            for n, name in enumerate(("morning", "noon", "night"))
+        ],
         "changes": [{"at": end // 2, "text": "rate 10 000 msg/s"}],
         "restarts": [{"down": down.start * SECOND, "ready": down.stop * SECOND}],
-        "stalls": [{"worker": "gw1", "start": n * end // 40, "end": n * end // 40 + SECOND} for n in range(1, 40, 4)],
+        "stalls": [
+            {"worker": "gw1", "start": n * end // 40, "end": n * end // 40 + SECOND}
+            for n in range(1, 40, 4)
+        ],
         "blocked": [{"start": down.start * SECOND, "end": down.stop * SECOND}],
     }
     cpu = random.uniform(0.5, 0.9, seconds)
@@ -166,23 +193,39 @@ def _over_time(p50: Any, p99: Any, top: Any) -> OverTime:
     values = np.stack([p50, p99, top], axis=1).astype(np.int64)
     shift = np.maximum(np.frexp(values.astype(float))[1] - 8, 0)
     index = (shift << 7) + (values >> shift)
-    return OverTime(second=np.repeat(np.arange(len(p50)), 3), index=index.reshape(-1), count=np.tile([9_800, 190, 10], len(p50)))
+    return OverTime(
+        second=np.repeat(np.arange(len(p50)), 3),
+        index=index.reshape(-1),
+        count=np.tile([9_800, 190, 10], len(p50)),
+    )
 
 
 def broken(why: str = "worker gw1 died: exit status -9") -> RunDocument:
     """A run that broke before anything could be measured."""
     verdict = VerdictSection(outcome=Outcome.NO_DATA, reasons=(why,), findings=())
-    return replace(document(), verdict=verdict, measurements=None, started=None, plan={}, bottleneck=None, timeline=None)
+    return replace(
+        document(),
+        verdict=verdict,
+        measurements=None,
+        started=None,
+        plan={},
+        bottleneck=None,
+        timeline=None,
+    )
 
 
 def of_each_outcome() -> dict[str, RunDocument]:
     """One document for each outcome, one of a run that broke, and one of a search."""
     slow = {"endToEndLatency": {"p99": "15ms", "max": "1s"}}
-    stalled = WorkerEvidence(worker="gw0", cpu=0.99, stalled=4 * SECOND, longest_stall=SECOND, gc=3 * MS)
+    stalled = WorkerEvidence(
+        worker="gw0", cpu=0.99, stalled=4 * SECOND, longest_stall=SECOND, gc=3 * MS
+    )
     return {
         "met": document({"throughput": "99%", "endToEndLatency": {"p99": "100ms"}}),
         "missed": document(slow, counts={"lost": 12, "received": 99_988}),
-        "no data": document(counts={"offered": 0, "sent": 0, "acked": 0, "received": 0}, end_to_end=None),
+        "no data": document(
+            counts={"offered": 0, "sent": 0, "acked": 0, "received": 0}, end_to_end=None
+        ),
         "generator-limited": document(workers=(stalled,)),
         "broken": broken(),
         "search": document({"endToEndLatency": {"p99": "100ms"}}, parts={"peak": PEAK}),
@@ -192,7 +235,12 @@ def of_each_outcome() -> dict[str, RunDocument]:
 def made_session(*documents: RunDocument, steps: dict[int, RunDocument] | None = None) -> str:
     """Return the page of runs with these documents; ``steps`` belong to the first."""
     runs = [
-        ReadRun(session="20261121-030000-1", attempt=1, document=one, steps=(steps or {}) if one is documents[0] else {})
+        ReadRun(
+            session="20261121-030000-1",
+            attempt=1,
+            document=one,
+            steps=(steps or {}) if one is documents[0] else {},
+        )
         for one in documents
     ]
     return page_html(ResultSet(runs=runs, unreadable=[]))

@@ -35,7 +35,9 @@ def put(
     return folder
 
 
-def run(document: RunDocument, *, steps: dict[int, RunDocument] | None = None, attempt: int = 1) -> ReadRun:
+def run(
+    document: RunDocument, *, steps: dict[int, RunDocument] | None = None, attempt: int = 1
+) -> ReadRun:
     """One run as it is read."""
     return ReadRun(session="monday", attempt=attempt, document=document, steps=steps or {})
 
@@ -95,7 +97,9 @@ class Page(HTMLParser):
     @property
     def charts(self) -> dict[str, Any]:
         """The charts by name, without the prefix of their run."""
-        return {re.sub(r"^run-\d+-", "", name): chart for name, chart in self.data["charts"].items()}
+        return {
+            re.sub(r"^run-\d+-", "", name): chart for name, chart in self.data["charts"].items()
+        }
 
 
 def shown(*runs: ReadRun, unreadable: tuple[str, ...] = ()) -> Page:

@@ -21,7 +21,9 @@ EACH = 200
 """Messages a second."""
 
 
-def wandering(seed: int, seconds: int = 60, *, factor: float = 1.0, alike: float = 0.7, noise: float = 0.05) -> NDArray[np.int64]:
+def wandering(
+    seed: int, seconds: int = 60, *, factor: float = 1.0, alike: float = 0.7, noise: float = 0.05
+) -> NDArray[np.int64]:
     """Return latencies in ns, ``(seconds, EACH)``: around 50 ms, with a random walk. :param alike: correlation of neighbouring seconds."""
     draw = np.random.default_rng(seed)
     steps, level = draw.normal(0, noise * np.sqrt(1 - alike**2), seconds), draw.normal(0, noise)
@@ -32,7 +34,9 @@ def wandering(seed: int, seconds: int = 60, *, factor: float = 1.0, alike: float
     return (factor * 50 * MS * spread).astype(np.int64)
 
 
-def run_of(latencies: NDArray[np.int64], section: dict[str, Any] | None = None, **parts: Any) -> RunDocument:
+def run_of(
+    latencies: NDArray[np.int64], section: dict[str, Any] | None = None, **parts: Any
+) -> RunDocument:
     """Return the document of a run with these latencies. :param parts: as for :func:`builders.documents.document`."""
     seconds = len(latencies)
     second = np.repeat(np.arange(seconds), latencies.shape[1])

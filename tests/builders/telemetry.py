@@ -16,7 +16,12 @@ QUIET = {
 }  # fmt: skip
 
 
-def made_telemetry(held: int = SAMPLES, without: tuple[str, ...] = (), missing: tuple[str, ...] = (), **changed: float) -> Telemetry:
+def made_telemetry(
+    held: int = SAMPLES,
+    without: tuple[str, ...] = (),
+    missing: tuple[str, ...] = (),
+    **changed: float,
+) -> Telemetry:
     """Return telemetry. :param held: number of samples with the changed values. Names have ``__`` for the dot.
 
     :param without: first parts of the names of missing columns.
@@ -26,7 +31,11 @@ def made_telemetry(held: int = SAMPLES, without: tuple[str, ...] = (), missing: 
         name = key.replace("__", ".").replace("worker_", "worker ")
         column = values.setdefault(name, np.zeros(SAMPLES))
         column[:held] = value
-    columns = {name: column for name, column in values.items() if not name.startswith(without or ("nothing",))}
+    columns = {
+        name: column
+        for name, column in values.items()
+        if not name.startswith(without or ("nothing",))
+    }
     return Telemetry(
         time=np.arange(1, SAMPLES + 1) * SECOND, columns=columns, missing=missing, cost=0.004, broker="mosquitto",
     )  # fmt: skip
@@ -36,9 +45,15 @@ def with_host(telemetry: Telemetry, name: str, held: int = SAMPLES, **changed: f
     """Return the telemetry with that of another host, which has one worker, ``NAME-1``. Parameters as of :func:`made_telemetry`."""
     worker, side = f"worker {name}-1", f"workers {name}"
     quiet = {f"{worker}.cpu": 0.2, f"{worker}.busiest": 0.3, f"{worker}.busiestWanted": 0.4}
-    quiet |= {f"{side}.{queue}": 0.0 for queue in ("unread", "unsent", "stale", "shut", "retransmits")} | {f"{side}.connections": 2.0}
+    quiet |= {
+        f"{side}.{queue}": 0.0 for queue in ("unread", "unsent", "stale", "shut", "retransmits")
+    } | {f"{side}.connections": 2.0}
     columns = {column: np.full(SAMPLES, value) for column, value in quiet.items()}
     for key, value in changed.items():
-        columns[f"{side if key in ('unread', 'unsent', 'stale', 'shut', 'connections') else worker}.{key}"][:held] = value
+        columns[
+            f"{side if key in ('unread', 'unsent', 'stale', 'shut', 'connections') else worker}.{key}"
+        ][:held] = value
     part = Telemetry(time=telemetry.time, columns=columns)
-    return merge_host(telemetry, SampledHost(name=name, workers=(f"{name}-1",), cores=4, cost=0.001), part)
+    return merge_host(
+        telemetry, SampledHost(name=name, workers=(f"{name}-1",), cores=4, cost=0.001), part
+    )

@@ -43,7 +43,10 @@ class Block(NamedTuple):
 
 def blocks_of(page: Path) -> list[Block]:
     text, name = page.read_text(encoding="utf-8"), str(page.relative_to(ROOT))
-    return [Block(name, text.count("\n", 0, match.start()) + 1, match[1], match[2]) for match in FENCE.finditer(text)]
+    return [
+        Block(name, text.count("\n", 0, match.start()) + 1, match[1], match[2])
+        for match in FENCE.finditer(text)
+    ]
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
@@ -58,7 +61,16 @@ def having(language: str) -> list[Block]:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        *arguments,
+    ]
     return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
 
 
@@ -75,14 +87,38 @@ def lay_out(folder: Path, page: str) -> None:
 def labels(output: str) -> list[str]:
     """Return the first words of the summary's lines, which do not depend on the numbers."""
     summary = output[output.index("= load tests =") :]
-    found = [re.match(r"\s+[✓✗]? ?([a-zA-Z][\w/.-]*( delay|-to-end)?)", line) for line in summary.splitlines()]
-    shorter = ("SCALED", "SHORTENED", "p99/s")  # the test's run is shorter than the one that the README shows
+    found = [
+        re.match(r"\s+[✓✗]? ?([a-zA-Z][\w/.-]*( delay|-to-end)?)", line)
+        for line in summary.splitlines()
+    ]
+    shorter = (
+        "SCALED",
+        "SHORTENED",
+        "p99/s",
+    )  # the test's run is shorter than the one that the README shows
     return [match[1] for match in found if match and match[1] not in shorter]
 
 
 def test_the_documentation_builds_without_warnings(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "-d", str(tmp_path / "trees"), "-b", "html"]
-    done = subprocess.run([*command, str(ROOT / "docs"), str(tmp_path / "html")], check=False, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-E",
+        "-d",
+        str(tmp_path / "trees"),
+        "-b",
+        "html",
+    ]
+    done = subprocess.run(
+        [*command, str(ROOT / "docs"), str(tmp_path / "html")],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -96,10 +132,19 @@ def test_the_readmes_first_test_has_the_output_shown(tmp_path: Path) -> None:
         .replace("  throughput: 99%", "  sent: 1%\n  throughput: 1%")
     )
     path.write_text(text + LOOSE)
-    command = next(command for block in having("console") for command in block.commands if command == "pytest -n 2 test_orders.py")
+    command = next(
+        command
+        for block in having("console")
+        for command in block.commands
+        if command == "pytest -n 2 test_orders.py"
+    )
     done = run(tmp_path, *command.split()[1:], "--load-duration", "2s")
     assert done.returncode == 0, done.stdout + done.stderr
-    shown = next(block.text for block in having("text") if block.page == "README.md" and "· MET" in block.text)
+    shown = next(
+        block.text
+        for block in having("text")
+        if block.page == "README.md" and "· MET" in block.text
+    )
     found = labels(done.stdout)
     found.remove("sent")  # on a busy machine the implicit objective does not hold
     assert found == labels(shown)
@@ -109,15 +154,24 @@ def test_the_hook_for_custom_metrics_has_the_output_shown(tmp_path: Path) -> Non
     page = "docs/howto/ask-your-own-questions.md"
     lay_out(tmp_path, page)
     path = tmp_path / "profiles" / "questions.yaml"
-    text = path.read_text().replace("200ms", "30s").replace("slo:\n", "slo:\n  throughput: 1%\n  sent: 1%\n")
-    path.write_text(text + LOOSE + "drainTimeout: 5s\n")  # the whole of it, for what the relay loses
+    text = (
+        path.read_text()
+        .replace("200ms", "30s")
+        .replace("slo:\n", "slo:\n  throughput: 1%\n  sent: 1%\n")
+    )
+    path.write_text(
+        text + LOOSE + "drainTimeout: 5s\n"
+    )  # the whole of it, for what the relay loses
     done = run(tmp_path, "-n", "2", "-rP", "--load-duration", "2s")
     assert done.returncode == 0, done.stdout + done.stderr
     shown = next(block.text for block in having("text") if block.page == page)
     names = re.findall(r"(?:p99|lost)\.\w+", shown)
     assert [name for name in names if name not in done.stdout] == []
     assert re.search(r"custom\.lost\.worst_topic +1(\.\d+)? %", done.stdout)
-    assert len(re.findall(r"of the slowest 100, \d+ have (?:topic|consumer|size) \d+", done.stdout)) == 3
+    assert (
+        len(re.findall(r"of the slowest 100, \d+ have (?:topic|consumer|size) \d+", done.stdout))
+        == 3
+    )
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
@@ -132,47 +186,86 @@ def test_the_plan_names_the_client_as_shown(tmp_path: Path) -> None:
     """It has the client and the reason if the page forces one; the library's version may differ."""
     page = "docs/howto/choose-the-client.md"
     lay_out(tmp_path, page)
-    command = next(command for block in having("console") if block.page == page for command in block.commands)
+    command = next(
+        command for block in having("console") if block.page == page for command in block.commands
+    )
     done = run(tmp_path, *command.split()[1:])
     shown = next(block.text for block in having("text") if block.page == page)
     without = re.compile(r"(?<=pulsar-client )\S+")
     assert without.sub("", shown) in without.sub("", done.stdout), done.stdout + done.stderr
 
 
-@pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
+@pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
 def test_connections_are_opened_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The summary has the line shown, without the parts that depend on the machine."""
     page = "docs/howto/only-connect.md"
     lay_out(tmp_path, page)
     path = tmp_path / "profiles" / "doors-open.yaml"
     path.write_text(path.read_text().replace("{mean: 500ms, p99: 1s}", "{mean: 30s}") + LOOSE)
-    (command,) = (command.split()[1:] for block in having("console") if block.page == page for command in block.commands)
+    (command,) = (
+        command.split()[1:]
+        for block in having("console")
+        if block.page == page
+        for command in block.commands
+    )
     shown = next(block.text for block in having("text") if block.page == page)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH")])))
+    monkeypatch.setenv(
+        "PYTHONPATH",
+        os.pathsep.join(
+            filter(None, [str(ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH")])
+        ),
+    )
     done = run(tmp_path, *command, "--load-broker", "process", "-p", "numpy_aggregation").stdout
     of_the_machine = re.compile(r"[\d.]+ connections/s in [\d.]+ m?s \(gw\d [\d.]+ cores")
     assert of_the_machine.sub("", shown) in of_the_machine.sub("", done), done
 
 
-@pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
-def test_a_broadcast_is_planned_and_run_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
+def test_a_broadcast_is_planned_and_run_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The plan has the lines shown, without the parts that depend on the machine; then all subscribers get all messages."""
     page = "docs/howto/broadcast-at-scale.md"
     lay_out(tmp_path, page)
-    planned, done = (command.split()[1:] for block in having("console") if block.page == page for command in block.commands)
+    planned, done = (
+        command.split()[1:]
+        for block in having("console")
+        if block.page == page
+        for command in block.commands
+    )
     shown = next(block.text for block in having("text") if block.page == page)
     of_the_machine = re.compile(r"[\d.,]+ (?=cores|workers|.iB)|[KMG]iB")
     plan = run(tmp_path, *planned).stdout
     assert of_the_machine.sub("", shown) in of_the_machine.sub("", plan), plan
     path = tmp_path / "profiles" / "prices.yaml"
-    path.write_text(re.sub(r"endToEndLatency: .*", "endToEndLatency: {p99: 30s}", path.read_text().replace("max: 5s", "max: 30s")) + LOOSE)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH")])))
+    path.write_text(
+        re.sub(
+            r"endToEndLatency: .*",
+            "endToEndLatency: {p99: 30s}",
+            path.read_text().replace("max: 5s", "max: 30s"),
+        )
+        + LOOSE
+    )
+    monkeypatch.setenv(
+        "PYTHONPATH",
+        os.pathsep.join(
+            filter(None, [str(ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH")])
+        ),
+    )
     made = run(tmp_path, *done, "-p", "numpy_aggregation")
     assert made.returncode == 0, made.stdout + made.stderr
     assert "in         5 000 due, received 5 000, lost 0, duplicates 0" in made.stdout
 
 
-@pytest.mark.parametrize("block", [block for block in having("yaml") if (block.file or "").startswith("profiles/")], ids=where)
+@pytest.mark.parametrize(
+    "block",
+    [block for block in having("yaml") if (block.file or "").startswith("profiles/")],
+    ids=where,
+)
 def test_profiles_shown_are_valid(block: Block) -> None:
     """The invalid one has the problem that the page names."""
     assert block.file
@@ -196,21 +289,42 @@ def test_python_shown_compiles(block: Block) -> None:
 
 def test_the_pages_name_only_existing_options() -> None:
     there = set(re.findall(r"--load-[a-z-]+", run(ROOT, "--help").stdout))
-    named = {(page.name, option) for page in PAGES for option in re.findall(r"--load-[a-z]+(?:-[a-z]+)*", page.read_text(encoding="utf-8"))}
+    named = {
+        (page.name, option)
+        for page in PAGES
+        for option in re.findall(r"--load-[a-z]+(?:-[a-z]+)*", page.read_text(encoding="utf-8"))
+    }
     assert {(page, option) for page, option in named if option not in there} == set()
 
 
 def test_the_pages_name_only_existing_commands_and_scripts() -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    usage = subprocess.run([sys.executable, "-m", "pytest_loadtest", "--help"], check=True, capture_output=True, text=True).stdout
-    assert {name for name in re.findall(r"python -m pytest_loadtest (\w+)", text) if name not in usage} == set()
-    assert [name for name in set(re.findall(r"\bscripts/\w+", text)) if not (ROOT / name).is_file()] == []
+    usage = subprocess.run(
+        [sys.executable, "-m", "pytest_loadtest", "--help"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert {
+        name for name in re.findall(r"python -m pytest_loadtest (\w+)", text) if name not in usage
+    } == set()
+    assert [
+        name for name in set(re.findall(r"\bscripts/\w+", text)) if not (ROOT / name).is_file()
+    ] == []
 
 
 def test_links_between_pages_lead_somewhere() -> None:
     """This includes the pages that Sphinx does not build."""
-    links = [(page, link) for page in PAGES for link in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))]
-    assert [f"{page.name} → {link}" for page, link in links if not (page.parent / link).exists()] == []
+    links = [
+        (page, link)
+        for page in PAGES
+        for link in re.findall(
+            r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")
+        )
+    ]
+    assert [
+        f"{page.name} → {link}" for page, link in links if not (page.parent / link).exists()
+    ] == []
 
 
 def test_runs_are_compared_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,9 +332,24 @@ def test_runs_are_compared_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     page = "docs/howto/compare-runs.md"
     lay_out(tmp_path, page)
     path = tmp_path / "profiles" / "orders.yaml"
-    path.write_text(path.read_text().replace("{p99: 2s}", "{p99: 30s}").replace("slo:\n", "slo:\n  throughput: 1%\n  sent: 1%\n") + LOOSE)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH")])))
-    first, second, trend = (command.split() for block in having("console") if block.page == page for command in block.commands)
+    path.write_text(
+        path.read_text()
+        .replace("{p99: 2s}", "{p99: 30s}")
+        .replace("slo:\n", "slo:\n  throughput: 1%\n  sent: 1%\n")
+        + LOOSE
+    )
+    monkeypatch.setenv(
+        "PYTHONPATH",
+        os.pathsep.join(
+            filter(None, [str(ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH")])
+        ),
+    )
+    first, second, trend = (
+        command.split()
+        for block in having("console")
+        if block.page == page
+        for command in block.commands
+    )
     done = run(tmp_path, *first[1:], "-p", "numpy_aggregation", "--load-duration", "3s")
     assert done.returncode == 0, done.stdout + done.stderr
     beside = run(tmp_path, *second[1:], "-p", "numpy_aggregation", "--load-duration", "3s").stdout
@@ -228,8 +357,14 @@ def test_runs_are_compared_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     shown = next(block.text for block in having("text") if block.page == page)
     names = re.findall(r"^  [✓✗ ] (\w+[.\w]*)", shown, re.MULTILINE)
     assert len(names) > 5
-    assert [name for name in names if not re.search(rf"^  [✓✗? ] {re.escape(name)} ", beside, re.MULTILINE)] == [], beside
-    told = subprocess.run([sys.executable, *trend[1:]], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert [
+        name
+        for name in names
+        if not re.search(rf"^  [✓✗? ] {re.escape(name)} ", beside, re.MULTILINE)
+    ] == [], beside
+    told = subprocess.run(
+        [sys.executable, *trend[1:]], cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout
     assert "· profile orders · SHORTENED · 2 runs" in told
 
 
@@ -237,17 +372,25 @@ DRIVER_PAGE = "docs/howto/write-a-driver.md"
 EXAMPLE = ROOT / "examples" / "redis-streams"
 
 
-PARTS = [block for block in BLOCKS if block.page == DRIVER_PAGE and block.language != "yaml" and "DRIVER_CHECKS" not in block.text]
+PARTS = [
+    block
+    for block in BLOCKS
+    if block.page == DRIVER_PAGE and block.language != "yaml" and "DRIVER_CHECKS" not in block.text
+]
 
 
 @pytest.mark.parametrize("block", PARTS, ids=where)
 def test_the_pages_code_of_a_driver_is_the_examples_code(block: Block) -> None:
     """Only indentation and the line breaks that follow from it may differ."""
-    file = EXAMPLE / {"python": "pytest_loadtest_redis.py", "toml": "pyproject.toml"}[block.language]
+    file = (
+        EXAMPLE / {"python": "pytest_loadtest_redis.py", "toml": "pyproject.toml"}[block.language]
+    )
     text = file.read_text(encoding="utf-8")
     assert "".join(block.text.split()) in "".join(text.split())
 
 
 def test_the_driver_shown_is_one_short_file() -> None:
     assert [path.name for path in EXAMPLE.glob("*.py")] == ["pytest_loadtest_redis.py"]
-    assert len((EXAMPLE / "pytest_loadtest_redis.py").read_text(encoding="utf-8").splitlines()) <= 300
+    assert (
+        len((EXAMPLE / "pytest_loadtest_redis.py").read_text(encoding="utf-8").splitlines()) <= 300
+    )

@@ -14,15 +14,31 @@ from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.slo import Outcome
 
-DASHBOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana" / "loadtest.json").read_text(encoding="utf-8"))
+DASHBOARD = json.loads(
+    (Path(__file__).parents[2] / "docs" / "grafana" / "loadtest.json").read_text(encoding="utf-8")
+)
 
 
 def served() -> dict[str, set[str]]:
     """Return the labels of each series."""
     metrics = LiveMetrics(lambda: {("a", "p", ""): Outcome.MET})
-    phase = Phase(name="measure", duration=SECOND, pacer=Pacer.of(1, 1), before=StreamCounts(streams=1), recorded=True)
-    metrics.show("b", "p", "", phase, [made_progress(beyond_bounds=(0,) * 15, send_delay_p99=1, receive_lag_p99=1)])
-    return {sample.name: set(sample.labels) for metric in metrics.collect() for sample in metric.samples}
+    phase = Phase(
+        name="measure",
+        duration=SECOND,
+        pacer=Pacer.of(1, 1),
+        before=StreamCounts(streams=1),
+        recorded=True,
+    )
+    metrics.show(
+        "b",
+        "p",
+        "",
+        phase,
+        [made_progress(beyond_bounds=(0,) * 15, send_delay_p99=1, receive_lag_p99=1)],
+    )
+    return {
+        sample.name: set(sample.labels) for metric in metrics.collect() for sample in metric.samples
+    }
 
 
 def test_every_query_has_existing_series_and_labels() -> None:
@@ -35,7 +51,8 @@ def test_every_query_has_existing_series_and_labels() -> None:
             for name, labels in found:
                 assert set(re.findall(r"(\w+)=", labels)) <= series[name], panel["title"]
                 assert (
-                    set(re.findall(r"by \(([\w, ]+)\)", target["expr"])[0].split(", ")) <= series[name]
+                    set(re.findall(r"by \(([\w, ]+)\)", target["expr"])[0].split(", "))
+                    <= series[name]
                     if " by (" in target["expr"]
                     else True
                 )

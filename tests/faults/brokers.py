@@ -38,7 +38,9 @@ def need_mosquitto() -> None:
 
 
 @contextmanager
-def mosquitto_at(session: FaultySession, more: Mapping[str, str] | None = None, **request: Any) -> Iterator[Broker]:
+def mosquitto_at(
+    session: FaultySession, more: Mapping[str, str] | None = None, **request: Any
+) -> Iterator[Broker]:
     """Run a mosquitto that is not the session's. :param more: lines of its configuration."""
     from running import running
 
@@ -46,7 +48,15 @@ def mosquitto_at(session: FaultySession, more: Mapping[str, str] | None = None, 
 
     need_mosquitto()
     settings = {"max_queued_messages": "0", **(more or {})}
-    with running(BrokerRequest(kind="mqtt", mode="process", folder=session.folder / "broker", settings=settings, **request)) as broker:
+    with running(
+        BrokerRequest(
+            kind="mqtt",
+            mode="process",
+            folder=session.folder / "broker",
+            settings=settings,
+            **request,
+        )
+    ) as broker:
         yield broker
 
 
@@ -88,7 +98,11 @@ def slow_down(session: FaultySession) -> None:
 
 def mosquitto_of(session: FaultySession) -> int:
     """Return the id of the session's mosquitto; its watchdog has the same words in its command."""
-    (pid,) = [pid for pid, command in session.project.processes() if command.partition(" ")[0] == _mosquitto()]
+    (pid,) = [
+        pid
+        for pid, command in session.project.processes()
+        if command.partition(" ")[0] == _mosquitto()
+    ]
     return pid
 
 
@@ -132,7 +146,9 @@ def replace_mosquitto(session: FaultySession) -> None:
 
     session.until(lambda: gone(broker.facts.pid), "the end of mosquitto")
     with (folder / "second.log").open("wb") as log:
-        session.tools["second"] = subprocess.Popen([_mosquitto(), "-c", str(folder / "second.conf")], stderr=log)
+        session.tools["second"] = subprocess.Popen(
+            [_mosquitto(), "-c", str(folder / "second.conf")], stderr=log
+        )
 
 
 def _mosquitto() -> str:
@@ -164,7 +180,11 @@ def with_password(session: FaultySession) -> Iterator[None]:
     """Run a mosquitto that knows one user."""
     need_mosquitto()
     users = session.folder / "users"
-    subprocess.run(["mosquitto_passwd", "-b", "-c", str(users), "load", "first"], check=True, capture_output=True)
+    subprocess.run(
+        ["mosquitto_passwd", "-b", "-c", str(users), "load", "first"],
+        check=True,
+        capture_output=True,
+    )
     with mosquitto_at(session, {"allow_anonymous": "false", "password_file": str(users)}) as broker:
         session.profile["target"] = {"url": broker.facts.url}
         session.tools["broker"] = broker
@@ -174,7 +194,11 @@ def with_password(session: FaultySession) -> Iterator[None]:
 def change_password(session: FaultySession) -> None:
     """Give the user another password; mosquitto disconnects clients that have the old one."""
     session.until_phase("load", after=1)
-    subprocess.run(["mosquitto_passwd", "-b", str(session.folder / "users"), "load", "second"], check=True, capture_output=True)
+    subprocess.run(
+        ["mosquitto_passwd", "-b", str(session.folder / "users"), "load", "second"],
+        check=True,
+        capture_output=True,
+    )
     os.kill(session.tools["broker"].facts.pid, signal.SIGHUP)
 
 
@@ -194,8 +218,14 @@ def short_certificate(session: FaultySession) -> Iterator[None]:
 
     with patch.object(certificates, "LASTS", timedelta(seconds=VALID_SECONDS)):
         started = time.monotonic()
-        with mosquitto_at(session, security=SecuritySection(tls=True)) as broker, Proxy(broker.facts.url) as proxy:
-            session.profile |= {"target": {"url": proxy.url}, "driver": {**DURABLE, "tls": {"caFile": broker.facts.client["tls"].ca_file}}}
+        with (
+            mosquitto_at(session, security=SecuritySection(tls=True)) as broker,
+            Proxy(broker.facts.url) as proxy,
+        ):
+            session.profile |= {
+                "target": {"url": proxy.url},
+                "driver": {**DURABLE, "tls": {"caFile": broker.facts.client["tls"].ca_file}},
+            }
             session.tools |= {"proxy": proxy, "expires": started + VALID_SECONDS}
             yield
 

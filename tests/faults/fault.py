@@ -111,17 +111,33 @@ def differences(fault: Fault, seen: Seen) -> list[str]:
         if was != expected:
             found.append(f"{what}: {was}, expected {expected}")
     found += [
-        f"{name}: {seen.counts.get(name)}, expected {count}" for name, count in fault.counts.items() if seen.counts.get(name) != count
+        f"{name}: {seen.counts.get(name)}, expected {count}"
+        for name, count in fault.counts.items()
+        if seen.counts.get(name) != count
     ]
     text = " ".join(seen.output.split())
-    found += [f"the report does not say {phrase!r}" for phrase in fault.says if not re.search(pattern(phrase), text)]
+    found += [
+        f"the report does not say {phrase!r}"
+        for phrase in fault.says
+        if not re.search(pattern(phrase), text)
+    ]
     if "Traceback (most recent call last)" in seen.output or "INTERNALERROR" in seen.output:
         found.append("the output has a traceback")
-    found += [f"no {name} was kept" for name in fault.kept if not any(Path(path).match(name) for path in seen.kept)]
+    found += [
+        f"no {name} was kept"
+        for name in fault.kept
+        if not any(Path(path).match(name) for path in seen.kept)
+    ]
     if not fault.goes_on and seen.ending > ENDS_WITHIN:
-        found.append(f"the session ended after {seen.ending:.0f} s, at most {ENDS_WITHIN:.0f} s expected")
+        found.append(
+            f"the session ended after {seen.ending:.0f} s, at most {ENDS_WITHIN:.0f} s expected"
+        )
     known = [re.compile(pattern(name).replace(r"\*", ".*")) for name in fault.left]
-    found += [f"left behind: {name}" for name in seen.left if not any(one.fullmatch(name) for one in known)]
+    found += [
+        f"left behind: {name}"
+        for name in seen.left
+        if not any(one.fullmatch(name) for one in known)
+    ]
     found += [f"a process is left: {command}" for command in seen.processes]
     found += [f"still open at the end: {name}" for name in seen.open]
     if seen.memory > fault.memory:

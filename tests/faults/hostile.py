@@ -12,10 +12,22 @@ if TYPE_CHECKING:
 
     from .session import FaultySession
 
-ONE_STREAM = {"topics": 1, "producersPerTopic": 1, "producerRate": 200, "drainTimeout": "3s", "maxSendDelay": "3s"}
+ONE_STREAM = {
+    "topics": 1,
+    "producersPerTopic": 1,
+    "producerRate": 200,
+    "drainTimeout": "3s",
+    "maxSendDelay": "3s",
+}
 MQTT = ONE_STREAM | {"driver": {"name": "mqtt", "client": "native", "qos": 1}}
 PULSAR = ONE_STREAM | {
-    "driver": {"name": "pulsar", "client": "native", "operationTimeout": "3s", "sendTimeout": 0, "batchingEnabled": False}
+    "driver": {
+        "name": "pulsar",
+        "client": "native",
+        "operationTimeout": "3s",
+        "sendTimeout": 0,
+        "batchingEnabled": False,
+    }
 }
 
 # The client waits longer before each reconnect without progress, so ten violations take it eleven seconds (docs/decisions/041).
@@ -96,7 +108,11 @@ def damaged_entries(seen: Any) -> None:
 
     answer(seen)
     body = seen.body if seen.said.sequence_id % 10 else damaged(seen.body)
-    subscribed = [(other.peer, other.said.consumer_id) for other in seen.peer.broker.seen if other.kind == "SUBSCRIBE"]
+    subscribed = [
+        (other.peer, other.said.consumer_id)
+        for other in seen.peer.broker.seen
+        if other.kind == "SUBSCRIBE"
+    ]
     for number, (peer, consumer) in enumerate(subscribed):
         peer.deliver(consumer, body, entry=2 * seen.said.sequence_id + number)
 

@@ -40,7 +40,8 @@ def pytest_unconfigure(config: pytest.Config) -> Generator[None, None, None]:
     kept = [
         target
         for target in targets
-        if target.startswith(f"{here}/.loadtest") or (target.startswith("socket:") and "pyspark" not in sys.modules)
+        if target.startswith(f"{here}/.loadtest")
+        or (target.startswith("socket:") and "pyspark" not in sys.modules)
     ]
     ours = [thread for thread in threading.enumerate() if thread.name.startswith("loadtest")]
     for thread in ours:

@@ -35,7 +35,9 @@ def close_and_damage(self, facts):
 
 Recorder.close = close_and_damage
 '''
-TRUNCATED = DAMAGE + "def damage(file, path, manifest): os.truncate(file, file.stat().st_size // 2)\n"
+TRUNCATED = (
+    DAMAGE + "def damage(file, path, manifest): os.truncate(file, file.stat().st_size // 2)\n"
+)
 MISCOUNTED = (
     DAMAGE
     + """
@@ -63,7 +65,12 @@ def earlier_run(session: FaultySession) -> Iterator[None]:
 
 def need_root() -> None:
     """Skip the fault if this user may not mount anything."""
-    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["unshare", "--mount", "true"], capture_output=True, check=False
+        ).returncode
+    ):
         import pytest
 
         pytest.skip("needs root and namespaces")
@@ -190,7 +197,11 @@ def behind(*prefix: str, connections: int) -> Callable[[FaultySession], object]:
     @contextmanager
     def prepare(session: FaultySession) -> Iterator[None]:
         session.project.prefix = list(prefix)
-        session.profile |= {"topics": connections // 2, "producersPerTopic": 1, "driver": {"name": "mqtt", "qos": 1}}
+        session.profile |= {
+            "topics": connections // 2,
+            "producersPerTopic": 1,
+            "driver": {"name": "mqtt", "qos": 1},
+        }
         with mosquitto_at(session) as broker:
             session.profile["target"] = {"url": broker.facts.url}
             yield
@@ -279,8 +290,17 @@ def named_host(session: FaultySession) -> Iterator[None]:
 
     need_root()
     hosts = session.folder / "hosts"
-    hosts.write_text(Path("/etc/hosts").read_text(encoding="utf-8") + "127.0.0.1 broker.invalid\n", encoding="utf-8")
-    session.project.prefix = ["unshare", "--mount", "sh", "-c", f'mount --bind {hosts} /etc/hosts && exec "$0" "$@"']
+    hosts.write_text(
+        Path("/etc/hosts").read_text(encoding="utf-8") + "127.0.0.1 broker.invalid\n",
+        encoding="utf-8",
+    )
+    session.project.prefix = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        f'mount --bind {hosts} /etc/hosts && exec "$0" "$@"',
+    ]
     with mosquitto_at(session) as broker, Proxy(broker.facts.url) as proxy:
         session.profile["target"] = {"url": proxy.url.replace("127.0.0.1", "broker.invalid")}
         session.tools["proxy"] = proxy
@@ -291,7 +311,10 @@ def forget_name(session: FaultySession) -> None:
     """Remove the name, and cut all connections."""
     session.until_phase("load", after=1)
     hosts = session.folder / "hosts"
-    hosts.write_text(hosts.read_text(encoding="utf-8").replace("127.0.0.1 broker.invalid\n", ""), encoding="utf-8")
+    hosts.write_text(
+        hosts.read_text(encoding="utf-8").replace("127.0.0.1 broker.invalid\n", ""),
+        encoding="utf-8",
+    )
     session.tools["proxy"].cut()
 
 

@@ -7,8 +7,17 @@ from .fault import MISSED, NO_DATA, Fault
 
 def relay(slo: dict[str, object] | None = None, **settings: object) -> dict[str, object]:
     """Return the profile's keys for a relay with these faults."""
-    bounds: dict[str, object] = {"throughput": "1%", "sent": "1%", "loss": 0, "outOfOrder": 0, "duplicates": 0}
-    return {"driver": {"name": "loopback", "maxPendingMessages": 10_000, **settings}, "slo": bounds | (slo or {})}
+    bounds: dict[str, object] = {
+        "throughput": "1%",
+        "sent": "1%",
+        "loss": 0,
+        "outOfOrder": 0,
+        "duplicates": 0,
+    }
+    return {
+        "driver": {"name": "loopback", "maxPendingMessages": 10_000, **settings},
+        "slo": bounds | (slo or {}),
+    }
 
 
 SENT = {"offered": 1000, "sent": 1000, "acked": 1000, "failed": 0, "dropped": 0}

@@ -27,14 +27,21 @@ def faults_page() -> str:
     """Return the page as Markdown."""
     sections = [INTRODUCTION]
     for title, faults in CATALOGUE.items():
-        rows = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells(fault))} |" for fault in faults]
+        rows = [
+            f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells(fault))} |"
+            for fault in faults
+        ]
         sections.append("\n".join([f"## {title}\n", HEAD, "|" + " --- |" * 8, *rows]) + "\n")
     return "\n".join(sections)
 
 
 def cells(fault: Fault) -> tuple[str, ...]:
     """Return the cells of a fault's row."""
-    counts = [", ".join(f"{name} {count}" for name, count in fault.counts.items())] if fault.counts else []
+    counts = (
+        [", ".join(f"{name} {count}" for name, count in fault.counts.items())]
+        if fault.counts
+        else []
+    )
     says = [f"“{phrase}”" for phrase in fault.says]
     left = [f"`{name}`: {what}" for name, what in fault.left.items()]
     return (

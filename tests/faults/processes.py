@@ -102,7 +102,12 @@ HOSTS = "- {{name: h1, command: unshare --time --monotonic 1000 --boottime 1000 
 @contextmanager
 def another_host(session: FaultySession) -> Iterator[None]:
     """Add a worker on another host."""
-    if os.geteuid() != 0 or subprocess.run(["unshare", "--time", "true"], capture_output=True, check=False).returncode:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["unshare", "--time", "true"], capture_output=True, check=False
+        ).returncode
+    ):
         import pytest
 
         pytest.skip("hosts with clocks of their own need root and time namespaces")
@@ -131,7 +136,13 @@ HOST_WORKERS = (
 
 PHASES = {"start": "while the target starts", "warm-up": "in the warm-up", "load": "under load", "drain": "in the drain", "aggregation": "while samples are aggregated"}  # fmt: skip
 SIGNALS = (
-    (signal.SIGINT, "ctrl-c", "SIGINT to the group, as from a terminal", GROUP, ("load", "aggregation")),
+    (
+        signal.SIGINT,
+        "ctrl-c",
+        "SIGINT to the group, as from a terminal",
+        GROUP,
+        ("load", "aggregation"),
+    ),
     (signal.SIGTERM, "sigterm", "SIGTERM to the controller", CONTROLLER, ("start", "drain")),
     (signal.SIGKILL, "sigkill", "SIGKILL to the controller", CONTROLLER, ("load", "aggregation")),
 )
@@ -145,7 +156,9 @@ def interrupt(number: int, phase: str, whom: str) -> Callable[[FaultySession], N
     """Return an action that sends a signal to the session in a phase."""
 
     def act(session: FaultySession) -> None:
-        session.until_phase(phase, after=1.5 if phase == "load" else 0.3)  # then there are complete blocks of samples
+        session.until_phase(
+            phase, after=1.5 if phase == "load" else 0.3
+        )  # then there are complete blocks of samples
         (os.killpg if whom == GROUP else os.kill)(session.process.pid, number)
 
     return act
@@ -228,16 +241,25 @@ def kill_every_spark(session: FaultySession) -> None:
     """Kill each Java process of Spark, until the run has results."""
     session.until_phase("load")
     session.until(
-        lambda: (kill_spark(session), list(session.folder.glob(".loadtest/*/*test_fault-*/1/*/measure/results.json")))[1], "results"
+        lambda: (
+            kill_spark(session),
+            list(session.folder.glob(".loadtest/*/*test_fault-*/1/*/measure/results.json")),
+        )[1],
+        "results",
     )
 
 
 def aggregate_again(session: FaultySession, run: Finished) -> None:
     """Run the command that the report names."""
-    named = re.search(r"python -m pytest_loadtest (aggregate \S+)", run.documents["test_fault"]["verdict"]["reasons"][1])
+    named = re.search(
+        r"python -m pytest_loadtest (aggregate \S+)",
+        run.documents["test_fault"]["verdict"]["reasons"][1],
+    )
     assert named, "the report names no command"
     done = session.project.command(*named[1].split())
-    assert done.returncode == 0, f"the command that the report names ended with status {done.returncode}: {done.stderr}"
+    assert done.returncode == 0, (
+        f"the command that the report names ended with status {done.returncode}: {done.stderr}"
+    )
 
 
 DIED = "note Spark's Java process died (killed by signal 9"

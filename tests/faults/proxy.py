@@ -24,7 +24,11 @@ class Proxy:
         broker = urlsplit(url)
         self.port, self._host = broker.port, broker.hostname
         self.rate: float | None = None
-        self._lock, self._pairs, self._silent = threading.Lock(), list[tuple[socket.socket, socket.socket]](), set[socket.socket]()
+        self._lock, self._pairs, self._silent = (
+            threading.Lock(),
+            list[tuple[socket.socket, socket.socket]](),
+            set[socket.socket](),
+        )
         self._threads, self._publishers = list[threading.Thread](), list[socket.socket]()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"{broker.scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -90,7 +94,9 @@ class Proxy:
 
     def _pass_on(self, here: socket.socket, there: socket.socket, slowed: bool) -> None:
         with suppress(OSError):
-            while data := here.recv(CHUNK if self.rate is None or not slowed else max(int(self.rate / 20), 1)):
+            while data := here.recv(
+                CHUNK if self.rate is None or not slowed else max(int(self.rate / 20), 1)
+            ):
                 if here not in self._silent:
                     there.sendall(data)
                 if not slowed and data[0] >> 4 == PUBLISH and here not in self._publishers:

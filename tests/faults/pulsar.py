@@ -69,7 +69,9 @@ def pulsar_to_be_replaced(session: FaultySession) -> Iterator[None]:
 
     _require_earlier()
     with own_pulsar(session):
-        request = BrokerRequest(kind="pulsar", mode="process", folder=session.folder / "broker", version=EARLIER)
+        request = BrokerRequest(
+            kind="pulsar", mode="process", folder=session.folder / "broker", version=EARLIER
+        )
         # While one broker has ended and the other one starts, connections to the proxy are accepted: the target has not gone.
         with running(request) as broker, Proxy(broker.facts.url) as proxy:
             session.profile["target"] = {"url": proxy.url, "adminUrl": broker.facts.admin_url}
@@ -86,7 +88,11 @@ def replace_pulsar(session: FaultySession) -> None:
 
     session.until_phase("load", after=2)
     pid, folder = session.tools["broker"].facts.pid, session.folder / "broker"
-    command = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").replace(f"pulsar-{EARLIER}", f"pulsar-{PULSAR.version}")
+    command = (
+        Path(f"/proc/{pid}/cmdline")
+        .read_text(encoding="utf-8")
+        .replace(f"pulsar-{EARLIER}", f"pulsar-{PULSAR.version}")
+    )
     os.kill(pid, signal.SIGKILL)
     session.until(session.tools["broker"].failure, "the end of Pulsar")
     (folder / "data" / "tmp").mkdir(parents=True)
@@ -113,11 +119,22 @@ def short_token(session: FaultySession) -> Iterator[None]:
     with own_pulsar(session):
         folder, checks = session.folder / "broker", {"authenticationRefreshCheckSeconds": "2"}
         with running(
-            BrokerRequest(kind="pulsar", mode="process", folder=folder, security=SecuritySection(auth="token"), settings=checks)
+            BrokerRequest(
+                kind="pulsar",
+                mode="process",
+                folder=folder,
+                security=SecuritySection(auth="token"),
+                settings=checks,
+            )
         ) as broker:
-            key = Path(broker.facts.client["authentication"].token_file).with_name(TOKEN_KEY).read_bytes()
+            key = (
+                Path(broker.facts.client["authentication"].token_file)
+                .with_name(TOKEN_KEY)
+                .read_bytes()
+            )
             (session.folder / "token").write_text(
-                signed_token(key, {"sub": ROLE, "exp": int(time.time()) + TOKEN_SECONDS}), encoding="utf-8"
+                signed_token(key, {"sub": ROLE, "exp": int(time.time()) + TOKEN_SECONDS}),
+                encoding="utf-8",
             )
             session.profile["target"] = {"url": broker.facts.url}
             yield

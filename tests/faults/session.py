@@ -95,7 +95,9 @@ class FaultySession:
         if name == "start":
             self.until(lambda: self.find("loopback.relay"), "the target")
             return
-        noted = {"warm-up": "warm-up.phase", "aggregation": "aggregation.phase"}.get(name, "measure.phase")
+        noted = {"warm-up": "warm-up.phase", "aggregation": "aggregation.phase"}.get(
+            name, "measure.phase"
+        )
         self.until(lambda: self.note(noted), name)
         since = self.note(noted)[name == "drain"]
         self.until(lambda: time.monotonic_ns() > since + int(after * 1e9), name)
@@ -104,23 +106,44 @@ class FaultySession:
         """Write the project of the fault."""
         fault, project = self.fault, self.project
         ini = INI.replace("addopts = ", "addopts = -p no:cacheprovider -p faults.instruments ")
-        project.write("pytest.ini", ini + (SPARK_INI if fault.spark else "    -p numpy_aggregation\n"))
+        project.write(
+            "pytest.ini", ini + (SPARK_INI if fault.spark else "    -p numpy_aggregation\n")
+        )
         project.write("conftest.py", fault.conftest)
-        project.write("test_it.py", TESTS.format(mark=fault.mark and f", {fault.mark}", body=fault.body))
+        project.write(
+            "test_it.py", TESTS.format(mark=fault.mark and f", {fault.mark}", body=fault.body)
+        )
         project.write("profiles/fault.yaml", yaml.safe_dump(self.profile))
         project.write("profiles/healthy.yaml", yaml.safe_dump(HEALTHY))
 
     def seen(self, finished: Finished, seconds: float, ending: float) -> Seen:
         """Return what the session showed and left behind."""
         folders = [self.temporary, *self.folder.glob(".loadtest/*/spark")]
-        left = [path.name for folder in folders for path in folder.iterdir() if path.name not in KEPT]
-        ends = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((self.folder / "instruments").glob("*.end"))]
+        left = [
+            path.name for folder in folders for path in folder.iterdir() if path.name not in KEPT
+        ]
+        ends = [
+            json.loads(path.read_text(encoding="utf-8"))
+            for path in sorted((self.folder / "instruments").glob("*.end"))
+        ]
         documents = finished.documents
-        verdicts = {test: verdict.lower() for test, verdict in re.findall(r"::(\w+) · profile \w+ · ([A-Z-]+(?: [A-Z]+)?)", finished.out)}
+        verdicts = {
+            test: verdict.lower()
+            for test, verdict in re.findall(
+                r"::(\w+) · profile \w+ · ([A-Z-]+(?: [A-Z]+)?)", finished.out
+            )
+        }
         for test, document in documents.items():
-            assert document["verdict"]["outcome"] == verdicts.get(test), f"{test}: the terminal and results.json disagree"
+            assert document["verdict"]["outcome"] == verdicts.get(test), (
+                f"{test}: the terminal and results.json disagree"
+            )
         after = "started" if any("test_after" in str(run) for run in self.project.runs()) else None
-        kept = [str(path.relative_to(run)) for run in self.project.runs() if "test_fault" in str(run) for path in run.rglob("*")]
+        kept = [
+            str(path.relative_to(run))
+            for run in self.project.runs()
+            if "test_fault" in str(run)
+            for path in run.rglob("*")
+        ]
         measured = documents.get("test_fault", {}).get("measurements") or {}
         return Seen(
             status=finished.ret, verdict=verdicts.get("test_fault"), after=verdicts.get("test_after", after),

@@ -14,5 +14,7 @@ def ask(broker: brokers.Broker, path: str, method: str = "GET", body: object = N
     """Return the answer, None if it is empty."""
     data = None if body is None else json.dumps(body).encode()
     url, headers = f"{broker.facts.admin_url}/admin/v2/{path}", {"Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=20) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(url, data, headers, method=method), timeout=20
+    ) as answer:
         return json.loads(answer.read() or "null")

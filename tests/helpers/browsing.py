@@ -31,14 +31,20 @@ class Browser:
     def open(self, html: str, place: str = "") -> None:
         """Show a page, without the state of an earlier test. :param place: an id on it."""
         self.file.write_text(html, encoding="utf-8")
-        self.cdp("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": "light"}])
+        self.cdp(
+            "Emulation.setEmulatedMedia",
+            media="",
+            features=[{"name": "prefers-color-scheme", "value": "light"}],
+        )
         self.cdp("Emulation.clearDeviceMetricsOverride")
         self.console()
         self.driver.get("about:blank")
         self.driver.get(self.file.as_uri() + place)
         self.run(COPIED)
 
-    def open_charts(self, charts: dict[str, Any], bands: list[dict[str, Any]] | None = None) -> None:
+    def open_charts(
+        self, charts: dict[str, Any], bands: list[dict[str, Any]] | None = None
+    ) -> None:
         """Show these charts on the real page, and wait until all are drawn."""
         self.open(made_page(charts, bands or []))
         self.draw()
@@ -46,7 +52,9 @@ class Browser:
     def draw(self) -> None:
         """Draw all charts, also those out of sight."""
         self.run("loadtest.draw()")
-        self.until("return Object.values(loadtest.charts).every(entry => entry.plot && entry.painted)")
+        self.until(
+            "return Object.values(loadtest.charts).every(entry => entry.plot && entry.painted)"
+        )
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Run a script. :returns: its result."""
@@ -56,7 +64,9 @@ class Browser:
         """Wait until the script returns something true."""
         from selenium.webdriver.support.ui import WebDriverWait
 
-        return WebDriverWait(self.driver, WAIT, poll_frequency=0.05).until(lambda _: self.run(script, *arguments), message=script)
+        return WebDriverWait(self.driver, WAIT, poll_frequency=0.05).until(
+            lambda _: self.run(script, *arguments), message=script
+        )
 
     def cdp(self, command: str, **parameters: Any) -> Any:
         """Send a command of the DevTools protocol."""
@@ -72,7 +82,10 @@ class Browser:
 
     def over(self, chart: str) -> Any:
         """Return the area of a chart's lines, after scrolling it into sight."""
-        self.run("document.querySelector(`figure[data-chart='${arguments[0]}']`).scrollIntoView({block: 'center'})", chart)
+        self.run(
+            "document.querySelector(`figure[data-chart='${arguments[0]}']`).scrollIntoView({block: 'center'})",
+            chart,
+        )
         return self.find(f"figure[data-chart='{chart}'] .u-over")
 
     def hover(self, chart: str, share: float, height: float = 0.5) -> None:
@@ -80,7 +93,12 @@ class Browser:
         from selenium.webdriver import ActionChains
 
         area = self.over(chart)
-        x, y = (round(size * (at - 0.5)) for size, at in zip((area.size["width"], area.size["height"]), (share, height), strict=True))
+        x, y = (
+            round(size * (at - 0.5))
+            for size, at in zip(
+                (area.size["width"], area.size["height"]), (share, height), strict=True
+            )
+        )
         ActionChains(self.driver, duration=0).move_to_element_with_offset(area, x, y).perform()
 
     def drag(self, chart: str, start: float, end: float) -> None:
@@ -100,7 +118,10 @@ class Browser:
 
     def view(self, chart: str) -> list[float]:
         """Return the visible range of x."""
-        return self.run("const {min, max} = loadtest.charts[arguments[0]].plot.scales.x; return [min, max]", chart)
+        return self.run(
+            "const {min, max} = loadtest.charts[arguments[0]].plot.scales.x; return [min, max]",
+            chart,
+        )
 
     def told(self, chart: str) -> str:
         """Return the page's text about the point under the cursor, with the values in the legend."""
@@ -108,7 +129,9 @@ class Browser:
         words = [one.text for one in figure.find_elements("css selector", ".told, .legend .value")]
         return " | ".join(word for word in words if word)
 
-    def pixels(self, chart: str, colour: str, x: float, y: float, width: float, height: float) -> int:
+    def pixels(
+        self, chart: str, colour: str, x: float, y: float, width: float, height: float
+    ) -> int:
         """Return the number of pixels of the canvas with about this colour of the page (a custom property)."""
         return self.run(
             """const [chart, name, ...box] = arguments;

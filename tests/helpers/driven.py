@@ -44,7 +44,9 @@ class Watcher:
     def __init__(self, act: Act | None) -> None:
         self._act = act
 
-    def show(self, _profile: str, _phase: Phase, progress: Sequence[Progress], _drain: str | None = None) -> None:
+    def show(
+        self, _profile: str, _phase: Phase, progress: Sequence[Progress], _drain: str | None = None
+    ) -> None:
         if self._act is not None:
             self._act(progress[0])
 
@@ -68,7 +70,15 @@ def drive(
     profile = profiles.loads(PROFILE + usual + more, "bottleneck.yaml")
     try:
         with breaks or nullcontext():
-            fleet.run(Request(nodeid="bottleneck", attempt=1, profile=profile, parts=(Part(profile=profile),), source="bottleneck.yaml"))
+            fleet.run(
+                Request(
+                    nodeid="bottleneck",
+                    attempt=1,
+                    profile=profile,
+                    parts=(Part(profile=profile),),
+                    source="bottleneck.yaml",
+                )
+            )
     finally:
         fleet.close()
     (document,) = controller.documents

@@ -101,11 +101,21 @@ def drive(
     for name, length in (("warm-up", warm_up), ("measure", seconds)):
         if length:
             duration = int(length * SECOND)
-            phase = Phase(name=name, duration=duration, pacer=Pacer.of(rate, streams), before=before, recorded=name == "measure")
+            phase = Phase(
+                name=name,
+                duration=duration,
+                pacer=Pacer.of(rate, streams),
+                before=before,
+                recorded=name == "measure",
+            )
             if name == "measure" and change is not None:
                 phase = change(phase)
-            control = DrainControl(clock, Drain(name, 1, 1, drain_timeout), list(told if name == "measure" else ()))
-            engine.begin(phase, clock() + start, control, recorder if phase.recorded else None, wall)
+            control = DrainControl(
+                clock, Drain(name, 1, 1, drain_timeout), list(told if name == "measure" else ())
+            )
+            engine.begin(
+                phase, clock() + start, control, recorder if phase.recorded else None, wall
+            )
             run_engines([engine], clock)
             before = StreamCounts(streams=streams, counted=engine.sender.ends)
     recorder.close({"nonce": 7})

@@ -39,7 +39,9 @@ class MqttPeer:
         """Send packets, or bytes as they are."""
         try:
             with self._lock:
-                self._socket.sendall(b"".join(each if isinstance(each, bytes) else encode(each) for each in packets))
+                self._socket.sendall(
+                    b"".join(each if isinstance(each, bytes) else encode(each) for each in packets)
+                )
         except OSError:
             self.gone.set()
 
@@ -79,7 +81,11 @@ def answer(peer: MqttPeer, packet: Any) -> None:
         peer.send(p.Connack(False, 0))
     elif isinstance(packet, p.Subscribe):
         peer.filters += packet.filters
-        peer.send(p.SubscriptionAnswer(p.SUBACK, packet.packet_id, tuple(each.qos for each in packet.filters)))
+        peer.send(
+            p.SubscriptionAnswer(
+                p.SUBACK, packet.packet_id, tuple(each.qos for each in packet.filters)
+            )
+        )
     elif isinstance(packet, p.Unsubscribe):
         peer.send(p.SubscriptionAnswer(p.UNSUBACK, packet.packet_id, (0,) * len(packet.topics)))
     elif isinstance(packet, p.Publish):
@@ -87,7 +93,9 @@ def answer(peer: MqttPeer, packet: Any) -> None:
             peer.send(PublishAnswer(p.PUBACK if packet.qos == 1 else p.PUBREC, packet.packet_id))
         peer.broker.route(packet)
     elif isinstance(packet, PublishAnswer) and packet.kind in (p.PUBREC, p.PUBREL):
-        peer.send(PublishAnswer(p.PUBREL if packet.kind == p.PUBREC else p.PUBCOMP, packet.packet_id))
+        peer.send(
+            PublishAnswer(p.PUBREL if packet.kind == p.PUBREC else p.PUBCOMP, packet.packet_id)
+        )
     elif packet == p.Ping(p.PINGREQ):
         peer.send(p.Ping(p.PINGRESP))
 
@@ -121,4 +129,6 @@ class FakeMqttBroker(FakeServer[MqttPeer]):
                 if each.topic in (message.topic, f"$share/sub-0/{message.topic}"):
                     self._ids = self._ids % 65_535 + 1
                     qos = min(message.qos, each.qos, 1)
-                    peer.send(message._replace(qos=qos, packet_id=self._ids if qos else 0, properties={}))
+                    peer.send(
+                        message._replace(qos=qos, packet_id=self._ids if qos else 0, properties={})
+                    )

@@ -56,7 +56,9 @@ class Peer:
             else:
                 setattr(part, name, value)
         frame = encode_command(command)
-        self.write((int.from_bytes(frame[:4], "big") + len(body)).to_bytes(4, "big") + frame[4:] + body)
+        self.write(
+            (int.from_bytes(frame[:4], "big") + len(body)).to_bytes(4, "big") + frame[4:] + body
+        )
 
     def write(self, data: bytes) -> None:
         """Write bytes."""
@@ -68,7 +70,13 @@ class Peer:
 
     def deliver(self, consumer: int, body: bytes, entry: int = 0, **fields: Any) -> None:
         """Send an entry to a consumer. :param fields: ``redelivery_count``, ``ack_set``."""
-        self.tell("MESSAGE", body, consumer_id=consumer, message_id=api.MessageId(ledger_id=1, entry_id=entry), **fields)
+        self.tell(
+            "MESSAGE",
+            body,
+            consumer_id=consumer,
+            message_id=api.MessageId(ledger_id=1, entry_id=entry),
+            **fields,
+        )
 
     def drop(self) -> None:
         """Close the connection."""
@@ -105,13 +113,33 @@ def answer(seen: Seen) -> None:
     """Answer as a healthy broker."""
     peer, said = seen.peer, seen.said
     if seen.kind == "CONNECT":
-        peer.tell("CONNECTED", server_version="fake", protocol_version=21, max_message_size=peer.broker.max_message)
+        peer.tell(
+            "CONNECTED",
+            server_version="fake",
+            protocol_version=21,
+            max_message_size=peer.broker.max_message,
+        )
     elif seen.kind == "LOOKUP":
-        peer.tell("LOOKUP_RESPONSE", request_id=said.request_id, response=1, broker_service_url=peer.broker.url, authoritative=True)
+        peer.tell(
+            "LOOKUP_RESPONSE",
+            request_id=said.request_id,
+            response=1,
+            broker_service_url=peer.broker.url,
+            authoritative=True,
+        )
     elif seen.kind == "PARTITIONED_METADATA":
-        peer.tell("PARTITIONED_METADATA_RESPONSE", request_id=said.request_id, response=0, partitions=peer.broker.partitions)
+        peer.tell(
+            "PARTITIONED_METADATA_RESPONSE",
+            request_id=said.request_id,
+            response=0,
+            partitions=peer.broker.partitions,
+        )
     elif seen.kind == "PRODUCER":
-        peer.tell("PRODUCER_SUCCESS", request_id=said.request_id, producer_name=said.producer_name or f"fake-{said.producer_id}")
+        peer.tell(
+            "PRODUCER_SUCCESS",
+            request_id=said.request_id,
+            producer_name=said.producer_name or f"fake-{said.producer_id}",
+        )
     elif seen.kind == "SEND":
         peer.tell("SEND_RECEIPT", producer_id=said.producer_id, sequence_id=said.sequence_id)
     elif seen.kind == "PING":
@@ -126,7 +154,9 @@ def nothing(_: Seen) -> None:
 
 def refuse(error: int, message: str = "no") -> Callable[[Seen], None]:
     """Return an action that answers a request with an error."""
-    return lambda seen: seen.peer.tell("ERROR", request_id=getattr(seen.said, "request_id", 0), error=error, message=message)
+    return lambda seen: seen.peer.tell(
+        "ERROR", request_id=getattr(seen.said, "request_id", 0), error=error, message=message
+    )
 
 
 class FakeBroker(FakeServer[Peer]):

@@ -20,7 +20,9 @@ class Frame:
     def __init__(self, parts: list[list[pa.RecordBatch]]) -> None:
         self._parts = parts
 
-    def mapInArrow(self, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _schema: str) -> Frame:  # noqa: N802
+    def mapInArrow(  # noqa: N802
+        self, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _schema: str
+    ) -> Frame:
         return Frame([list(function(iter(part))) for part in self._parts])
 
     def groupBy(self, *keys: str) -> Groups:  # noqa: N802
@@ -43,7 +45,10 @@ class Groups:
         for place, key in enumerate(zip(*columns, strict=True)):
             places.setdefault(key, []).append(place)
         shuffled = np.random.default_rng(len(self._rows))
-        groups = [self._rows.take(pa.array(shuffled.permutation(group))).combine_chunks() for group in places.values()]
+        groups = [
+            self._rows.take(pa.array(shuffled.permutation(group))).combine_chunks()
+            for group in places.values()
+        ]
         return Frame([function(group).to_batches() for group in groups])
 
 
@@ -51,4 +56,6 @@ class InProcess:
     """A session."""
 
     def range(self, start: int, end: int, _step: int, _parts: int) -> Frame:
-        return Frame([[pa.record_batch([pa.array([number])], names=["id"])] for number in range(start, end)])
+        return Frame(
+            [[pa.record_batch([pa.array([number])], names=["id"])] for number in range(start, end)]
+        )

@@ -28,12 +28,19 @@ def main(address: str, lose: bool, watch: bool) -> None:
     subprocess.run(("ip", "link", "set", "lo", "up"), check=True)
     if not address.startswith("127."):
         subprocess.run(("ip", "address", "add", f"{address}/32", "dev", "lo"), check=True)
-    with socket.create_server((address, 0)) as server, socket.create_connection(server.getsockname()) as sender:
+    with (
+        socket.create_server((address, 0)) as server,
+        socket.create_connection(server.getsockname()) as sender,
+    ):
         receiver, _ = server.accept()
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         receiver.setblocking(False)
         clock = ArrivalClock(time.monotonic_ns, kernel=True)
-        reader, space, reads = SocketReader(receiver, clock), memoryview(bytearray(1 << 16)), list[tuple[int, int, int]]()
+        reader, space, reads = (
+            SocketReader(receiver, clock),
+            memoryview(bytearray(1 << 16)),
+            list[tuple[int, int, int]](),
+        )
 
         def look() -> int:
             clock.look(time.monotonic_ns())
@@ -45,7 +52,9 @@ def main(address: str, lose: bool, watch: bool) -> None:
             return count
 
         end = time.monotonic() + SECONDS
-        while not reads or reads[-1][2] < 0:  # Linux begins to stamp some time after the first socket wants it
+        while (
+            not reads or reads[-1][2] < 0
+        ):  # Linux begins to stamp some time after the first socket wants it
             assert time.monotonic() < end, "nothing was stamped"
             sender.send(b"stamp")
             while not look():

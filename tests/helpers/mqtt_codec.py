@@ -31,14 +31,24 @@ Packet = p.Packet | PublishAnswer
 def encode(packet: Packet, version: int = p.V5) -> bytes:
     """Encode any packet."""
     if isinstance(packet, p.Connack):
-        return frame(p.CONNACK, 0, bytes([packet.session_present, packet.reason]) + versioned(packet.properties, version))
+        return frame(
+            p.CONNACK,
+            0,
+            bytes([packet.session_present, packet.reason]) + versioned(packet.properties, version),
+        )
     if isinstance(packet, p.SubscriptionAnswer):
-        body = packet.packet_id.to_bytes(2, "big") + versioned(packet.properties, version) + bytes(packet.reasons)
+        body = (
+            packet.packet_id.to_bytes(2, "big")
+            + versioned(packet.properties, version)
+            + bytes(packet.reasons)
+        )
         return frame(packet.kind, 0, body)
     if isinstance(packet, PublishAnswer):
         body = packet.packet_id.to_bytes(2, "big")
         if version >= p.V5 and (packet.reason or packet.properties):
-            body += bytes([packet.reason]) + (encode_properties(packet.properties) if packet.properties else b"")
+            body += bytes([packet.reason]) + (
+                encode_properties(packet.properties) if packet.properties else b""
+            )
         return frame(packet.kind, 2 if packet.kind == p.PUBREL else 0, body)
     return codec.encode_packet(packet, version)
 
@@ -65,7 +75,9 @@ def _read_connect(_kind: int, _flags: int, reader: FieldReader, _version: int) -
     properties, client_id = read_versioned(reader, version), reader.text()
     username = reader.text() if flags & 0x80 else None
     password = reader.binary() if flags & 0x40 else None
-    return p.Connect(client_id, version, bool(flags & 2), keep_alive, username, password, properties)
+    return p.Connect(
+        client_id, version, bool(flags & 2), keep_alive, username, password, properties
+    )
 
 
 def _read_publish(_kind: int, flags: int, reader: FieldReader, version: int) -> p.Publish:
@@ -74,13 +86,19 @@ def _read_publish(_kind: int, flags: int, reader: FieldReader, version: int) -> 
         raise MalformedPacket("a PUBLISH at QoS 3")
     topic, packet_id = reader.text(), read_packet_id(reader) if qos else 0
     properties = read_versioned(reader, version)
-    return p.Publish(topic, reader.rest(), qos, bool(flags & 1), bool(flags & 8), packet_id, properties)
+    return p.Publish(
+        topic, reader.rest(), qos, bool(flags & 1), bool(flags & 8), packet_id, properties
+    )
 
 
-def _read_publish_answer(kind: int, _flags: int, reader: FieldReader, version: int) -> PublishAnswer:
+def _read_publish_answer(
+    kind: int, _flags: int, reader: FieldReader, version: int
+) -> PublishAnswer:
     packet_id = read_packet_id(reader)
     reason = reader.number(1) if version >= p.V5 and reader.left else 0
-    return PublishAnswer(kind, packet_id, reason, read_versioned(reader, version) if reader.left else {})
+    return PublishAnswer(
+        kind, packet_id, reason, read_versioned(reader, version) if reader.left else {}
+    )
 
 
 def _read_subscribe(_kind: int, _flags: int, reader: FieldReader, version: int) -> p.Subscribe:

@@ -34,11 +34,20 @@ FIRST_ROW = 2**33
 
 def pool(size: int = 64, checksum: bool = False) -> PayloadPool:
     return build_pool(
-        buckets=None, message_size=size, randomized=True, random_ratio=1.0, file_content=None, seed=1, checksum=checksum, max_size=None
+        buckets=None,
+        message_size=size,
+        randomized=True,
+        random_ratio=1.0,
+        file_content=None,
+        seed=1,
+        checksum=checksum,
+        max_size=None,
     )
 
 
-def context(url: str = "mqtt://127.0.0.1:1", clock: Callable[[], int] | None = None, **given: Any) -> DriverContext:
+def context(
+    url: str = "mqtt://127.0.0.1:1", clock: Callable[[], int] | None = None, **given: Any
+) -> DriverContext:
     ordered, topology = given.pop("ordered", True), given.pop("topology", ONE)
     payloads = pool(checksum=given.pop("checksum", False))
     return DriverContext(
@@ -51,10 +60,20 @@ def burst(streams: int | list[int], first: int = 0) -> Burst:
     """Build messages of these streams in this order, or that many of stream 3; rows are numbered from 2**33."""
     stream = np.array([3] * streams if isinstance(streams, int) else streams, np.int32)
     count = len(stream)
-    seq = np.array([first + np.count_nonzero(stream[:i] == stream[i]) for i in range(count)], np.int64)
+    seq = np.array(
+        [first + np.count_nonzero(stream[:i] == stream[i]) for i in range(count)], np.int64
+    )
     row = FIRST_ROW + first + np.arange(count, dtype=np.int64)
     sent, idle = np.zeros((2, count), np.int64)
-    return Burst(row=row, stream=stream, seq=seq, intended=seq + 5, payload=np.zeros(count, np.uint16), sent=sent, idle=idle)
+    return Burst(
+        row=row,
+        stream=stream,
+        seq=seq,
+        intended=seq + 5,
+        payload=np.zeros(count, np.uint16),
+        sent=sent,
+        idle=idle,
+    )
 
 
 def connected(server: socket.socket) -> tuple[PacketSocket, socket.socket]:
@@ -101,7 +120,10 @@ class FakeConnection:
         full = len(self.published) == self.refuse
         self.published.append(message)
         self.unsent += self.grows
-        return SimpleNamespace(mid=len(self.published), rc=MQTTErrorCode.MQTT_ERR_QUEUE_SIZE if full else MQTTErrorCode.MQTT_ERR_SUCCESS)
+        return SimpleNamespace(
+            mid=len(self.published),
+            rc=MQTTErrorCode.MQTT_ERR_QUEUE_SIZE if full else MQTTErrorCode.MQTT_ERR_SUCCESS,
+        )
 
     def flush(self) -> None:
         self.flushes.append(len(self.published))

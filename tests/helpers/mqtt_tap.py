@@ -37,7 +37,11 @@ class MqttTap(FakeServer["_Pair"]):
 
     def client(self, client_id: str) -> list[Seen]:
         """Return the packets of all connections of a client, one connection after the other."""
-        own = [seen.connection for seen in self.log if isinstance(seen.packet, p.Connect) and seen.packet.client_id == client_id]
+        own = [
+            seen.connection
+            for seen in self.log
+            if isinstance(seen.packet, p.Connect) and seen.packet.client_id == client_id
+        ]
         return [seen for number in own for seen in self.log if seen.connection == number]
 
 
@@ -66,7 +70,9 @@ class _Pair:
                 data += read
                 while (size := packet_size(data)) and len(data) >= size:
                     body = next(at for at in range(1, size) if data[at] < 128) + 1
-                    self._tap.log.append(Seen(self._number, to_client, decode(data[0], data[body:size])))
+                    self._tap.log.append(
+                        Seen(self._number, to_client, decode(data[0], data[body:size]))
+                    )
                     data = data[size:]
                 if not to_client:
                     sink.sendall(read)

@@ -44,7 +44,14 @@ class MovedClock:
 
 def pool_of(size: int = 64) -> payloads.PayloadPool:
     return payloads.build_pool(
-        buckets=None, message_size=size, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=False, max_size=None
+        buckets=None,
+        message_size=size,
+        randomized=True,
+        random_ratio=0.5,
+        file_content=None,
+        seed=1,
+        checksum=False,
+        max_size=None,
     )
 
 
@@ -56,8 +63,13 @@ class Faulty:
         **settings: Any,
     ) -> None:  # fmt: skip
         self.clock, self.pool = clock, pool_of(size)
-        chosen = PulsarSettings(**{"operation_timeout": 600 * SECOND, "send_timeout": 0, "batching_enabled": False} | settings)
-        topology = Topology(topics=1, partitions=1, producers=count, subscriptions=1, consumers=count, name=name)
+        chosen = PulsarSettings(
+            **{"operation_timeout": 600 * SECOND, "send_timeout": 0, "batching_enabled": False}
+            | settings
+        )
+        topology = Topology(
+            topics=1, partitions=1, producers=count, subscriptions=1, consumers=count, name=name
+        )
         self.driver = NativePulsarDriver(
             DriverContext(
                 target=TargetAddress(url=url), settings=chosen, clock=self.clock, run="r", nonce=NONCE, worker="gw0",
@@ -102,13 +114,18 @@ class Faulty:
         found = []
         for part in self.acks:
             resends = np.zeros(len(part.row), np.uint8) if part.resends is None else part.resends
-            found += zip((part.row - ROW).tolist(), part.status.tolist(), resends.tolist(), strict=True)
+            found += zip(
+                (part.row - ROW).tolist(), part.status.tolist(), resends.tolist(), strict=True
+            )
         return found
 
     @property
     def heads(self) -> Heads:
         """The heads of all arrivals."""
-        heads, size = (np.concatenate([getattr(part, name) for part in self.received]) for name in ("heads", "size"))
+        heads, size = (
+            np.concatenate([getattr(part, name) for part in self.received])
+            for name in ("heads", "size")
+        )
         return decode_heads(heads, size, NONCE)
 
     def column(self, name: str) -> list[int]:
@@ -118,7 +135,12 @@ class Faulty:
 
 @contextmanager
 def faulty(
-    broker: FakeBroker | str, *, streams: int = 0, consumers: int = 0, clock: MovedClock | None = None, **more: Any
+    broker: FakeBroker | str,
+    *,
+    streams: int = 0,
+    consumers: int = 0,
+    clock: MovedClock | None = None,
+    **more: Any,
 ) -> Iterator[Faulty]:
     """Open a driver with this number of producers and consumers, and close it at the end."""
     made = Faulty(broker if isinstance(broker, str) else broker.url, clock or MovedClock(), **more)
@@ -132,7 +154,11 @@ def faulty(
 
 def entries(broker: FakeBroker, count: int, batch: int = 0, size: int = 64) -> list[bytes]:
     """Return entries of one producer, each of one message or of a ``batch``, as the broker would store them."""
-    settings: dict[str, Any] = {"batching_enabled": batch > 0, "batching_max_messages": batch or 1000, "max_pending_messages": 10_000}
+    settings: dict[str, Any] = {
+        "batching_enabled": batch > 0,
+        "batching_max_messages": batch or 1000,
+        "max_pending_messages": 10_000,
+    }
     before = len(broker.seen)
     with faulty(broker, streams=1, size=size, **settings) as r:
         r.send(count * max(batch, 1))
@@ -147,7 +173,11 @@ def asked(broker: FakeBroker) -> list[int]:
 
 def peer_of(broker: FakeBroker, consumer: int = 0) -> Peer:
     """Return the connection on which this consumer subscribed last."""
-    return [seen.peer for seen in broker.seen if seen.kind == "SUBSCRIBE" and seen.said.consumer_id == consumer][-1]
+    return [
+        seen.peer
+        for seen in broker.seen
+        if seen.kind == "SUBSCRIBE" and seen.said.consumer_id == consumer
+    ][-1]
 
 
 def seqs(r: Faulty) -> list[int]:

@@ -35,7 +35,14 @@ class NullDriver:
     With a :class:`FakeClock`, ``poll`` lets exactly its time-out pass; with a real clock it sleeps.
     """
 
-    def __init__(self, context: DriverContext, *, deliver: bool = True, latency: Latency | None = None, window: int | None = None) -> None:
+    def __init__(
+        self,
+        context: DriverContext,
+        *,
+        deliver: bool = True,
+        latency: Latency | None = None,
+        window: int | None = None,
+    ) -> None:
         self._context, self._clock, self._latency = context, context.clock, latency
         self._windows = None if window is None else Windows(window, context.topology.streams)
         self._members = Members(context.topology)
@@ -63,7 +70,9 @@ class NullDriver:
     def attach(self, consumers: Sequence[int]) -> None:
         """Establish more consumers."""
         if consumers:
-            self._joined.append(Joined(np.array(consumers, np.int32), self.open_consumers(consumers)))
+            self._joined.append(
+                Joined(np.array(consumers, np.int32), self.open_consumers(consumers))
+            )
 
     def attached(self) -> Joined | None:
         """Return the consumers of :meth:`attach` since the last call, or None."""
@@ -89,7 +98,9 @@ class NullDriver:
         self._paused.difference_update(places)
         if len(places) and (copies := self._copies.everything()) is not None:
             due, place, *rest = copies
-            self._copies.add(np.where(np.isin(place, places), np.maximum(due, self._clock()), due), place, *rest)
+            self._copies.add(
+                np.where(np.isin(place, places), np.maximum(due, self._clock()), due), place, *rest
+            )
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
         """Take the messages that the windows allow, all at the same time.
@@ -110,7 +121,12 @@ class NullDriver:
         if self._deliver and self._members.present:
             payload = burst.payload[keep]
             heads = envelope.encode_heads(
-                self._context.pool, nonce=self._context.nonce, stream=stream, seq=seq, intended=burst.intended[keep], payload=payload
+                self._context.pool,
+                nonce=self._context.nonce,
+                stream=stream,
+                seq=seq,
+                intended=burst.intended[keep],
+                payload=payload,
             )
             self._hand_out(stream, due, heads, self._context.pool.sizes.take(payload))
         return refused
@@ -155,7 +171,9 @@ class NullDriver:
             return None
         due, place, heads, size = concatenate_columns(self._seen)
         self._seen.clear()
-        return Received(place, heads, size, due, np.zeros(len(due), np.int64), np.zeros(len(due), np.int8))
+        return Received(
+            place, heads, size, due, np.zeros(len(due), np.int64), np.zeros(len(due), np.int8)
+        )
 
     def poll(self, timeout_ns: int) -> None:
         """Let exactly this time pass with a fake clock, or sleep."""

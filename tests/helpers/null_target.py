@@ -67,7 +67,9 @@ class Windows:
         """Occupy the windows, fill ``burst.idle``, and return the positions of the messages that do not fit, or None."""
         refused = positions_without_room(burst.stream, self._room)
         taken = np.delete(np.arange(len(burst)), refused)
-        streams, first, counts = np.unique(burst.stream[taken], return_index=True, return_counts=True)
+        streams, first, counts = np.unique(
+            burst.stream[taken], return_index=True, return_counts=True
+        )
         empty = self._room[streams] == self._size
         burst.idle[taken[first[empty]]] = self._emptied[streams[empty]]
         self._room[streams] -= counts
@@ -84,7 +86,9 @@ class Members:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._subscription = np.empty(0, np.int64)  # of the consumer at each place, -1 where it has left
+        self._subscription = np.empty(
+            0, np.int64
+        )  # of the consumer at each place, -1 where it has left
         self._arrange()
 
     def _arrange(self) -> None:
@@ -93,7 +97,9 @@ class Members:
         subscription = self._subscription[present]
         self.present = len(present)
         self._members = present[np.argsort(subscription, kind="stable")].astype(np.int32)
-        self._counts = np.bincount(subscription, minlength=self._topology.topics * self._topology.subscriptions)
+        self._counts = np.bincount(
+            subscription, minlength=self._topology.topics * self._topology.subscriptions
+        )
         self._first = np.cumsum(self._counts) - self._counts
         self._all_served = bool(self._counts.all())
 
@@ -102,7 +108,9 @@ class Members:
         places = len(self._subscription) + np.arange(len(consumers), dtype=np.int32)
         if len(consumers):
             topology = self._topology
-            own = topology.topic_of_consumer(consumers) * topology.subscriptions + topology.subscription_of_consumer(consumers)
+            own = topology.topic_of_consumer(
+                consumers
+            ) * topology.subscriptions + topology.subscription_of_consumer(consumers)
             self._subscription = np.concatenate([self._subscription, own])
             self._arrange()
         return places
@@ -121,7 +129,9 @@ class Members:
         self._subscription[:] = -1
         self._arrange()
 
-    def serve(self, stream: NDArray[np.int32]) -> tuple[NDArray[np.int64] | None, NDArray[np.int32]]:
+    def serve(
+        self, stream: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int64] | None, NDArray[np.int32]]:
         """Return the message and place of each copy for messages of these streams; the first is None if each message has one copy."""
         which, each = None, self._topology.subscriptions
         subscription = self._topology.topic_of_stream(stream)

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.clocks import Correction
     from pytest_loadtest.metrics.measurements import Measurements
 
-ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))}
+ENVIRONMENT = {
+    "PYTHONPATH": os.pathsep.join(
+        filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
+    )
+}
 """What a pytest process needs to find this module."""
 
 
@@ -54,20 +58,37 @@ def samples(
     for path in (path for path in paths if path.startswith(f"{stored_kind}/")):
         with store.open_parquet(path) as file:
             table = file.read()
-        columns = {one.name: (table[one.name].combine_chunks().flatten() if one.item else table[one.name]).to_numpy() for one in schema}
+        columns = {
+            one.name: (
+                table[one.name].combine_chunks().flatten() if one.item else table[one.name]
+            ).to_numpy()
+            for one in schema
+        }
         rows = unpack_copies(columns) if packed else columns
         worker = path.rpartition("/")[2].rpartition("-")[0]
         correction = (corrections or {}).get(worker)
         rows = rows if correction is None else correction.of_rows(rows)
         numbers = {"worker": workers.index(worker)} if workers else {}
         numbers |= {"host": hosts[worker]} if hosts else {}
-        files.append({**rows, **{name: np.full(len(rows["stream"]), number) for name, number in numbers.items()}})
+        files.append(
+            {
+                **rows,
+                **{name: np.full(len(rows["stream"]), number) for name, number in numbers.items()},
+            }
+        )
     nothing: Mapping[str, NDArray[Any]] = {one.name: np.empty(0, np.int64) for one in schema}
     nothing = {
         **(unpack_copies(nothing) if packed else nothing),
-        **{name: np.empty(0, np.int64) for name, there in (("worker", workers), ("host", hosts)) if there},
+        **{
+            name: np.empty(0, np.int64)
+            for name, there in (("worker", workers), ("host", hosts))
+            if there
+        },
     }
-    return {name: np.concatenate([none, *(rows[name] for rows in files)]).astype(np.int64) for name, none in nothing.items()}
+    return {
+        name: np.concatenate([none, *(rows[name] for rows in files)]).astype(np.int64)
+        for name, none in nothing.items()
+    }
 
 
 def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements], ...]]:
@@ -83,21 +104,44 @@ def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements]
 
     found = read.load_run(folder)
     run, workers = found.run, found.recorded.workers
-    sent, received = (samples(folder, kind, found.corrections, found.store, run.workers, found.hosts) for kind in ("sent", "received"))
+    sent, received = (
+        samples(folder, kind, found.corrections, found.store, run.workers, found.hosts)
+        for kind in ("sent", "received")
+    )
     streams, rows = np.unique(sent["stream"], return_counts=True)
     distinct = [len(np.unique(sent["seq"][sent["stream"] == stream])) for stream in streams]
     found.check_offered(run, read.Offered(streams, rows, np.array(distinct, np.int64)))
     stages = []
     for name, stage in found.stages.items():
-        during = tuple(worker.during(stage.start - run.start, stage.duration, run.duration) for worker in workers)
-        stages.append((name, measure(sent, received, stage, Recorded(foreign=None, workers=during, clocks=found.recorded.clocks))))
+        during = tuple(
+            worker.during(stage.start - run.start, stage.duration, run.duration)
+            for worker in workers
+        )
+        stages.append(
+            (
+                name,
+                measure(
+                    sent,
+                    received,
+                    stage,
+                    Recorded(foreign=None, workers=during, clocks=found.recorded.clocks),
+                ),
+            )
+        )
     return measure(sent, received, run, found.recorded), tuple(stages)
 
 
 class NumpyAggregation:
     """Replaces ``fleet.spark_service.SparkService``."""
 
-    def __init__(self, _folder: Path, _options: object, _announce: Callable[[str], None], custom: Any = None, _host: Any = None) -> None:
+    def __init__(
+        self,
+        _folder: Path,
+        _options: object,
+        _announce: Callable[[str], None],
+        custom: Any = None,
+        _host: Any = None,
+    ) -> None:
         self._custom = custom
 
     def measure(self, folder: Path) -> MeasuredRun:

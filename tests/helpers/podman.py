@@ -58,24 +58,34 @@ class Podman:
 
     def __init__(self) -> None:
         if os.geteuid() != 0 or not (shutil.which("podman") and shutil.which("runc")):
-            raise NoEngineError("needs root, podman and runc: apt-get install podman runc netavark aardvark-dns iptables")
-        self._folder = Path(tempfile.mkdtemp(prefix="loadtest-podman-"))  # short: the path of a socket has 107 characters at most
+            raise NoEngineError(
+                "needs root, podman and runc: apt-get install podman runc netavark aardvark-dns iptables"
+            )
+        self._folder = Path(
+            tempfile.mkdtemp(prefix="loadtest-podman-")
+        )  # short: the path of a socket has 107 characters at most
         self.host = f"unix://{self._folder}/socket"
         self._write_files()
         self._service: subprocess.Popen[bytes] | None = None
         try:
-            self._podman("import", "--change", "WORKDIR /pulsar", str(self._folder / "root.tar"), IMAGE)
+            self._podman(
+                "import", "--change", "WORKDIR /pulsar", str(self._folder / "root.tar"), IMAGE
+            )
             self._podman("run", "--rm", IMAGE, "sh", "-c", "true")
             self.start()
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired, TimeoutError) as error:
             self.close()
             said = getattr(error, "stderr", None) or b""
-            raise NoEngineError(f"podman runs no container here: {said.decode(errors='replace').strip()[-300:] or error}") from error
+            raise NoEngineError(
+                f"podman runs no container here: {said.decode(errors='replace').strip()[-300:] or error}"
+            ) from error
 
     def start(self) -> None:
         """Serve, also again after :meth:`kill`, with the same containers."""
         command = self._command("system", "service", "--time=0", self.host)
-        self._service = subprocess.Popen(command, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._service = subprocess.Popen(
+            command, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         wait_until(self._answers, "the engine's answer", seconds=20)
 
     @property
@@ -103,7 +113,13 @@ class Podman:
         """End it, and remove all containers."""
         self.kill()
         for words in (("rm", "--all", "--force", "--time", "0"), ("rmi", "--all", "--force")):
-            subprocess.run(self._command(*words), env=self._environment, capture_output=True, timeout=60, check=False)
+            subprocess.run(
+                self._command(*words),
+                env=self._environment,
+                capture_output=True,
+                timeout=60,
+                check=False,
+            )
         for pid in self._left():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -123,11 +139,24 @@ class Podman:
         return os.environ | {"CONTAINERS_CONF": str(self._folder / "containers.conf")}
 
     def _command(self, *words: str) -> list[str]:
-        folders = ["--root", f"{self._folder}/store", "--runroot", f"{self._folder}/run", "--storage-driver", "vfs"]
+        folders = [
+            "--root",
+            f"{self._folder}/store",
+            "--runroot",
+            f"{self._folder}/run",
+            "--storage-driver",
+            "vfs",
+        ]
         return ["podman", *folders, "--hooks-dir", f"{self._folder}/hooks", *words]
 
     def _podman(self, *words: str) -> str:
-        done = subprocess.run(self._command(*words), env=self._environment, capture_output=True, timeout=60, check=True)
+        done = subprocess.run(
+            self._command(*words),
+            env=self._environment,
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
         return done.stdout.decode()
 
     def _answers(self) -> bool:
@@ -140,16 +169,29 @@ class Podman:
         (folder / "hooks").mkdir()
         hook = {"path": str(folder / "hook")}
         (folder / "hooks" / "mounts.json").write_text(
-            json.dumps({"version": "1.0.0", "hook": hook, "when": {"always": True}, "stages": ["precreate"]})
+            json.dumps(
+                {
+                    "version": "1.0.0",
+                    "hook": hook,
+                    "when": {"always": True},
+                    "stages": ["precreate"],
+                }
+            )
         )
-        (folder / "hook").write_text(HOOK.format(python=sys.executable, mounts=json.dumps([mount(*pair) for pair in mounts()])))
+        (folder / "hook").write_text(
+            HOOK.format(
+                python=sys.executable, mounts=json.dumps([mount(*pair) for pair in mounts()])
+            )
+        )
         (folder / "hook").chmod(0o755)
         root = folder / "root"
         for name in ("etc", "tmp", "usr", "mosquitto/data", "pulsar/bin", "pulsar/lib"):
             (root / name).mkdir(parents=True)
         for name in ("bin", "lib", "lib64", "sbin"):
             (root / name).symlink_to(f"usr/{name}")
-        (root / "etc" / "passwd").write_text("root:x:0:0::/:/bin/sh\nmosquitto:x:100:100::/:/bin/sh\n")
+        (root / "etc" / "passwd").write_text(
+            "root:x:0:0::/:/bin/sh\nmosquitto:x:100:100::/:/bin/sh\n"
+        )
         (root / "pulsar" / "bin" / "pulsar").write_text(standalone())
         (root / "pulsar" / "bin" / "pulsar").chmod(0o755)
         with tarfile.open(folder / "root.tar", "w") as tar:
@@ -157,7 +199,12 @@ class Podman:
 
 
 def mount(source: str, destination: str) -> dict[str, object]:
-    return {"type": "bind", "source": source, "destination": destination, "options": ["rbind", "ro"]}
+    return {
+        "type": "bind",
+        "source": source,
+        "destination": destination,
+        "options": ["rbind", "ro"],
+    }
 
 
 def mounts() -> list[tuple[str, str]]:

@@ -26,27 +26,63 @@ ROW = 1000
 
 def pool_of(size: int, checksum: bool = False) -> payloads.PayloadPool:
     return payloads.build_pool(
-        buckets=None, message_size=size, randomized=True, random_ratio=0.5, file_content=None, seed=1, checksum=checksum, max_size=None
+        buckets=None,
+        message_size=size,
+        randomized=True,
+        random_ratio=0.5,
+        file_content=None,
+        seed=1,
+        checksum=checksum,
+        max_size=None,
     )
 
 
 def context(
-    settings: PulsarSettings | None = None, *, admin: str | None = None, partitions: int = 1, name: str | None = None, **more: Any
+    settings: PulsarSettings | None = None,
+    *,
+    admin: str | None = None,
+    partitions: int = 1,
+    name: str | None = None,
+    **more: Any,
 ) -> DriverContext:
     given: dict[str, Any] = {"clock": FakeClock(5), "pool": pool_of(64)} | more
-    given["topology"] = Topology(topics=1, partitions=partitions, producers=4, subscriptions=2, consumers=1, name=name)
+    given["topology"] = Topology(
+        topics=1, partitions=partitions, producers=4, subscriptions=2, consumers=1, name=name
+    )
     target = TargetAddress(url="pulsar://127.0.0.1:1", admin_url=admin)
-    return DriverContext(target=target, settings=settings or PulsarSettings(), run="r", nonce=7, worker="gw0", **given)
+    return DriverContext(
+        target=target,
+        settings=settings or PulsarSettings(),
+        run="r",
+        nonce=7,
+        worker="gw0",
+        **given,
+    )
 
 
-def burst(count: int, first: int = 0, key: int | None = None, streams: tuple[int, ...] = (3,), payload: int = 0) -> Burst:
+def burst(
+    count: int,
+    first: int = 0,
+    key: int | None = None,
+    streams: tuple[int, ...] = (3,),
+    payload: int = 0,
+) -> Burst:
     """So many messages of these streams, which take turns."""
     seq = np.arange(first, first + count, dtype=np.int64)
     stream = np.resize(np.array(streams, np.int32), count)
     sent, idle = np.zeros((2, count), np.int64)
     keys = None if key is None else np.full(count, key, np.int32)
     payloads = np.full(count, payload, np.uint16)
-    return Burst(row=seq + ROW, stream=stream, seq=seq, intended=seq + 100, payload=payloads, sent=sent, idle=idle, key=keys)
+    return Burst(
+        row=seq + ROW,
+        stream=stream,
+        seq=seq,
+        intended=seq + 100,
+        payload=payloads,
+        sent=sent,
+        idle=idle,
+        key=keys,
+    )
 
 
 def taken(producers: PulsarProducers, burst: Burst) -> int:
@@ -98,6 +134,8 @@ def message_of(data: bytes, key: str = "") -> Any:
     return _pulsar.MessageBuilder().content(data).partition_key(key).build()
 
 
-def producer_on(client: NullProducer, window: int | None, memory: int | None = None, **more: Any) -> PulsarProducers:
+def producer_on(
+    client: NullProducer, window: int | None, memory: int | None = None, **more: Any
+) -> PulsarProducers:
     """One stream, which has the number 3."""
     return PulsarProducers([client], [3], context(**more), window=window, memory=memory)

@@ -35,7 +35,10 @@ class PulsarProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"pulsar://127.0.0.1:{self._listener.getsockname()[1]}"
         self._sockets: list[socket.socket] = []
-        self._lock, self._gate = threading.Lock(), threading.Lock()  # the gate: on the way to the broker
+        self._lock, self._gate = (
+            threading.Lock(),
+            threading.Lock(),
+        )  # the gate: on the way to the broker
         self.withholds = False
         self.withheld = 0
         self.entries: int | None = None
@@ -49,7 +52,12 @@ class PulsarProxy:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._listener.close()
         self.cut()
 
@@ -78,11 +86,18 @@ class PulsarProxy:
                 broker = socket.create_connection(self._broker)
                 with self._lock:
                     self._sockets += [client, broker]
-                for here, there, gate in ((client, broker, self._gate), (broker, client, nullcontext())):
+                for here, there, gate in (
+                    (client, broker, self._gate),
+                    (broker, client, nullcontext()),
+                ):
                     here.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    threading.Thread(target=self._pass_on, args=(here, there, gate), daemon=True).start()
+                    threading.Thread(
+                        target=self._pass_on, args=(here, there, gate), daemon=True
+                    ).start()
 
-    def _pass_on(self, here: socket.socket, there: socket.socket, gate: AbstractContextManager[object]) -> None:
+    def _pass_on(
+        self, here: socket.socket, there: socket.socket, gate: AbstractContextManager[object]
+    ) -> None:
         decoder = FrameDecoder()
         with suppress(OSError):
             while count := here.recv_into(decoder.space()):

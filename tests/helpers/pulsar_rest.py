@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def rest(answers: dict[str, tuple[int, object]], once: Collection[str] = ()) -> Iterator[tuple[str, list[tuple[str, str | None, bytes]]]]:
+def rest(
+    answers: dict[str, tuple[int, object]], once: Collection[str] = ()
+) -> Iterator[tuple[str, list[tuple[str, str | None, bytes]]]]:
     """A server with these answers ("METHOD path" → status, JSON), 204 for the rest: its URL and what was asked, authorization, body.
 
     The content of a 307 is the address to go to. ``once``: answers that are given the first time.

@@ -14,7 +14,13 @@ from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.batches import BatchReader, prefix
 from pytest_loadtest.wire.pulsar.compression import compress, decompress
 from pytest_loadtest.wire.pulsar.connection import Entry, Event, PulsarConnection, Receipt
-from pytest_loadtest.wire.pulsar.entries import EntrySealer, compressed, field, open_entry, publish_time
+from pytest_loadtest.wire.pulsar.entries import (
+    EntrySealer,
+    compressed,
+    field,
+    open_entry,
+    publish_time,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -48,12 +54,19 @@ class Wire:
         self.answers = 0
         self.connection.open()
         self._flush()
-        self.server: str = self.event(lambda event: isinstance(event, api.Connected), "CONNECTED").server_version
+        self.server: str = self.event(
+            lambda event: isinstance(event, api.Connected), "CONNECTED"
+        ).server_version
 
     def __enter__(self) -> Wire:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._socket.close()
 
     def next_number(self) -> int:
@@ -75,7 +88,9 @@ class Wire:
         """
         number = self.next_number()
         self.command(name, request_id=number, **fields)
-        answer: Any = self.event(lambda event: getattr(event, "request_id", None) == number, f"an answer to {name}")
+        answer: Any = self.event(
+            lambda event: getattr(event, "request_id", None) == number, f"an answer to {name}"
+        )
         if isinstance(answer, api.Error) or (hasattr(answer, "error") and answer.HasField("error")):
             raise RefusedError(answer.error, answer.message)
         return answer
@@ -83,7 +98,10 @@ class Wire:
     def lookup(self, topic: str) -> None:
         """Make the broker, the only one, own the topic."""
         found = self.request("lookup", topic=topic)
-        assert (found.response, urlsplit(found.broker_service_url).port) == (1, self._socket.getpeername()[1]), found
+        assert (found.response, urlsplit(found.broker_service_url).port) == (
+            1,
+            self._socket.getpeername()[1],
+        ), found
 
     def add(self, buffers: Iterable[bytes | memoryview]) -> None:
         self.connection.add(buffers)
@@ -134,7 +152,14 @@ class Producer:
     ) -> None:  # fmt: skip
         """Send one entry, and wait for its receipt. :param payloads: one, unless ``batched``. :param keys: the same number, or none."""
         told = [key.encode() for key in keys] if keys else [None] * len(payloads)
-        parts = [prefix(len(payload), key) + payload for payload, key in zip(payloads, told, strict=True)] if batched else list(payloads)
+        parts = (
+            [
+                prefix(len(payload), key) + payload
+                for payload, key in zip(payloads, told, strict=True)
+            ]
+            if batched
+            else list(payloads)
+        )
         if not batched and told[0] is not None:
             more += field(6, told[0])
         if compression:
@@ -147,9 +172,14 @@ class Producer:
     ) -> None:  # fmt: skip
         """Send a payload unchanged. :param published: ms since 1970; None: now."""
         at = publish_time(time.time_ns() // 1_000_000 if published is None else published)
-        sealed = self.sealer.seal(parts, sequence=sequence, count=count, published=at, batched=batched, **more)
+        sealed = self.sealer.seal(
+            parts, sequence=sequence, count=count, published=at, batched=batched, **more
+        )
         self.wire.add([part for part in (sealed, *parts) if part])
-        self.wire.event(lambda event: isinstance(event, Receipt) and event == (self.number, sequence), f"the receipt of {sequence}")
+        self.wire.event(
+            lambda event: isinstance(event, Receipt) and event == (self.number, sequence),
+            f"the receipt of {sequence}",
+        )
 
 
 class Received(NamedTuple):
@@ -167,10 +197,24 @@ class Received(NamedTuple):
 class Consumer:
     """A consumer. :raises RefusedError: the broker rejects it."""
 
-    def __init__(self, wire: Wire, topic: str, subscription: str = "s", kind: int = SHARED, *, permits: int = 1000, **fields: Any) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        topic: str,
+        subscription: str = "s",
+        kind: int = SHARED,
+        *,
+        permits: int = 1000,
+        **fields: Any,
+    ) -> None:
         wire.lookup(topic)
         self.wire, self.number = wire, wire.next_number()
-        self._told = {"topic": topic, "subscription": subscription, "sub_type": kind, "initial_position": EARLIEST} | fields
+        self._told = {
+            "topic": topic,
+            "subscription": subscription,
+            "sub_type": kind,
+            "initial_position": EARLIEST,
+        } | fields
         self._permits = permits
         self.subscribe()
 
@@ -181,7 +225,11 @@ class Consumer:
             self.wire.command("flow", consumer_id=self.number, message_permits=self._permits)
 
     def entry(self, seconds: float = SECONDS) -> Entry:
-        found = self.wire.event(lambda event: isinstance(event, Entry) and event.consumer == self.number, "an entry", seconds)
+        found = self.wire.event(
+            lambda event: isinstance(event, Entry) and event.consumer == self.number,
+            "an entry",
+            seconds,
+        )
         assert isinstance(found, Entry)
         return found
 
@@ -192,10 +240,18 @@ class Consumer:
         if metadata.compression:
             body = decompress(metadata.compression, body, metadata.uncompressed_size)
         if not metadata.HasField("num_messages_in_batch"):
-            return Received(entry, metadata, [bytes(body)], [metadata.partition_key if metadata.HasField("partition_key") else None])
+            return Received(
+                entry,
+                metadata,
+                [bytes(body)],
+                [metadata.partition_key if metadata.HasField("partition_key") else None],
+            )
         n = metadata.num_messages_in_batch
         found = BatchReader().messages(body, n)
-        payloads = [bytes(body[start : start + size]) for start, size in zip(found.starts, found.sizes, strict=True)]
+        payloads = [
+            bytes(body[start : start + size])
+            for start, size in zip(found.starts, found.sizes, strict=True)
+        ]
         return Received(entry, metadata, payloads, found.keys or [None] * n)
 
     def acknowledge(self, *ids: api.MessageId, kind: int = INDIVIDUAL) -> None:

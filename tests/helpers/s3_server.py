@@ -27,8 +27,14 @@ class Bucket:
         """Return the keys of all objects below a prefix."""
         from pyarrow import fs
 
-        selected = fs.FileSelector(f"{BUCKET}/{prefix}".rstrip("/"), recursive=True, allow_not_found=True)
-        return sorted(info.path.removeprefix(f"{BUCKET}/") for info in self.files.get_file_info(selected) if info.type == fs.FileType.File)
+        selected = fs.FileSelector(
+            f"{BUCKET}/{prefix}".rstrip("/"), recursive=True, allow_not_found=True
+        )
+        return sorted(
+            info.path.removeprefix(f"{BUCKET}/")
+            for info in self.files.get_file_info(selected)
+            if info.type == fs.FileType.File
+        )
 
     def read(self, key: str) -> bytes:
         """Return the content of an object."""

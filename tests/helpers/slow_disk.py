@@ -25,7 +25,9 @@ def need_slow_disk() -> None:
 @contextmanager
 def slow_disk(pid: int, folder: Path, rate: int) -> Iterator[None]:
     """Limit the process's writes to the disk of ``folder`` to this number of bytes a second."""
-    device = Path(f"/sys/dev/block/{os.major(folder.stat().st_dev)}:{os.minor(folder.stat().st_dev)}").resolve()
+    device = Path(
+        f"/sys/dev/block/{os.major(folder.stat().st_dev)}:{os.minor(folder.stat().st_dev)}"
+    ).resolve()
     disk = device.parent if (device / "partition").exists() else device
     group = GROUPS / f"loadtest-{pid}"
     try:

@@ -23,22 +23,51 @@ def standalone(folder: Path, *workers: Sequence[str], cores: int) -> Iterator[st
     """Start a cluster; return the URL of its master. :param workers: prefix of each worker's command. :param cores: of each worker."""
     deploy = "org.apache.spark.deploy"
     with ExitStack() as stack:
-        master = stack.enter_context(_daemon(folder / "master.log", [f"{deploy}.master.Master", "-p", "0", "--webui-port", "0"]))
+        master = stack.enter_context(
+            _daemon(
+                folder / "master.log", [f"{deploy}.master.Master", "-p", "0", "--webui-port", "0"]
+            )
+        )
         url = _wait_for(folder / "master.log", r"Starting Spark master at (spark://\S+)", master)
         for number, prefix in enumerate(workers):
             log = folder / f"worker-{number}.log"
-            options = ["-c", str(cores), "-m", "2g", "-d", str(folder / f"work-{number}"), "--webui-port", "0", url]
-            worker = stack.enter_context(_daemon(log, [f"{deploy}.worker.Worker", *options], prefix))
+            options = [
+                "-c",
+                str(cores),
+                "-m",
+                "2g",
+                "-d",
+                str(folder / f"work-{number}"),
+                "--webui-port",
+                "0",
+                url,
+            ]
+            worker = stack.enter_context(
+                _daemon(log, [f"{deploy}.worker.Worker", *options], prefix)
+            )
             _wait_for(log, "Successfully registered with (master)", worker)
         yield url
 
 
 @contextmanager
-def _daemon(log: Path, arguments: Sequence[str], prefix: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {**os.environ, "SPARK_LOCAL_HOSTNAME": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOG_LEVEL": "INFO"}
+def _daemon(
+    log: Path, arguments: Sequence[str], prefix: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LOG_LEVEL": "INFO",
+    }
     command = [*prefix, f"{spark_home()}/bin/spark-class", *arguments, "-h", "127.0.0.1"]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
     try:
         yield process
     finally:
@@ -50,6 +79,8 @@ def _wait_for(log: Path, line: str, process: subprocess.Popen[bytes]) -> str:
     deadline = time.monotonic() + SECONDS
     while (match := re.search(line, log.read_text(errors="replace"))) is None:
         assert process.poll() is None, log.read_text(errors="replace")
-        assert time.monotonic() < deadline, f"{line} did not come: {log.read_text(errors='replace')}"
+        assert time.monotonic() < deadline, (
+            f"{line} did not come: {log.read_text(errors='replace')}"
+        )
         time.sleep(0.05)
     return match[1]

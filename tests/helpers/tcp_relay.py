@@ -27,7 +27,9 @@ class Relay:
     async def serve(self) -> None:
         """Serve until standard input ends."""
         narrow = socket.socket()
-        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)  # what waits, waits at the client
+        narrow.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384
+        )  # what waits, waits at the client
         narrow.bind(("127.0.0.1", 0))
         server = await asyncio.start_server(self._client, sock=narrow, limit=1024)
         print(server.sockets[0].getsockname()[1], flush=True)
@@ -38,7 +40,9 @@ class Relay:
         there, back = await asyncio.open_connection("127.0.0.1", self._port)
         await asyncio.gather(self._pass(reader, back, self._rate), self._pass(there, writer, None))
 
-    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, rate: float | None) -> None:
+    async def _pass(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, rate: float | None
+    ) -> None:
         loop = asyncio.get_running_loop()
         while data := await source.read(CHUNK if rate is None else max(int(rate * TICK), 1)):
             loop.call_later(self._delay, sink.write, data)
@@ -51,7 +55,12 @@ class Relay:
 def relay(port: int, *, rate: float | None = None, delay: float = 0.0) -> Iterator[int]:
     """Run a relay to a port of this machine in its own process. Yields the port on which it listens."""
     options = ["--delay", str(delay), *([] if rate is None else ["--rate", str(rate)])]
-    process = subprocess.Popen([sys.executable, __file__, str(port), *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, __file__, str(port), *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     try:
         yield int(process.stdout.readline())

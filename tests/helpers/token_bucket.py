@@ -48,7 +48,9 @@ class TokenBucket:
         rank = max(1, math.ceil(p / 100 * total - 1e-9))
         return self.wait(rate, rank - 1 if rate >= self.capacity else total - rank, level)
 
-    def holds(self, rate: float, hold: int, bound: float, p: float = 100.0, level: float = 0.0) -> bool:
+    def holds(
+        self, rate: float, hold: int, bound: float, p: float = 100.0, level: float = 0.0
+    ) -> bool:
         """Return True if ``p`` per cent of the messages wait no longer than ``bound``."""
         return self.percentile(rate, hold, p, level) <= bound
 

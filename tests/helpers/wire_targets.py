@@ -30,7 +30,9 @@ _LARGEST = 1 << 16  # most bytes after decompression that a target asks for
 _WHOLE = (1 << 30,)
 
 
-def _outcome(read: Callable[[Sequence[int]], list[Any]], sizes: Sequence[int], error: type[Exception]) -> None:
+def _outcome(
+    read: Callable[[Sequence[int]], list[Any]], sizes: Sequence[int], error: type[Exception]
+) -> None:
     """Check that the events of a stream do not depend on the sizes of its pieces."""
     outcomes = []
     for cuts in (_WHOLE, sizes):
@@ -56,12 +58,21 @@ def _feed(decoder: Any, data: bytes, sizes: Sequence[int]) -> list[Any]:
 
 def _mqtt(version: int) -> Target:
     def read(data: bytes, sizes: Sequence[int]) -> list[Any]:
-        messages, answers, others, rest, start, turn = list[Any](), list[Any](), list[Any](), b"", 0, 0
+        messages, answers, others, rest, start, turn = (
+            list[Any](),
+            list[Any](),
+            list[Any](),
+            b"",
+            0,
+            0,
+        )
         while start < len(data):
             rest += data[start : start + sizes[turn % len(sizes)]]
             start, turn = start + sizes[turn % len(sizes)], turn + 1
             used, came, *more = read_packets(rest, version)
-            messages += [(qos, dup, packet_id, rest[begin:end]) for qos, dup, packet_id, begin, end in came]
+            messages += [
+                (qos, dup, packet_id, rest[begin:end]) for qos, dup, packet_id, begin, end in came
+            ]
             assert all(begin <= end <= used <= len(rest) for *_, begin, end in came)
             answers, others, rest = answers + more[0], others + more[1], rest[used:]
             needed = packet_size(rest)
@@ -86,7 +97,12 @@ def _pulsar(data: bytes, sizes: Sequence[int]) -> None:
             if isinstance(event, Entry):
                 _use(event.body, event.ack_set)
         # Messages of protobuf with NaN or unknown fields compare by their bytes.
-        return [event if isinstance(event, Entry | Receipt) else event.SerializeToString(deterministic=True) for event in events]
+        return [
+            event
+            if isinstance(event, Entry | Receipt)
+            else event.SerializeToString(deterministic=True)
+            for event in events
+        ]
 
     _outcome(read, sizes, ProtocolError)
 
@@ -109,11 +125,15 @@ def _use(body: memoryview, ack_set: Sequence[int]) -> None:
     try:
         metadata, payload = open_entry(body)
         if metadata.compression:
-            payload = compression.decompress(metadata.compression, payload, min(metadata.uncompressed_size, _LARGEST))
+            payload = compression.decompress(
+                metadata.compression, payload, min(metadata.uncompressed_size, _LARGEST)
+            )
         if metadata.num_chunks_from_msg > 1:
             ChunkAssembler[int](3).add(metadata, payload, 1)
         if ack_set:
-            assert len(pending_indexes(ack_set, metadata.num_messages_in_batch)) <= 64 * len(ack_set)
+            assert len(pending_indexes(ack_set, metadata.num_messages_in_batch)) <= 64 * len(
+                ack_set
+            )
         _read_batch(payload, metadata.num_messages_in_batch)
     except ProtocolError:
         return
@@ -131,14 +151,19 @@ def _read_batch(payload: memoryview, count: int) -> None:
     BatchReader().even(payload, count)
     messages = BatchReader().messages(payload, count)
     assert len(messages.starts) == max(count, 0)
-    assert all(0 <= start <= start + size <= len(payload) for start, size in zip(messages.starts, messages.sizes, strict=True))
+    assert all(
+        0 <= start <= start + size <= len(payload)
+        for start, size in zip(messages.starts, messages.sizes, strict=True)
+    )
 
 
 def _compressed(data: bytes, _sizes: Sequence[int]) -> None:
     """The first byte is the compression, the next two are the size after decompression."""
     size = int.from_bytes(data[1:3], "big")
     try:
-        assert len(compression.decompress(data[0] if data else 0, memoryview(data[3:]), size)) == size
+        assert (
+            len(compression.decompress(data[0] if data else 0, memoryview(data[3:]), size)) == size
+        )
     except ProtocolError:
         return
 
@@ -152,9 +177,22 @@ def _loopback(data: bytes, sizes: Sequence[int]) -> None:
             columns = {name: column.tolist() for name, column in frame.columns.items()}
         except frames.FrameError:
             columns = {}
-        return frame.kind, frame.n, frame.run, frame.topics, frame.topic, bytes(frame.body), columns, frame.payload.tobytes()
+        return (
+            frame.kind,
+            frame.n,
+            frame.run,
+            frame.topics,
+            frame.topic,
+            bytes(frame.body),
+            columns,
+            frame.payload.tobytes(),
+        )
 
-    _outcome(lambda cuts: [content(frame) for frame in _feed(frames.Decoder(64), data, cuts)], sizes, frames.FrameError)
+    _outcome(
+        lambda cuts: [content(frame) for frame in _feed(frames.Decoder(64), data, cuts)],
+        sizes,
+        frames.FrameError,
+    )
 
 
 TARGETS: dict[str, Target] = {

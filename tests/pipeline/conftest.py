@@ -12,7 +12,11 @@ from pytest_loadtest.pipeline.session import SparkHost
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUICK = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "2"}
+QUICK = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 @pytest.fixture(scope="package")

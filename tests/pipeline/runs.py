@@ -15,12 +15,25 @@ from builders.run_file import made_run_file
 
 from pytest_loadtest.engine.sample_files import write_samples
 from pytest_loadtest.message import broadcast
-from pytest_loadtest.message.samples import EVIDENCE, KINDS, MANIFEST_VERSION, NEVER_SENT, Flag, Status
+from pytest_loadtest.message.samples import (
+    EVIDENCE,
+    KINDS,
+    MANIFEST_VERSION,
+    NEVER_SENT,
+    Flag,
+    Status,
+)
 from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.metrics.expected import Expected, Recorded, WorkerEvidence
 from pytest_loadtest.metrics.offering import PlannedLoad, PlannedSizes, PlannedStage, PlannedStep
 from pytest_loadtest.metrics.pauses import COLUMNS, LATE_COLUMNS, Pauses
-from pytest_loadtest.pipeline.run_file import STREAMS_FILE, RunFile, RunStage, RunStreams, write_columns
+from pytest_loadtest.pipeline.run_file import (
+    STREAMS_FILE,
+    RunFile,
+    RunStage,
+    RunStreams,
+    write_columns,
+)
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -42,7 +55,15 @@ NONCE = 0xC0FFEE
 Rows = dict[str, Any]
 
 
-def make_run(*, streams: int = 4, topics: int = 2, subscriptions: int = 1, messages: int = 100, first: int = 0, **changes: Any) -> Expected:
+def make_run(
+    *,
+    streams: int = 4,
+    topics: int = 2,
+    subscriptions: int = 1,
+    messages: int = 100,
+    first: int = 0,
+    **changes: Any,
+) -> Expected:
     """A plan in which stream ``s`` sends ``messages`` (+ 1 for odd streams) of the shared topics, two seconds long."""
     starts = np.full(streams, first, np.int64) + np.arange(streams) % 3 * (first > 0)
     run = Expected(
@@ -55,13 +76,25 @@ def make_run(*, streams: int = 4, topics: int = 2, subscriptions: int = 1, messa
 
 def make_stages(run: Expected, seed: int) -> dict[str, Expected]:
     """Two stages with a gap between them, which every stream passes at messages of its own, and one without messages."""
-    cuts = run.first + np.sort(np.random.default_rng(seed).integers(0, run.end - run.first + 1, (3, len(run.first))), axis=0)
+    cuts = run.first + np.sort(
+        np.random.default_rng(seed).integers(0, run.end - run.first + 1, (3, len(run.first))),
+        axis=0,
+    )
 
     def stage(first: Any, end: Any, begin: int) -> Expected:
-        changes = {"start": run.start + begin * SECOND // 2, "duration": SECOND // 2, "rate": run.rate / (begin + 1), "planned": None}
+        changes = {
+            "start": run.start + begin * SECOND // 2,
+            "duration": SECOND // 2,
+            "rate": run.rate / (begin + 1),
+            "planned": None,
+        }
         return dataclasses.replace(run, first=first, end=end, **changes)
 
-    return {"up": stage(run.first, cuts[0], 0), "down": stage(cuts[1], cuts[2], 1), "none": stage(cuts[2], cuts[2], 3)}
+    return {
+        "up": stage(run.first, cuts[0], 0),
+        "down": stage(cuts[1], cuts[2], 1),
+        "none": stage(cuts[2], cuts[2], 3),
+    }
 
 
 def generate(run: Expected, seed: int, again: float = 0.1) -> tuple[Rows, Rows]:
@@ -72,7 +105,13 @@ def generate(run: Expected, seed: int, again: float = 0.1) -> tuple[Rows, Rows]:
     rng = np.random.default_rng(seed)
     lengths = run.end - run.first
     stream = np.repeat(np.arange(len(lengths)), lengths)
-    seq = np.concatenate([np.arange(first, end) for first, end in zip(run.first, run.end, strict=True)]) if len(lengths) else stream
+    seq = (
+        np.concatenate(
+            [np.arange(first, end) for first, end in zip(run.first, run.end, strict=True)]
+        )
+        if len(lengths)
+        else stream
+    )
     n = len(seq)
     intended = run.start + rng.integers(0, run.duration, n)
     outcomes = [Status.ACKED, Status.FAILED, Status.DROPPED, Status.UNKNOWN, Status.BLOCKED]
@@ -99,7 +138,10 @@ def far_rows(run: Expected, last: int) -> tuple[Rows, Rows]:
         "stream": none, "topic": none, "bucket": none, "size": none + 100, "status": none + int(Status.ACKED), "seq": seq,
         "intended": intended, "sent": intended, "acked": intended + MILLISECOND, "blocked": none, "resends": none,
     }  # fmt: skip
-    copy = {name: np.tile(sent[name], run.subscriptions) for name in ("stream", "topic", "bucket", "size", "seq", "intended")}
+    copy = {
+        name: np.tile(sent[name], run.subscriptions)
+        for name in ("stream", "topic", "bucket", "size", "seq", "intended")
+    }
     subscription = np.repeat(np.arange(run.subscriptions), last)
     received = copy | {
         "subscription": subscription, "consumer": subscription, "flags": subscription * 0, "received": copy["intended"] + MILLISECOND,
@@ -120,26 +162,44 @@ def _resends(n: int, seed: int) -> NDArray[np.int64]:
 def _copies(run: Expected, sent: Rows, rng: np.random.Generator, again: float) -> Rows:
     parts: list[Rows] = [empty("received")]
     for subscription in range(run.subscriptions):
-        reached = np.isin(sent["status"], [Status.ACKED, Status.UNKNOWN]) & (rng.random(len(sent["seq"])) > 0.1)
+        reached = np.isin(sent["status"], [Status.ACKED, Status.UNKNOWN]) & (
+            rng.random(len(sent["seq"])) > 0.1
+        )
         reached[: len(reached) // 5] &= rng.random() < 0.5  # sometimes a long range is lost
-        copies = np.where(reached, rng.choice([1, 2, 3], len(reached), p=[1 - again, again / 2, again / 2]), 0)
-        rows = {name: np.repeat(sent[name], copies) for name in ("stream", "topic", "bucket", "size", "seq", "intended")}
+        copies = np.where(
+            reached, rng.choice([1, 2, 3], len(reached), p=[1 - again, again / 2, again / 2]), 0
+        )
+        rows = {
+            name: np.repeat(sent[name], copies)
+            for name in ("stream", "topic", "bucket", "size", "seq", "intended")
+        }
         n = len(rows["seq"])
         rows["subscription"] = np.where(rng.random(n) < 0.01, run.subscriptions + 3, subscription)
         rows["topic"] = np.where(rng.random(n) < 0.02, rows["topic"] + 1, rows["topic"])
         rows["consumer"] = rng.integers(0, 4, n)
-        flags = rng.choice([0, Flag.LATE], n, p=[0.8, 0.2]) | rng.choice([0, Flag.CORRUPT, Flag.REDELIVERED], n, p=[0.9, 0.05, 0.05])
+        flags = rng.choice([0, Flag.LATE], n, p=[0.8, 0.2]) | rng.choice(
+            [0, Flag.CORRUPT, Flag.REDELIVERED], n, p=[0.9, 0.05, 0.05]
+        )
         rows["flags"] = flags
-        rows["received"] = rows["intended"] + (rng.lognormal(17, 2.5, n).astype(np.int64) - 5 * MILLISECOND)
+        rows["received"] = rows["intended"] + (
+            rng.lognormal(17, 2.5, n).astype(np.int64) - 5 * MILLISECOND
+        )
         if run.delays is not None:  # as many early as late
             rows["flags"] = flags | rng.choice([0, Flag.UNDUE], n)
-            rows["received"] += run.delays.due(rows["stream"], rows["seq"], rows["intended"]) - rows["intended"]
+            rows["received"] += (
+                run.delays.due(rows["stream"], rows["seq"], rows["intended"]) - rows["intended"]
+            )
             rows["received"] -= rng.integers(0, 50 * MILLISECOND, n)
-        rows["lag"] = rng.choice([-1, 0, 1, 40, 5_000_000], n) + (rng.random(n) < 0.5) * rng.integers(1, 1000, n)
+        rows["lag"] = rng.choice([-1, 0, 1, 40, 5_000_000], n) + (
+            rng.random(n) < 0.5
+        ) * rng.integers(1, 1000, n)
         at_once = rng.random(n) < 0.3  # some copies of a message come at the same instant
         rows["received"] = np.where(at_once, rows["received"] // SECOND * SECOND, rows["received"])
         parts.append(rows)
-    mixed = {column.name: np.concatenate([part[column.name] for part in parts]) for column in KINDS["received"]}
+    mixed = {
+        column.name: np.concatenate([part[column.name] for part in parts])
+        for column in KINDS["received"]
+    }
     order = rng.permutation(len(mixed["seq"]))
     return {name: column[order] for name, column in mixed.items()}
 
@@ -147,7 +207,9 @@ def _copies(run: Expected, sent: Rows, rng: np.random.Generator, again: float) -
 def _with_others(rows: Rows, rng: np.random.Generator) -> Rows:
     """Add copies of some rows as the warm-up's: sequences far outside the measured ones."""
     picked = rng.random(len(rows["seq"])) < 0.05
-    others = {name: column[picked] for name, column in rows.items()} | {"seq": rows["seq"][picked] + 1_000_000}
+    others = {name: column[picked] for name, column in rows.items()} | {
+        "seq": rows["seq"][picked] + 1_000_000
+    }
     return {name: np.concatenate([column, others[name]]) for name, column in rows.items()}
 
 
@@ -160,7 +222,15 @@ def make_recorded(workers: int) -> Recorded:
     """Return the counts of the workers of :func:`write_run`: foreign 2 and corrupt 1 for each."""
     seconds = [np.arange(8).reshape(2, 4) * (i + 1) * MILLISECOND for i in range(workers)]
     evidence = tuple(
-        WorkerEvidence(worker=f"gw{i}", cpu=0.25 + i, stalled=i, longest_stall=2 * i, gc=3 * i, seconds=seconds[i]) for i in range(workers)
+        WorkerEvidence(
+            worker=f"gw{i}",
+            cpu=0.25 + i,
+            stalled=i,
+            longest_stall=2 * i,
+            gc=3 * i,
+            seconds=seconds[i],
+        )
+        for i in range(workers)
     )
     return Recorded(foreign=2 * workers, corrupt=workers, workers=evidence)
 
@@ -180,7 +250,9 @@ def make_pauses(number: int) -> Pauses:
     # Sends catch up after each pause, and at other times.
     due = START + np.sort(rng.integers(0, 3 * SECOND, 40 * (number % 3 != 1)))
     sent = due + rng.integers(-MILLISECOND, 400 * MILLISECOND, len(due))
-    return Pauses(begin=begin, end=end, since=since, until=end, exact=number % 2 == 0, due=due, sent=sent)
+    return Pauses(
+        begin=begin, end=end, since=since, until=end, exact=number % 2 == 0, due=due, sent=sent
+    )
 
 
 def write_run(
@@ -200,7 +272,10 @@ def write_run(
     write_columns(folder, _columns(run, stages or {}))
     for i, evidence in enumerate(recorded.workers):
         pauses = make_pauses(i)
-        mine = {"sent": np.flatnonzero(sent["stream"] % workers == i), "received": np.arange(i, len(received["seq"]), workers)}
+        mine = {
+            "sent": np.flatnonzero(sent["stream"] % workers == i),
+            "received": np.arange(i, len(received["seq"]), workers),
+        }
         manifest: dict[str, Any] = {
             "version": MANIFEST_VERSION, "worker": f"gw{i}", "nonce": NONCE, "clean": True, "foreign": 2, "corrupt": 1, "stragglers": 0, "opening": {},
             "evidence": {
@@ -216,7 +291,10 @@ def write_run(
         for kind, rows in (("sent", sent), ("received", received)):
             own = {name: column[mine[kind]] for name, column in rows.items()}
             if kind == "received" and run.broadcasts:
-                manifest["broadcast"], own = _write_broadcasts(folder, own, f"gw{i}", chunk), empty(kind)
+                manifest["broadcast"], own = (
+                    _write_broadcasts(folder, own, f"gw{i}", chunk),
+                    empty(kind),
+                )
             (folder / kind).mkdir(exist_ok=True)
             manifest[kind] = _write_kind(folder, kind, own, f"gw{i}", chunk)
         manifest.setdefault("broadcast", {"rows": 0, "files": []})
@@ -252,8 +330,13 @@ def _write_kind(folder: Path, kind: str, rows: Rows, worker: str, chunk: int) ->
     files = []
     for number, low in enumerate(range(0, len(rows["seq"]), chunk), start=1):
         name = f"{worker}-{number:06d}.parquet"
-        part = {column.name: rows[column.name][low : low + chunk].astype(column.type) for column in KINDS[kind]}
-        pq.write_table(pa.table(part), folder / kind / name, compression="zstd", use_dictionary=False)
+        part = {
+            column.name: rows[column.name][low : low + chunk].astype(column.type)
+            for column in KINDS[kind]
+        }
+        pq.write_table(
+            pa.table(part), folder / kind / name, compression="zstd", use_dictionary=False
+        )
         files.append({"name": name, "rows": len(part["seq"])})
     return {"rows": len(rows["seq"]), "files": files}
 
@@ -264,12 +347,18 @@ def _write_broadcasts(folder: Path, rows: Rows, worker: str, chunk: int) -> dict
     files = []
     for number, low in enumerate(range(0, len(rows["seq"]), chunk), start=1):
         name = f"{worker}-{number:06d}.parquet"
-        part = broadcast.pack_copies({name: column[low : low + chunk] for name, column in rows.items()})
-        files.append({"name": name, "rows": write_samples(folder / "broadcast" / name, "broadcast", part)})
+        part = broadcast.pack_copies(
+            {name: column[low : low + chunk] for name, column in rows.items()}
+        )
+        files.append(
+            {"name": name, "rows": write_samples(folder / "broadcast" / name, "broadcast", part)}
+        )
     return {"rows": sum(file["rows"] for file in files), "files": files}
 
 
-def by_worker(run: Expected, sent: Rows, received: Rows, workers: int = 2) -> tuple[Rows, Rows, Expected]:
+def by_worker(
+    run: Expected, sent: Rows, received: Rows, workers: int = 2
+) -> tuple[Rows, Rows, Expected]:
     """Return the rows with the worker that :func:`write_run` gives them to, and the run with the workers' names and pauses."""
     sent = sent | {"worker": sent["stream"] % workers}
     received = received | {"worker": np.arange(len(received["seq"])) % workers}
@@ -284,14 +373,32 @@ def differences(one: Any, other: Any, path: str = "measurements") -> list[str]:
     """Return the differences of two measurements, with arrays compared by type and value; empty if they are equal to the bit."""
     if dataclasses.is_dataclass(one) and type(one) is type(other):
         names = [field.name for field in dataclasses.fields(one)]
-        return [found for name in names for found in differences(getattr(one, name), getattr(other, name), f"{path}.{name}")]
+        return [
+            found
+            for name in names
+            for found in differences(getattr(one, name), getattr(other, name), f"{path}.{name}")
+        ]
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        return [found for name in one for found in differences(one[name], other[name], f"{path}.{name}")]
-    sequences = isinstance(one, Sequence) and isinstance(other, Sequence) and not isinstance(one, str | bytes)
+        return [
+            found for name in one for found in differences(one[name], other[name], f"{path}.{name}")
+        ]
+    sequences = (
+        isinstance(one, Sequence)
+        and isinstance(other, Sequence)
+        and not isinstance(one, str | bytes)
+    )
     if sequences and len(one) == len(other):  # some are read from a file, item by item
-        return [found for i, pair in enumerate(zip(one, other, strict=True)) for found in differences(*pair, f"{path}[{i}]")]
+        return [
+            found
+            for i, pair in enumerate(zip(one, other, strict=True))
+            for found in differences(*pair, f"{path}[{i}]")
+        ]
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        same = one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+        same = (
+            one.dtype == other.dtype
+            and one.shape == other.shape
+            and one.tobytes() == other.tobytes()
+        )
     else:
         same = type(one) is type(other) and one == other
     return [] if same else [f"{path}: {one!r} is not {other!r}"]
@@ -304,7 +411,16 @@ STREAMS, MESSAGES = 100, 640
 def slow_streams(tmp_path: Path) -> Path:
     """A run of slow streams in the order of time, two messages of each stream to a file."""
     seq, stream = np.divmod(np.arange(STREAMS * MESSAGES), STREAMS)
-    rows: Rows = {column.name: np.zeros(len(seq), np.int64) for kind in KINDS.values() for column in kind}
-    rows |= {"stream": stream, "topic": stream % 2, "seq": seq, "sent": seq + 1, "acked": seq + 1, "received": seq + 1}
+    rows: Rows = {
+        column.name: np.zeros(len(seq), np.int64) for kind in KINDS.values() for column in kind
+    }
+    rows |= {
+        "stream": stream,
+        "topic": stream % 2,
+        "seq": seq,
+        "sent": seq + 1,
+        "acked": seq + 1,
+        "received": seq + 1,
+    }
     run = make_run(streams=STREAMS, messages=MESSAGES, end=np.full(STREAMS, MESSAGES))
     return write_run(tmp_path / "run", run, rows, rows, chunk=STREAMS)

@@ -12,7 +12,18 @@ import pytest
 from frames_in_process import InProcess
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runs import PLANNED, START, by_worker, differences, empty, generate, make_recorded, make_run, make_stages, write_run
+from runs import (
+    PLANNED,
+    START,
+    by_worker,
+    differences,
+    empty,
+    generate,
+    make_recorded,
+    make_run,
+    make_stages,
+    write_run,
+)
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.due import Delays
@@ -35,7 +46,11 @@ if TYPE_CHECKING:
 RANDOM = Delays(seed=7, least=0, most=3000, wall=1_700_000_000_123_456_789)
 RUNS = {
     "one of everything": {},
-    "two subscriptions, words begun in the middle": {"subscriptions": 2, "first": 60, "messages": 130},
+    "two subscriptions, words begun in the middle": {
+        "subscriptions": 2,
+        "first": 60,
+        "messages": 130,
+    },
     "one message each": {"messages": 1},
     "exactly one word": {"messages": 64, "streams": 2, "topics": 1},
     "no acknowledgements, no order": {"publish_acks": False, "ordered": False},
@@ -43,10 +58,24 @@ RUNS = {
     "more messages than lost ranges": {"streams": 1, "topics": 1, "messages": 120_000},
     "no subscriptions": {"subscriptions": 0},
     "a broadcast": {"subscriptions": 64, "messages": 40, "broadcasts": True},
-    "broadcasts to an odd number, of several streams": {"subscriptions": 150, "messages": 10, "first": 3, "broadcasts": True},
-    "broadcasts of more lost ranges than are told": {"subscriptions": 999, "streams": 3, "topics": 3, "messages": 70, "broadcasts": True},
+    "broadcasts to an odd number, of several streams": {
+        "subscriptions": 150,
+        "messages": 10,
+        "first": 3,
+        "broadcasts": True,
+    },
+    "broadcasts of more lost ranges than are told": {
+        "subscriptions": 999,
+        "streams": 3,
+        "topics": 3,
+        "messages": 70,
+        "broadcasts": True,
+    },
     "random delays": {"subscriptions": 2, "first": 9, "delays": RANDOM, "ordered": False},
-    "delays until one time, none early": {"delays": Delays(seed=1, at=SECOND, start=START, wall=3), "messages": 200},
+    "delays until one time, none early": {
+        "delays": Delays(seed=1, at=SECOND, start=START, wall=3),
+        "messages": 200,
+    },
     "windows, a last one that is longer, and tenths": {
         "subscriptions": 2,
         "messages": 400,
@@ -54,7 +83,12 @@ RUNS = {
         "window": 2 * SECOND,
         "drift": True,
     },
-    "windows that do not meet the intervals": {"messages": 700, "first": 9, "duration": 41 * SECOND, "window": 7 * SECOND},
+    "windows that do not meet the intervals": {
+        "messages": 700,
+        "first": 9,
+        "duration": 41 * SECOND,
+        "window": 7 * SECOND,
+    },
     "windows of broadcasts": {
         "subscriptions": 70,
         "messages": 30,
@@ -63,43 +97,97 @@ RUNS = {
         "window": SECOND,
         "drift": True,
     },
-    "windows of delayed messages": {"delays": RANDOM, "ordered": False, "duration": 30 * SECOND, "window": 10 * SECOND, "drift": True},
-    "windows that nothing is received in": {"subscriptions": 0, "duration": 5 * SECOND, "window": SECOND},
-    "drift alone, of a run without acknowledgements": {"duration": 40 * SECOND, "drift": True, "publish_acks": False},
+    "windows of delayed messages": {
+        "delays": RANDOM,
+        "ordered": False,
+        "duration": 30 * SECOND,
+        "window": 10 * SECOND,
+        "drift": True,
+    },
+    "windows that nothing is received in": {
+        "subscriptions": 0,
+        "duration": 5 * SECOND,
+        "window": SECOND,
+    },
+    "drift alone, of a run without acknowledgements": {
+        "duration": 40 * SECOND,
+        "drift": True,
+        "publish_acks": False,
+    },
     "a plan with stages": {"planned": PLANNED, "duration": 23 * SECOND + 7, "subscriptions": 2},
     "a window longer than the run": {"window": 3 * SECOND},
     "sequences around 2**31": {"subscriptions": 2, "first": 2**31 - 50},
-    "sequences around 2**33": {"subscriptions": 2, "first": 2**33 - 50, "delays": RANDOM, "ordered": False},
-    "broadcasts of sequences around 2**33": {"subscriptions": 70, "messages": 30, "first": 2**33 - 9, "broadcasts": True},
-    "a stream without messages, and one bucket": {"streams": 3, "end": np.array([40, 0, 70]), "buckets": ("all",)},
+    "sequences around 2**33": {
+        "subscriptions": 2,
+        "first": 2**33 - 50,
+        "delays": RANDOM,
+        "ordered": False,
+    },
+    "broadcasts of sequences around 2**33": {
+        "subscriptions": 70,
+        "messages": 30,
+        "first": 2**33 - 9,
+        "broadcasts": True,
+    },
+    "a stream without messages, and one bucket": {
+        "streams": 3,
+        "end": np.array([40, 0, 70]),
+        "buckets": ("all",),
+    },
 }
 
 
 def assert_spark_agrees(
-    spark: SparkSession, folder: Path, run: Expected, sent: dict[str, Any], received: dict[str, Any], **how: int
+    spark: SparkSession,
+    folder: Path,
+    run: Expected,
+    sent: dict[str, Any],
+    received: dict[str, Any],
+    **how: int,
 ) -> None:
     write_run(folder, run, sent, received, **how)
     workers = how.get("workers", 2)
-    assert differences(aggregate(spark, folder), measure(*by_worker(run, sent, received, workers), make_recorded(workers))) == []
+    assert (
+        differences(
+            aggregate(spark, folder),
+            measure(*by_worker(run, sent, received, workers), make_recorded(workers)),
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("shape", RUNS)
 def test_spark_equals_the_definitions(spark: SparkSession, tmp_path: Path, shape: str) -> None:
     """Lost, doubled, late, damaged, misplaced, refused, dropped and unanswered messages, clock errors, and rows of other phases."""
     run = make_run(**RUNS[shape])
-    assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=list(RUNS).index(shape)), chunk=100_000)
+    assert_spark_agrees(
+        spark, tmp_path / "run", run, *generate(run, seed=list(RUNS).index(shape)), chunk=100_000
+    )
 
 
 def at_edges(rows: dict[str, Any], run: Expected) -> dict[str, Any]:
     """The rows with half of the messages intended, sent and received at the edges of the phase and its seconds, and beyond."""
     end = run.start + run.duration
     edges = np.array(
-        [run.start, run.start - 1, run.start - run.duration, end, end - 1, end + SECOND, run.start + SECOND, run.start + SECOND - 1]
+        [
+            run.start,
+            run.start - 1,
+            run.start - run.duration,
+            end,
+            end - 1,
+            end + SECOND,
+            run.start + SECOND,
+            run.start + SECOND - 1,
+        ]
     )
     # By the message, so that all of its rows agree.
     own = (rows["seq"] * 5 + rows["stream"]) % (2 * len(edges))
     intended = np.where(own < len(edges), edges[own % len(edges)], rows["intended"])
-    later = {name: np.where(own % 3 == 0, edges[own % len(edges)], rows[name]) for name in ("sent", "received") if name in rows}
+    later = {
+        name: np.where(own % 3 == 0, edges[own % len(edges)], rows[name])
+        for name in ("sent", "received")
+        if name in rows
+    }
     later |= {"sent": np.where(rows["sent"] == 0, 0, later["sent"])} if "sent" in rows else {}
     return rows | {"intended": intended} | later
 
@@ -122,18 +210,37 @@ SHAPES = st.fixed_dictionaries({
     cells=st.sampled_from([1, 9, gaps.CELLS]),
 )
 def test_any_run_is_counted_as_it_is_defined(
-    tmp_path_factory: pytest.TempPathFactory, shape: dict[str, Any], broadcast: int | None, seed: int, again: float, few: bool, cells: int
+    tmp_path_factory: pytest.TempPathFactory,
+    shape: dict[str, Any],
+    broadcast: int | None,
+    seed: int,
+    again: float,
+    few: bool,
+    cells: int,
 ) -> None:
     """What Spark's workers run, without Spark.
 
     :param few: rows of a task, and of what it keeps before it sends. :param cells: in which delivery gaps are looked for first.
     """
     if broadcast is not None:
-        shape |= {"subscriptions": broadcast, "broadcasts": True, "delays": None, "messages": min(shape["messages"], 20)}
+        shape |= {
+            "subscriptions": broadcast,
+            "broadcasts": True,
+            "delays": None,
+            "messages": min(shape["messages"], 20),
+        }
     run = make_run(**shape)
     sent, received = (at_edges(rows, run) for rows in generate(run, seed, again=again))
     stages = make_stages(run, seed) if len(run.first) else {}
-    folder = write_run(tmp_path_factory.mktemp("run") / "run", run, sent, received, workers=3, chunk=90, stages=stages)
+    folder = write_run(
+        tmp_path_factory.mktemp("run") / "run",
+        run,
+        sent,
+        received,
+        workers=3,
+        chunk=90,
+        stages=stages,
+    )
     with pytest.MonkeyPatch.context() as patch:
         for module, name, number in (
             (read, "TASK_ROWS", 200),
@@ -149,11 +256,16 @@ def test_any_run_is_counted_as_it_is_defined(
     assert differences(whole, measure(*by_worker(run, sent, received, 3), make_recorded(3))) == []
     for name, found in parts:
         rows, workers = by_worker(stages[name], sent, received, 3), make_recorded(3).workers
-        during = tuple(worker.during(stages[name].start - run.start, stages[name].duration, run.duration) for worker in workers)
+        during = tuple(
+            worker.during(stages[name].start - run.start, stages[name].duration, run.duration)
+            for worker in workers
+        )
         assert differences(found, measure(*rows, Recorded(foreign=None, workers=during))) == []
 
 
-def test_spark_equals_the_definitions_when_it_shuffles(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_equals_the_definitions_when_it_shuffles(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many rows are read by many tasks."""
     monkeypatch.setattr(read, "TASK_ROWS", 500)
     monkeypatch.setattr(gaps, "CELLS", 8)
@@ -178,7 +290,9 @@ def test_first_copies_are_found_wherever_the_others_are(
     """The other copies are in another file, task or worker, read before or after; few deliveries came more than once, or all did."""
     monkeypatch.setattr(read, "TASK_ROWS", 1000)
     run = make_run(**RUNS[shape])
-    assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=7, again=again), workers=3, chunk=400)
+    assert_spark_agrees(
+        spark, tmp_path / "run", run, *generate(run, seed=7, again=again), workers=3, chunk=400
+    )
 
 
 @pytest.mark.parametrize("shape", SHUFFLED)
@@ -194,7 +308,9 @@ def test_first_copies_are_the_same_however_coarse_their_words_and_slots(
     monkeypatch.setattr(gaps, "CELLS", 8)
     monkeypatch.setattr(gap_receipts, "SLOT_RECEIPTS", 200)
     run = make_run(**RUNS[shape])
-    assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=8, again=0.05), workers=2, chunk=400)
+    assert_spark_agrees(
+        spark, tmp_path / "run", run, *generate(run, seed=8, again=0.05), workers=2, chunk=400
+    )
 
 
 @pytest.mark.parametrize("ranges", [1, bitmaps.RANGES])
@@ -205,7 +321,15 @@ def test_broadcasts_are_complete_with_first_copies(
     """Two in three messages reach all 70 subscriptions; between messages that came again to somebody lie others that did not."""
     monkeypatch.setattr(read, "TASK_ROWS", 1500)
     monkeypatch.setattr(bitmaps, "RANGES", ranges)
-    run = make_run(streams=3, messages=30, subscriptions=70, broadcasts=True, duration=12 * SECOND, window=SECOND, drift=True)
+    run = make_run(
+        streams=3,
+        messages=30,
+        subscriptions=70,
+        broadcasts=True,
+        duration=12 * SECOND,
+        window=SECOND,
+        drift=True,
+    )
     sent, once = faultless(run)
     rng = np.random.default_rng(3)
     rows = {name: np.tile(column, 70) for name, column in once.items()}
@@ -213,7 +337,9 @@ def test_broadcasts_are_complete_with_first_copies(
     times = np.where(rng.random(len(rows["seq"])) < again, rng.integers(2, 4, len(rows["seq"])), 1)
     times[(rows["subscription"] == 69) & (rows["seq"] % 3 == 0)] = 0
     received = {name: np.repeat(column, times) for name, column in rows.items()}
-    received["received"] = received["intended"] + rng.lognormal(17, 1, int(times.sum())).astype(np.int64)
+    received["received"] = received["intended"] + rng.lognormal(17, 1, int(times.sum())).astype(
+        np.int64
+    )
     order = rng.permutation(int(times.sum()))
     received = {name: column[order] for name, column in received.items()}
     assert_spark_agrees(spark, tmp_path / "run", run, sent, received, workers=3, chunk=500)
@@ -222,23 +348,40 @@ def test_broadcasts_are_complete_with_first_copies(
     assert completion.n == len(once["seq"]) - int((once["seq"] % 3 == 0).sum())
 
 
-def test_only_what_came_more_than_once_costs_another_scan(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_came_more_than_once_costs_another_scan(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Words are counted again only if the median has changed."""
     scans: list[str] = []
     for scan in (T.file_tables, T.deliveries, T.first_copies, T.gap_receipts):
-        monkeypatch.setattr(T, scan.__name__, lambda *how, scan=scan: (scans.append(scan.__name__), scan(*how))[1])
+        monkeypatch.setattr(
+            T, scan.__name__, lambda *how, scan=scan: (scans.append(scan.__name__), scan(*how))[1]
+        )
     run = make_run(streams=2, messages=50)
     sent, received = faultless(run)
     times = {"once": 1, "twice": np.where(received["seq"] == 7, 2, 1)}
     found = {}
     for name, many in times.items():
         scans.clear()
-        aggregate(spark, write_run(tmp_path / name, run, sent, {key: np.repeat(column, many) for key, column in received.items()}))
+        aggregate(
+            spark,
+            write_run(
+                tmp_path / name,
+                run,
+                sent,
+                {key: np.repeat(column, many) for key, column in received.items()},
+            ),
+        )
         found[name] = list(scans)
-    assert found == {"once": ["file_tables", "deliveries"], "twice": ["file_tables", "deliveries", "first_copies"]}
+    assert found == {
+        "once": ["file_tables", "deliveries"],
+        "twice": ["file_tables", "deliveries", "first_copies"],
+    }
 
 
-def test_windows_are_the_same_however_many_read_them(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_are_the_same_however_many_read_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pieces of the phase come of many tasks, in parts of their own, and in their order all the same."""
     monkeypatch.setattr(read, "TASK_ROWS", 500)
     run = make_run(subscriptions=2, messages=300, duration=400 * SECOND, window=SECOND, drift=True)
@@ -254,13 +397,24 @@ def test_a_stage_has_windows_of_its_own(spark: SparkSession, tmp_path: Path) -> 
     """Their width differs from the run's, and they begin at the stage's start."""
     run = make_run(messages=200, duration=20 * SECOND, window=5 * SECOND)
     sent, received = generate(run, 4)
-    stages = {name: dataclasses.replace(stage, duration=10 * SECOND, window=2 * SECOND) for name, stage in make_stages(run, 4).items()}
-    whole, parts = aggregate_with_stages(spark, write_run(tmp_path / "run", run, sent, received, stages=stages))
-    assert [None if one.windows is None else len(one.windows) for one in (whole, *(found for _, found in parts))] == [4, 5, 5, 5]
+    stages = {
+        name: dataclasses.replace(stage, duration=10 * SECOND, window=2 * SECOND)
+        for name, stage in make_stages(run, 4).items()
+    }
+    whole, parts = aggregate_with_stages(
+        spark, write_run(tmp_path / "run", run, sent, received, stages=stages)
+    )
+    assert [
+        None if one.windows is None else len(one.windows)
+        for one in (whole, *(found for _, found in parts))
+    ] == [4, 5, 5, 5]
     for name, found in parts:
         rows = by_worker(stages[name], sent, received)
         workers = make_recorded(2).workers
-        during = tuple(worker.during(stages[name].start - run.start, stages[name].duration, run.duration) for worker in workers)
+        during = tuple(
+            worker.during(stages[name].start - run.start, stages[name].duration, run.duration)
+            for worker in workers
+        )
         defined = measure(*rows, Recorded(foreign=None, workers=during))
         assert differences(found.windows, defined.windows) == []
 
@@ -278,7 +432,10 @@ def test_stages_are_runs_of_some_of_the_messages(spark: SparkSession, tmp_path: 
             *by_worker(stage, sent, received),
             Recorded(
                 foreign=None,
-                workers=tuple(worker.during(stage.start - run.start, stage.duration, run.duration) for worker in make_recorded(2).workers),
+                workers=tuple(
+                    worker.during(stage.start - run.start, stage.duration, run.duration)
+                    for worker in make_recorded(2).workers
+                ),
             ),
         )
         for stage in stages.values()
@@ -292,11 +449,15 @@ def test_stages_are_runs_of_some_of_the_messages(spark: SparkSession, tmp_path: 
 def test_a_run_without_stages_has_none(spark: SparkSession, tmp_path: Path) -> None:
     """Only the whole is measured."""
     run = make_run(messages=5)
-    assert aggregate_with_stages(spark, write_run(tmp_path / "run", run, *generate(run, 0)))[1] == ()
+    assert (
+        aggregate_with_stages(spark, write_run(tmp_path / "run", run, *generate(run, 0)))[1] == ()
+    )
 
 
 @pytest.mark.parametrize("planned", [200_000_000, 2**31 - 1, 2**31, 2**31 + 1, 2**33])
-def test_the_last_of_very_many_messages_reach_their_subscriptions(spark: SparkSession, tmp_path: Path, planned: int) -> None:
+def test_the_last_of_very_many_messages_reach_their_subscriptions(
+    spark: SparkSession, tmp_path: Path, planned: int
+) -> None:
     """Four streams of so many messages and four subscriptions; the samples have a stream's last ten, of which subscription 2 lost one."""
     run = make_run(streams=4, topics=1, subscriptions=4, end=np.full(4, planned))
     few = dataclasses.replace(run, first=np.array([planned - 10, *run.end[1:]]))
@@ -304,15 +465,23 @@ def test_the_last_of_very_many_messages_reach_their_subscriptions(spark: SparkSe
     copies = [{**received, "subscription": np.full(10, subscription)} for subscription in range(4)]
     rows = {name: np.concatenate([part[name] for part in copies]) for name in received}
     kept = (rows["subscription"] != 2) | (rows["seq"] != planned - 2)
-    folder = write_run(tmp_path / "run", run, sent, {name: column[kept] for name, column in rows.items()})
+    folder = write_run(
+        tmp_path / "run", run, sent, {name: column[kept] for name, column in rows.items()}
+    )
     with T.for_workers():
         (found,) = _ask(spark, read.load_run(folder), [run])
     by_subscription = dict.fromkeys(range(4), 0)
-    for subscription, count in zip(found.deliveries["subscription"].tolist(), found.deliveries["received"].tolist(), strict=True):
+    for subscription, count in zip(
+        found.deliveries["subscription"].tolist(),
+        found.deliveries["received"].tolist(),
+        strict=True,
+    ):
         by_subscription[subscription] += count
     assert by_subscription == {0: 10, 1: 10, 2: 9, 3: 10}
     assert found.edges is not None
-    assert _lost(found.edges) == (Lost(topic=0, subscription=2, stream=0, first=planned - 2, last=planned - 2),)
+    assert _lost(found.edges) == (
+        Lost(topic=0, subscription=2, stream=0, first=planned - 2, last=planned - 2),
+    )
 
 
 def test_a_producer_only_run_has_no_deliveries(spark: SparkSession, tmp_path: Path) -> None:
@@ -337,10 +506,22 @@ def faultless(run: Expected) -> tuple[dict[str, Any], dict[str, Any]]:
     """Every message acked and received once, in order."""
     sent, _ = generate(run, 0)
     sent = {name: column[sent["seq"] < run.end[sent["stream"]]] for name, column in sent.items()}
-    sent |= {"status": np.full(len(sent["seq"]), Status.ACKED), "acked": sent["intended"] + 5, "sent": sent["intended"] + 3}
-    received = {name: sent[name] for name in ("stream", "topic", "bucket", "size", "seq", "intended")}
+    sent |= {
+        "status": np.full(len(sent["seq"]), Status.ACKED),
+        "acked": sent["intended"] + 5,
+        "sent": sent["intended"] + 3,
+    }
+    received = {
+        name: sent[name] for name in ("stream", "topic", "bucket", "size", "seq", "intended")
+    }
     nothing = np.zeros(len(sent["seq"]), np.int64)
-    received |= {"received": sent["intended"] + 9, "consumer": nothing, "subscription": nothing, "flags": nothing, "lag": nothing}
+    received |= {
+        "received": sent["intended"] + 9,
+        "consumer": nothing,
+        "subscription": nothing,
+        "flags": nothing,
+        "lag": nothing,
+    }
     return sent, received
 
 
@@ -355,27 +536,45 @@ def test_known_faults_are_counted_and_named(spark: SparkSession, tmp_path: Path)
     received["flags"] = np.where(received["seq"] % 40 == 7, Flag.LATE, 0)
     found = aggregate(spark, write_run(tmp_path / "run", run, sent, received))
     ranges = [(0, 0), (63, 64), (100, 191), (200, 200)]
-    assert found.lost == tuple(Lost(topic=1, subscription=0, stream=1, first=first, last=last) for first, last in ranges)
+    assert found.lost == tuple(
+        Lost(topic=1, subscription=0, stream=1, first=first, last=last) for first, last in ranges
+    )
     assert (found.counts.lost, found.counts.duplicates, found.counts.received) == (96, 6, 305)
     assert [(part.offered, part.lost) for part in found.topics] == [(200, 0), (201, 96)]
-    assert (sum(part.offered for part in found.buckets), sum(part.lost for part in found.buckets)) == (401, 96)
+    assert (
+        sum(part.offered for part in found.buckets),
+        sum(part.lost for part in found.buckets),
+    ) == (401, 96)
     assert found.counts.out_of_order == 5 + 3  # 7 47 87 127 167, of stream 1 without 127 and 167
 
 
-def test_duplicates_of_resent_messages_are_counted_separately(spark: SparkSession, tmp_path: Path) -> None:
+def test_duplicates_of_resent_messages_are_counted_separately(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Some words have both; copies of one message are in several files, and one message came a hundred times."""
     run = make_run(streams=2, topics=2, messages=200)
     sent, received = faultless(run)
     resent = (sent["stream"] == 1) & (sent["seq"] >= 60) & (sent["seq"] < 70)
     sent["resends"] = np.where(resent, 1, 0)
-    copies = np.where(sent["seq"] == 64, 100, np.where((sent["seq"] > 66) & (sent["seq"] < 80), 2, 1))
-    again = {name: np.concatenate([column, np.repeat(column, copies - 1)]) for name, column in received.items()}
+    copies = np.where(
+        sent["seq"] == 64, 100, np.where((sent["seq"] > 66) & (sent["seq"] < 80), 2, 1)
+    )
+    again = {
+        name: np.concatenate([column, np.repeat(column, copies - 1)])
+        for name, column in received.items()
+    }
     assert_spark_agrees(spark, tmp_path / "run", run, sent, again, workers=3)
     counts = aggregate(spark, tmp_path / "run").counts
-    assert (counts.resent, counts.duplicates, counts.duplicates_of_resent) == (10, 2 * 99 + 2 * 13, 99 + 3)
+    assert (counts.resent, counts.duplicates, counts.duplicates_of_resent) == (
+        10,
+        2 * 99 + 2 * 13,
+        99 + 3,
+    )
 
 
-def test_the_time_before_full_windows_is_exact_beyond_63_bits(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_time_before_full_windows_is_exact_beyond_63_bits(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """A day of 2 million messages a second that waited 60 ms each has more nanoseconds. Here a few messages waited for years."""
     run = make_run(streams=2, messages=40, duration=40 * SECOND)
     sent, received = faultless(run)
@@ -385,7 +584,9 @@ def test_the_time_before_full_windows_is_exact_beyond_63_bits(spark: SparkSessio
     assert aggregate(spark, tmp_path / "run").blocked == len(sent["seq"]) << 61
 
 
-def test_a_message_received_but_never_acked_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_message_received_but_never_acked_is_not_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Its answer went missing, it did not."""
     run = make_run(streams=1, topics=1, messages=70)
     sent, received = faultless(run)
@@ -395,19 +596,25 @@ def test_a_message_received_but_never_acked_is_not_lost(spark: SparkSession, tmp
 
 
 @pytest.mark.parametrize("fault", ["missing", "twice"])
-def test_sent_rows_that_are_not_the_plan_are_no_data(spark: SparkSession, tmp_path: Path, fault: str) -> None:
+def test_sent_rows_that_are_not_the_plan_are_no_data(
+    spark: SparkSession, tmp_path: Path, fault: str
+) -> None:
     """A message without a row, and one with two in the place of another."""
     run = make_run(streams=2, messages=100)
     sent, received = faultless(run)
     pick = np.arange(len(sent["seq"]))
     pick = np.delete(pick, 150) if fault == "missing" else np.where(pick == 150, 151, pick)
-    folder = write_run(tmp_path / "run", run, {name: column[pick] for name, column in sent.items()}, received)
+    folder = write_run(
+        tmp_path / "run", run, {name: column[pick] for name, column in sent.items()}, received
+    )
     with pytest.raises(NoData, match=r"stream 1 \(gw1\).* of 100 messages, the plan has 101"):
         aggregate(spark, folder)
 
 
 @pytest.mark.parametrize("subscriptions", [2, 100])
-def test_samples_of_older_releases_have_no_receive_lag(spark: SparkSession, tmp_path: Path, subscriptions: int) -> None:
+def test_samples_of_older_releases_have_no_receive_lag(
+    spark: SparkSession, tmp_path: Path, subscriptions: int
+) -> None:
     """Everything else is as before, and unknown is not 0. 100 subscriptions are stored in broadcast rows."""
     run = make_run(subscriptions=subscriptions, messages=20, broadcasts=subscriptions > 64)
     folder = write_run(tmp_path / "run", run, *generate(run, 3))
@@ -416,10 +623,15 @@ def test_samples_of_older_releases_have_no_receive_lag(spark: SparkSession, tmp_
         pq.write_table(pq.read_table(file).drop_columns(["lag"]), file)
     before = aggregate(spark, folder).latencies
     assert "receive_lag" not in before and now["receive_lag"].n > 0
-    assert before.keys() == now.keys() - {"receive_lag"} and before["end_to_end"].n == now["end_to_end"].n
+    assert (
+        before.keys() == now.keys() - {"receive_lag"}
+        and before["end_to_end"].n == now["end_to_end"].n
+    )
 
 
-def test_a_file_damaged_inside_is_no_data(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_damaged_inside_is_no_data(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Its table of contents is whole, its pages are not; nothing but the exception tells of it."""
     run = make_run(streams=2)
     folder = write_run(tmp_path / "run", run, *generate(run, 0))
@@ -442,13 +654,19 @@ def test_any_folder_name_will_do(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broadcasts", [False, True])
-def test_silent_subscriptions_and_streams_are_named(spark: SparkSession, tmp_path: Path, broadcasts: bool) -> None:
+def test_silent_subscriptions_and_streams_are_named(
+    spark: SparkSession, tmp_path: Path, broadcasts: bool
+) -> None:
     """One of which a subscription got nothing, and a topic of which nobody did."""
     run = make_run(streams=6, topics=3, subscriptions=70, messages=20, broadcasts=broadcasts)
     sent, one = faultless(run)
     received = {name: np.tile(column, run.subscriptions) for name, column in one.items()}
     received["subscription"] = np.repeat(np.arange(run.subscriptions), len(one["seq"]))
-    came = (received["topic"] != 1) & ~((received["topic"] == 2) & (received["subscription"] == 65)) & (received["stream"] != 5)
+    came = (
+        (received["topic"] != 1)
+        & ~((received["topic"] == 2) & (received["subscription"] == 65))
+        & (received["stream"] != 5)
+    )
     received = {name: column[came] for name, column in received.items()}
     assert_spark_agrees(spark, tmp_path / "run", run, sent, received, chunk=5000)
     found = aggregate(spark, tmp_path / "run").silent
@@ -458,7 +676,9 @@ def test_silent_subscriptions_and_streams_are_named(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.parametrize("broadcasts", [False, True])
-def test_samples_of_another_host_are_measured_in_the_controllers_clock(spark: SparkSession, tmp_path: Path, broadcasts: bool) -> None:
+def test_samples_of_another_host_are_measured_in_the_controllers_clock(
+    spark: SparkSession, tmp_path: Path, broadcasts: bool
+) -> None:
     """One worker stamped 40 ms ahead and with a drift of 50 ppm; the better line of ``run.json`` undoes it, within 1 ns of rounding."""
     run = make_run(broadcasts=broadcasts)
     sent, received = faultless(run)
@@ -472,11 +692,16 @@ def test_samples_of_another_host_are_measured_in_the_controllers_clock(spark: Sp
 
     here = aggregate(spark, write_run(tmp_path / "here", run, sent, received))
     gw1 = {"sent": sent["stream"] % 2 == 1, "received": np.arange(len(received["seq"])) % 2 == 1}
-    for rows, kind, columns in ((sent, "sent", ("sent", "acked")), (received, "received", ("received",))):
+    for rows, kind, columns in (
+        (sent, "sent", ("sent", "acked")),
+        (received, "received", ("received",)),
+    ):
         rows |= {name: np.where(gw1[kind], stamp(rows[name]), rows[name]) for name in columns}
     folder = write_run(tmp_path / "there", run, sent, received)
     fit = ClockFit(line=better, error=30_000, round_trip=60_000, exchanges=80, holds=True)
-    dataclasses.replace(RunFile.read(folder), clocks=(RunClock(worker="gw1", host="h1", used=used, fit=fit),)).write(folder)
+    dataclasses.replace(
+        RunFile.read(folder), clocks=(RunClock(worker="gw1", host="h1", used=used, fit=fit),)
+    ).write(folder)
     there = aggregate(spark, folder)
     assert there.counts == here.counts
     assert there.within_hosts is not None and not there.within_hosts.complete
@@ -501,20 +726,29 @@ def test_deliveries_within_hosts_are_counted_by_first_copies(
     run = make_run(**RUNS[shape])
     sent, received = generate(run, seed=9, again=0.5)
     folder = write_run(tmp_path / "run", run, sent, received, workers=3, chunk=400)
-    same = dataclasses.replace(CLOCK, fit=dataclasses.replace(CLOCK.fit, line=CLOCK.used))  # a correction by nothing
+    same = dataclasses.replace(
+        CLOCK, fit=dataclasses.replace(CLOCK.fit, line=CLOCK.used)
+    )  # a correction by nothing
     dataclasses.replace(RunFile.read(folder), clocks=(same,)).write(folder)
     # The rows are dealt to the workers by turns, the streams too.
     hosts = {"host": (np.arange(len(received["seq"])) % 3 == 1).astype(np.int64)}
-    expected = dataclasses.replace(run, stream_hosts=(np.arange(len(run.first)) % 3 == 1).astype(np.int64))
+    expected = dataclasses.replace(
+        run, stream_hosts=(np.arange(len(run.first)) % 3 == 1).astype(np.int64)
+    )
     clocks = (HostTime(host="h1", error=30_000, round_trip=60_000, holds=True),)
-    defined = measure(*by_worker(expected, sent, received | hosts, 3), dataclasses.replace(make_recorded(3), clocks=clocks))
+    defined = measure(
+        *by_worker(expected, sent, received | hosts, 3),
+        dataclasses.replace(make_recorded(3), clocks=clocks),
+    )
     assert differences(aggregate(spark, folder), defined) == []
     assert defined.within_hosts is not None
     assert 0 < defined.within_hosts.deliveries < defined.counts.received
 
 
 @pytest.mark.parametrize("broadcasts", [False, True])
-def test_times_within_one_host_stay_as_they_were_stamped(spark: SparkSession, tmp_path: Path, broadcasts: bool) -> None:
+def test_times_within_one_host_stay_as_they_were_stamped(
+    spark: SparkSession, tmp_path: Path, broadcasts: bool
+) -> None:
     """All workers are on one host, whose line was wrong by 3 ns: no latency has this error, or any."""
     run = make_run(broadcasts=broadcasts)
     sent, received = faultless(run)
@@ -528,7 +762,9 @@ def test_times_within_one_host_stay_as_they_were_stamped(spark: SparkSession, tm
     assert there.clock_error == 0
 
 
-def test_deliveries_between_hosts_that_the_plan_does_not_have_are_no_data(spark: SparkSession, tmp_path: Path) -> None:
+def test_deliveries_between_hosts_that_the_plan_does_not_have_are_no_data(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Their times were not corrected."""
     run = make_run()
     folder = write_run(tmp_path / "run", run, *faultless(run))

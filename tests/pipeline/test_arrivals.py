@@ -16,10 +16,17 @@ from pytest_loadtest.pipeline import read
 
 def make_folder(tmp_path: Path, *counts: Any) -> Path:
     """A run of two seconds in which each worker counted what is given."""
-    folder = write_run(tmp_path / "run", make_run(streams=0), empty("sent"), empty("received"), workers=len(counts))
+    folder = write_run(
+        tmp_path / "run", make_run(streams=0), empty("sent"), empty("received"), workers=len(counts)
+    )
     for i, counted in enumerate(counts):
         manifest = folder / f"gw{i}.manifest.json"
-        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | ({} if counted is None else {"arrivals": counted})))
+        manifest.write_text(
+            json.dumps(
+                json.loads(manifest.read_text())
+                | ({} if counted is None else {"arrivals": counted})
+            )
+        )
     return folder
 
 
@@ -32,7 +39,11 @@ def test_the_workers_counts_add_up(tmp_path: Path) -> None:
     assert np.isnan(measured.series.end_to_end_p50).all()
 
 
-@pytest.mark.parametrize("counted", [None, [1, 2], {"two": 3}, {"2": 3}, {"0": "many"}], ids=["missing", "list", "name", "beyond", "text"])
+@pytest.mark.parametrize(
+    "counted",
+    [None, [1, 2], {"two": 3}, {"2": 3}, {"0": "many"}],
+    ids=["missing", "list", "name", "beyond", "text"],
+)
 def test_a_worker_that_does_not_say(tmp_path: Path, counted: Any) -> None:
     """Its file is named; a count is never guessed."""
     with pytest.raises(NoData, match=r"gw1\.manifest\.json has no valid arrivals"):

@@ -28,7 +28,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     "two subscriptions": {"subscriptions": 2, "first": 60},
     "producers only": {"subscriptions": 0},
     "a broadcast": {"subscriptions": 70, "messages": 30, "broadcasts": True},
-    "windows and tenths": {"duration": 23 * SECOND, "window": 2 * SECOND, "drift": True, "messages": 300},
+    "windows and tenths": {
+        "duration": 23 * SECOND,
+        "window": 2 * SECOND,
+        "drift": True,
+        "messages": 300,
+    },
 }
 
 
@@ -39,27 +44,54 @@ def answers(run: Expected, sent: dict[str, Any], received: dict[str, Any]) -> An
         parts[name].append(table)
     counted = {name: tables.merge_rows(name, parts[name]) for name in tables.TABLES}
     begin, words = run.start + median_shift(latencies_by_kind(counted)), words_of(run)
-    of_words = words.tables(words.merge([words.sent(sent), words.copies(received, begin, begin + run.duration)]), LOST_RANGES)
+    of_words = words.tables(
+        words.merge([words.sent(sent), words.copies(received, begin, begin + run.duration)]),
+        LOST_RANGES,
+    )
     spool = Spool(Path())
-    spans = spool_spans(spool, [*parts["spans"], *([of_words["spans"]] if "spans" in of_words else [])])
+    spans = spool_spans(
+        spool, [*parts["spans"], *([of_words["spans"]] if "spans" in of_words else [])]
+    )
     due = [spool.keep(pack(table)) for _, table in split("due", counted["due"])]
     for name in ("counts", "histograms"):
-        counted[name] = tables.merge_rows(name, [counted[name], *([of_words[name]] if name in of_words else [])])
+        counted[name] = tables.merge_rows(
+            name, [counted[name], *([of_words[name]] if name in of_words else [])]
+        )
     names = ("deliveries", "buckets", "reached", "pieces")
-    merged = {name: tables.merge_rows(name, [of_words[name]] if name in of_words else []) for name in names}
+    merged = {
+        name: tables.merge_rows(name, [of_words[name]] if name in of_words else [])
+        for name in names
+    }
     edges = of_words["edges"] if merged["deliveries"]["lost"].any() else None
     copies = copies_of(received, run)
     gaps = delivery_gaps(run, copies["subscription"], copies["topic"], gap_times(copies, run))
-    return Answers(tables=counted, spans=spans, due=due, **merged, edges=edges, gaps=gaps, gaps_without_own=None)
+    return Answers(
+        tables=counted,
+        spans=spans,
+        due=due,
+        **merged,
+        edges=edges,
+        gaps=gaps,
+        gaps_without_own=None,
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_tables_of_all_rows_are_the_measurements_of_the_definitions(shape: str) -> None:
     """They are equal to the bit, with loss, damage, and rows of other phases."""
     run = make_run(**SHAPES[shape])
-    sent, received = ({name: np.asarray(column, np.int64) for name, column in rows.items()} for rows in generate(run, 3, again=0.0))
+    sent, received = (
+        {name: np.asarray(column, np.int64) for name, column in rows.items()}
+        for rows in generate(run, 3, again=0.0)
+    )
     recorded = make_recorded(2)
-    assert differences(assemble(run, recorded, answers(run, sent, received)), measure(sent, received, run, recorded)) == []
+    assert (
+        differences(
+            assemble(run, recorded, answers(run, sent, received)),
+            measure(sent, received, run, recorded),
+        )
+        == []
+    )
 
 
 def test_lost_messages_of_neighbouring_words_are_one_range() -> None:

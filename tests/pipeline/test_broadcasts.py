@@ -17,9 +17,14 @@ from pytest_loadtest.pipeline import bitmaps, broadcasts
 def test_broadcasts_have_no_more_words_than_64_bits_number(subscriptions: int) -> None:
     """The last of them has a number, and where it would have none the run is refused."""
     planned = (1 << 62 - bitmaps.WORD_BITS - 4) // (-(-subscriptions // 64))
-    run = make_run(streams=1, topics=1, subscriptions=subscriptions, end=np.array([planned]), broadcasts=True)
+    run = make_run(
+        streams=1, topics=1, subscriptions=subscriptions, end=np.array([planned]), broadcasts=True
+    )
     rows = {column.name: np.zeros(1, column.type) for column in KINDS["received"]}
-    rows |= {"seq": np.array([planned - 1]), "subscription": np.array([subscriptions - 1], np.int32)}
+    rows |= {
+        "seq": np.array([planned - 1]),
+        "subscription": np.array([subscriptions - 1], np.int32),
+    }
     (word,) = broadcasts.BroadcastWords(run).copies(rows, 0, 1)["word"].tolist()
     assert word == planned * -(-subscriptions // 64) - 1
     with pytest.raises(NoData, match="more than can be counted"):
@@ -29,7 +34,15 @@ def test_broadcasts_have_no_more_words_than_64_bits_number(subscriptions: int) -
 @pytest.mark.parametrize("first", [2**31 - 1, 2**33, 2**50])
 def test_lost_broadcasts_are_named_by_sequences_of_any_size(first: int) -> None:
     """The last of 100 000 subscriptions lost the second of two messages."""
-    run = make_run(streams=2, topics=1, subscriptions=100_000, messages=2, first=first, broadcasts=True)
+    run = make_run(
+        streams=2, topics=1, subscriptions=100_000, messages=2, first=first, broadcasts=True
+    )
     words = broadcasts.BroadcastWords(run)
-    found = words.by_subscription({"subscription": np.array([99_999]), "stream": np.array([1]), "seq": np.array([first + 1])})
-    assert [found[name].tolist() for name in ("subscription", "stream", "word")] == [[99_999], [1], [first + 1 >> 6]]
+    found = words.by_subscription(
+        {"subscription": np.array([99_999]), "stream": np.array([1]), "seq": np.array([first + 1])}
+    )
+    assert [found[name].tolist() for name in ("subscription", "stream", "word")] == [
+        [99_999],
+        [1],
+        [first + 1 >> 6],
+    ]

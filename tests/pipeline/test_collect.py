@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-LONG = {"duration": 1100 * SECOND, "window": SECOND, "drift": True, "messages": 600, "subscriptions": 2}
+LONG = {
+    "duration": 1100 * SECOND,
+    "window": SECOND,
+    "drift": True,
+    "messages": 600,
+    "subscriptions": 2,
+}
 """A run of several shards: more than 1000 windows of a second, which are also more than the blocks of a results document."""
 
 
@@ -44,16 +50,26 @@ def actions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_a_run_that_is_collected_in_pieces_has_the_same_measurements(spark: SparkSession, tmp_path: Path, actions: list[int]) -> None:
+def test_a_run_that_is_collected_in_pieces_has_the_same_measurements(
+    spark: SparkSession, tmp_path: Path, actions: list[int]
+) -> None:
     """To the bit, with second copies, which need a third scan."""
     run = make_run(**LONG)
     sent, received = generate(run, seed=5)
     write_run(tmp_path / "run", run, sent, received, chunk=100_000)
-    assert differences(aggregate(spark, tmp_path / "run"), measure(*by_worker(run, sent, received, 2), make_recorded(2))) == []
+    assert (
+        differences(
+            aggregate(spark, tmp_path / "run"),
+            measure(*by_worker(run, sent, received, 2), make_recorded(2)),
+        )
+        == []
+    )
     assert len(actions) >= 10
 
 
-def test_stages_are_collected_in_pieces_too(spark: SparkSession, tmp_path: Path, actions: list[int]) -> None:
+def test_stages_are_collected_in_pieces_too(
+    spark: SparkSession, tmp_path: Path, actions: list[int]
+) -> None:
     """Each part has its own windows."""
     run = make_run(**{**LONG, "duration": 40 * SECOND})
     stages = make_stages(run, 1)
@@ -63,4 +79,7 @@ def test_stages_are_collected_in_pieces_too(spark: SparkSession, tmp_path: Path,
     plain = by_worker(run, sent, received, 2)[:2]
     for name, found in parts:
         expected = measure(*plain, stages[name], Recorded(foreign=None))
-        assert differences((found.windows, found.intervals), (expected.windows, expected.intervals)) == []
+        assert (
+            differences((found.windows, found.intervals), (expected.windows, expected.intervals))
+            == []
+        )

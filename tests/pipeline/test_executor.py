@@ -27,7 +27,11 @@ def gathered(folder: Path) -> list[Table]:
     """The words that leave each task."""
     found = read.load_run(folder)
     words = WordsOfFiles(read.tasks(found), [found.run], [0])
-    batches = (batch for i in range(len(read.tasks(found))) for batch in words(iter([pa.record_batch([pa.array([i])], names=["id"])])))
+    batches = (
+        batch
+        for i in range(len(read.tasks(found)))
+        for batch in words(iter([pa.record_batch([pa.array([i])], names=["id"])]))
+    )
     return [unpack(content.as_buffer()) for batch in batches for content in batch["content"]]
 
 
@@ -39,7 +43,9 @@ def test_words_meet_before_they_are_shuffled(folder: Path, monkeypatch: pytest.M
     assert sum(len(table["word"]) for table in tables) <= 2.5 * STREAMS * MESSAGES / 64
 
 
-def test_merging_takes_memory_for_words_and_not_for_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_takes_memory_for_words_and_not_for_pieces(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many pieces a word comes in, and the answer is the same."""
     monkeypatch.setattr(read, "TASK_ROWS", 500)
     monkeypatch.setattr(executor, "CELLS", 6000)
@@ -52,11 +58,17 @@ def test_merging_takes_memory_for_words_and_not_for_pieces(folder: Path, monkeyp
     assert sum(len(table["word"]) for table in tables) >= 10_000
     assert most <= 4 * STREAMS * MESSAGES / 64
     whole, alike = words.merge(tables), words.merge(merging.tables)
-    assert {name: column.tolist() for name, column in alike.items()} == {name: column.tolist() for name, column in whole.items()}
+    assert {name: column.tolist() for name, column in alike.items()} == {
+        name: column.tolist() for name, column in whole.items()
+    }
 
 
-def test_more_bytes_than_a_column_of_spark_holds_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_bytes_than_a_column_of_spark_holds_are_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Offsets of 32 bits would wrap around and give one table the bytes of another."""
     monkeypatch.setattr(executor, "LARGEST", 10)
-    with pytest.raises(ValueError, match="12 bytes of tables are more than an Arrow column holds, 10"):
+    with pytest.raises(
+        ValueError, match="12 bytes of tables are more than an Arrow column holds, 10"
+    ):
         executor._column([b"123456", b"123456"], "binary")

@@ -20,10 +20,16 @@ def test_of_what_came_three_times_a_row_leaves_a_task_for_each_delivery(tmp_path
     """The others are counted in the task."""
     found = read.load_run(slow_streams(tmp_path))
     files = [path for task in read.tasks(found) for path in task]
-    scan = FirstCopiesOfFiles([[*files, *files, *files]], [found.run], [{"low": np.array([0]), "high": np.array([1 << 40])}])
+    scan = FirstCopiesOfFiles(
+        [[*files, *files, *files]],
+        [found.run],
+        [{"low": np.array([0]), "high": np.array([1 << 40])}],
+    )
     names: dict[str, int] = {}
     for batch in scan(iter([pa.record_batch([pa.array([0])], names=["id"])])):
         for name, content in zip(batch["name"].to_pylist(), batch["content"], strict=True):
             table = unpack(content.as_buffer())
-            names[name] = names.get(name, 0) + (int(table["n"].sum()) if "n" in table else len(next(iter(table.values()))))
+            names[name] = names.get(name, 0) + (
+                int(table["n"].sum()) if "n" in table else len(next(iter(table.values())))
+            )
     assert (names["rows"], names["counts"]) == (64_000, 128_000)

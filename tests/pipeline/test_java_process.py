@@ -23,7 +23,10 @@ def submit(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     monkeypatch.setattr(java_process, "spark_home", lambda: str(folder))
 
 
-@pytest.mark.parametrize(("line", "why"), [("exit 1", "it needs Java 17 or newer on the PATH"), ("kill -9 $$", "killed by signal 9")])
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [("exit 1", "it needs Java 17 or newer on the PATH"), ("kill -9 $$", "killed by signal 9")],
+)
 def test_a_process_that_ends_while_it_starts_is_an_error_with_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, why: str
 ) -> None:
@@ -37,13 +40,18 @@ def test_a_process_that_ends_while_it_starts_is_an_error_with_its_cause(
         java.kill()
 
 
-def test_a_start_that_takes_too_long_ends_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_takes_too_long_ends_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A Java that hangs would hold a session for ever."""
     submit(tmp_path, monkeypatch, "echo looking for the master", "exec sleep 600")
     monkeypatch.setattr(java_process, "START_SECONDS", 2)
     java = JavaProcess({}, tmp_path / "spark.log", loopback=True)
     try:
-        with pytest.raises(UsageError, match=r"was not ready after 2 s: looking for the master \(its output: .*spark.log\)"):
+        with pytest.raises(
+            UsageError,
+            match=r"was not ready after 2 s: looking for the master \(its output: .*spark.log\)",
+        ):
             java.gateway()
     finally:
         java.kill()

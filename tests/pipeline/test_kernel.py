@@ -19,7 +19,10 @@ from pytest_loadtest.pipeline import executor, kernel, tables
 INT = st.integers(-(1 << 40), 1 << 40)
 
 
-@given(values=st.lists(st.integers(-(1 << 62), 1 << 62), min_size=1), group=st.lists(st.integers(0, 2), min_size=1))
+@given(
+    values=st.lists(st.integers(-(1 << 62), 1 << 62), min_size=1),
+    group=st.lists(st.integers(0, 2), min_size=1),
+)
 def test_sums_of_nanoseconds_never_overflow(values: list[int], group: list[int]) -> None:
     """Whatever a broken clock makes of them."""
     n = min(len(values), len(group))
@@ -28,14 +31,19 @@ def test_sums_of_nanoseconds_never_overflow(values: list[int], group: list[int])
     expected = Counter[int]()
     for key, value in zip(group[:n], values[:n], strict=True):
         expected[key] += value
-    assert [join_total(int(h), int(lo)) for h, lo in zip(high, low, strict=True)] == [expected[key] for key in sorted(set(group[:n]))]
+    assert [join_total(int(h), int(lo)) for h, lo in zip(high, low, strict=True)] == [
+        expected[key] for key in sorted(set(group[:n]))
+    ]
 
 
 @given(st.lists(st.integers(0, 1 << 50), min_size=1))
 def test_a_coarser_bucket_is_the_one_that_the_value_lies_in(values: list[int]) -> None:
     """The way over the finer bucket changes nothing."""
     numbers = np.array(values, np.int64)
-    assert kernel._coarser(hdr_index(numbers)).tolist() == hdr_index(numbers, kernel.SERIES_BITS).tolist()
+    assert (
+        kernel._coarser(hdr_index(numbers)).tolist()
+        == hdr_index(numbers, kernel.SERIES_BITS).tolist()
+    )
 
 
 def merged(rows: dict[str, Any], kind: str, runs: list[Any], block: int) -> dict[str, Any]:
@@ -44,12 +52,21 @@ def merged(rows: dict[str, Any], kind: str, runs: list[Any], block: int) -> dict
     found: dict[str, list[tables.Table]] = defaultdict(list)
     for low in range(0, len(rows["seq"]), block):
         for run in runs:
-            for name, table in how({column: values[low : low + block] for column, values in rows.items()}, run):
+            for name, table in how(
+                {column: values[low : low + block] for column, values in rows.items()}, run
+            ):
                 found[name].append(executor.unpack(executor.pack(table)))
-    whole = {name: {column: values.tolist() for column, values in tables.merge_rows(name, parts).items()} for name, parts in found.items()}
+    whole = {
+        name: {column: values.tolist() for column, values in tables.merge_rows(name, parts).items()}
+        for name, parts in found.items()
+    }
     for name, prefix in (("histograms", ""), ("sent", "blocked_")):
-        halves = [whole.get(name, {}).pop(f"{prefix}{half}", []) for half in ("high", "low")]  # two of many ways to write the same sum
-        whole.setdefault(name, {})["total"] = [join_total(high, low) for high, low in zip(*halves, strict=True)]
+        halves = [
+            whole.get(name, {}).pop(f"{prefix}{half}", []) for half in ("high", "low")
+        ]  # two of many ways to write the same sum
+        whole.setdefault(name, {})["total"] = [
+            join_total(high, low) for high, low in zip(*halves, strict=True)
+        ]
     return whole
 
 
@@ -66,7 +83,10 @@ def test_stages_that_share_out_the_messages_add_up_to_the_run() -> None:
     run = make_run(messages=300)
     sent, _ = generate(run, 8)
     stages = list(make_stages(run, 8).values())
-    parts = [replace(run, first=stages[0].first, end=stages[0].end), replace(run, first=stages[0].end)]
+    parts = [
+        replace(run, first=stages[0].first, end=stages[0].end),
+        replace(run, first=stages[0].end),
+    ]
     together, whole = merged(sent, "sent", parts, 100), merged(sent, "sent", [run], 100)
     assert together == whole
     assert sum(whole["sent"]["n"]) == int((run.end - run.first).sum())

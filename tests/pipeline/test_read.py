@@ -47,7 +47,9 @@ def test_a_whole_run_is_read(folder: Path) -> None:
     whole, run = read.load_run(folder), make_run()
     assert whole.recorded == make_recorded(2)
     assert np.array_equal(whole.run.end, run.end) and whole.run.buckets == run.buckets
-    assert np.array_equal(whole.run.first, run.first) and np.array_equal(whole.run.stream_topics, run.stream_topics)
+    assert np.array_equal(whole.run.first, run.first) and np.array_equal(
+        whole.run.stream_topics, run.stream_topics
+    )
     assert whole.senders == {"gw0": range(0, 4, 2), "gw1": range(1, 4, 2)}
 
 
@@ -72,10 +74,16 @@ def test_how_long_opening_took_is_of_all_workers(tmp_path: Path) -> None:
         path = folder / f"gw{i}.manifest.json"
         found = histogram(np.array(times))
         assert found is not None
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"opening": {"connect": document(found)}}))
+        path.write_text(
+            json.dumps(json.loads(path.read_text()) | {"opening": {"connect": document(found)}})
+        )
     latencies = read.load_run(folder).recorded.latencies
     assert [*latencies] == ["connect"]
-    assert (latencies["connect"].n, latencies["connect"].minimum, latencies["connect"].maximum) == (3, 5, 900)
+    assert (latencies["connect"].n, latencies["connect"].minimum, latencies["connect"].maximum) == (
+        3,
+        5,
+        900,
+    )
 
 
 @pytest.mark.parametrize("name", ["run.json", "gw1.manifest.json"])
@@ -142,7 +150,9 @@ def test_a_plan_whose_streams_do_not_match(folder: Path, name: str) -> None:
     """Every stream has a range."""
     found = columns(folder)
     write_columns(folder, [*(found | {name: found[name][1:]}).items()])
-    assert_no_data(folder, "streams.npz", f"column '{name}' is int64 (3,)", "run.json has 4 streams")
+    assert_no_data(
+        folder, "streams.npz", f"column '{name}' is int64 (3,)", "run.json has 4 streams"
+    )
     write_columns(folder, [*(found | {name: found[name].astype(np.float64)}).items()])
     assert_no_data(folder, "streams.npz", f"column '{name}' is float64 (4,)")
     del found[name]
@@ -191,7 +201,9 @@ def staged(tmp_path: Path) -> Path:
 def test_stages_are_read(staged: Path) -> None:
     """Each has its name and its own columns."""
     found = columns(staged)
-    write_columns(staged, [*(found | {"first_1": found["first"] + 50, "end_1": found["end"] - 10}).items()])
+    write_columns(
+        staged, [*(found | {"first_1": found["first"] + 50, "end_1": found["end"] - 10}).items()]
+    )
     stages = read.load_run(staged).stages
     assert [*stages] == ["up", "later"]
     assert [(stage.first.tolist(), stage.end.tolist()) for stage in stages.values()] == [
@@ -203,14 +215,22 @@ def test_stages_are_read(staged: Path) -> None:
     ("changes", "file", "words"),
     [
         ({"first_1": [0]}, "streams.npz", "column 'first_1' is int64 (1,), run.json has 4 streams"),
-        ({"end_1": [100, 102, 100, 101]}, "run.json", "stage 'later' has messages that are not the run's"),
+        (
+            {"end_1": [100, 102, 100, 101]},
+            "run.json",
+            "stage 'later' has messages that are not the run's",
+        ),
         ({"end_1": None}, "streams.npz", "no column 'end_1'"),
     ],
 )
-def test_stages_that_are_not_the_runs(staged: Path, changes: dict[str, Any], file: str, words: str) -> None:
+def test_stages_that_are_not_the_runs(
+    staged: Path, changes: dict[str, Any], file: str, words: str
+) -> None:
     """Each has some of the run's messages, and says which."""
     found = columns(staged) | changes
-    write_columns(staged, [(name, np.array(column)) for name, column in found.items() if column is not None])
+    write_columns(
+        staged, [(name, np.array(column)) for name, column in found.items() if column is not None]
+    )
     assert_no_data(staged, file, words)
 
 
@@ -226,15 +246,24 @@ def test_files_are_shared_out_evenly(folder: Path, monkeypatch: pytest.MonkeyPat
     assert len(read.tasks(whole)) == 1
     monkeypatch.setattr(read, "TASK_ROWS", 200)
     tasks = read.tasks(whole)
-    assert sorted(file.path for task in tasks for file in task) == sorted(str(folder.resolve() / file) for file in whole.files)
-    loads = [sum(whole.files[str(Path(file.path).relative_to(folder.resolve()))] for file in task) for task in tasks]
-    assert max(abs(load - sum(loads) / len(loads)) for load in loads) <= 150 and len(tasks) == -(-sum(loads) // 200)
+    assert sorted(file.path for task in tasks for file in task) == sorted(
+        str(folder.resolve() / file) for file in whole.files
+    )
+    loads = [
+        sum(whole.files[str(Path(file.path).relative_to(folder.resolve()))] for file in task)
+        for task in tasks
+    ]
+    assert max(abs(load - sum(loads) / len(loads)) for load in loads) <= 150 and len(tasks) == -(
+        -sum(loads) // 200
+    )
 
 
 def test_pauses_are_those_of_all_workers_or_unknown(folder: Path) -> None:
     """Samples of older releases have none."""
     run = read.load_run(folder).run
-    assert [pauses.begin.tolist() for pauses in run.pauses] == [make_pauses(i).begin.tolist() for i in range(2)]
+    assert [pauses.begin.tolist() for pauses in run.pauses] == [
+        make_pauses(i).begin.tolist() for i in range(2)
+    ]
     assert run.stream_workers is not None
     assert run.stream_workers.tolist() == [0, 1, 0, 1]
     edit(folder / "gw1.manifest.json", lambda manifest: manifest["evidence"]["pauses"]["end"].pop())
@@ -246,10 +275,15 @@ def test_pauses_are_those_of_all_workers_or_unknown(folder: Path) -> None:
 def test_hosts_of_streams_follow_from_manifests_and_clocks(folder: Path) -> None:
     """One worker lists its streams, as with paired consumers, and one that the run does not have; without clocks there is one host."""
     assert (read.load_run(folder).hosts, read.load_run(folder).run.stream_hosts) == ({}, None)
-    edit(folder / "gw1.manifest.json", lambda manifest: manifest["sent"].update(streams={"numbers": [1, 3, 9]}))
+    edit(
+        folder / "gw1.manifest.json",
+        lambda manifest: manifest["sent"].update(streams={"numbers": [1, 3, 9]}),
+    )
     line = ClockLine(at=0, offset=0)
     fit = ClockFit(line=line, error=1, round_trip=2, exchanges=1, holds=True)
-    replace(RunFile.read(folder), clocks=(RunClock(worker="gw1", host="h1", used=line, fit=fit),)).write(folder)
+    replace(
+        RunFile.read(folder), clocks=(RunClock(worker="gw1", host="h1", used=line, fit=fit),)
+    ).write(folder)
     whole = read.load_run(folder)
     assert whole.hosts == {"gw0": 0, "gw1": 1}
     assert whole.run.stream_hosts is not None
@@ -300,7 +334,9 @@ def test_a_manifest_that_disagrees_with_itself(folder: Path) -> None:
     assert_no_data(folder, "gw0.manifest.json", "received has 1 rows")
     edit(
         folder / "gw0.manifest.json",
-        lambda manifest: manifest["received"].update(rows=sum(f["rows"] for f in manifest["received"]["files"])),
+        lambda manifest: manifest["received"].update(
+            rows=sum(f["rows"] for f in manifest["received"]["files"])
+        ),
     )
     edit(folder / "gw1.manifest.json", lambda manifest: manifest["sent"]["streams"].pop())
     assert_no_data(folder, "gw1.manifest.json", "streams of sent")
@@ -308,7 +344,9 @@ def test_a_manifest_that_disagrees_with_itself(folder: Path) -> None:
 
 def offered_of(rows: dict[int, tuple[int, int]]) -> read.Offered:
     """Return sent rows and distinct sequences by stream."""
-    return read.Offered(*np.array([(stream, *counts) for stream, counts in rows.items()], np.int64).reshape(-1, 3).T)
+    return read.Offered(
+        *np.array([(stream, *counts) for stream, counts in rows.items()], np.int64).reshape(-1, 3).T
+    )
 
 
 def test_sent_rows_that_are_the_plan(folder: Path) -> None:
@@ -316,19 +354,28 @@ def test_sent_rows_that_are_the_plan(folder: Path) -> None:
     rows = {3: (101, 101), 0: (100, 100), 2: (100, 100), 1: (101, 101)}
     read.load_run(folder).check_offered(make_run(), offered_of(rows))
     for stream, (n, distinct) in rows.items():
-        with pytest.raises(NoData, match=rf"stream {stream} .* of {distinct - 1} messages, the plan has {n}"):
-            read.load_run(folder).check_offered(make_run(), offered_of(rows | {stream: (n, distinct - 1)}))
+        with pytest.raises(
+            NoData, match=rf"stream {stream} .* of {distinct - 1} messages, the plan has {n}"
+        ):
+            read.load_run(folder).check_offered(
+                make_run(), offered_of(rows | {stream: (n, distinct - 1)})
+            )
 
 
 @pytest.mark.parametrize(
     ("offered", "words"),
     [
         ({}, r"stream 0 \(gw0\) has 0 sent rows of 0 messages, the plan has 100"),
-        ({0: (100, 100), 1: (102, 101)}, r"stream 1 \(gw1\) has 102 sent rows of 101 messages, the plan has 101"),
+        (
+            {0: (100, 100), 1: (102, 101)},
+            r"stream 1 \(gw1\) has 102 sent rows of 101 messages, the plan has 101",
+        ),
         ({0: (100, 99)}, r"stream 0 .* of 99 messages"),
     ],
 )
-def test_sent_rows_that_are_not_the_plan(folder: Path, offered: dict[int, tuple[int, int]], words: str) -> None:
+def test_sent_rows_that_are_not_the_plan(
+    folder: Path, offered: dict[int, tuple[int, int]], words: str
+) -> None:
     """Every planned message has exactly one row."""
     with pytest.raises(NoData, match=words):
         read.load_run(folder).check_offered(make_run(), offered_of(offered))
@@ -339,7 +386,9 @@ def test_a_stream_without_a_worker_is_named_in_the_error(folder: Path) -> None:
     edit(folder / "run.json", lambda run: run["streams"].update(count=5))
     write_columns(folder, [("first", np.zeros(5, np.int64)), ("end", np.array([0] * 4 + [9]))])
     whole = read.load_run(folder)
-    with pytest.raises(NoData, match=re.escape("stream 4 (no worker's manifest names it) has 0 sent rows")):
+    with pytest.raises(
+        NoData, match=re.escape("stream 4 (no worker's manifest names it) has 0 sent rows")
+    ):
         whole.check_offered(whole.run, offered_of({}))
 
 

@@ -36,14 +36,22 @@ URI = "s3://loadtest/p/run"
 
 
 @pytest.mark.parametrize(
-    ("nonce", "why"), [(NONCE, None), (NONCE + 1, r"received/gw0-000001.parquet \(worker gw0\) belongs to another run")]
+    ("nonce", "why"),
+    [
+        (NONCE, None),
+        (NONCE + 1, r"received/gw0-000001.parquet \(worker gw0\) belongs to another run"),
+    ],
 )
-def test_a_sample_file_of_another_run_is_no_data(tmp_path: Path, nonce: int, why: str | None) -> None:
+def test_a_sample_file_of_another_run_is_no_data(
+    tmp_path: Path, nonce: int, why: str | None
+) -> None:
     """It has the same streams, sequences and number of rows; its times would be taken for latencies."""
     run = make_run()
     folder = write_run(tmp_path / "run", run, *generate(run, 1))
     file = folder / "received/gw0-000001.parquet"
-    pq.write_table(pq.read_table(file).replace_schema_metadata({sample_files.NONCE: str(nonce)}), file)
+    pq.write_table(
+        pq.read_table(file).replace_schema_metadata({sample_files.NONCE: str(nonce)}), file
+    )
     with pytest.raises(NoData, match=why) if why else nullcontext():
         read.load_run(folder)
 
@@ -76,7 +84,9 @@ def shared(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 
-    return move(write_run(tmp_path / "run", run, *generate(run, 1)), str(tmp_path / "shared"), write)
+    return move(
+        write_run(tmp_path / "run", run, *generate(run, 1)), str(tmp_path / "shared"), write
+    )
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +114,12 @@ def assert_no_data(folder: Path, *words: str) -> None:
 def test_files_are_found_where_run_json_says(shared: Path, tmp_path: Path) -> None:
     found = read.load_run(shared)
     assert sum(found.files.values()) > 0
-    assert {file.path.rpartition("/sent/")[0] for task in read.tasks(found) for file in task if "/sent/" in file.path} == {
-        str(tmp_path / "shared")
-    }
+    assert {
+        file.path.rpartition("/sent/")[0]
+        for task in read.tasks(found)
+        for file in task
+        if "/sent/" in file.path
+    } == {str(tmp_path / "shared")}
 
 
 def test_a_size_that_differs_from_the_manifest_is_no_data(shared: Path, tmp_path: Path) -> None:
@@ -139,7 +152,9 @@ def test_samples_that_are_gone_are_no_data(shared: Path, tmp_path: Path) -> None
     assert_no_data(shared, str(tmp_path / "shared/gw0.manifest.json"), "is missing")
 
 
-def test_a_store_that_cannot_be_reached_is_no_data(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_be_reached_is_no_data(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
@@ -147,14 +162,18 @@ def test_a_store_that_cannot_be_reached_is_no_data(shared: Path, monkeypatch: py
     assert_no_data(shared, f"the samples in {URI} cannot be read: ", "Could not connect")
 
 
-def test_workers_of_spark_read_objects(spark: SparkSession, reachable: Bucket, tmp_path: Path) -> None:
+def test_workers_of_spark_read_objects(
+    spark: SparkSession, reachable: Bucket, tmp_path: Path
+) -> None:
     """Counts, latencies and stages are those of the same samples in a folder; hooks and test bodies read the same rows."""
     run = make_run(messages=300)
     rows, stages = generate(run, 3), make_stages(run, 1)
     here = write_run(tmp_path / "here", run, *rows, stages=stages)
     files = SampleFiles(here, ("sent", "received"))
     there = move(
-        write_run(tmp_path / "there", run, *rows, stages=stages), URI, lambda name, content: reachable.write(f"p/run/{name}", content)
+        write_run(tmp_path / "there", run, *rows, stages=stages),
+        URI,
+        lambda name, content: reachable.write(f"p/run/{name}", content),
     )
     expected, found = aggregate_with_stages(spark, here), aggregate_with_stages(spark, there)
     assert differences(found[0], expected[0]) == []
@@ -168,34 +187,51 @@ def test_workers_of_spark_read_objects(spark: SparkSession, reachable: Bucket, t
     measured = measure_run(spark, there, custom)
     table = files.received.to_table()
     assert measured.failure == ""
-    assert measured.measurements.custom == {"n": table.num_rows, "seq": sum(table["seq"].to_pylist())}
+    assert measured.measurements.custom == {
+        "n": table.num_rows,
+        "seq": sum(table["seq"].to_pylist()),
+    }
     assert measured.files.received.to_table().num_rows == table.num_rows
     assert Samples(spark, measured.files).sent.columns == [column.name for column in KINDS["sent"]]
 
 
-def test_a_cluster_needs_no_package_to_read_objects(spark: SparkSession, reachable: Bucket, tmp_path: Path) -> None:
+def test_a_cluster_needs_no_package_to_read_objects(
+    spark: SparkSession, reachable: Bucket, tmp_path: Path
+) -> None:
     """The code that reads them travels with the query."""
     run = make_run(messages=20)
     location = f"{URI}-2"
     folder = move(
-        write_run(tmp_path / "run", run, *generate(run, 0)), location, lambda name, content: reachable.write(f"p/run-2/{name}", content)
+        write_run(tmp_path / "run", run, *generate(run, 0)),
+        location,
+        lambda name, content: reachable.write(f"p/run-2/{name}", content),
     )
 
     def hidden(batches: object) -> Iterator[Any]:
         import sys
 
         yield from batches  # type: ignore[attr-defined]
-        assert not [name for name in sys.modules if name.startswith("pytest_loadtest")], "the package was imported"
+        assert not [name for name in sys.modules if name.startswith("pytest_loadtest")], (
+            "the package was imported"
+        )
 
     with T.for_workers():
-        found = T.file_tables(spark.range(1), read.tasks(read.load_run(folder)), [run]).mapInArrow(hidden, COUNTED_SCHEMA)  # type: ignore[arg-type]
+        found = T.file_tables(spark.range(1), read.tasks(read.load_run(folder)), [run]).mapInArrow(
+            hidden, COUNTED_SCHEMA
+        )  # type: ignore[arg-type]
         assert found.count() > 0
 
 
-def test_an_object_that_spark_cannot_read_is_named(spark: SparkSession, reachable: Bucket, tmp_path: Path) -> None:
+def test_an_object_that_spark_cannot_read_is_named(
+    spark: SparkSession, reachable: Bucket, tmp_path: Path
+) -> None:
     """Its footer is whole, so only the workers notice."""
     run = make_run(messages=300)
-    folder = move(write_run(tmp_path / "run", run, *generate(run, 1)), URI, lambda name, content: reachable.write(f"p/run/{name}", content))
+    folder = move(
+        write_run(tmp_path / "run", run, *generate(run, 1)),
+        URI,
+        lambda name, content: reachable.write(f"p/run/{name}", content),
+    )
     content = bytearray(reachable.read("p/run/sent/gw0-000001.parquet"))
     content[4:200] = bytes(196)
     reachable.write("p/run/sent/gw0-000001.parquet", bytes(content))

@@ -17,8 +17,20 @@ from pytest_loadtest.schedule.changes import Aborted
 if TYPE_CHECKING:
     from pathlib import Path
 
-STAGE = RunStage(name="up", start=7, duration=2, slo={"loss": 0}, rate=1.5, window=10**9, drift=True)
-CHANGE = RunChange(at=1, rate=500.0, bytes=False, distribution=True, paused=None, consumers=3, end=True, foregone=None, aborted="lost")
+STAGE = RunStage(
+    name="up", start=7, duration=2, slo={"loss": 0}, rate=1.5, window=10**9, drift=True
+)
+CHANGE = RunChange(
+    at=1,
+    rate=500.0,
+    bytes=False,
+    distribution=True,
+    paused=None,
+    consumers=3,
+    end=True,
+    foregone=None,
+    aborted="lost",
+)
 
 
 def edited(folder: Path, change: Any) -> Path:
@@ -31,7 +43,13 @@ def edited(folder: Path, change: Any) -> Path:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """Stages, changes and the reason of an abort included; a run that did not end, or is on one host, has no key for it."""
-    run = made_run_file(stages=(STAGE,), changes=(CHANGE,), aborted=Aborted(reason="lost"), workload="a", delays={"seed": 1})
+    run = made_run_file(
+        stages=(STAGE,),
+        changes=(CHANGE,),
+        aborted=Aborted(reason="lost"),
+        workload="a",
+        delays={"seed": 1},
+    )
     run.write(tmp_path)
     assert RunFile.read(tmp_path) == run
     document = json.loads((tmp_path / "run.json").read_text())
@@ -41,8 +59,14 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         for name, value in json.loads(json.dumps(asdict(run))).items()
         if name not in ("ended", "clocks", "within_hosts", "samples")
     }
-    fit = ClockFit(line=ClockLine(at=5, offset=-7, drift=1e-6), error=3, round_trip=2, exchanges=1, holds=True)
-    ended = replace(run, ended=True, clocks=(RunClock(worker="h1-1", host="h1", used=ClockLine(at=1, offset=2), fit=fit),))
+    fit = ClockFit(
+        line=ClockLine(at=5, offset=-7, drift=1e-6), error=3, round_trip=2, exchanges=1, holds=True
+    )
+    ended = replace(
+        run,
+        ended=True,
+        clocks=(RunClock(worker="h1-1", host="h1", used=ClockLine(at=1, offset=2), fit=fit),),
+    )
     ended.write(tmp_path)
     assert RunFile.read(tmp_path) == ended
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
@@ -50,7 +74,18 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_folders_of_older_releases_lack_keys_that_have_a_default(tmp_path: Path) -> None:
     """They have no changes, windows or paced connections."""
-    added = ("changes", "window", "drift", "connects_only", "connect_rate", "delays", "workload", "foregone", "aborted", "stages")
+    added = (
+        "changes",
+        "window",
+        "drift",
+        "connects_only",
+        "connect_rate",
+        "delays",
+        "workload",
+        "foregone",
+        "aborted",
+        "stages",
+    )
     run = RunFile.read(edited(tmp_path, lambda document: [document.pop(key) for key in added]))
     assert run == made_run_file()
 
@@ -68,7 +103,10 @@ def test_folders_of_older_releases_lack_keys_that_have_a_default(tmp_path: Path)
         (lambda run: run.update(workers="gw0"), "workers must be a list, not 'gw0'"),
         (lambda run: run.update(workers=[0]), "workers[0] must be a text, not 0"),
         (lambda run: run.update(facts=[]), "facts must be an object, not []"),
-        (lambda run: run["changes"][0].update(at=0.5), "changes[0].at must be a whole number, not 0.5"),
+        (
+            lambda run: run["changes"][0].update(at=0.5),
+            "changes[0].at must be a whole number, not 0.5",
+        ),
         (lambda run: run.update(version=2), "version 2 is not 3, the one this release reads"),
         (lambda run: run.pop("version"), "'version' is missing"),
     ],
@@ -89,7 +127,9 @@ def test_a_file_that_is_no_object_is_no_data(tmp_path: Path, text: str) -> None:
 
 def test_a_folder_without_run_json_is_no_data(tmp_path: Path) -> None:
     """The error names the file, missing or unreadable."""
-    with pytest.raises(NoData, match=rf"{tmp_path}/run.json is missing: the run was never planned here"):
+    with pytest.raises(
+        NoData, match=rf"{tmp_path}/run.json is missing: the run was never planned here"
+    ):
         RunFile.read(tmp_path)
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(NoData, match=rf"{tmp_path}/run.json is not whole: "):

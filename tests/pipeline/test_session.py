@@ -68,7 +68,13 @@ def test_the_life_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert archive is not None
     archive.parent.mkdir(parents=True)
     archive.write_bytes(b"no archive")
-    script = subprocess.run([sys.executable, "-c", LIFE, str(tmp_path / "spark")], capture_output=True, text=True, timeout=300, check=False)
+    script = subprocess.run(
+        [sys.executable, "-c", LIFE, str(tmp_path / "spark")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert script.stderr == ""
     assert script.returncode == -signal.SIGKILL
     (pid,) = script.stdout.split()
@@ -76,7 +82,9 @@ def test_the_life_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "log4j" in (tmp_path / "spark" / "spark.log").read_text()
 
 
-def test_a_java_process_that_dies_before_it_answers_prints_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_java_process_that_dies_before_it_answers_prints_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """py4j would log a traceback as the root logger's, which goes to the terminal: what asked gets the exception, and says what it means."""
     from py4j.java_gateway import GatewayParameters, JavaGateway
     from py4j.protocol import Py4JError
@@ -86,7 +94,9 @@ def test_a_java_process_that_dies_before_it_answers_prints_nothing(caplog: pytes
         def die() -> None:
             connection, _ = server.accept()
             connection.recv(1)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, as of a process that is killed
+            connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )  # a reset, as of a process that is killed
             connection.close()
 
         logging.getLogger().removeFilter(session._not_of_py4j)
@@ -96,7 +106,9 @@ def test_a_java_process_that_dies_before_it_answers_prints_nothing(caplog: pytes
             dying = threading.Thread(target=die)
             dying.start()
             with pytest.raises(Py4JError):
-                JavaGateway(gateway_parameters=GatewayParameters(port=server.getsockname()[1])).jvm.System.currentTimeMillis()
+                JavaGateway(
+                    gateway_parameters=GatewayParameters(port=server.getsockname()[1])
+                ).jvm.System.currentTimeMillis()
             dying.join()
             assert bool(caplog.records) is not quiet
             caplog.clear()
@@ -106,13 +118,20 @@ def test_options_of_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """The user's stand last, where Java lets them win; an archive is named only once it is made, and each Java has its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     user = {java_process.OPTIONS: "-XX:TieredStopAtLevel=4", "spark.x": "y"}
-    assert java_process.with_archive(user) == {java_process.OPTIONS: "-XX:TieredStopAtLevel=1 -XX:TieredStopAtLevel=4", "spark.x": "y"}
+    assert java_process.with_archive(user) == {
+        java_process.OPTIONS: "-XX:TieredStopAtLevel=1 -XX:TieredStopAtLevel=4",
+        "spark.x": "y",
+    }
     archive = java_process.path()
     assert archive is not None
     archive.parent.mkdir(parents=True)
     archive.touch()
     (with_it,) = java_process.with_archive({}).values()
-    assert with_it.split() == ["-XX:TieredStopAtLevel=1", f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+    assert with_it.split() == [
+        "-XX:TieredStopAtLevel=1",
+        f"-XX:SharedArchiveFile={archive}",
+        "-Xshare:auto",
+    ]
     other = tmp_path / "java" / "bin" / "java"
     other.parent.mkdir(parents=True)
     other.touch(mode=0o755)
@@ -126,7 +145,9 @@ def test_options_of_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert java_process.path() is None
 
 
-def test_a_session_that_was_there_before_is_used_and_left(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_session_that_was_there_before_is_used_and_left(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """spark-submit makes such a session."""
     host = SparkHost(tmp_path / "spark", {})
     assert host.session() is spark
@@ -156,7 +177,9 @@ host.stop()
 def test_the_users_python_reaches_the_executors_of_a_cluster(tmp_path: Path) -> None:
     """Their path to it differs from the driver's; here executors have processes of their own."""
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexport CHOSEN_BY_THE_USER="the user\'s Python"\nexec {sys.executable} "$@"\n')
+    python.write_text(
+        f'#!/bin/sh\nexport CHOSEN_BY_THE_USER="the user\'s Python"\nexec {sys.executable} "$@"\n'
+    )
     python.chmod(0o755)
     command = [sys.executable, "-c", PYTHON, str(tmp_path / "spark"), str(python)]
     script = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -164,9 +187,17 @@ def test_the_users_python_reaches_the_executors_of_a_cluster(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("master", "ours"), [("local[*]", True), ("local", True), ("local-cluster[1,1,512]", False), ("spark://a:7077", False)]
+    ("master", "ours"),
+    [
+        ("local[*]", True),
+        ("local", True),
+        ("local-cluster[1,1,512]", False),
+        ("spark://a:7077", False),
+    ],
 )
-def test_without_a_setting_a_cluster_has_its_own_python(monkeypatch: pytest.MonkeyPatch, master: str, ours: bool) -> None:
+def test_without_a_setting_a_cluster_has_its_own_python(
+    monkeypatch: pytest.MonkeyPatch, master: str, ours: bool
+) -> None:
     """The driver's path means nothing there; here it is the one Python that surely has numpy and pyarrow."""
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     assert workers_python(master, "python3") == (sys.executable if ours else "python3")
@@ -179,9 +210,17 @@ def test_no_java_is_a_usage_error(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from pytest_loadtest.pipeline.session import SparkHost; SparkHost(Path(sys.argv[1]), {}).warm()"
     environment = {**os.environ, "JAVA_HOME": str(tmp_path / "nowhere")}
     script = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=60, check=False
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+        check=False,
     )
-    assert "UsageError: Spark could not start its Java process: it needs Java 17 or newer" in script.stderr
+    assert (
+        "UsageError: Spark could not start its Java process: it needs Java 17 or newer"
+        in script.stderr
+    )
     assert "spark.log" in script.stderr
 
 
@@ -191,7 +230,13 @@ def test_a_driver_that_cannot_start_is_a_usage_error_with_its_cause(tmp_path: Pa
         "import sys; from pathlib import Path; from pytest_loadtest.pipeline.session import SparkHost;"
         "SparkHost(Path(sys.argv[1]), {'spark.driver.bindAddress': '192.0.2.1', 'spark.port.maxRetries': '0'}).session()"
     )
-    script = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False)
+    script = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     last = script.stderr.strip().splitlines()[-1]
     assert "UsageError: Spark could not start: " in last
     assert "BindException" in last

@@ -31,7 +31,9 @@ from pytest_loadtest.pipeline import slot_task
 slot_task.END_SECONDS = 1
 print(list(pickle.load(sys.stdin.buffer)(iter([pa.record_batch([pa.array([0])], ["id"])]))))
 """
-WORKER = "import sys; print('started', flush=True); print(sys.stdin.read().upper(), end='', flush=True)"
+WORKER = (
+    "import sys; print('started', flush=True); print(sys.stdin.read().upper(), end='', flush=True)"
+)
 """A worker that answers when its input has ended."""
 
 
@@ -44,7 +46,12 @@ def service() -> Iterator[SlotService]:
 
 def start(task: CountedSlot, command: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """Start the first task. :param command: prefix of its command."""
-    process = subprocess.Popen([*command, sys.executable, "-c", RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*command, sys.executable, "-c", RUN],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert process.stdin is not None
     process.stdin.write(pickle.dumps(task))
     process.stdin.close()
@@ -52,7 +59,12 @@ def start(task: CountedSlot, command: Sequence[str] = ()) -> subprocess.Popen[by
     return process
 
 
-def worker_slot(service: SlotService, serve: Sequence[str], probe: Sequence[str] = ("-c", "print('{}')"), **more: Any) -> WorkerSlot:
+def worker_slot(
+    service: SlotService,
+    serve: Sequence[str],
+    probe: Sequence[str] = ("-c", "print('{}')"),
+    **more: Any,
+) -> WorkerSlot:
     arguments = {"certificate": None, "tokens": service.issue(1), "archive": b"", **more}
     return WorkerSlot((HERE, service.port), probe=probe, serve=serve, **arguments)
 
@@ -98,7 +110,9 @@ def test_the_worker_imports_the_controllers_package(service: SlotService, tmp_pa
     """From memory, also if its Python has this package; it is a plugin of pytest there."""
     directory = encode({"directory": str(tmp_path), "sources": []})
     show = "import pytest_loadtest.fleet.member as m, importlib.metadata as i; print(m.__file__, *i.entry_points(group='pytest11').names)"
-    slot = worker_slot(service, ["-P", "-c", show], ["-m", MODULE, "probe", directory], archive=package_archive())
+    slot = worker_slot(
+        service, ["-P", "-c", show], ["-m", MODULE, "probe", directory], archive=package_archive()
+    )
     with start(slot) as process:
         found = joined(service)
         assert found.hello == json.loads(json.dumps(host_facts()))
@@ -121,14 +135,18 @@ def test_the_worker_imports_the_controllers_package(service: SlotService, tmp_pa
         ),
     ],
 )
-def test_a_probe_that_fails_is_reported(service: SlotService, probe: Sequence[str], problem: str) -> None:
+def test_a_probe_that_fails_is_reported(
+    service: SlotService, probe: Sequence[str], problem: str
+) -> None:
     with start(worker_slot(service, ["-c", WORKER], probe, archive=package_archive())) as process:
         assert joined(service).hello == {"node": os.uname().nodename, "problem": problem}
         service.release()
         process.communicate(timeout=30)
 
 
-def test_the_worker_ends_with_its_connection_and_all_its_bytes_arrive_before(service: SlotService) -> None:
+def test_the_worker_ends_with_its_connection_and_all_its_bytes_arrive_before(
+    service: SlotService,
+) -> None:
     """The end of the connection is the end of its standard input."""
     code = "import sys; sys.stdout.write('x' * 3_000_000); sys.stdout.flush()"
     with start(worker_slot(service, ["-c", code])) as process, join(joined(service)) as xdist:
@@ -145,7 +163,10 @@ def test_no_worker_survives(service: SlotService, victim: str, tmp_path: Path) -
     mark = tmp_path / "ended"
     code = f"import os, sys; print(os.getpid(), os.getppid(), flush=True); sys.stdin.read(); open({str(mark)!r}, 'w').close()"
     # the shell is the parent, as Spark's executor or its daemon is
-    with start(worker_slot(service, ["-c", code]), ["sh", "-c", '"$@"; exit 0', "sh"]) as parent, join(joined(service)) as xdist:
+    with (
+        start(worker_slot(service, ["-c", code]), ["sh", "-c", '"$@"; exit 0', "sh"]) as parent,
+        join(joined(service)) as xdist,
+    ):
         worker, task = map(int, xdist.makefile().readline().split())
         assert not gone(worker)
         if victim == "connection":

@@ -40,7 +40,10 @@ ConnectionError: cannot connect to the controller
 @pytest.mark.parametrize(
     ("message", "cause"),
     [
-        (NOT_STARTED, "ModuleNotFoundError: No module named 'pandas': install it for the Python of Spark's nodes (spark.pyspark.python)"),
+        (
+            NOT_STARTED,
+            "ModuleNotFoundError: No module named 'pandas': install it for the Python of Spark's nodes (spark.pyspark.python)",
+        ),
         (RAISED, "10.0.0.7: ConnectionError: cannot connect to the controller"),
         ("Job 3 cancelled\n\tat org.apache", "Job 3 cancelled"),
         ("", ""),
@@ -62,7 +65,9 @@ def task(spark: SparkSession, service: SlotService, tokens: int) -> CountedSlot:
 
 
 @pytest.mark.parametrize("barrier", [False, True])
-def test_tasks_hold_their_slots_until_they_are_released(spark: SparkSession, service: SlotService, barrier: bool) -> None:
+def test_tasks_hold_their_slots_until_they_are_released(
+    spark: SparkSession, service: SlotService, barrier: bool
+) -> None:
     """A task without a token leaves its slot free for other jobs meanwhile."""
     slots = spark.sparkContext.defaultParallelism
     job = SlotJob(spark, task(spark, service, slots - 1), slots, barrier=barrier)
@@ -75,7 +80,9 @@ def test_tasks_hold_their_slots_until_they_are_released(spark: SparkSession, ser
     assert (job.ended, job.cause) == (True, "")
 
 
-def test_too_few_slots_are_counted_and_none_is_left_taken(spark: SparkSession, service: SlotService) -> None:
+def test_too_few_slots_are_counted_and_none_is_left_taken(
+    spark: SparkSession, service: SlotService
+) -> None:
     slots = spark.sparkContext.defaultParallelism
     job = SlotJob(spark, task(spark, service, slots + 1), slots + 1, barrier=False)
     assert len(service.wait(slots, 60, lambda: job.ended)) == slots
@@ -85,7 +92,9 @@ def test_too_few_slots_are_counted_and_none_is_left_taken(spark: SparkSession, s
     assert spark.range(3).count() == 3
 
 
-def test_the_failure_of_a_task_ends_a_barrier_stage_and_nothing_is_tried_again(spark: SparkSession, service: SlotService) -> None:
+def test_the_failure_of_a_task_ends_a_barrier_stage_and_nothing_is_tried_again(
+    spark: SparkSession, service: SlotService
+) -> None:
     """Its cause is that of the Python that ran it."""
     job = SlotJob(spark, task(spark, service, 1), 1, barrier=True)
     service.wait(1, 60, lambda: job.ended)
@@ -106,7 +115,9 @@ def test_the_way_to_a_connect_server_names_this_hosts_address(spark: SparkSessio
     assert driver_host(spark, "sc://127.0.0.1") == ("127.0.0.1", "127.0.0.1")
 
 
-def test_cancelling_leaves_the_jobs_of_other_sessions_alone(spark: SparkSession, service: SlotService) -> None:
+def test_cancelling_leaves_the_jobs_of_other_sessions_alone(
+    spark: SparkSession, service: SlotService
+) -> None:
     """The user's, under spark-submit."""
     tokens = service.issue(2)
     place = ("127.0.0.1", service.port)

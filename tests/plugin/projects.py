@@ -78,7 +78,10 @@ class Finished:
     @property
     def outcomes(self) -> dict[str, int]:
         """The counts in pytest's last line, by its words in the singular."""
-        found = re.findall(r"(\d+) (passed|failed|error|skipped|deselected|rerun|xfailed|warning)s?\b", self.out.strip().splitlines()[-1])
+        found = re.findall(
+            r"(\d+) (passed|failed|error|skipped|deselected|rerun|xfailed|warning)s?\b",
+            self.out.strip().splitlines()[-1],
+        )
         return {word: int(number) for number, word in found}
 
     def case(self, name: str) -> ElementTree.Element:
@@ -111,7 +114,9 @@ class Project:
         more: str = "",
     ) -> None:
         """Write a profile of four streams on the loopback."""
-        text = PROFILE.format(name=name, rate=rate, duration=duration, slo=slo, size=size, more=more)
+        text = PROFILE.format(
+            name=name, rate=rate, duration=duration, slo=slo, size=size, more=more
+        )
         self.write(f"profiles/{name}.yaml", text)
 
     def write(self, name: str, text: str) -> None:
@@ -122,7 +127,9 @@ class Project:
 
     def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
         """Start pytest in a process group of its own."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_", "GITHUB_"))} | self.environment
+        environment = {
+            k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_", "GITHUB_"))
+        } | self.environment
         command = [*self.prefix, sys.executable, "-m", "pytest", *args, "--junitxml", "junit.xml"]
         return subprocess.Popen(
             command, cwd=self.path, env=environment, text=True, start_new_session=True,
@@ -149,25 +156,38 @@ class Project:
         named = None if suite is None else suite.find("properties/property[@name='load.report']")
         junit.unlink(missing_ok=True)
         sessions = sorted(set(self.path.glob(".loadtest/*")) | before)[-1:]
-        texts = [path.read_text(encoding="utf-8") for session in sessions for path in session.glob("**/results.json")]
+        texts = [
+            path.read_text(encoding="utf-8")
+            for session in sessions
+            for path in session.glob("**/results.json")
+        ]
         documents = [json.loads(text) for text in texts]
         for text, document in zip(texts, documents, strict=True):
             VALIDATOR.validate(document)
             assert dumps(parse_document(text)) == text
         by_test = {document["test"].rpartition("::")[2]: document for document in documents}
-        return Finished(process.returncode, out, cases, by_test, None if named is None else named.get("value"))
+        return Finished(
+            process.returncode, out, cases, by_test, None if named is None else named.get("value")
+        )
 
     def runs(self) -> list[Path]:
         """Return the run folders of all sessions so far, oldest first."""
         return sorted(
-            (path.parent for path in self.path.glob(".loadtest/**/run.json")), key=lambda path: (path / "run.json").stat().st_mtime_ns
+            (path.parent for path in self.path.glob(".loadtest/**/run.json")),
+            key=lambda path: (path / "run.json").stat().st_mtime_ns,
         )
 
     def command(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run ``python -m pytest_loadtest`` to its end."""
         command = [sys.executable, "-m", "pytest_loadtest", *args]
         return subprocess.run(
-            command, cwd=self.path, env=os.environ | self.environment, text=True, capture_output=True, timeout=TIMEOUT, check=False
+            command,
+            cwd=self.path,
+            env=os.environ | self.environment,
+            text=True,
+            capture_output=True,
+            timeout=TIMEOUT,
+            check=False,
         )
 
     def survivors(self) -> list[str]:
@@ -179,8 +199,16 @@ class Project:
         mark, found = self.environment["LOADTEST_MARK"].encode(), []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                if mark in (entry / "environ").read_bytes() and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if (
+                    mark in (entry / "environ").read_bytes()
+                    and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+                ):
+                    command = (
+                        (entry / "cmdline")
+                        .read_bytes()
+                        .replace(b"\0", b" ")
+                        .decode(errors="replace")
+                    )
                     found.append((int(entry.name), command))
             except OSError:
                 continue
@@ -190,7 +218,10 @@ class Project:
 @contextmanager
 def fresh(path: Path, *, spark: bool = False) -> Iterator[Project]:
     """Make an empty project; no process that it started may be left at the end. :param spark: aggregate with Spark, as users do."""
-    made = Project(path, {"LOADTEST_MARK": uuid.uuid4().hex, **({} if spark else numpy_aggregation.ENVIRONMENT)})
+    made = Project(
+        path,
+        {"LOADTEST_MARK": uuid.uuid4().hex, **({} if spark else numpy_aggregation.ENVIRONMENT)},
+    )
     made.write("pytest.ini", INI + (SPARK_INI if spark else "    -p numpy_aggregation\n"))
     yield made
     assert made.survivors() == []

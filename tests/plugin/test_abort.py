@@ -47,11 +47,20 @@ def aborted(run: Finished, cause: str) -> None:
     assert run.ret == pytest.ExitCode.TESTS_FAILED, run.out
     document = run.documents["test_soak"]
     assert document["verdict"]["outcome"] == "missed"
-    assert any(reason.startswith("aborted ") and cause in reason for reason in document["verdict"]["reasons"])
+    assert any(
+        reason.startswith("aborted ") and cause in reason
+        for reason in document["verdict"]["reasons"]
+    )
     assert document["measurements"]["duration"] < 200 * SECOND
     assert document["measurements"]["counts"]["received"] > 0
-    assert [child.tag for child in run.case("test_soak") if child.tag in ("failure", "error")] == ["failure"]
-    said = [one.get("value", "") for one in run.case("test_soak").iter("property") if one.get("name") == "load.reason"]
+    assert [child.tag for child in run.case("test_soak") if child.tag in ("failure", "error")] == [
+        "failure"
+    ]
+    said = [
+        one.get("value", "")
+        for one in run.case("test_soak").iter("property")
+        if one.get("name") == "load.reason"
+    ]
     assert any(cause in reason for reason in said)
     assert cause in run.out[: run.out.index("= load tests =")]
     assert any(cause in change["text"] for change in document["timeline"]["changes"])
@@ -61,20 +70,38 @@ def aborted(run: Finished, cause: str) -> None:
 @pytest.mark.slow
 def test_a_broker_that_hangs_ends_the_run(project: Project) -> None:
     """Although no late message arrives."""
-    project.profile("soak", rate=200, duration="10min", slo="{throughput: 1%, sent: 1%}", more=MORE.format(bound="1s"))
+    project.profile(
+        "soak",
+        rate=200,
+        duration="10min",
+        slo="{throughput: 1%, sent: 1%}",
+        more=MORE.format(bound="1s"),
+    )
     path = project.path / "profiles" / "soak.yaml"
-    path.write_text(path.read_text().replace("driver: {name: loopback}", "driver: {name: mqtt, qos: 1, keepAlive: 2s}"))
+    path.write_text(
+        path.read_text().replace(
+            "driver: {name: loopback}", "driver: {name: mqtt, qos: 1, keepAlive: 2s}"
+        )
+    )
     project.write("test_it.py", TEST)
     process = project.start("-n", "2", "--load-broker", "process")
     wait_for_samples(project)
-    (broker,) = [pid for pid, command in project.processes() if command.split()[0].endswith("mosquitto")]
+    (broker,) = [
+        pid for pid, command in project.processes() if command.split()[0].endswith("mosquitto")
+    ]
     os.kill(broker, signal.SIGSTOP)
     aborted(project.finish(process), "endToEndLatency.p99 > 1.00 s in each of the 2 s from second ")
 
 
 def test_the_body_of_a_live_test_gets_the_abort(project: Project) -> None:
     """While it waits, or when it changes the load."""
-    project.profile("soak", rate=200, duration="10min", slo="{throughput: 1%, sent: 1%}", more=MORE.format(bound="1s"))
+    project.profile(
+        "soak",
+        rate=200,
+        duration="10min",
+        slo="{throughput: 1%, sent: 1%}",
+        more=MORE.format(bound="1s"),
+    )
     project.write("test_it.py", LIVE)
     aborted(project.run(), "endToEndLatency.p99 > 1.00 s in each of the 2 s from second ")
 
@@ -82,7 +109,13 @@ def test_the_body_of_a_live_test_gets_the_abort(project: Project) -> None:
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
 def test_a_run_within_the_bounds_is_not_aborted(project: Project, workers: tuple[str, ...]) -> None:
     """All messages are received, and no output mentions an abort."""
-    project.profile("soak", rate=200, duration="6s", slo="{throughput: 1%, sent: 1%}", more=MORE.format(bound="1min") + "seed: 7\n")
+    project.profile(
+        "soak",
+        rate=200,
+        duration="6s",
+        slo="{throughput: 1%, sent: 1%}",
+        more=MORE.format(bound="1min") + "seed: 7\n",
+    )
     project.write("test_it.py", TEST)
     run = project.run(*workers)
     assert run.ret == 0, run.out
@@ -113,7 +146,10 @@ def test_a_stage_without_arrivals_before_an_abort_is_missed(project: Project) ->
     project.write("test_it.py", TEST)
     run = project.run("-n", "2")
     aborted(run, "endToEndLatency.p50 > 1.00 s in each of the 2 s from second ")
-    assert [(stage["name"], stage["verdict"]["outcome"]) for stage in run.documents["test_soak"]["stages"]][-1] == ("lost", "missed")
+    assert [
+        (stage["name"], stage["verdict"]["outcome"])
+        for stage in run.documents["test_soak"]["stages"]
+    ][-1] == ("lost", "missed")
 
 
 def test_the_plan_shows_the_bounds_of_an_abort(project: Project) -> None:
@@ -131,7 +167,10 @@ def test_dropped_messages_end_a_run_at_their_bound(project: Project) -> None:
     project.profile("soak", rate=500, duration="10min", slo="{throughput: 1%, sent: 1%}", more=more)
     path = project.path / "profiles" / "soak.yaml"
     path.write_text(
-        path.read_text().replace("{name: loopback}", "{name: loopback, maxPendingMessages: 5, stall: {at: 3s, duration: 5min}}")
+        path.read_text().replace(
+            "{name: loopback}",
+            "{name: loopback, maxPendingMessages: 5, stall: {at: 3s, duration: 5min}}",
+        )
     )
     project.write("test_it.py", TEST)
     aborted(project.run(), " > 20")

@@ -50,7 +50,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
         project.profile("piled", slo="{sent: 1%}")
         project.profile("sought", slo="{throughput: 90%, sent: 1%, dropped: 100%}")
         text = (project.path / "profiles/sought.yaml").read_text(encoding="utf-8")
-        project.write("profiles/sought.yaml", text.replace("{name: loopback}", "{name: loopback, capacity: 300}"))
+        project.write(
+            "profiles/sought.yaml",
+            text.replace("{name: loopback}", "{name: loopback, capacity: 300}"),
+        )
         project.write("test_them.py", TESTS)
         project.run("-p", "no:cacheprovider")
     shutil.copytree(project.path / ".loadtest", project.path / "kept")
@@ -68,7 +71,10 @@ def project(finished: Project) -> Project:
 @pytest.fixture
 def runs(project: Project) -> dict[str, Path]:
     """Return the folders of a run that met its objectives, of one that missed one, of a backlog and of a search."""
-    return {json.loads((folder / "run.json").read_text())["profile"]["name"]: folder for folder in reversed(project.runs())}
+    return {
+        json.loads((folder / "run.json").read_text())["profile"]["name"]: folder
+        for folder in reversed(project.runs())
+    }
 
 
 def aggregate(project: Project, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -78,13 +84,19 @@ def aggregate(project: Project, folder: Path, *more: str) -> subprocess.Complete
     return done
 
 
-def test_a_search_is_judged_by_its_answer(project: Project, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_is_judged_by_its_answer(
+    project: Project, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     """The status is that of the step at the peak: the steps above it were missed, which is how the peak was found.
 
     Without the results of that step the answer is unknown.
     """
     search = runs["sought"].parent
-    (best,) = [path for path in search.glob("*/results.json") if json.loads(path.read_text())["peak"] is not None]
+    (best,) = [
+        path
+        for path in search.glob("*/results.json")
+        if json.loads(path.read_text())["peak"] is not None
+    ]
     done = aggregate(project, search)
     assert done.returncode == cli.OK
     assert "test_sought · profile sought · MISSED" in done.stdout
@@ -97,7 +109,9 @@ def test_a_search_is_judged_by_its_answer(project: Project, runs: dict[str, Path
     assert f"{search}: NO DATA" in capsys.readouterr().out
 
 
-def test_runs_are_judged_again(project: Project, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_judged_again(
+    project: Project, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     """All runs of a session, with the same results to the byte; the status is that of the worst.
 
     The build-up and drain of a backlog were observed while load ran and are not in the samples: they are taken from the earlier results.
@@ -105,7 +119,11 @@ def test_runs_are_judged_again(project: Project, runs: dict[str, Path], capsys: 
     Then one manifest is deleted and another run is given up: no data for both, without a question to Spark, and earlier results are kept.
     """
     del runs["sought"]
-    before = {(folder / name): (folder / name).read_bytes() for folder in runs.values() for name in ("results.json", "latency.hlog")}
+    before = {
+        (folder / name): (folder / name).read_bytes()
+        for folder in runs.values()
+        for name in ("results.json", "latency.hlog")
+    }
     backlog = json.loads(before[runs["piled"] / "results.json"])["backlog"]
     assert backlog["drained"]
     assert backlog["left"] <= backlog["allowed"] < backlog["messages"]

@@ -83,11 +83,15 @@ def gold(spark_project: Project) -> Project:
         ("tight", "gold.p99: 1us"),
         ("silver", "silver.p99: 1s"),
     ):
-        project.profile(name, duration="500ms", slo=f"{{custom: {{{slo}}}, throughput: 1%, sent: 1%}}")
+        project.profile(
+            name, duration="500ms", slo=f"{{custom: {{{slo}}}, throughput: 1%, sent: 1%}}"
+        )
     project.write("conftest.py", CONFTEST)
     project.write("more_metrics.py", PLUGIN)
     project.write("loadtests/test_gold.py", TESTS)
-    project.environment["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(project.path)])
+    project.environment["PYTHONPATH"] = os.pathsep.join(
+        [os.environ.get("PYTHONPATH", ""), str(project.path)]
+    )
     return project
 
 
@@ -96,7 +100,9 @@ def test_custom_metrics_are_judged_and_reported(gold: Project) -> None:
     for workers, chosen in (("-n0", "bounded or missed or explodes"), ("-n2", "")):
         run = gold.run(workers, "-k", chosen, "-p", "more_metrics", "-p", "no:cacheprovider")
         broken = {name: why for name, why in WHY.items() if not chosen or name == "test_explodes"}
-        assert run.outcomes == {"passed": 1, "failed": 1, "error": len(broken)} | ({"deselected": 2} if chosen else {})
+        assert run.outcomes == {"passed": 1, "failed": 1, "error": len(broken)} | (
+            {"deselected": 2} if chosen else {}
+        )
         for name, why in broken.items():
             (error,) = run.case(name).iter("error")
             assert why in str(error.text), name
@@ -108,26 +114,40 @@ def test_custom_metrics_are_judged_and_reported(gold: Project) -> None:
         assert set(found) == {"topics", "gold.p99", "gold.rate", "gold.sent", "silver.p99"}
         assert found["gold.rate"] == {"value": 500.0, "unit": "msg/s", "shown": "500 msg/s"}
         properties = run.properties("test_bounded")
-        assert float(properties["load.custom.gold.p99.ms"]) == pytest.approx(found["gold.p99"]["value"] / 1e6, rel=1e-5)
-        assert (properties["load.custom.gold.rate.msg_per_s"], properties["load.custom.gold.sent"]) == ("500", "250")
+        assert float(properties["load.custom.gold.p99.ms"]) == pytest.approx(
+            found["gold.p99"]["value"] / 1e6, rel=1e-5
+        )
+        assert (
+            properties["load.custom.gold.rate.msg_per_s"],
+            properties["load.custom.gold.sent"],
+        ) == ("500", "250")
         assert "             topics      2\n" in run.out
-        assert run.properties("test_missed")["load.objective.custom.gold.p99"].startswith("missed: custom.gold.p99 ")
+        assert run.properties("test_missed")["load.objective.custom.gold.p99"].startswith(
+            "missed: custom.gold.p99 "
+        )
 
     (folder,) = [path for path in gold.runs()[-5:] if "test_bounded" in str(path)]
     before = (folder / "results.json").read_text()
-    gold.write("conftest.py", CONFTEST.replace('"silver.p99": None', '"silver.p99": None, "topics": run.topics'))
+    gold.write(
+        "conftest.py",
+        CONFTEST.replace('"silver.p99": None', '"silver.p99": None, "topics": run.topics'),
+    )
     done = aggregate(gold, folder, "--conftest", "conftest.py")
     assert done.returncode == cli.OK
     assert json.loads((folder / "results.json").read_text()) == json.loads(before)
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_a_conftest_that_the_controller_does_not_read_is_an_error(spark_project: Project, workers: str) -> None:
+def test_a_conftest_that_the_controller_does_not_read_is_an_error(
+    spark_project: Project, workers: str
+) -> None:
     """Before any load; the error names the conftest to use instead."""
     project = spark_project
     project.profile("gold")
     project.write("deep/er/conftest.py", CONFTEST)
-    project.write("deep/er/test_gold.py", TESTS.replace('"tight"', '"gold"').replace('"silver"', '"gold"'))
+    project.write(
+        "deep/er/test_gold.py", TESTS.replace('"tight"', '"gold"').replace('"silver"', '"gold"')
+    )
     run = project.run(workers, "-p", "no:cacheprovider")
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     assert "deep/er/conftest.py: pytest_loadtest_aggregate is called by the controller" in run.out

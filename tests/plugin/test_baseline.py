@@ -21,14 +21,18 @@ def test_orders(load): ...
 SLO = "{throughput: 1%, sent: 1%, regression: {endToEndLatency.p50: 10%}}"
 
 
-def test_a_run_is_compared_with_the_last_one_that_was_met(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_compared_with_the_last_one_that_was_met(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without a baseline the bound is only noted; with too few samples to know the noise it is no data; each run has a line in the history."""
     project.profile("orders", slo=SLO)
     project.write("test_orders.py", TEST)
     first = project.run("--load-history", "history.jsonl")
     (document,) = first.documents.values()
     assert first.outcomes == {"passed": 1}
-    assert document["notes"] == ["regression of endToEndLatency.p50 is not judged: no baseline was given (--load-baseline)"]
+    assert document["notes"] == [
+        "regression of endToEndLatency.p50 is not judged: no baseline was given (--load-baseline)"
+    ]
     assert document["comparison"] is None
 
     second = project.run("--load-history", "history.jsonl", "--load-baseline", "last-met")
@@ -50,7 +54,10 @@ def test_a_run_is_compared_with_the_last_one_that_was_met(project: Project, caps
     assert cli.main(["compare", document["results"], later["results"]]) == cli.NO_DATA
     out = capsys.readouterr().out
     assert "endToEndLatency.p99" in out
-    assert "? no data: regression.endToEndLatency.p50: noise is known from 20 s of measured phase on" in out
+    assert (
+        "? no data: regression.endToEndLatency.p50: noise is known from 20 s of measured phase on"
+        in out
+    )
     assert cli.main(["compare", document["results"], later["results"], "--json"]) == cli.NO_DATA
     assert json.loads(capsys.readouterr().out)[0]["comparison"]["comparable"] is True
 
@@ -62,7 +69,10 @@ def test_a_wrong_baseline_or_history_is_a_usage_error_before_any_load(project: P
     for arguments, said in (
         (("--load-baseline", "gone"), "--load-baseline: "),
         (("--load-baseline-force",), "there is nothing to force without --load-baseline"),
-        (("--load-history", "gone/history.jsonl"), "cannot be written; name a file in an existing folder"),
+        (
+            ("--load-history", "gone/history.jsonl"),
+            "cannot be written; name a file in an existing folder",
+        ),
     ):
         done = project.run(*arguments)
         assert done.ret == 4
@@ -77,7 +87,12 @@ def test_a_missing_baseline_of_the_ini_file_is_no_data(project: Project) -> None
     found = project.run("-o", "load_baseline=last-met")
     (document,) = found.documents.values()
     assert found.outcomes == {"error": 1}
-    assert "was met yet: make one run with --load-baseline none first" in document["verdict"]["reasons"][0]
-    assert project.run("-o", "load_baseline=last-met", "--load-baseline", "none").outcomes == {"passed": 1}
+    assert (
+        "was met yet: make one run with --load-baseline none first"
+        in document["verdict"]["reasons"][0]
+    )
+    assert project.run("-o", "load_baseline=last-met", "--load-baseline", "none").outcomes == {
+        "passed": 1
+    }
     gone = project.run("-o", "load_baseline=gone/results.json")
     assert (gone.ret, "load_baseline (ini): " in gone.out) == (4, True)

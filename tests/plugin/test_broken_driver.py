@@ -27,18 +27,31 @@ def broken(project: Project) -> Project:
     metadata = project.path / "installed" / "their_package-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[pytest_loadtest.drivers]\nkafka = their_package:KIND\n")
+    (metadata / "entry_points.txt").write_text(
+        "[pytest_loadtest.drivers]\nkafka = their_package:KIND\n"
+    )
     path = project.environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     project.environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(metadata.parent), path]))
-    profile = PROFILE.format(name="smoke", rate=100, duration="1s", slo="{throughput: 1%, sent: 1%}", size="messageSize: 64", more="")
+    profile = PROFILE.format(
+        name="smoke",
+        rate=100,
+        duration="1s",
+        slo="{throughput: 1%, sent: 1%}",
+        size="messageSize: 64",
+        more="",
+    )
     project.write("profiles/smoke.yaml", profile)
     project.write("test_load.py", TEST)
     project.write("test_ordinary.py", "def test_ordinary(): pass\n")
     return project
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("test_ordinary.py",)], ids=["help", "a test without load"])
-def test_a_session_without_load_tests_is_not_affected(broken: Project, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("test_ordinary.py",)], ids=["help", "a test without load"]
+)
+def test_a_session_without_load_tests_is_not_affected(
+    broken: Project, arguments: tuple[str, ...]
+) -> None:
     """There is neither an error nor any output."""
     run = broken.run(*arguments)
     assert run.ret == 0

@@ -41,7 +41,11 @@ def test_github_and_gitlab_get_each_run_once(project: Project, workers: tuple[st
     """With any number of workers; an earlier summary of the step is kept."""
     written = project.path / "summary.md"
     written.write_text("before\n")
-    project.environment |= {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(written), "GITHUB_WORKSPACE": str(project.path.parent)}
+    project.environment |= {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_STEP_SUMMARY": str(written),
+        "GITHUB_WORKSPACE": str(project.path.parent),
+    }
     done = project.run(*workers, "--load-gitlab-metrics", "public/metrics.txt", "loads")
     assert done.ret == 1, done.out
     text = written.read_text()

@@ -12,7 +12,9 @@ from pytest_loadtest.drivers.mqtt import mosquitto
 if TYPE_CHECKING:
     from .projects import Project
 
-pytestmark = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
+pytestmark = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
+)
 
 ONLY = """\
 name: {name}
@@ -58,19 +60,33 @@ FOUND = {"test_met": "met", "test_missed": "missed", "test_too_few": "no data", 
 
 
 @pytest.mark.parametrize("how", [("-n0", "library"), ("-n2", "native")], ids=" ".join)
-def test_connections_are_opened_at_the_rate_of_the_profile(project: Project, how: tuple[str, str]) -> None:
+def test_connections_are_opened_at_the_rate_of_the_profile(
+    project: Project, how: tuple[str, str]
+) -> None:
     """By any client; summary, results and JUnit show it, without zeros for messages."""
     workers, client = how
     project.write(
         "profiles/only.yaml",
-        ONLY.format(name="only", client=client, slo="{connectLatency: {mean: 1min}, subscribeLatency: {max: 1min}, connectRate: 1%}"),
+        ONLY.format(
+            name="only",
+            client=client,
+            slo="{connectLatency: {mean: 1min}, subscribeLatency: {max: 1min}, connectRate: 1%}",
+        ),
     )
     project.write("test_it.py", TESTS)
     run = project.run(workers, "-p", "no:cacheprovider", "--load-broker", "process")
     assert {name: run.documents[name]["verdict"]["outcome"] for name in FOUND} == FOUND
     assert run.outcomes == {"passed": 2, "failed": 1, "error": 1}
-    opening, driver = run.documents["test_met"]["measurements"]["opening"], run.documents["test_met"]["driver"]
-    assert (opening["alone"], opening["connections"], opening["rate"], driver["losses"]) == (True, 64, 100.0, 0)
+    opening, driver = (
+        run.documents["test_met"]["measurements"]["opening"],
+        run.documents["test_met"]["driver"],
+    )
+    assert (opening["alone"], opening["connections"], opening["rate"], driver["losses"]) == (
+        True,
+        64,
+        100.0,
+        0,
+    )
     assert 0 < opening["achieved"] <= 101
     assert run.documents["test_met"]["measurements"]["counts"]["offered"] == 0
     assert "connected  64, 100 connections/s requested" in run.out
@@ -87,27 +103,49 @@ def test_connections_are_opened_at_the_rate_of_the_profile(project: Project, how
 
 def test_a_scale_reduces_the_number_of_connections(project: Project) -> None:
     """A workload of connections and one of messages run together; samples without any row are judged again."""
-    text = ONLY.format(name="both", client="native", slo="{connectLatency: {mean: 1min}, connectRate: 1%}").replace("messages: 0\n", "")
+    text = ONLY.format(
+        name="both", client="native", slo="{connectLatency: {mean: 1min}, connectRate: 1%}"
+    ).replace("messages: 0\n", "")
     more = """\
 workloads:
 - {name: idle, messages: 0}
 - {name: busy, topics: 1, producersPerTopic: 1, producerRate: 50, messageSize: 64, slo: {sent: 1%, throughput: 1%, connectRate: 1%, connectLatency: {mean: 1min}}}
 """  # what a busy machine makes late is not the question
     project.write("profiles/both.yaml", text + more)
-    project.write("test_it.py", 'import pytest\n@pytest.mark.load("both")\ndef test_both(load):\n    load.assert_slo()\n')
+    project.write(
+        "test_it.py",
+        'import pytest\n@pytest.mark.load("both")\ndef test_both(load):\n    load.assert_slo()\n',
+    )
     run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
     assert run.outcomes == {"passed": 1}
     assert "connected  64, 100 connections/s requested" in run.out
     assert "connected  5, 100 connections/s requested" in run.out
-    idle = next(path for path in project.runs() if json.loads((path / "run.json").read_text())["connects_only"])
+    idle = next(
+        path
+        for path in project.runs()
+        if json.loads((path / "run.json").read_text())["connects_only"]
+    )
     before = (idle / "results.json").read_text()
     again = project.command("aggregate", str(idle))
     assert again.returncode == 0
-    assert json.loads((idle / "results.json").read_text())["measurements"] == json.loads(before)["measurements"]
-    project.write("profiles/both.yaml", ONLY.format(name="few", client="native", slo="{connectLatency: {mean: 1min}, connectRate: 1%}"))
-    run = project.run("-n0", "-p", "no:cacheprovider", "--load-broker", "process", "--load-scale", "0.5")
+    assert (
+        json.loads((idle / "results.json").read_text())["measurements"]
+        == json.loads(before)["measurements"]
+    )
+    project.write(
+        "profiles/both.yaml",
+        ONLY.format(
+            name="few", client="native", slo="{connectLatency: {mean: 1min}, connectRate: 1%}"
+        ),
+    )
+    run = project.run(
+        "-n0", "-p", "no:cacheprovider", "--load-broker", "process", "--load-scale", "0.5"
+    )
     assert run.documents["test_both"]["measurements"]["opening"]["connections"] == 32
-    assert "SCALED ×0.5 — says nothing about the full load (producers 60 → 30, subscriptions 4 → 2)" in run.out
+    assert (
+        "SCALED ×0.5 — says nothing about the full load (producers 60 → 30, subscriptions 4 → 2)"
+        in run.out
+    )
 
 
 REFUSED = {
@@ -123,7 +161,10 @@ def test_impossible_profiles_are_rejected_before_anything_is_started(project: Pr
     for number, line in enumerate(REFUSED):
         text = ONLY.format(name="no", client="native", slo="{connectLatency: {mean: 1s}}")
         project.write(f"profiles/no{number}.yaml", f"{text}{line}\n")
-    tests = "".join(f'@pytest.mark.load("no{number}")\ndef test_{number}(load): ...\n' for number in range(len(REFUSED)))
+    tests = "".join(
+        f'@pytest.mark.load("no{number}")\ndef test_{number}(load): ...\n'
+        for number in range(len(REFUSED))
+    )
     project.write("test_it.py", f"import pytest\n{tests}")
     run = project.run("-n0", "-p", "no:cacheprovider")
     assert run.ret == 4

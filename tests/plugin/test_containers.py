@@ -106,16 +106,28 @@ def engine(podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Iterator[Podman]:
 def test_brokers_in_containers(engine: Podman, project: Project) -> None:
     """Both brokers are driven, by ``--load-image`` and by ``target.image``; a killed engine is no data, a killed pytest leaves no
     container."""
-    with_pulsar = java.find() is not None and pulsar_jars.PULSAR.version in pulsar_jars.PULSAR.cached_versions()
+    with_pulsar = (
+        java.find() is not None
+        and pulsar_jars.PULSAR.version in pulsar_jars.PULSAR.cached_versions()
+    )
     project.write("profiles/mqtt.yaml", PROFILE.format(name="mqtt", driver="{name: mqtt}"))
-    project.write("profiles/pulsar.yaml", PROFILE.format(name="pulsar", driver="omb.yaml") + f"target: {{image: {IMAGE}}}\n")
+    project.write(
+        "profiles/pulsar.yaml",
+        PROFILE.format(name="pulsar", driver="omb.yaml") + f"target: {{image: {IMAGE}}}\n",
+    )
     project.write("profiles/omb.yaml", OMB_DRIVER)
     project.write("test_it.py", TESTS)
     project.environment["ENGINE_PID"] = str(engine.pid)
-    started = project.start("--load-image", IMAGE, *([] if with_pulsar else ["--deselect", "test_it.py::test_pulsar"]))
+    started = project.start(
+        "--load-image", IMAGE, *([] if with_pulsar else ["--deselect", "test_it.py::test_pulsar"])
+    )
     try:
         died = ".loadtest/*/*test_engine_dies*/**/results.json"
-        wait_until(lambda: [*project.path.glob(died)] or started.poll() is not None, "the end of the run", seconds=240)
+        wait_until(
+            lambda: [*project.path.glob(died)] or started.poll() is not None,
+            "the end of the run",
+            seconds=240,
+        )
         engine.kill()  # nothing is left to kill but a process that nobody waited for
         engine.start()
     finally:
@@ -126,17 +138,27 @@ def test_brokers_in_containers(engine: Podman, project: Project) -> None:
 
     assert done.ret == -signal.SIGKILL
     outcomes = {name: document["verdict"]["outcome"] for name, document in done.documents.items()}
-    assert outcomes == {"test_mqtt": "met", "test_engine_dies": "no data"} | ({"test_pulsar": "met"} if with_pulsar else {})
-    assert "has an unknown state, the engine at unix://" in done.documents["test_engine_dies"]["verdict"]["reasons"][0]
+    assert outcomes == {"test_mqtt": "met", "test_engine_dies": "no data"} | (
+        {"test_pulsar": "met"} if with_pulsar else {}
+    )
+    assert (
+        "has an unknown state, the engine at unix://"
+        in done.documents["test_engine_dies"]["verdict"]["reasons"][0]
+    )
     assert done.documents["test_mqtt"]["broker"]["settings"]["image"] == IMAGE
     if with_pulsar:
         document = done.documents["test_pulsar"]
-        assert (document["broker"]["mode"], document["broker"]["version"]) == ("container", pulsar_jars.PULSAR.version)
+        assert (document["broker"]["mode"], document["broker"]["version"]) == (
+            "container",
+            pulsar_jars.PULSAR.version,
+        )
         bookies = {f"persistence.{key}" for key in ("ensembleSize", "writeQuorum", "ackQuorum")}
         assert set(document["driver"]["not_applied"]) == bookies | {"ioThreads"}
 
 
-def test_broker_in_a_container_restarts_and_its_death_is_reported(engine: Podman, tmp_path: Path) -> None:
+def test_broker_in_a_container_restarts_and_its_death_is_reported(
+    engine: Podman, tmp_path: Path
+) -> None:
     """It restarts on its ports; when it ends, the error has its exit status, and its log is kept."""
     asked = request(folder=tmp_path / "broker", settings={"log_type": "all"})
     broker = brokers.start(asked, lambda _: None)
@@ -146,7 +168,12 @@ def test_broker_in_a_container_restarts_and_its_death_is_reported(engine: Podman
         assert broker.failure() is None
         (container,) = engine.containers()
         engine.kill_container(container)
-        until(lambda: re.search(rf"container {container} is \w+, exit status 137$", broker.failure() or ""), "exit status of SIGKILL")
+        until(
+            lambda: re.search(
+                rf"container {container} is \w+, exit status 137$", broker.failure() or ""
+            ),
+            "exit status of SIGKILL",
+        )
     finally:
         broker.stop()
     assert "mosquitto version" in (asked.folder / "broker.log").read_text()
@@ -179,13 +206,18 @@ def test_a_container_of_a_remote_engine_is_reached_by_its_address_with_a_warning
     try:
         port = urlsplit(broker.facts.url).port
         assert (broker.facts.url, broker.facts.local) == (f"mqtt://{host}:{port}", False)
-        assert f"mosquitto requires no password and can be reached at {broker.facts.url} from every network of that machine" in said
+        assert (
+            f"mosquitto requires no password and can be reached at {broker.facts.url} from every network of that machine"
+            in said
+        )
         assert broker.facts.settings["published on"] == "every address, without authentication"
     finally:
         broker.stop()
 
 
-def test_containers_of_a_dead_engine_are_named_and_removed_when_it_is_back(engine: Podman, tmp_path: Path) -> None:
+def test_containers_of_a_dead_engine_are_named_and_removed_when_it_is_back(
+    engine: Podman, tmp_path: Path
+) -> None:
     """They outlive it; stopping the broker does not wait for it."""
     said: list[str] = []
     broker = brokers.start(request(folder=tmp_path), said.append)
@@ -195,12 +227,18 @@ def test_containers_of_a_dead_engine_are_named_and_removed_when_it_is_back(engin
         assert len(engine.containers()) == 1
     finally:
         engine.start()
-    assert re.search(r"the container is still at unix://.* once the engine answers: docker rm -f \$\(docker ps -aqf label=\S+\)$", said[-1])
+    assert re.search(
+        r"the container is still at unix://.* once the engine answers: docker rm -f \$\(docker ps -aqf label=\S+\)$",
+        said[-1],
+    )
     until(lambda: engine.containers() == [], "removal of what was left")
 
 
 def test_missing_image_is_named_with_its_remedy(engine: Podman, tmp_path: Path) -> None:
     """No other broker is used instead; the error names both ways to set another image."""
     remedy = r"--load-image IMAGE, or target: \{image: IMAGE\} in the profile"
-    with pytest.raises(TargetError, match=rf"container: the engine has no image 127\.0\.0\.1:1/none:1 and cannot pull it.*{remedy}"):
+    with pytest.raises(
+        TargetError,
+        match=rf"container: the engine has no image 127\.0\.0\.1:1/none:1 and cannot pull it.*{remedy}",
+    ):
         brokers.start(request(folder=tmp_path, image="127.0.0.1:1/none:1"), lambda _: None)

@@ -48,10 +48,16 @@ def accounted(run: Finished, failovers: int) -> dict[str, Any]:
     # All copies beyond the first: clients sent them again, or the broker did, which Artemis does not flag.
     assert counts["duplicates"] >= counts["duplicatesOfResent"]
     ended = [count for text, count in driver["incidents"].items() if text.startswith("connection ")]
-    assert driver["losses"] == document["measurements"]["latencies"]["reconnect"]["samples"] == sum(ended)
+    assert (
+        driver["losses"]
+        == document["measurements"]["latencies"]["reconnect"]["samples"]
+        == sum(ended)
+    )
     # A client that was not back yet when the second broker was killed lost one connection.
     assert CLIENTS <= driver["losses"] <= failovers * CLIENTS
-    assert all(text.startswith(("connection ", "reconnect failed: ")) for text in driver["incidents"]), "e.g. a forgotten session"
+    assert all(
+        text.startswith(("connection ", "reconnect failed: ")) for text in driver["incidents"]
+    ), "e.g. a forgotten session"
     return document
 
 
@@ -62,23 +68,43 @@ def test_a_backup_takes_over_and_the_first_broker_takes_over_again(project: Proj
     run = project.run("-n0", "-p", "no:cacheprovider", "--load-broker", "process")
     document = accounted(run, failovers=2)
     first, second = document["broker"]["restarts"]
-    assert (first["node"], second["node"], second["ready"], second["readyAt"]) == ("broker 1", "broker 2", None, None)
+    assert (first["node"], second["node"], second["ready"], second["readyAt"]) == (
+        "broker 1",
+        "broker 2",
+        None,
+        None,
+    )
     assert 10**9 <= first["down"] < first["ready"] <= second["down"]
-    lines = [line.split() for line in run.out.splitlines() if line.startswith("  broker     broker ")]
-    assert [(words[2], words[3], words[-1]) for words in lines] == [("1", "ended", "later"), ("2", "ended", "again")]
+    lines = [
+        line.split() for line in run.out.splitlines() if line.startswith("  broker     broker ")
+    ]
+    assert [(words[2], words[3], words[-1]) for words in lines] == [
+        ("1", "ended", "later"),
+        ("2", "ended", "again"),
+    ]
     settings = document["broker"]["settings"]
-    assert (settings["ha-policy"], settings["brokers"], settings["persistence-enabled"]) == ("shared-store", "2", "true")
+    assert (settings["ha-policy"], settings["brokers"], settings["persistence-enabled"]) == (
+        "shared-store",
+        "2",
+        "true",
+    )
 
 
 def test_the_backup_takes_over_with_tls_on_two_workers(project: Project) -> None:
     """The backup has the same keys: clients check the certificate and show their own at both. No key is left behind."""
     project.write("profiles/pair.yaml", PAIR + "target: {security: {tls: true, auth: tls}}\n")
-    project.write("test_it.py", "\n".join(line for line in TESTS.splitlines() if "BACK" not in line))
+    project.write(
+        "test_it.py", "\n".join(line for line in TESTS.splitlines() if "BACK" not in line)
+    )
     run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
     document = accounted(run, failovers=1)
     (outage,) = document["broker"]["restarts"]
     assert (outage["node"], outage["ready"]) == ("broker 1", None)
-    assert document["broker"]["url"].count(":") == 3 and document["broker"]["url"].startswith("mqtts://127.0.0.1:")
+    assert document["broker"]["url"].count(":") == 3 and document["broker"]["url"].startswith(
+        "mqtts://127.0.0.1:"
+    )
     assert document["broker"]["settings"]["security"] == "TLS, tls authentication"
     assert document["driver"]["applied"]["tlsNegotiated"].startswith("TLSv1.3 ")
-    assert [path for path in project.path.glob(".loadtest/**/*") if path.suffix in (".pem", ".key")] == []
+    assert [
+        path for path in project.path.glob(".loadtest/**/*") if path.suffix in (".pem", ".key")
+    ] == []

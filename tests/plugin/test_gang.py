@@ -36,7 +36,9 @@ def huge(project: Project) -> Project:
 
 def once(run: Finished) -> bool:
     """Return whether every test was reported once."""
-    return bool(run.junit) and set(Counter((case.get("classname"), case.get("name")) for case in run.junit).values()) == {1}
+    return bool(run.junit) and set(
+        Counter((case.get("classname"), case.get("name")) for case in run.junit).values()
+    ) == {1}
 
 
 MODES = {
@@ -60,10 +62,14 @@ def test_each_load_test_is_reported_once_under_every_scheduler(huge: Project, mo
     assert run.outcomes.get("rerun", 0) == (2 if mode == "load" else 0)
     assert once(run) != (mode == "load")  # JUnit has a case for each attempt
     for name in ("gate_one", "gate_two"):
-        case = [case for case in run.junit if (case.get("name") or "").startswith(f"test_{name}")][-1]
+        case = [case for case in run.junit if (case.get("name") or "").startswith(f"test_{name}")][
+            -1
+        ]
         assert case.find("error") is not None
         assert case.find("failure") is None
-        assert [p.get("value") for p in case.iter("property") if p.get("name") == "load.outcome"] == ["generator-limited"]
+        assert [
+            p.get("value") for p in case.iter("property") if p.get("name") == "load.outcome"
+        ] == ["generator-limited"]
 
 
 def test_deselected_load_tests_do_not_run(huge: Project) -> None:
@@ -76,7 +82,9 @@ def test_deselected_load_tests_do_not_run(huge: Project) -> None:
 
 
 @pytest.mark.parametrize(("options", "errors"), [(["-x"], 1), (["--maxfail=2"], 2)])
-def test_no_load_test_starts_after_the_session_stops(huge: Project, options: list[str], errors: int) -> None:
+def test_no_load_test_starts_after_the_session_stops(
+    huge: Project, options: list[str], errors: int
+) -> None:
     """After -x or --maxfail, on any worker."""
     huge.write("test_one.py", HEAD + "".join(GATE.format(name=f"gate{i}") for i in range(5)))
     run = huge.run("-n2", *options)
@@ -165,7 +173,9 @@ def test_trouble_in_a_fixture_ends_only_its_own_load_test(huge: Project) -> None
 
 def test_a_load_test_that_is_collected_twice_runs_twice(huge: Project) -> None:
     huge.write("test_one.py", HEAD + GATE.format(name="gate"))
-    assert huge.run("-n2", "--keep-duplicates", "test_one.py", "test_one.py").outcomes == {"error": 2}
+    assert huge.run("-n2", "--keep-duplicates", "test_one.py", "test_one.py").outcomes == {
+        "error": 2
+    }
 
 
 BODIES = """\
@@ -193,7 +203,9 @@ def test_only_the_lead_runs_the_body(huge: Project) -> None:
 
 def test_a_worker_that_crashed_in_an_ordinary_test_is_replaced(huge: Project) -> None:
     """Load tests run on as many workers as before."""
-    huge.write("test_one.py", HEAD + GATE.format(name="gate") + ORDINARY + "def test_dies(): os._exit(1)\n")
+    huge.write(
+        "test_one.py", HEAD + GATE.format(name="gate") + ORDINARY + "def test_dies(): os._exit(1)\n"
+    )
     run = huge.run("-n2")
     assert run.outcomes == {"passed": 8, "failed": 1, "error": 1}
     assert run.documents["test_gate"]["plan"]["workers"] == 2

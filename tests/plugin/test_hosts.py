@@ -61,10 +61,17 @@ def has_time_namespaces() -> bool:
     """Whether this process may make hosts."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return False
-    return subprocess.run([*UNSHARE.format(offset=1).split(), "true"], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(
+            [*UNSHARE.format(offset=1).split(), "true"], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
 
 
-pytestmark = pytest.mark.skipif(not has_time_namespaces(), reason="hosts with clocks of their own need root and time namespaces")
+pytestmark = pytest.mark.skipif(
+    not has_time_namespaces(), reason="hosts with clocks of their own need root and time namespaces"
+)
 
 TESTS = """\
 import pytest
@@ -103,7 +110,9 @@ def far_apart(project: Project) -> Project:
     hosts(project, h1=100_000, h2=-10)
     project.profile("plain", rate=1000, duration="2s")
     faults = "{name: loopback, loseEvery: 200, duplicateEvery: 100, swapEvery: 50}"
-    project.profile("faults", rate=1000, duration="2s", slo="{throughput: 1%, sent: 1%, loss: 100%}")
+    project.profile(
+        "faults", rate=1000, duration="2s", slo="{throughput: 1%, sent: 1%, loss: 100%}"
+    )
     project.profile("delay", rate=1000, duration="2s")
     for name, driver in (("faults", faults), ("delay", "{name: loopback, delay: 25ms}")):
         path = project.path / f"profiles/{name}.yaml"
@@ -115,7 +124,9 @@ def far_apart(project: Project) -> Project:
 def clocks(run: Finished, project: Project, test: str) -> dict[str, Any]:
     """What ``run.json`` says of the clocks of a test's run."""
     (folder,) = [folder for folder in project.runs() if test in str(folder)]
-    return {clock["worker"]: clock for clock in json.loads((folder / "run.json").read_text())["clocks"]}
+    return {
+        clock["worker"]: clock for clock in json.loads((folder / "run.json").read_text())["clocks"]
+    }
 
 
 def test_hosts_with_other_clocks_count_and_measure_exactly(far_apart: Project) -> None:
@@ -134,17 +145,27 @@ def test_hosts_with_other_clocks_count_and_measure_exactly(far_apart: Project) -
         assert fit["holds"]
 
 
-def test_the_evidence_of_each_host_is_there_and_a_busy_worker_is_named_with_its_host(far_apart: Project) -> None:
+def test_the_evidence_of_each_host_is_there_and_a_busy_worker_is_named_with_its_host(
+    far_apart: Project,
+) -> None:
     """Each worker has the same process id, on hosts whose clocks differ by more than a day."""
     # A root folder that is no mount point, as in chroot, keeps unshare from mounting another /proc.
-    if subprocess.run([*OWN_PROCESSES.format(offset=1).split(), "true"], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        [*OWN_PROCESSES.format(offset=1).split(), "true"], capture_output=True, check=False
+    ).returncode:
         pytest.skip("no host with processes of its own can be made here")
     path = far_apart.path / "hosts.yaml"
-    apart = [(UNSHARE.format(offset=offset), OWN_PROCESSES.format(offset=offset)) for offset in (100_000, -10)]
+    apart = [
+        (UNSHARE.format(offset=offset), OWN_PROCESSES.format(offset=offset))
+        for offset in (100_000, -10)
+    ]
     for shared, own in apart:
         path.write_text(path.read_text().replace(shared, own))
     far_apart.profile("plain", rate=500, duration="3s")
-    far_apart.write("test_them.py", "import pytest\n@pytest.mark.load('plain')\ndef test_plain(load): load.assert_slo()\n")
+    far_apart.write(
+        "test_them.py",
+        "import pytest\n@pytest.mark.load('plain')\ndef test_plain(load): load.assert_slo()\n",
+    )
     far_apart.write("conftest.py", BUSY)
     run = far_apart.run("--load-hosts", "hosts.yaml")
     assert run.outcomes == {"passed": 1}
@@ -152,14 +173,23 @@ def test_the_evidence_of_each_host_is_there_and_a_busy_worker_is_named_with_its_
     section = document["bottleneck"]
     assert [host["name"] for host in section["hosts"]] == ["h1", "h2"]
     assert all(host["cores"] == len(os.sched_getaffinity(0)) for host in section["hosts"])
-    assert 0 < section["time"][0] <= section["time"][-1] < 20_000_000_000, "all in the controller's clock"
-    cpu = {worker: [value for value in section["columns"][f"worker {worker}.cpu"] if value is not None] for worker in ("h1-1", "h2-1")}
+    assert 0 < section["time"][0] <= section["time"][-1] < 20_000_000_000, (
+        "all in the controller's clock"
+    )
+    cpu = {
+        worker: [value for value in section["columns"][f"worker {worker}.cpu"] if value is not None]
+        for worker in ("h1-1", "h2-1")
+    }
     assert all(cpu.values())
     assert max(cpu["h1-1"]) > max(cpu["h2-1"]), "only that of h1 computes"
     evidence = [section["evidence"], *(side["evidence"] for side in section["also"])]
-    assert any(text.startswith("the busiest thread of worker h1-1 on host h1 used ") for text in evidence)
+    assert any(
+        text.startswith("the busiest thread of worker h1-1 on host h1 used ") for text in evidence
+    )
     assert "hosts      h1 " in run.out
-    assert "telemetry-h1-1.json" not in {file.name for folder in far_apart.runs() for file in folder.iterdir()}
+    assert "telemetry-h1-1.json" not in {
+        file.name for folder in far_apart.runs() for file in folder.iterdir()
+    }
 
 
 def test_an_asymmetric_path_is_covered_by_the_stated_error(far_apart: Project) -> None:
@@ -174,7 +204,12 @@ def test_an_asymmetric_path_is_covered_by_the_stated_error(far_apart: Project) -
     assert fit["error"] >= 10_000_000
     assert abs(fit["line"]["offset"] + 10_000_000_000) <= fit["error"]
     counts = run.documents["test_plain"]["measurements"]["counts"]
-    assert (counts["received"], counts["lost"], counts["duplicates"], counts["outOfOrder"]) == (2000, 0, 0, 0)
+    assert (counts["received"], counts["lost"], counts["duplicates"], counts["outOfOrder"]) == (
+        2000,
+        0,
+        0,
+        0,
+    )
     (note,) = [note for note in run.documents["test_plain"]["notes"] if "clocks" in note]
     assert "h1 ±" in note and "h2 ±1" in note
 
@@ -182,7 +217,13 @@ def test_an_asymmetric_path_is_covered_by_the_stated_error(far_apart: Project) -
 @pytest.mark.parametrize("pairs", ["", "pairConsumers: host"])
 def test_a_clock_that_is_set_while_load_runs_is_no_data(far_apart: Project, pairs: str) -> None:
     """By 200 ms, on a host under load, where a round trip may take tens of milliseconds. Latencies have a bound that is far away, and counts are exact."""
-    far_apart.profile("plain", rate=1000, duration="4s", slo="{throughput: 1%, sent: 1%, endToEndLatency: {p50: 10s}}", more=pairs)
+    far_apart.profile(
+        "plain",
+        rate=1000,
+        duration="4s",
+        slo="{throughput: 1%, sent: 1%, endToEndLatency: {p50: 10s}}",
+        more=pairs,
+    )
     far_apart.write("conftest.py", SET)
     far_apart.write(
         "test_them.py",
@@ -195,7 +236,11 @@ def test_a_clock_that_is_set_while_load_runs_is_no_data(far_apart: Project, pair
         "    load.finish()\n",
     )
     run = far_apart.run("--load-hosts", "hosts.yaml")
-    (finding,) = [finding for finding in run.documents["test_set"]["verdict"]["findings"] if "endToEnd" in finding["name"]]
+    (finding,) = [
+        finding
+        for finding in run.documents["test_set"]["verdict"]["findings"]
+        if "endToEnd" in finding["name"]
+    ]
     assert finding["outcome"] == "no data"
     assert "the clock of host h1 was set while load ran" in finding["text"]
     found = clocks(run, far_apart, "test_set")
@@ -207,15 +252,24 @@ def test_a_stall_of_the_target_is_seen_from_each_host(far_apart: Project) -> Non
     """The relay stands still for 3 s: nothing is lost, and the slowest message took about that long."""
     far_apart.profile("stall", rate=200, duration="6s", more="drainTimeout: 20s")
     path = far_apart.path / "profiles/stall.yaml"
-    path.write_text(path.read_text().replace("{name: loopback}", "{name: loopback, stall: {at: 2s, duration: 3s}}"))
-    far_apart.write("test_them.py", "import pytest\n@pytest.mark.load('stall')\ndef test_stall(load): load.assert_slo()\n")
+    path.write_text(
+        path.read_text().replace(
+            "{name: loopback}", "{name: loopback, stall: {at: 2s, duration: 3s}}"
+        )
+    )
+    far_apart.write(
+        "test_them.py",
+        "import pytest\n@pytest.mark.load('stall')\ndef test_stall(load): load.assert_slo()\n",
+    )
     run = far_apart.run("--load-hosts", "hosts.yaml")
     measured = run.documents["test_stall"]["measurements"]
     assert measured["counts"]["lost"] == 0
     assert measured["latencies"]["endToEnd"]["maximum"] >= 2_900_000_000
 
 
-def test_files_that_differ_are_an_error_before_any_load(far_apart: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_files_that_differ_are_an_error_before_any_load(
+    far_apart: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """The host's copy of a test is older than the controller's."""
     copy = tmp_path_factory.mktemp("host")
     shutil.copytree(far_apart.path, copy, dirs_exist_ok=True)
@@ -233,12 +287,16 @@ def test_the_ini_key_names_a_file_in_the_root_folder(far_apart: Project) -> None
     far_apart.write("pytest.ini", "[pytest]\nload_hosts = hosts.yaml\n")
     (far_apart.path / "below").mkdir()
     command = [sys.executable, "-m", "pytest", "../test_them.py", "--load-plan", "-k", "plain"]
-    plan = subprocess.run(command, cwd=far_apart.path / "below", capture_output=True, text=True, check=False).stdout
+    plan = subprocess.run(
+        command, cwd=far_apart.path / "below", capture_output=True, text=True, check=False
+    ).stdout
     assert "h1: 1 of 2 workers" in plan
     assert "it needs 1 host like h1, by calibrated cost" in plan
 
 
-def test_a_host_that_is_lost_is_named_and_leaves_nothing(far_apart: Project, tmp_path: Path) -> None:
+def test_a_host_that_is_lost_is_named_and_leaves_nothing(
+    far_apart: Project, tmp_path: Path
+) -> None:
     """The run is no data, the other host's worker ends, and no process and no samples stay."""
     far_apart.write(
         "test_them.py",
@@ -253,7 +311,10 @@ def test_a_host_that_is_lost_is_named_and_leaves_nothing(far_apart: Project, tmp
     hosts(far_apart, h2=-10)
     run = far_apart.run("--load-hosts", "hosts.yaml", "-n1")
     assert " 1 error " in run.out
-    assert "load worker h2-1 went down: its process on host h2 or the connection to it ended" in run.out
+    assert (
+        "load worker h2-1 went down: its process on host h2 or the connection to it ended"
+        in run.out
+    )
     assert far_apart.survivors() == []
 
 
@@ -274,7 +335,9 @@ def test_a_host_that_does_not_answer_ends_the_session(far_apart: Project) -> Non
         "    load.wait('40s')\n",
     )
     run = far_apart.run("--load-hosts", "hosts.yaml", "-n1", timeout=120)
-    assert " 1 error " in run.out  # not in the last line where the worker that was cut off still complains after it
+    assert (
+        " 1 error " in run.out
+    )  # not in the last line where the worker that was cut off still complains after it
     assert "host h2 (worker h2-1) did not answer within 10 s" in run.out
     assert far_apart.survivors() == []
 
@@ -300,7 +363,10 @@ def test_the_workers_of_a_host_connect_from_its_source_addresses(project: Projec
     project.write("hosts.yaml", entry.replace("OTHER", "192.0.2.1"))
     run = project.run("--load-hosts", "hosts.yaml")
     assert run.ret == pytest.ExitCode.USAGE_ERROR
-    assert "--load-hosts: host h1: it cannot connect from 192.0.2.1 (Cannot assign requested address): correct sourceAddresses" in run.out
+    assert (
+        "--load-hosts: host h1: it cannot connect from 192.0.2.1 (Cannot assign requested address): correct sourceAddresses"
+        in run.out
+    )
 
 
 def test_a_delivery_within_one_host_has_no_error_of_clocks(far_apart: Project) -> None:
@@ -308,31 +374,52 @@ def test_a_delivery_within_one_host_has_no_error_of_clocks(far_apart: Project) -
     path = far_apart.path / "hosts.yaml"
     slow = f"{sys.executable} {slow_channel.__file__} 20 {UNSHARE.format(offset=-10)}"
     path.write_text(path.read_text().replace(UNSHARE.format(offset=-10), slow))
-    delayed = (far_apart.path / "profiles/delay.yaml").read_text().replace("topics: 2", "topics: 3").replace("2s", "1s")
+    delayed = (
+        (far_apart.path / "profiles/delay.yaml")
+        .read_text()
+        .replace("topics: 2", "topics: 3")
+        .replace("2s", "1s")
+    )
     far_apart.write("profiles/apart.yaml", delayed)
     far_apart.write("profiles/paired.yaml", delayed + "pairConsumers: host\n")
     body = "    assert pytest_loadtest.ms(25) <= load.end_to_end.min\n"
-    tests = [f"@pytest.mark.load('{name}')\ndef test_{name}(load):\n{body}" for name in ("apart", "paired")]
+    tests = [
+        f"@pytest.mark.load('{name}')\ndef test_{name}(load):\n{body}"
+        for name in ("apart", "paired")
+    ]
     far_apart.write("test_them.py", "\n\n".join(["import pytest, pytest_loadtest", *tests]))
     run = far_apart.run("--load-hosts", "hosts.yaml")
     assert run.outcomes == {"passed": 1, "error": 1}
     assert "differ by less than the error of the clocks between hosts" in run.out
     apart, paired = (run.documents[f"test_{name}"] for name in ("apart", "paired"))
-    assert paired["measurements"]["withinHosts"] == {"deliveries": 1000, "share": 1.0, "complete": True}
-    assert paired["measurements"]["counts"]["received"] == apart["measurements"]["counts"]["received"] == 1000
+    assert paired["measurements"]["withinHosts"] == {
+        "deliveries": 1000,
+        "share": 1.0,
+        "complete": True,
+    }
+    assert (
+        paired["measurements"]["counts"]["received"]
+        == apart["measurements"]["counts"]["received"]
+        == 1000
+    )
     assert apart["plan"]["withinHosts"] == 0.5
     assert not apart["measurements"]["withinHosts"]["complete"]
     assert "1 000 of 1 000 deliveries (100 %) are within one host" in run.out
     # The worker of each host has all streams of its topics, which are not evenly spaced.
     (folder,) = [folder for folder in far_apart.runs() if "test_paired" in str(folder)]
-    streams = {name: json.loads((folder / f"{name}.manifest.json").read_text())["sent"]["streams"] for name in ("h1-1", "h2-1")}
+    streams = {
+        name: json.loads((folder / f"{name}.manifest.json").read_text())["sent"]["streams"]
+        for name in ("h1-1", "h2-1")
+    }
     assert sorted(own["numbers"] for own in streams.values()) == [[0, 2, 3, 5], [1, 4]]
 
 
 def test_pytest_rerunfailures_cannot_be_used_on_other_machines(project: Project) -> None:
     """Its workers would end with an internal error: each connects to its controller at 127.0.0.1."""
     elsewhere = project.path / "python"
-    elsewhere.write_text(f'#!/bin/sh\n{sys.executable} "$@" | sed \'s/"node": "[^"]*"/"node": "elsewhere"/\'\n')
+    elsewhere.write_text(
+        f'#!/bin/sh\n{sys.executable} "$@" | sed \'s/"node": "[^"]*"/"node": "elsewhere"/\'\n'
+    )
     elsewhere.chmod(0o755)
     project.write("hosts.yaml", f"- {{name: h1, command: env, python: {elsewhere}}}")
     project.write("test_them.py", "def test_ordinary(): ...\n")

@@ -51,7 +51,9 @@ def test_it(load, number):
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_a_session_does_not_grow_with_the_number_of_load_tests(project: Project, workers: str) -> None:
+def test_a_session_does_not_grow_with_the_number_of_load_tests(
+    project: Project, workers: str
+) -> None:
     """In the controller and in each worker."""
     project.profile("short", rate=200, duration="300ms")
     project.write("conftest.py", CONFTEST)
@@ -65,7 +67,10 @@ def test_a_session_does_not_grow_with_the_number_of_load_tests(project: Project,
         assert len(figures) == 12
         print(file.name, *figures, sep="\n")
         # A thread may still be ending when a test is over: what stays is in the least of several counts.
-        early, late = ({name: min(each[name] for each in part) for name in figures[0]} for part in (figures[2:6], figures[8:]))
+        early, late = (
+            {name: min(each[name] for each in part) for name in figures[0]}
+            for part in (figures[2:6], figures[8:])
+        )
         growth = {name: (late[name] - early[name]) / 6 for name in late}
         assert growth["descriptors"] <= 0 and growth["threads"] <= 0, growth
         assert growth["objects"] <= MOST_OBJECTS and growth["bytes"] <= MOST_BYTES, growth

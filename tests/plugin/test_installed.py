@@ -40,14 +40,27 @@ def test_the_wheel_requires_a_pandas_that_pyspark_supports(python: Path, tmp_pat
     told = run(python, "-c", SAY, cwd=tmp_path)
     file, requires = json.loads(told.stdout)
     assert str(python.parents[1]) in file
-    demanded = {found.name: found.specifier for found in map(packaging.Requirement, requires) if found.marker is None}
-    assert [demanded["pandas"].contains(version) for version in ("2.2.0", "2.3.3", "3.0.0", "3.1.2")] == [True, True, False, False]
+    demanded = {
+        found.name: found.specifier
+        for found in map(packaging.Requirement, requires)
+        if found.marker is None
+    }
+    assert [
+        demanded["pandas"].contains(version) for version in ("2.2.0", "2.3.3", "3.0.0", "3.1.2")
+    ] == [True, True, False, False]
 
 
 def test_a_run_of_the_wheel_emits_no_warning(python: Path, tmp_path: Path) -> None:
     """In the test process, Spark's workers and the JVM, by this package or its dependencies."""
     (tmp_path / "profiles").mkdir()
-    profile = PROFILE.format(name="smoke", rate=500, duration="1s", slo="{throughput: 1%, sent: 1%}", size="messageSize: 64", more="")
+    profile = PROFILE.format(
+        name="smoke",
+        rate=500,
+        duration="1s",
+        slo="{throughput: 1%, sent: 1%}",
+        size="messageSize: 64",
+        more="",
+    )
     (tmp_path / "profiles" / "smoke.yaml").write_text(profile, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text(INI, encoding="utf-8")
     (tmp_path / "test_smoke.py").write_text(TEST, encoding="utf-8")

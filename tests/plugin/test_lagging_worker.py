@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from .projects import Finished
 
 pytestmark = [
-    pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"),
+    pytest.mark.skipif(
+        mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+    ),
     pytest.mark.skipif(not stamps_work(), reason="this kernel does not stamp packets"),
 ]
 
@@ -134,23 +136,37 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     with fresh(tmp_path_factory.mktemp("lagging")) as project:
         project.write("conftest.py", CONFTEST)
         project.write("test_it.py", TESTS)
-        slow = "{endToEndLatency: {max: 200ms}, deliveryGap: {max: 350ms}, sent: 1%, throughput: 1%}"
+        slow = (
+            "{endToEndLatency: {max: 200ms}, deliveryGap: {max: 350ms}, sent: 1%, throughput: 1%}"
+        )
         any_latency = "{throughput: 1%, sent: 1%}"
         for name, client in (("stopped", "native"), ("library", "library")):
-            project.write(f"profiles/{name}.yaml", PROFILE.format(name=name, rate=20, duration="3s", slo=slow, client=client))
-        crowded = PROFILE.format(name="crowded", rate=200, duration="5s", slo=any_latency, client="native")
+            project.write(
+                f"profiles/{name}.yaml",
+                PROFILE.format(name=name, rate=20, duration="3s", slo=slow, client=client),
+            )
+        crowded = PROFILE.format(
+            name="crowded", rate=200, duration="5s", slo=any_latency, client="native"
+        )
         project.write("profiles/crowded.yaml", crowded)
         finished = project.run("-n", "2", "test_it.py")
         folders = {folder.parent.name: folder for folder in project.runs()}
         with_truth = ("stopped", "crowded")
-        return Session(finished, {name: _copies(project.path, name, folders[name]) for name in with_truth})
+        return Session(
+            finished, {name: _copies(project.path, name, folders[name]) for name in with_truth}
+        )
 
 
 def _copies(project: Path, name: str, folder: Path) -> Copies:
     begin, end = json.loads((project / f"{name}.json").read_text())
     rows = samples(folder, "received", workers=("gw0", "gw1"))
-    rows = {column: values[np.argsort(rows["seq"], kind="stable")] for column, values in rows.items()}
-    prompt, late = ({column: values[rows["worker"] == worker] for column, values in rows.items()} for worker in (0, 1))
+    rows = {
+        column: values[np.argsort(rows["seq"], kind="stable")] for column, values in rows.items()
+    }
+    prompt, late = (
+        {column: values[rows["worker"] == worker] for column, values in rows.items()}
+        for worker in (0, 1)
+    )
     assert (prompt["seq"] == late["seq"]).all() and len(late["seq"])
     truth = prompt["received"]
     there, before = (truth > begin) & (truth <= end), truth <= begin
@@ -182,7 +198,9 @@ def test_a_stopped_worker_does_not_let_the_target_miss_a_latency(session: Sessio
     ("test", "outcomes"),
     [("test_stopped", {"met", "generator-limited"}), ("test_library", {"generator-limited"})],
 )
-def test_a_stopped_worker_does_not_let_the_target_miss_a_gap(session: Session, test: str, outcomes: set[str]) -> None:
+def test_a_stopped_worker_does_not_let_the_target_miss_a_gap(
+    session: Session, test: str, outcomes: set[str]
+) -> None:
     """A library's copies have no receive lag: the stall of the process is the evidence.
 
     The kernel stamps the first packets of a stop one by one, so the gap of the native client may be shorter than the stop.
@@ -193,7 +211,9 @@ def test_a_stopped_worker_does_not_let_the_target_miss_a_gap(session: Session, t
     assert gap["outcome"] in outcomes, (gap["text"], verdict["reasons"])
 
 
-def test_copies_that_waited_for_a_stopped_worker_came_between_their_longest_lag_and_their_stamp(session: Session) -> None:
+def test_copies_that_waited_for_a_stopped_worker_came_between_their_longest_lag_and_their_stamp(
+    session: Session,
+) -> None:
     """Within a millisecond, in which the broker wrote both copies; it may have been interrupted in between."""
     copies = session.copies["stopped"]
     assert len(copies.truth) > 5

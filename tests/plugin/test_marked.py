@@ -79,12 +79,19 @@ def test_missed(load): ...
 
 def tags(run: Finished) -> dict[str, str]:
     """Return the outcome of each test in JUnit."""
-    found = {case.get("name"): [child.tag for child in case if child.tag in ("failure", "error", "skipped")] for case in run.junit}
+    found = {
+        case.get("name"): [
+            child.tag for child in case if child.tag in ("failure", "error", "skipped")
+        ]
+        for case in run.junit
+    }
     return {str(name): " ".join(of_test) for name, of_test in found.items()}
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_a_marked_test_whose_load_is_another_fixture_is_an_error(project: Project, workers: str) -> None:
+def test_a_marked_test_whose_load_is_another_fixture_is_an_error(
+    project: Project, workers: str
+) -> None:
     """The error names the other fixture or parameter: of a conftest, a class or parametrize."""
     project.profile("smoke", slo="{sent: 1%, throughput: 1%}")
     project.write("foreign/conftest.py", CONFTEST)
@@ -96,7 +103,10 @@ def test_a_marked_test_whose_load_is_another_fixture_is_an_error(project: Projec
         "test_passes_ours_on": "", "test_asks_by_another_fixture": "",
     }  # fmt: skip
     assert run.ret == 1
-    assert "is marked load but drove no load: its `load` is the fixture at foreign/conftest.py:3" in run.out
+    assert (
+        "is marked load but drove no load: its `load` is the fixture at foreign/conftest.py:3"
+        in run.out
+    )
     assert "is marked load but drove no load: its `load` is a parameter of `parametrize`" in run.out
 
 

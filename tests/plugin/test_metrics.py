@@ -38,7 +38,10 @@ def free_port() -> int:
 
 def scrape(port: int) -> list[Sample]:
     """Return the served metrics, requested as by Prometheus; empty before the session listens."""
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/metrics",
+        headers={"Accept": "application/openmetrics-text; version=1.0.0"},
+    )
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
@@ -59,7 +62,9 @@ def until(port: int, found: Callable[[list[Sample]], bool]) -> list[Sample]:
 
 def value(samples: list[Sample], name: str, **labels: str) -> float:
     """Return the only sample with these labels; 0 if there is none yet."""
-    found = [one.value for one in samples if one.name == name and labels.items() <= one.labels.items()]
+    found = [
+        one.value for one in samples if one.name == name and labels.items() <= one.labels.items()
+    ]
     assert len(found) <= 1, found
     return float(found[0]) if found else 0.0
 
@@ -71,20 +76,43 @@ def test_metrics_show_the_load_while_it_runs(project: Project, workers: tuple[st
     project.write("test_it.py", TESTS)
     port = free_port()
     process = project.start(*workers, "--load-metrics", str(port), "--load-scale", "0.5")
-    first = {"test": "test_it.py::test_first", "profile": "steady", "workload": "", "phase": "measure"}
-    early = until(port, lambda found: value(found, "loadtest_messages_total", count="received", **first) > 0)
+    first = {
+        "test": "test_it.py::test_first",
+        "profile": "steady",
+        "workload": "",
+        "phase": "measure",
+    }
+    early = until(
+        port, lambda found: value(found, "loadtest_messages_total", count="received", **first) > 0
+    )
     assert value(early, "loadtest_workers", **first) == (2 if workers else 1)
     assert value(early, "loadtest_phase_duration_seconds", **first) == 8
     assert not [one for one in early if one.name == "loadtest_outcome"]
-    assert [one.labels["scale"] for one in early if one.name == "loadtest_run_info"] == ["scaled ×0.5"]
+    assert [one.labels["scale"] for one in early if one.name == "loadtest_run_info"] == [
+        "scaled ×0.5"
+    ]
     received = value(early, "loadtest_messages_total", count="received", **first)
-    assert value(early, "loadtest_end_to_end_latency_seconds_bucket", le="+Inf", **first) == received
-    buckets = [one.value for one in early if one.name == "loadtest_end_to_end_latency_seconds_bucket"]
+    assert (
+        value(early, "loadtest_end_to_end_latency_seconds_bucket", le="+Inf", **first) == received
+    )
+    buckets = [
+        one.value for one in early if one.name == "loadtest_end_to_end_latency_seconds_bucket"
+    ]
     assert buckets == sorted(buckets)
-    late = until(port, lambda found: value(found, "loadtest_messages_total", count="received", test="test_it.py::test_second") > 0)
+    late = until(
+        port,
+        lambda found: (
+            value(
+                found, "loadtest_messages_total", count="received", test="test_it.py::test_second"
+            )
+            > 0
+        ),
+    )
     assert value(late, "loadtest_messages_total", count="received", **first) == 1600
     assert value(late, "loadtest_outcome", test="test_it.py::test_first", outcome="met") == 1
-    assert {one.labels["test"] for one in late if one.name == "loadtest_workers"} == {"test_it.py::test_second"}
+    assert {one.labels["test"] for one in late if one.name == "loadtest_workers"} == {
+        "test_it.py::test_second"
+    }
     done = project.finish(process)
     assert done.ret == 0, done.out
     assert scrape(port) == []
@@ -101,5 +129,7 @@ def test_a_port_in_use_is_a_usage_error(project: Project, workers: tuple[str, ..
         port = taken.getsockname()[1]
         done = project.run(*workers, "--load-metrics", f"127.0.0.1:{port}")
     assert done.ret == pytest.ExitCode.USAGE_ERROR, done.out
-    assert f"--load-metrics 127.0.0.1:{port}: Address already in use; choose another port" in done.out
+    assert (
+        f"--load-metrics 127.0.0.1:{port}: Address already in use; choose another port" in done.out
+    )
     assert not (project.path / ".loadtest").exists()

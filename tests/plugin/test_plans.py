@@ -34,7 +34,11 @@ def test_a_test_without_a_plan_is_a_usage_error(project: Project) -> None:
     project.profile("wrong", rate=10_000_000, duration="1000h", size="messageSize: 16")
     project.write(
         "test_it.py",
-        "import pytest\n" + "".join(f'@pytest.mark.load("{name}")\ndef test_{name}(load): ...\n' for name in ("wrong", "good")),
+        "import pytest\n"
+        + "".join(
+            f'@pytest.mark.load("{name}")\ndef test_{name}(load): ...\n'
+            for name in ("wrong", "good")
+        ),
     )
     run = project.run("--load-plan", "-p", "no:cacheprovider")
     assert run.ret == pytest.ExitCode.USAGE_ERROR
@@ -46,6 +50,11 @@ def test_a_test_without_a_plan_is_a_usage_error(project: Project) -> None:
 
 def test_a_plan_needs_a_terminal(project: Project) -> None:
     project.profile("small")
-    project.write("test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): ...\n')
+    project.write(
+        "test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): ...\n'
+    )
     run = project.run("-p", "no:terminal", "--load-plan", "-p", "no:cacheprovider")
-    assert (run.ret, run.out) == (pytest.ExitCode.USAGE_ERROR, "ERROR: --load-plan prints plans: leave out -p no:terminal\n\n")
+    assert (run.ret, run.out) == (
+        pytest.ExitCode.USAGE_ERROR,
+        "ERROR: --load-plan prints plans: leave out -p no:terminal\n\n",
+    )

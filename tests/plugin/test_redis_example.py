@@ -11,11 +11,18 @@ from installing import installed, run
 
 from .projects import INI
 
-pytest.importorskip("redis", reason="the example's client is not here: pip install 'redis[hiredis]'")
-pytest.importorskip("hiredis", reason="the example's client is not here: pip install 'redis[hiredis]'")
+pytest.importorskip(
+    "redis", reason="the example's client is not here: pip install 'redis[hiredis]'"
+)
+pytest.importorskip(
+    "hiredis", reason="the example's client is not here: pip install 'redis[hiredis]'"
+)
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server here: apt-get install redis-server"),
+    pytest.mark.skipif(
+        shutil.which("redis-server") is None,
+        reason="no redis-server here: apt-get install redis-server",
+    ),
 ]
 ROOT = Path(__file__).parents[2]
 HELPERS = str(Path(numpy_aggregation.__file__).parent)
@@ -84,7 +91,9 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "pytest.ini").write_text(INI + "    -p numpy_aggregation\n", encoding="utf-8")
     (tmp_path / "profiles").mkdir()
     for name, consumers, more in (("orders", 1, ", outOfOrder: 0"), ("shared", 2, "")):
-        (tmp_path / "profiles" / f"{name}.yaml").write_text(PROFILE.format(consumers=consumers, more=more), encoding="utf-8")
+        (tmp_path / "profiles" / f"{name}.yaml").write_text(
+            PROFILE.format(consumers=consumers, more=more), encoding="utf-8"
+        )
     return tmp_path
 
 
@@ -103,7 +112,9 @@ def test_a_load_test_meets_its_objectives(python: Path, project: Path, workers: 
     done = run(python, "-m", "pytest", "-n", workers, cwd=project, PYTHONPATH=HELPERS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("profile orders · MET") == 2, done.stdout
-    assert done.stdout.count("in         4 000 due, received 4 000, lost 0, duplicates 0") == 2, done.stdout
+    assert done.stdout.count("in         4 000 due, received 4 000, lost 0, duplicates 0") == 2, (
+        done.stdout
+    )
     assert "driver     hiredis" in done.stdout
 
 

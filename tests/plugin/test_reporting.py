@@ -30,7 +30,11 @@ def test_no_data(load): ...
 def report_line(out: str) -> str:
     """Return the line of the terminal that names the report: the last of the section."""
     lines = out.splitlines()
-    (at,) = [number for number, line in enumerate(lines) if line.startswith(("report ", "WARNING: no report"))]
+    (at,) = [
+        number
+        for number, line in enumerate(lines)
+        if line.startswith(("report ", "WARNING: no report"))
+    ]
     assert lines[at - 1].startswith("  results ")
     assert not lines[at + 1].startswith(" ")
     return lines[at]
@@ -49,7 +53,10 @@ def test_a_session_writes_its_report(project: Project, workers: str) -> None:
     assert report_line(run.out) == f"report     {file}"
     assert run.report == str(file)
     found = Page(file.read_text(encoding="utf-8"))
-    assert [row[:2] for row in found.rows[1:3]] == [["test_it.py::test_missed", "missed"], ["test_it.py::test_met", "met"]]
+    assert [row[:2] for row in found.rows[1:3]] == [
+        ["test_it.py::test_missed", "missed"],
+        ["test_it.py::test_met", "met"],
+    ]
     assert found.charts["rates"]["series"]
     assert [path.name for path in session.glob(".*")] == []
 
@@ -74,7 +81,9 @@ def test_a_report_that_cannot_be_written_is_a_warning(project: Project) -> None:
     project.write("file", "")
     run = project.run("-p", "no:cacheprovider", "-k", "met", "--load-html", "file/report.html")
     assert (run.ret, run.outcomes["passed"]) == (0, 1)
-    assert report_line(run.out).startswith(f"WARNING: no report is written to {project.path / 'file' / 'report.html'}: ")
+    assert report_line(run.out).startswith(
+        f"WARNING: no report is written to {project.path / 'file' / 'report.html'}: "
+    )
     assert run.report is None
 
 
@@ -101,7 +110,9 @@ def test_met(load):
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_results_that_are_deleted_during_the_session_leave_their_verdict(project: Project, workers: str) -> None:
+def test_results_that_are_deleted_during_the_session_leave_their_verdict(
+    project: Project, workers: str
+) -> None:
     """In the summary, with the cause, and in the files for GitHub and GitLab."""
     project.profile("mix")
     project.profile("missed", slo="{throughput: 200000/s}")
@@ -110,9 +121,16 @@ def test_results_that_are_deleted_during_the_session_leave_their_verdict(project
     project.environment |= {"GITHUB_STEP_SUMMARY": str(summary)}
     run = project.run(workers, "-p", "no:cacheprovider", "--load-gitlab-metrics", "metrics.txt")
     assert (run.outcomes["passed"], run.outcomes["failed"]) == (1, 1)
-    (note,) = [line for line in run.out.splitlines() if line.startswith("  note       only the verdict is known, because ")]
+    (note,) = [
+        line
+        for line in run.out.splitlines()
+        if line.startswith("  note       only the verdict is known, because ")
+    ]
     assert note.endswith("/measure/results.json cannot be read: No such file or directory")
     assert "test_it.py::test_missed · profile missed · MISSED (1 of " in run.out
     assert "## Load tests: 1 missed, 1 met" in summary.read_text()
-    assert 'loadtest_outcome{outcome="missed",profile="missed",' in (project.path / "metrics.txt").read_text()
+    assert (
+        'loadtest_outcome{outcome="missed",profile="missed",'
+        in (project.path / "metrics.txt").read_text()
+    )
     assert report_line(run.out).startswith("report     ")

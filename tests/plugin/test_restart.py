@@ -15,7 +15,9 @@ from .projects import DISTURBED, fresh
 if TYPE_CHECKING:
     from .projects import Finished, Project
 
-needs_mosquitto = pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
+needs_mosquitto = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
+)
 
 MQTT = """\
 driver: {name: mqtt, qos: 1, cleanStart: false, sessionExpiry: 1h}
@@ -54,8 +56,14 @@ def recovered(run: Finished) -> None:
     (restart,) = restarts(run, "test_recovery")
     assert 10**9 <= restart["down"] < restart["ready"]
     assert run.documents["test_recovery"]["started"] < restart["downAt"] < restart["readyAt"]
-    told = [line for line in run.out.splitlines() if line.startswith("  broker     restarted ") and " later" in line]
-    assert len(told) == sum(one["ready"] is not None for test in run.documents for one in restarts(run, test))
+    told = [
+        line
+        for line in run.out.splitlines()
+        if line.startswith("  broker     restarted ") and " later" in line
+    ]
+    assert len(told) == sum(
+        one["ready"] is not None for test in run.documents for one in restarts(run, test)
+    )
 
 
 def restarts(run: Finished, test: str) -> list[dict[str, Any]]:
@@ -78,7 +86,9 @@ def test_every_message_survives_a_restart_of_artemis(project: Project) -> None:
     require_jars(artemis.JARS)
     project.write(
         "profiles/exactly.yaml",
-        DISTURBED.format(name="durable", slo="{loss: 0}", more=ARTEMIS).replace("5min", "2s", 1).replace("qos: 1", "qos: 2"),
+        DISTURBED.format(name="durable", slo="{loss: 0}", more=ARTEMIS)
+        .replace("5min", "2s", 1)
+        .replace("qos: 1", "qos: 2"),
     )
     run = recovery(project, ARTEMIS, TWICE, passed=2)
     recovered(run)
@@ -90,7 +100,9 @@ def test_every_message_survives_a_restart_of_artemis(project: Project) -> None:
 
 def recovery(project: Project, more: str, tests: str = "", passed: int = 1) -> Finished:
     """Run a recovery and other tests on two workers, and check that all passed."""
-    project.write("profiles/durable.yaml", DISTURBED.format(name="durable", slo="{loss: 0}", more=more))
+    project.write(
+        "profiles/durable.yaml", DISTURBED.format(name="durable", slo="{loss: 0}", more=more)
+    )
     project.write("test_it.py", RECOVERY + tests)
     run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
     assert run.outcomes == {"passed": passed}
@@ -132,7 +144,9 @@ def on_mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Run one session with a recovery, and with restarts that fail."""
     with fresh(tmp_path_factory.mktemp("mosquitto")) as project:
         project.profile("plain", slo="{throughput: 1%, sent: 1%}")  # a busy machine may be late
-        project.write("profiles/durable.yaml", DISTURBED.format(name="durable", slo="{loss: 0}", more=MQTT))
+        project.write(
+            "profiles/durable.yaml", DISTURBED.format(name="durable", slo="{loss: 0}", more=MQTT)
+        )
         project.write("test_it.py", RECOVERY + OTHERWISE)
         return project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
 
@@ -140,10 +154,15 @@ def on_mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 @needs_mosquitto
 def test_every_message_survives_a_restart_of_mosquitto(on_mosquitto: Finished) -> None:
     """QoS 1, sessions that outlive connections, and a broker that keeps them: no acknowledged message is lost."""
-    assert [child.tag for child in on_mosquitto.case("test_recovery") if child.tag != "properties"] == []
+    assert [
+        child.tag for child in on_mosquitto.case("test_recovery") if child.tag != "properties"
+    ] == []
     document = on_mosquitto.documents["test_recovery"]
     driver, reconnect = document["driver"], document["measurements"]["latencies"]["reconnect"]
-    lost = sum(driver["incidents"].get(text, 0) for text in ("connection lost", "connection reset by the broker"))
+    lost = sum(
+        driver["incidents"].get(text, 0)
+        for text in ("connection lost", "connection reset by the broker")
+    )
     assert driver["losses"] == lost == reconnect["samples"] == 2 * 2 + 2
     assert any(line.startswith("  incidents  ") for line in on_mosquitto.out.splitlines())
     recovered(on_mosquitto)
@@ -162,4 +181,7 @@ def test_restarts_that_cannot_be(on_mosquitto: Finished) -> None:
     (killed,) = restarts(run, "test_after_it")
     assert killed["down"] < killed["ready"]
     incidents = run.documents["test_after_it"]["driver"]["incidents"]
-    assert incidents["the broker had forgotten the session of a consumer, and what it held for it"] == 2
+    assert (
+        incidents["the broker had forgotten the session of a consumer, and what it held for it"]
+        == 2
+    )

@@ -89,12 +89,18 @@ def outcomes(spark_project: Project) -> Project:
     """Return a project with a test for every outcome."""
     project = spark_project
     project.profile("mix", rate=800, duration="2s", size=SIZES, more="warmupDuration: 500ms")
-    project.profile("missed", duration="500ms", slo="{throughput: 200000/s, sent: 10%}")  # a stall at the end is the generator's
+    project.profile(
+        "missed", duration="500ms", slo="{throughput: 200000/s, sent: 10%}"
+    )  # a stall at the end is the generator's
     project.profile("rare", duration="500ms", slo="{endToEndLatency: {p99.9: 10s}}")
     project.profile("bare", duration="500ms", slo="{}")
-    project.profile("long", slo="{throughput: 1%, sent: 1%}", more="drainTimeout: 5min")  # and what it waits for comes later
+    project.profile(
+        "long", slo="{throughput: 1%, sent: 1%}", more="drainTimeout: 5min"
+    )  # and what it waits for comes later
     long = (project.path / "profiles/long.yaml").read_text(encoding="utf-8")
-    project.write("profiles/long.yaml", long.replace("{name: loopback}", "{name: loopback, delay: 2min}"))
+    project.write(
+        "profiles/long.yaml", long.replace("{name: loopback}", "{name: loopback, delay: 2min}")
+    )
     project.write("test_it.py", TESTS)
     return project
 
@@ -112,10 +118,28 @@ def test_outcomes_and_messages_are_the_same_for_any_number_of_workers(outcomes: 
     outcomes.environment |= numpy_aggregation.ENVIRONMENT
     for workers, chosen in (("-n0", ""), ("-n3", "not once")):
         instead = ("-p", "numpy_aggregation") if chosen else ()
-        run = outcomes.run(workers, *instead, "-k", chosen, "--load-scale", "0.5", "--load-duration", "1s", "-p", "no:cacheprovider")
+        run = outcomes.run(
+            workers,
+            *instead,
+            "-k",
+            chosen,
+            "--load-scale",
+            "0.5",
+            "--load-duration",
+            "1s",
+            "-p",
+            "no:cacheprovider",
+        )
         assert run.ret == pytest.ExitCode.TESTS_FAILED
-        kinds = {case.get("name"): [child.tag for child in case if child.tag in ("failure", "error")] for case in run.junit}
-        assert kinds == {name: [tag] if tag else [] for name, (tag, _) in EXPECTED.items() if not chosen or "once" not in name}
+        kinds = {
+            case.get("name"): [child.tag for child in case if child.tag in ("failure", "error")]
+            for case in run.junit
+        }
+        assert kinds == {
+            name: [tag] if tag else []
+            for name, (tag, _) in EXPECTED.items()
+            if not chosen or "once" not in name
+        }
         _told(run.out)
         properties = run.properties("test_met")
         assert properties["load.outcome"] == properties["own.verdict"] == "met"
@@ -128,9 +152,11 @@ def test_outcomes_and_messages_are_the_same_for_any_number_of_workers(outcomes: 
         assert run.properties("test_missed")["load.outcome"] == "missed"
         assert run.properties("test_live_no_data")["load.outcome"] == "no data"
         _documents(run.documents, 1 if workers == "-n0" else 3)
-        assert {name: document["verdict"]["outcome"] for name, document in run.documents.items() if EXPECTED[name][1]} == {
-            name: outcome for name, (_, outcome) in EXPECTED.items() if outcome and name in kinds
-        }
+        assert {
+            name: document["verdict"]["outcome"]
+            for name, document in run.documents.items()
+            if EXPECTED[name][1]
+        } == {name: outcome for name, (_, outcome) in EXPECTED.items() if outcome and name in kinds}
     for test in ("test_met", "test_missed"):
         alone, together = sent(outcomes, test)
         assert alone.num_rows == (400 if test == "test_met" else 125)
@@ -158,7 +184,9 @@ def _files(folder: Path) -> set[str]:
 def _told(out: str) -> None:
     assert out.count("= load tests =") == 1
     assert out.count("test_met · profile mix · MET") == 1
-    assert "2 of 9 objectives missed" in out or "objectives missed (profile missed, scaled ×0.5" in out
+    assert (
+        "2 of 9 objectives missed" in out or "objectives missed (profile missed, scaled ×0.5" in out
+    )
     assert "SCALED ×0.5" in out
     assert "FAILED test_it.py::test_missed" in out
     assert "ERROR test_it.py::test_live_no_data" in out
@@ -173,15 +201,22 @@ def _documents(documents: dict[str, dict[str, Any]], workers: int) -> None:
     assert set(met["scale"]["changes"]) == {"rate", "measured phase"}
     assert met["plan"]["workers"] == len(met["measurements"]["workers"]) == workers
     assert met["broker"]["name"] == "loopback"
-    sampled = met["bottleneck"]["columns"]  # of the processes that drove load, each by its own name, and of the target
-    assert {f"worker {worker['worker']}.busiest" for worker in met["measurements"]["workers"]} < set(sampled)
+    sampled = met["bottleneck"][
+        "columns"
+    ]  # of the processes that drove load, each by its own name, and of the target
+    assert {
+        f"worker {worker['worker']}.busiest" for worker in met["measurements"]["workers"]
+    } < set(sampled)
     assert {"broker.busiest", "broker.unread", "workers.unsent"} < set(sampled)
 
 
 def test_the_live_line_is_rewritten_on_a_terminal(project: Project) -> None:
     """While one worker of xdist drives load."""
     project.profile("two", duration="4s")
-    project.write("test_it.py", 'import pytest\n@pytest.mark.load("two")\ndef test_met(load): load.assert_slo()\n')
+    project.write(
+        "test_it.py",
+        'import pytest\n@pytest.mark.load("two")\ndef test_met(load): load.assert_slo()\n',
+    )
     try:
         ours, theirs = pty.openpty()
     except OSError as error:  # a root without /dev/pts
@@ -215,10 +250,17 @@ def test_without_xdist_quietly_and_with_auto_scale(project: Project) -> None:
     """-p no:xdist drives load in the only process; -q prints only the line with the target; auto does not scale what this machine can
     carry; results are in the folder load_results."""
     project.profile("two", rate=300)
-    project.write("test_it.py", 'import pytest\n@pytest.mark.load("two")\ndef test_met(load): load.assert_slo()\n')
-    run = project.run("-p", "no:xdist", "--load-scale", "auto", "-q", "-o", "load_results=out/results")
+    project.write(
+        "test_it.py",
+        'import pytest\n@pytest.mark.load("two")\ndef test_met(load): load.assert_slo()\n',
+    )
+    run = project.run(
+        "-p", "no:xdist", "--load-scale", "auto", "-q", "-o", "load_results=out/results"
+    )
     assert run.outcomes == {"passed": 1}
-    (document,) = project.path.glob("out/results/*/test_it.py-test_met-*/1/two/measure/results.json")
+    (document,) = project.path.glob(
+        "out/results/*/test_it.py-test_met-*/1/two/measure/results.json"
+    )
     assert {path.name for path in document.parent.iterdir()} == {
         "run.json",
         "streams.npz",
@@ -230,7 +272,9 @@ def test_without_xdist_quietly_and_with_auto_scale(project: Project) -> None:
         "received",
     }
     assert '"scale": null' in document.read_text(encoding="utf-8")
-    assert [line.partition(" 0.")[0] for line in run.out.splitlines() if line.startswith("load: ")] == ["load: target: loopback"]
+    assert [
+        line.partition(" 0.")[0] for line in run.out.splitlines() if line.startswith("load: ")
+    ] == ["load: target: loopback"]
 
 
 WORKERS = """\
@@ -258,14 +302,28 @@ def test_it(load):
 """
 
 
-def test_results_stand_when_the_test_runs_again_and_when_a_worker_dies_in_its_body(project: Project) -> None:
+def test_results_stand_when_the_test_runs_again_and_when_a_worker_dies_in_its_body(
+    project: Project,
+) -> None:
     """Both attempts have the verdict of their load, in their folders and in the history."""
     project.profile("short", duration="500ms")
     project.write("conftest.py", WORKERS)
     project.write("test_it.py", TWICE)
-    run = project.run("-n2", "-p", "pytest_rerunfailures", "--reruns=1", "--load-history", "history.jsonl", "-p", "no:cacheprovider")
+    run = project.run(
+        "-n2",
+        "-p",
+        "pytest_rerunfailures",
+        "--reruns=1",
+        "--load-history",
+        "history.jsonl",
+        "-p",
+        "no:cacheprovider",
+    )
     assert (run.ret, run.outcomes) == (0, {"passed": 1, "rerun": 1})
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in project.path.glob(".loadtest/*/*/*/short/measure/results.json")]
+    results = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in project.path.glob(".loadtest/*/*/*/short/measure/results.json")
+    ]
     assert [document["verdict"]["outcome"] for document in results] == ["met"] * 2
     history = (project.path / "history.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["outcome"] for line in history] == ["met"] * 2

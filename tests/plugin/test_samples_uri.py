@@ -66,15 +66,26 @@ def test_samples_go_to_the_bucket_with_their_manifests(stored: Project, bucket: 
     assert run.outcomes == {"passed": 1}
     folder, place = run_folder(stored), prefix(stored)
     assert json.loads((folder / "run.json").read_text())["samples"] == f"s3://loadtest/{place}"
-    assert [path.name for path in folder.iterdir() if "samples" in path.name or path.is_dir() or "manifest" in path.name] == []
+    assert [
+        path.name
+        for path in folder.iterdir()
+        if "samples" in path.name or path.is_dir() or "manifest" in path.name
+    ] == []
     names = [key.removeprefix(f"{place}/") for key in bucket.objects()]
-    data = [f"{kind}/{worker}-000001.parquet" for kind in ("received", "sent") for worker in ("gw0", "gw1")]
+    data = [
+        f"{kind}/{worker}-000001.parquet"
+        for kind in ("received", "sent")
+        for worker in ("gw0", "gw1")
+    ]
     assert names == ["gw0.manifest.json", "gw1.manifest.json", *data]
     manifest = json.loads(bucket.read(f"{place}/gw0.manifest.json"))
     for kind in ("sent", "received"):
         for file in manifest[kind]["files"]:
             content = bucket.read(f"{place}/{kind}/{file['name']}")
-            assert (file["size"], file["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
+            assert (file["size"], file["sha256"]) == (
+                len(content),
+                hashlib.sha256(content).hexdigest(),
+            )
 
 
 def test_without_the_option_the_manifest_is_as_before(stored: Project) -> None:
@@ -83,7 +94,10 @@ def test_without_the_option_the_manifest_is_as_before(stored: Project) -> None:
     assert run.outcomes == {"passed": 1}
     folder = run_folder(stored)
     assert "samples" not in json.loads((folder / "run.json").read_text())
-    assert [sorted(file) for file in json.loads((folder / "main.manifest.json").read_text())["sent"]["files"]] == [["name", "rows"]]
+    assert [
+        sorted(file)
+        for file in json.loads((folder / "main.manifest.json").read_text())["sent"]["files"]
+    ] == [["name", "rows"]]
 
 
 def test_a_shared_folder_holds_samples_as_a_bucket_does(stored: Project) -> None:
@@ -102,7 +116,9 @@ def test_a_shared_folder_holds_samples_as_a_bucket_does(stored: Project) -> None
     assert len(list((stored.path / "other").rglob("*.parquet"))) == 2
 
 
-@pytest.mark.skipif(not has_time_namespaces(), reason="hosts with clocks of their own need root and time namespaces")
+@pytest.mark.skipif(
+    not has_time_namespaces(), reason="hosts with clocks of their own need root and time namespaces"
+)
 def test_workers_on_other_hosts_write_to_the_bucket(stored: Project, bucket: Bucket) -> None:
     """The controller gets none of their files, and nothing stays in the temporary folders of the hosts."""
     hosts(stored, h1=100_000, h2=-10)
@@ -112,14 +128,23 @@ def test_workers_on_other_hosts_write_to_the_bucket(stored: Project, bucket: Buc
     assert run.outcomes == {"passed": 1}
     names = {key.rpartition("/")[2] for key in bucket.objects()}
     assert {"gw0.manifest.json", "h1-1.manifest.json", "h2-1.manifest.json"} <= names
-    assert not list(run_folder(stored).rglob("*.parquet")) + list(run_folder(stored).rglob("*.manifest.json"))
+    assert not list(run_folder(stored).rglob("*.parquet")) + list(
+        run_folder(stored).rglob("*.manifest.json")
+    )
     assert not list((stored.path / "tmp").glob("loadtest-samples-*"))
 
 
-def test_a_missing_bucket_is_no_data_and_the_samples_are_kept(stored: Project, bucket: Bucket) -> None:
+def test_a_missing_bucket_is_no_data_and_the_samples_are_kept(
+    stored: Project, bucket: Bucket
+) -> None:
     """The error names the object and the folder, which has the whole samples."""
     run = stored.run("--load-samples", "s3://nowhere/nightly")
-    assert_no_data(run, "worker main could not write s3://nowhere/nightly/", "sent/main-000001.parquet", "NO_SUCH_BUCKET")
+    assert_no_data(
+        run,
+        "worker main could not write s3://nowhere/nightly/",
+        "sent/main-000001.parquet",
+        "NO_SUCH_BUCKET",
+    )
     (kept,) = run_folder(stored).glob("samples-main")
     assert f"kept in {kept}" in run.out
     assert {path.relative_to(kept).as_posix() for path in kept.rglob("*.*")} == {
@@ -157,7 +182,9 @@ OBJECT = "root + '/received/main-000001.parquet'"
     ],
     ids=["truncated", "missing", "manifest", "foreign", "stranger"],
 )  # fmt: skip
-def test_an_object_that_is_not_what_was_written_is_no_data(stored: Project, bucket: Bucket, change: str, words: list[str]) -> None:
+def test_an_object_that_is_not_what_was_written_is_no_data(
+    stored: Project, bucket: Bucket, change: str, words: list[str]
+) -> None:
     """Each is named with its URI."""
     stored.write("conftest.py", BREAK.format(change=change))
     run = stored.run("--load-samples", URI)
@@ -165,22 +192,43 @@ def test_an_object_that_is_not_what_was_written_is_no_data(stored: Project, buck
 
 
 @pytest.mark.parametrize(
-    "uri", ["s3://key:hush@loadtest/x", "s3://loadtest/x?secret_key=hush", "s3://hush@loadtest", "s3://loadtest/#hush", "abfs://c@hush/x"]
+    "uri",
+    [
+        "s3://key:hush@loadtest/x",
+        "s3://loadtest/x?secret_key=hush",
+        "s3://hush@loadtest",
+        "s3://loadtest/#hush",
+        "abfs://c@hush/x",
+    ],
 )
 @pytest.mark.parametrize("ini", [False, True])
-def test_a_uri_with_credentials_is_a_usage_error_that_does_not_show_them(stored: Project, uri: str, ini: bool) -> None:
+def test_a_uri_with_credentials_is_a_usage_error_that_does_not_show_them(
+    stored: Project, uri: str, ini: bool
+) -> None:
     if ini:
-        stored.write("pytest.ini", (stored.path / "pytest.ini").read_text() + f"load_samples = {uri}\n")
+        stored.write(
+            "pytest.ini", (stored.path / "pytest.ini").read_text() + f"load_samples = {uri}\n"
+        )
     run = stored.run(*([] if ini else ["--load-samples", uri]))
     assert run.ret == pytest.ExitCode.USAGE_ERROR
-    assert re.search(r"(--load-samples|load_samples \(ini\)) (s3|abfs)://\*\*\*: a URI of samples must not have", run.out)
+    assert re.search(
+        r"(--load-samples|load_samples \(ini\)) (s3|abfs)://\*\*\*: a URI of samples must not have",
+        run.out,
+    )
     assert "hush" not in run.out
 
 
 @pytest.mark.parametrize(
-    ("location", "words"), [("ftp://host/x", "write s3://BUCKET/PREFIX"), ("missing", "missing is not a folder"), ("s3:/b", "write s3://")]
+    ("location", "words"),
+    [
+        ("ftp://host/x", "write s3://BUCKET/PREFIX"),
+        ("missing", "missing is not a folder"),
+        ("s3:/b", "write s3://"),
+    ],
 )
-def test_an_unknown_store_or_a_missing_folder_is_a_usage_error(stored: Project, location: str, words: str) -> None:
+def test_an_unknown_store_or_a_missing_folder_is_a_usage_error(
+    stored: Project, location: str, words: str
+) -> None:
     run = stored.run("--load-samples", location)
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     assert words in run.out

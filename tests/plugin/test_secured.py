@@ -55,9 +55,14 @@ def test_workers_authenticate_at_a_secured_pulsar(project: Project) -> None:
     run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
     assert run.outcomes == {"passed": 1, "error": 1}
     broker = run.documents["test_as_it_is"]["broker"]
-    assert (broker["url"].partition(":")[0], broker["settings"]["security"]) == ("pulsar+ssl", "TLS, token authentication")
+    assert (broker["url"].partition(":")[0], broker["settings"]["security"]) == (
+        "pulsar+ssl",
+        "TLS, token authentication",
+    )
     assert run.documents["test_as_it_is"]["driver"]["applied"]["authentication"] == "token"
-    assert "401 Unauthorized: is the token of driver.authentication one of this broker's?" in run.out
+    assert (
+        "401 Unauthorized: is the token of driver.authentication one of this broker's?" in run.out
+    )
     secret = (project.path / "seen").read_text()
     kept = [path for path in project.path.glob(".loadtest/**/*") if path.is_file()]
     assert [path for path in kept if secret.encode() in path.read_bytes()] == []
@@ -97,7 +102,9 @@ def test_not_trusted(load):
 """
 
 
-@pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
+@pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
 def test_subscribers_may_connect_over_tls_and_publishers_without(project: Project) -> None:
     """Results show the open ports and the negotiated TLS; an error in the user's own key files is reported."""
     from pytest_loadtest.brokers.certificates import Authority
@@ -109,23 +116,36 @@ def test_subscribers_may_connect_over_tls_and_publishers_without(project: Projec
     assert run.outcomes == {"passed": 1, "error": 2}
     results = run.documents["test_as_it_is"]
     broker, applied = results["broker"], results["driver"]["applied"]
-    assert (broker["url"].partition(":")[0], broker["subscriberUrl"].partition(":")[0]) == ("mqtt", "mqtts")
-    assert (broker["settings"]["security"], broker["settings"]["tls_version"]) == ("TLS for subscribers", "tlsv1.3")
+    assert (broker["url"].partition(":")[0], broker["subscriberUrl"].partition(":")[0]) == (
+        "mqtt",
+        "mqtts",
+    )
+    assert (broker["settings"]["security"], broker["settings"]["tls_version"]) == (
+        "TLS for subscribers",
+        "tlsv1.3",
+    )
     assert applied["tlsNegotiated"] == "TLSv1.3 TLS_AES_256_GCM_SHA384"
     assert applied["tls"] == "certificate and host name checked"
     assert "driver.tls.caFile /nowhere/ca.pem: No such file or directory" in run.out
     assert "probe for subscribers: the broker's certificate is not trusted" in run.out
     assert "driver.tls.caFile (ca.pem) must contain the authority that signed it" in run.out
-    assert [path for path in project.path.glob(".loadtest/**/*") if path.suffix in (".pem", ".key")] == []
+    assert [
+        path for path in project.path.glob(".loadtest/**/*") if path.suffix in (".pem", ".key")
+    ] == []
 
 
-@pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto")
+@pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
+)
 def test_a_subscriber_address_without_a_broker_breaks_the_run(project: Project) -> None:
     """The error names it, with exit status and outcome of a broken run."""
     (port,) = free_ports(1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         target = f"target: {{url: 'mqtt://127.0.0.1:{server.getsockname()[1]}', subscriberUrl: 'mqtts://127.0.0.1:{port}'}}"
-        project.write("profiles/broadcast.yaml", BROADCAST.replace("target: {security: {tls: subscribers}}", target))
+        project.write(
+            "profiles/broadcast.yaml",
+            BROADCAST.replace("target: {security: {tls: subscribers}}", target),
+        )
         project.write("test_it.py", SUBSCRIBERS)
         run = project.run("-n0", "-k", "as_it_is")
     assert run.outcomes == {"error": 1, "deselected": 2}
@@ -140,4 +160,7 @@ def test_security_of_another_broker_is_a_usage_error(project: Project) -> None:
     for options in (["--load-broker", "embedded"], ["--load-plan", "--load-broker", "embedded"]):
         run = project.run("-n0", "-k", "as_it_is", *options)
         assert run.ret != 0
-        assert "profiles/secured.yaml:9: target.security is for a broker that the run starts as a process, not for --load-broker" in run.out
+        assert (
+            "profiles/secured.yaml:9: target.security is for a broker that the run starts as a process, not for --load-broker"
+            in run.out
+        )

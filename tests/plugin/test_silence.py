@@ -20,7 +20,14 @@ from .projects import INI, NO_REPORTERS
 if TYPE_CHECKING:
     from .projects import Finished, Project
 
-OPTIONS = ["--alluredir=allure", "--html=html/report.html", "--json-report", "--json-report-file=report.json", "-p", "no:cacheprovider"]
+OPTIONS = [
+    "--alluredir=allure",
+    "--html=html/report.html",
+    "--json-report",
+    "--json-report-file=report.json",
+    "-p",
+    "no:cacheprovider",
+]
 
 REPORTER = """\
 import os
@@ -151,12 +158,26 @@ STATUS = {
     "test_no_data": "error", "test_asynchronous": "error", "test_limited": "error", "test_limited_live": "error", "test_dead": "error",
 }  # fmt: skip
 ALLURE = {"passed": "passed", "failed": "failed", "error": "broken"}
-LASTING = ("test_met", "test_in_class", "test_missed", "test_missed_live", "test_no_data", "test_asynchronous")
+LASTING = (
+    "test_met",
+    "test_in_class",
+    "test_missed",
+    "test_missed_live",
+    "test_no_data",
+    "test_asynchronous",
+)
 """Tests whose load runs for a second."""
 SESSIONS = {
     "-n0": [name for name in STATUS if name != "test_dead"],
     "-n2": list(STATUS),
-    "-n5": ["test_ordinary", "test_other", "test_missed", "test_no_data", "test_in_class", "test_dead"],
+    "-n5": [
+        "test_ordinary",
+        "test_other",
+        "test_missed",
+        "test_no_data",
+        "test_in_class",
+        "test_dead",
+    ],
 }
 
 
@@ -175,18 +196,31 @@ def html_outcomes(project: Project) -> dict[str, list[str]]:
     blob = re.search(r'data-jsonblob="(.*?)"', page)
     assert blob is not None
     tests = json.loads(unescape(blob.group(1)))["tests"]
-    return {name.rpartition("::")[2]: [row["result"].lower() for row in rows] for name, rows in tests.items()}
+    return {
+        name.rpartition("::")[2]: [row["result"].lower() for row in rows]
+        for name, rows in tests.items()
+    }
 
 
 def notes(project: Project, name: str) -> Counter[str]:
     """Return the lines that a reporter wrote on all workers."""
-    return Counter(line for path in project.path.glob(f"{name}-*.txt") for line in path.read_text(encoding="utf-8").splitlines())
+    return Counter(
+        line
+        for path in project.path.glob(f"{name}-*.txt")
+        for line in path.read_text(encoding="utf-8").splitlines()
+    )
 
 
 def junit_outcomes(run: Finished) -> list[tuple[str, str]]:
     """Return the name and outcome of every case in JUnit."""
     words = {"failure": "failed", "error": "error"}
-    return sorted((str(case.get("name")), next((words[child.tag] for child in case if child.tag in words), "passed")) for case in run.junit)
+    return sorted(
+        (
+            str(case.get("name")),
+            next((words[child.tag] for child in case if child.tag in words), "passed"),
+        )
+        for case in run.junit
+    )
 
 
 @pytest.fixture
@@ -207,27 +241,45 @@ def test_every_reporter_has_one_result_of_each_load_test(watched: Project, worke
     """With pytest's outcome, and in Allure with the duration of the load; fixtures work on every worker."""
     tests = SESSIONS[workers]
     classes = {"test_in_class": "TestOfClass::", "test_asynchronous": "TestOfClass::"}
-    run = watched.run(workers, *OPTIONS, *(f"test_it.py::{classes.get(name, '')}{name}" for name in tests))
+    run = watched.run(
+        workers, *OPTIONS, *(f"test_it.py::{classes.get(name, '')}{name}" for name in tests)
+    )
     expected = {name: STATUS[name] for name in tests}
     assert junit_outcomes(run) == sorted(expected.items())
     assert html_outcomes(watched) == {name: [status] for name, status in expected.items()}
     report = json.loads((watched.path / "report.json").read_text(encoding="utf-8"))
-    assert {test["nodeid"].rpartition("::")[2]: test["outcome"] for test in report["tests"]} == expected
+    assert {
+        test["nodeid"].rpartition("::")[2]: test["outcome"] for test in report["tests"]
+    } == expected
     allure = allure_results(watched)
     statuses = {name: [result["status"] for result in results] for name, results in allure.items()}
     assert statuses == {name: [ALLURE[status]] for name, status in expected.items()}
-    durations = {name: allure[name][0]["stop"] - allure[name][0]["start"] for name in tests if name in LASTING}
+    durations = {
+        name: allure[name][0]["stop"] - allure[name][0]["start"]
+        for name in tests
+        if name in LASTING
+    }
     assert {name: duration for name, duration in durations.items() if duration < 1000} == {}
-    check_notes(watched, [name for name in tests if name not in ("test_ordinary", "test_other", "test_dead")], int(workers[2:]) or 1)
+    check_notes(
+        watched,
+        [name for name in tests if name not in ("test_ordinary", "test_other", "test_dead")],
+        int(workers[2:]) or 1,
+    )
 
 
 def check_notes(project: Project, load_tests: list[str], workers: int) -> None:
     """Check the lines of the reporters that write by themselves, and of the plugin that every worker needs."""
     own, reports, other = notes(project, "own"), notes(project, "report"), notes(project, "other")
-    assert {own[f"{hook} {name}"] for name in load_tests for hook in ("protocol", "setup", "teardown")} == {1}
+    assert {
+        own[f"{hook} {name}"] for name in load_tests for hook in ("protocol", "setup", "teardown")
+    } == {1}
     assert {reports[f"teardown {name}"] for name in load_tests} == {1}
-    assert {reports[f"setup {name}"] for name in load_tests if name != "test_limited_live"} == {1}  # whose call is reported as a setup
-    assert {other[f"{when} {name}"] for name in load_tests for when in ("setup", "teardown")} == {workers}
+    assert {reports[f"setup {name}"] for name in load_tests if name != "test_limited_live"} == {
+        1
+    }  # whose call is reported as a setup
+    assert {other[f"{when} {name}"] for name in load_tests for when in ("setup", "teardown")} == {
+        workers
+    }
     served = [path.name.rpartition("-")[0] for path in project.path.glob("*-test_in_class-*")]
     assert Counter(served) == {"served-test_in_class": workers, "ended-test_in_class": workers}
     for path in project.path.glob("own-*.txt"):

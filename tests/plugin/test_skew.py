@@ -56,9 +56,16 @@ def test_swings(load):
 def skewed(project: Project) -> Project:
     """Return a project with three topics of two producers each."""
     project.profile(
-        "skewed", rate=180, size="skew: {weights: [1, 2, 6], messageSizes: [100, 1000, 100]}", slo="{throughput: 1%, sent: 1%, loss: 0}"
+        "skewed",
+        rate=180,
+        size="skew: {weights: [1, 2, 6], messageSizes: [100, 1000, 100]}",
+        slo="{throughput: 1%, sent: 1%, loss: 0}",
     )
-    text = (project.path / "profiles/skewed.yaml").read_text(encoding="utf-8").replace("topics: 2\n", "topics: 3\n")
+    text = (
+        (project.path / "profiles/skewed.yaml")
+        .read_text(encoding="utf-8")
+        .replace("topics: 2\n", "topics: 3\n")
+    )
     project.write("profiles/skewed.yaml", text)
     project.write("test_it.py", TESTS)
     return project
@@ -79,4 +86,6 @@ def test_shares_are_exact_and_the_same_for_every_number_of_workers(skewed: Proje
 
 def test_the_plan_shows_the_busiest_and_the_quietest_topic(skewed: Project) -> None:
     run = skewed.run("--load-plan", "-n2", "-k", "shares", "-p", "no:cacheprovider")
-    assert "skew         the busiest topic has 66.7 % of the messages, the quietest 11.1 %" in run.out
+    assert (
+        "skew         the busiest topic has 66.7 % of the messages, the quietest 11.1 %" in run.out
+    )

@@ -60,7 +60,9 @@ def test_lost(load):
 @pytest.fixture
 def faulty(spark_project: Project) -> Project:
     """A project with a profile whose target loses, doubles and swaps messages; without the settings of a local session."""
-    spark_project.profile("faults", rate=1000, duration="2s", slo="{throughput: 1%, sent: 1%, loss: 100%}")
+    spark_project.profile(
+        "faults", rate=1000, duration="2s", slo="{throughput: 1%, sent: 1%, loss: 100%}"
+    )
     path = spark_project.path / "profiles/faults.yaml"
     path.write_text(path.read_text().replace("{name: loopback}", FAULTS))
     ini = (spark_project.path / "pytest.ini").read_text()
@@ -83,15 +85,24 @@ def workers_of(project: Project) -> list[str]:
 
 
 @pytest.mark.slow
-def test_workers_in_executors_are_exact_and_a_lost_executor_is_no_data(faulty: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_workers_in_executors_are_exact_and_a_lost_executor_is_no_data(
+    faulty: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Two nodes with one name and, if that can be made, two clocks. Spark starts nothing again, and nothing is left."""
     faulty.write(
-        "conftest.py", "from pytest_loadtest.fleet import spark_fleet\nspark_fleet.COUNT_SECONDS = spark_fleet.WORKER_SECONDS = 120\n"
+        "conftest.py",
+        "from pytest_loadtest.fleet import spark_fleet\nspark_fleet.COUNT_SECONDS = spark_fleet.WORKER_SECONDS = 120\n",
     )
-    faulty.environment["SPARK_LOCAL_IP"] = "127.0.0.1"  # the name of the machine need not be known to its resolver
+    faulty.environment["SPARK_LOCAL_IP"] = (
+        "127.0.0.1"  # the name of the machine need not be known to its resolver
+    )
     apart = has_time_namespaces()
     prefix = UNSHARE.format(offset=100_000).split() if apart else []
-    conf = ["spark.pyspark.python=" + sys.executable, "spark.driver.host=127.0.0.1", "spark.executor.memory=512m"]
+    conf = [
+        "spark.pyspark.python=" + sys.executable,
+        "spark.driver.host=127.0.0.1",
+        "spark.executor.memory=512m",
+    ]
     options = [word for pair in conf for word in ("--load-spark-conf", pair)]
     with standalone(tmp_path_factory.mktemp("cluster"), [], prefix, cores=2) as url:
         run = faulty.run("--load-fleet", "spark", "-n3", "--load-spark-master", url, *options)
@@ -102,7 +113,9 @@ def test_workers_in_executors_are_exact_and_a_lost_executor_is_no_data(faulty: P
     hosts = {clock["worker"].rpartition("-")[0] for clock in clocks}
     assert (len(clocks), len(hosts)) == (3, 2 if apart else 1)
     for clock in clocks if apart else ():
-        expected = 0 if abs(clock["fit"]["line"]["offset"]) < 50_000_000_000_000 else 100_000_000_000_000
+        expected = (
+            0 if abs(clock["fit"]["line"]["offset"]) < 50_000_000_000_000 else 100_000_000_000_000
+        )
         assert abs(clock["fit"]["line"]["offset"] - expected) <= clock["fit"]["error"]
     sampled = run.documents["test_faults"]["bottleneck"]
     assert {host["name"] for host in sampled["hosts"]} == hosts
@@ -115,28 +128,53 @@ def test_workers_in_executors_are_exact_and_a_lost_executor_is_no_data(faulty: P
 @pytest.mark.slow
 def test_too_few_slots_are_a_usage_error_with_both_numbers(faulty: Project) -> None:
     """One slot more than the workers need is for the aggregation. A slow machine may not have started its two executors in this time."""
-    faulty.write("conftest.py", "from pytest_loadtest.fleet import spark_fleet\nspark_fleet.COUNT_SECONDS = 15\n")
-    conf = ["--load-spark-conf", f"spark.pyspark.python={sys.executable}", "--load-spark-master", "local-cluster[2,1,1024]"]
+    faulty.write(
+        "conftest.py",
+        "from pytest_loadtest.fleet import spark_fleet\nspark_fleet.COUNT_SECONDS = 15\n",
+    )
+    conf = [
+        "--load-spark-conf",
+        f"spark.pyspark.python={sys.executable}",
+        "--load-spark-master",
+        "local-cluster[2,1,1024]",
+    ]
     run = faulty.run("--load-fleet", "spark", "-n2", *conf)
     assert run.ret == pytest.ExitCode.USAGE_ERROR
-    assert re.search("--load-fleet spark: 2 workers need 3 slots of Spark, one of them to aggregate samples, and [012] are free: ", run.out)
+    assert re.search(
+        "--load-fleet spark: 2 workers need 3 slots of Spark, one of them to aggregate samples, and [012] are free: ",
+        run.out,
+    )
     assert not faulty.runs()
 
 
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (["--load-fleet", "spark"], "--load-fleet spark: how many workers should Spark start? Write their number: -n 4"),
-        (["--load-fleet", "spark", "-n0"], "--load-fleet spark: how many workers should Spark start? Write their number: -n 4"),
+        (
+            ["--load-fleet", "spark"],
+            "--load-fleet spark: how many workers should Spark start? Write their number: -n 4",
+        ),
+        (
+            ["--load-fleet", "spark", "-n0"],
+            "--load-fleet spark: how many workers should Spark start? Write their number: -n 4",
+        ),
         (["--load-fleet", "flink", "-n2"], "--load-fleet flink: write spark, or spark:/DIRECTORY"),
-        (["--load-fleet", "spark:tests", "-n2"], "--load-fleet spark:tests: write spark, or spark:/DIRECTORY"),
+        (
+            ["--load-fleet", "spark:tests", "-n2"],
+            "--load-fleet spark:tests: write spark, or spark:/DIRECTORY",
+        ),
         (["--load-fleet", "spark", "-n2", "--load-hosts", "h1"], "--load-fleet and --load-hosts: "),
-        (["-o", "load_fleet=spark", "-p", "no:xdist"], "--load-fleet: Spark's workers are workers of pytest-xdist, which is disabled here"),
+        (
+            ["-o", "load_fleet=spark", "-p", "no:xdist"],
+            "--load-fleet: Spark's workers are workers of pytest-xdist, which is disabled here",
+        ),
         (["-o", "load_fleet=spark"], "--load-fleet spark: how many workers"),
         (["--load-fleet", "spark", "-n2", "-o", "load_fleet_tls=none.pem"], "none.pem: "),
     ],
 )
-def test_a_wrong_use_is_a_usage_error_before_spark_starts(project: Project, options: list[str], error: str) -> None:
+def test_a_wrong_use_is_a_usage_error_before_spark_starts(
+    project: Project, options: list[str], error: str
+) -> None:
     """With the remedy."""
     project.write("test_it.py", "def test_it(): ...\n")
     run = project.run(*options)
@@ -149,7 +187,9 @@ def test_a_wrong_use_is_a_usage_error_before_spark_starts(project: Project, opti
 def test_only_collecting_starts_no_spark(project: Project) -> None:
     """The tests are those of this host."""
     project.profile("small")
-    project.write("test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): ...\n')
+    project.write(
+        "test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): ...\n'
+    )
     run = project.run("--load-fleet", "spark", "-n2", "--collect-only", "-q")
     assert run.ret == pytest.ExitCode.OK
     assert "test_it.py::test_it" in run.out

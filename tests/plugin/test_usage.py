@@ -63,10 +63,14 @@ def test_every_problem_is_a_usage_error_at_once(project: Project, workers: str) 
         (["-n2", "--dist", "each"], "--dist each runs every test once per worker"),
     ],
 )
-def test_a_wrong_option_ends_the_session_with_one_line(project: Project, options: list[str], error: str) -> None:
+def test_a_wrong_option_ends_the_session_with_one_line(
+    project: Project, options: list[str], error: str
+) -> None:
     """Exit status 4, without a traceback."""
     project.profile("small")
-    project.write("test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): ...\n')
+    project.write(
+        "test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): ...\n'
+    )
     run = project.run(*options)
     assert (run.ret, error in run.out) == (pytest.ExitCode.USAGE_ERROR, True)
     assert "Traceback" not in run.out
@@ -80,10 +84,14 @@ def test_a_wrong_option_ends_the_session_with_one_line(project: Project, options
         ([], ", target='mqtt://user:secret@host'"),
     ],
 )
-def test_an_address_with_a_password_is_rejected_and_not_shown(project: Project, options: list[str], mark: str) -> None:
+def test_an_address_with_a_password_is_rejected_and_not_shown(
+    project: Project, options: list[str], mark: str
+) -> None:
     """From the command line and from a mark."""
     project.profile("small")
-    project.write("test_it.py", f'import pytest\n@pytest.mark.load("small"{mark})\ndef test_it(load): ...\n')
+    project.write(
+        "test_it.py", f'import pytest\n@pytest.mark.load("small"{mark})\ndef test_it(load): ...\n'
+    )
     run = project.run(*options)
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     assert "***@host" in run.out
@@ -92,15 +100,25 @@ def test_an_address_with_a_password_is_rejected_and_not_shown(project: Project, 
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_an_address_of_another_kind_of_broker_is_a_usage_error_at_once(project: Project, workers: str) -> None:
+def test_an_address_of_another_kind_of_broker_is_a_usage_error_at_once(
+    project: Project, workers: str
+) -> None:
     """Nothing is started for it, and the test is named."""
     project.profile("small")
     path = project.path / "profiles/small.yaml"
-    path.write_text(path.read_text(encoding="utf-8").replace("{name: loopback}", "{name: mqtt}"), encoding="utf-8")
-    project.write("test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): ...\n')
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("{name: loopback}", "{name: mqtt}"),
+        encoding="utf-8",
+    )
+    project.write(
+        "test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): ...\n'
+    )
     run = project.run(workers, "--load-target", "pulsar://127.0.0.1:6650")
     assert run.ret == pytest.ExitCode.USAGE_ERROR
-    assert "target 'pulsar://127.0.0.1:6650' is not an address of MQTT: it begins with mqtt:// or mqtts://" in run.out
+    assert (
+        "target 'pulsar://127.0.0.1:6650' is not an address of MQTT: it begins with mqtt:// or mqtts://"
+        in run.out
+    )
     assert "in test_it.py::test_it" in run.out
     assert not project.runs()
 
@@ -108,18 +126,28 @@ def test_an_address_of_another_kind_of_broker_is_a_usage_error_at_once(project: 
 def test_a_mark_selects_values_of_the_matrix(project: Project) -> None:
     """Their names are the ids of the tests; a value that the matrix does not have is a usage error."""
     project.profile(
-        "small", more="matrix: {crowd: {few: {topics: 1}, many: {topics: 9, consumerPerSubscription: 2}}, messageSize: [64, 96]}"
+        "small",
+        more="matrix: {crowd: {few: {topics: 1}, many: {topics: 9, consumerPerSubscription: 2}}, messageSize: [64, 96]}",
     )
     project.write(
         "test_it.py",
         'import pytest\n@pytest.mark.load("small", matrix={"crowd": "many", "messageSize": [64, 96]})\ndef test_it(load): ...\n',
     )
     run = project.run("--collect-only", "-q")
-    assert run.out.splitlines()[:2] == ["test_it.py::test_it[many-messageSize=64]", "test_it.py::test_it[many-messageSize=96]"]
+    assert run.out.splitlines()[:2] == [
+        "test_it.py::test_it[many-messageSize=64]",
+        "test_it.py::test_it[many-messageSize=96]",
+    ]
     run = project.run("--load-plan", "-k", "many and 96")
     assert run.ret == 0
     assert run.out.count("topics       9 × 1 partitions") == 1
-    project.write("test_it.py", 'import pytest\n@pytest.mark.load("small", matrix={"crowd": "crowded"})\ndef test_it(load): ...\n')
+    project.write(
+        "test_it.py",
+        'import pytest\n@pytest.mark.load("small", matrix={"crowd": "crowded"})\ndef test_it(load): ...\n',
+    )
     run = project.run("--load-plan")
     assert run.ret == pytest.ExitCode.USAGE_ERROR
-    assert "matrix={'crowd': 'crowded'}: not in the profile's matrix: choose one of few, many" in run.out
+    assert (
+        "matrix={'crowd': 'crowded'}: not in the profile's matrix: choose one of few, many"
+        in run.out
+    )

@@ -162,7 +162,10 @@ EXPECTED = {
     "test_expected_to_fail": ("skipped", ""),
     "test_strictly_expected_to_fail": ("skipped", ""),
     "test_fails_by_itself": ("failure", "of the body"),
-    "test_asks_one_stage_of_two": ("failure", "1 of 2 objectives missed (profile staged)\n  missed  stage second: "),
+    "test_asks_one_stage_of_two": (
+        "failure",
+        "1 of 2 objectives missed (profile staged)\n  missed  stage second: ",
+    ),
     "test_finds_no_rate": ("failure", "no rate holds all objectives, down to 2 100/s"),
     "test_live_asks_nothing": ("failure", "missed  throughput "),
     "test_live_expects_the_miss": ("", ""),
@@ -192,23 +195,64 @@ CHOSEN = (
 
 
 @pytest.mark.parametrize(("workers", "chosen"), [("-n0", ()), ("-n2", CHOSEN)])
-def test_what_the_body_does_not_ask(project: Project, workers: str, chosen: tuple[str, ...]) -> None:
+def test_what_the_body_does_not_ask(
+    project: Project, workers: str, chosen: tuple[str, ...]
+) -> None:
     """A miss that the body did not judge is a failure of the call, which xfail handles; the body's own error stays; a live test without a
     result is an error."""
     project.profile("good", slo="{sent: 1%, throughput: 1%}")
-    project.profile("missed", rate=3000, duration="500ms", slo="{throughput: 1000000/s, endToEndLatency: {p99: 60s}, sent: 1%}")
-    project.profile("lossy", rate=3000, slo="{endToEndLatency: {p99: 60s}, throughput: 1%, sent: 1%}", more="drainTimeout: 500ms")
+    project.profile(
+        "missed",
+        rate=3000,
+        duration="500ms",
+        slo="{throughput: 1000000/s, endToEndLatency: {p99: 60s}, sent: 1%}",
+    )
+    project.profile(
+        "lossy",
+        rate=3000,
+        slo="{endToEndLatency: {p99: 60s}, throughput: 1%, sent: 1%}",
+        more="drainTimeout: 500ms",
+    )
     project.profile("staged", slo="{sent: 1%, throughput: 1%}", more=STAGES)
-    for name, old, new in (("lossy", "{name: loopback}", "{name: loopback, loseEvery: 200}"), ("staged", "testDuration: 1s\n", "")):
+    for name, old, new in (
+        ("lossy", "{name: loopback}", "{name: loopback, loseEvery: 200}"),
+        ("staged", "testDuration: 1s\n", ""),
+    ):
         text = (project.path / f"profiles/{name}.yaml").read_text(encoding="utf-8")
         project.write(f"profiles/{name}.yaml", text.replace(old, new, 1))
     project.write("test_it.py", TESTS)
-    run = project.run(workers, "-k", " or ".join(chosen), "--load-set", "consumerPerSubscription=1", "-p", "no:cacheprovider")
-    tags = {case.get("name"): [child.tag for child in case if child.tag in ("failure", "error", "skipped")] for case in run.junit}
-    assert tags == {name: [tag] if tag else [] for name, (tag, _) in EXPECTED.items() if not chosen or name in chosen}
-    texts = {case.get("name"): "".join(f"{child.get('message')}\n{child.text}" for child in case) for case in run.junit}
-    assert {name: (said, texts[name]) for name, (_, said) in EXPECTED.items() if name in tags and said not in texts[name]} == {}
-    counts = {key: run.outcomes.get(key, 0) for key in ("failed", "error", "passed", "xfailed", "skipped")}
+    run = project.run(
+        workers,
+        "-k",
+        " or ".join(chosen),
+        "--load-set",
+        "consumerPerSubscription=1",
+        "-p",
+        "no:cacheprovider",
+    )
+    tags = {
+        case.get("name"): [
+            child.tag for child in case if child.tag in ("failure", "error", "skipped")
+        ]
+        for case in run.junit
+    }
+    assert tags == {
+        name: [tag] if tag else []
+        for name, (tag, _) in EXPECTED.items()
+        if not chosen or name in chosen
+    }
+    texts = {
+        case.get("name"): "".join(f"{child.get('message')}\n{child.text}" for child in case)
+        for case in run.junit
+    }
+    assert {
+        name: (said, texts[name])
+        for name, (_, said) in EXPECTED.items()
+        if name in tags and said not in texts[name]
+    } == {}
+    counts = {
+        key: run.outcomes.get(key, 0) for key in ("failed", "error", "passed", "xfailed", "skipped")
+    }
     assert list(counts.values()) == ([2, 2, 0, 1, 0] if chosen else [11, 5, 5, 2, 3])
     assert run.properties("test_asks_for_latency_alone")["load.set"] == "consumerPerSubscription=1"
     if not chosen:

@@ -162,12 +162,18 @@ ASSERTED = (
 def workloads(project: Project) -> Project:
     """Return a project with one test for each."""
     project.profile("plain")
-    project.profile("slow", slo="{endToEndLatency: {p50: 100ms}, throughput: 1%, sent: 1%, dropped: 100%}")
+    project.profile(
+        "slow", slo="{endToEndLatency: {p50: 100ms}, throughput: 1%, sent: 1%, dropped: 100%}"
+    )
     project.profile("paused", slo="{throughput: 1%, sent: 1%, endToEndLatency: {p50: 20s}}")
     project.profile("late", slo="{endToEndLatency: {p99: 100ms}}")
     project.profile("fast", slo="{}")
     project.profile("many", more="matrix: {producerRate: [100, 200], messageSize: [64]}")
-    project.profile("both", rate=200, more="workloads: [{name: small}, {name: large, messageSize: 16KB, producerRate: 20}]")
+    project.profile(
+        "both",
+        rate=200,
+        more="workloads: [{name: small}, {name: large, messageSize: 16KB, producerRate: 20}]",
+    )
     project.profile("staged", size='messageSizeDistribution: {"64-128": 1}', more=STAGED)
     for name, old, new in (
         ("staged", "testDuration: 1s\n", ""), ("staged", "consumerPerSubscription: 1\n", "consumerPerSubscription: 2\n"),
@@ -182,11 +188,19 @@ def workloads(project: Project) -> Project:
 
 def test_every_kind_of_workload_runs_on_two_workers(workloads: Project) -> None:
     """A load that the body does not end is an error; results in OMB's form are in the requested folder."""
-    run = workloads.run("-n2", "-p", "no:cacheprovider", "--load-omb-json", "omb", "--maxfail", "20")
+    run = workloads.run(
+        "-n2", "-p", "no:cacheprovider", "--load-omb-json", "omb", "--maxfail", "20"
+    )
     for name in ASSERTED:
-        ends = [(child.tag, child.get("message")) for child in run.case(name) if child.tag in ("failure", "error")]
+        ends = [
+            (child.tag, child.get("message"))
+            for child in run.case(name)
+            if child.tag in ("failure", "error")
+        ]
         assert ends == [], name
-    assert "load.finish()" in str([child.get("message") or child.text for child in run.case("test_forgotten")])
+    assert "load.finish()" in str(
+        [child.get("message") or child.text for child in run.case("test_forgotten")]
+    )
     assert len(list((workloads.path / "omb").glob("plain-*.json"))) == 9
     shown(run)
 
@@ -196,7 +210,9 @@ def shown(run: Finished) -> None:
     assert "search step 1 (bracket): 200 msg/s" in run.out
     assert "backlog" in run.out
     assert run.documents["test_stages"]["stages"][1]["name"] == "large"
-    assert "stage spike: never began" in str([child.get("message") for child in run.case("test_a_stage_that_never_began")])
+    assert "stage spike: never began" in str(
+        [child.get("message") for child in run.case("test_a_stage_that_never_began")]
+    )
     assert run.properties("test_search")["load.peak.at_least"] == "false"
     assert "load.peak.msg_per_s" in run.properties("test_live_search")
     assert "the profile has no objectives, so the implicit ones had to hold: loss <= 0" in run.out
@@ -208,16 +224,23 @@ def shown(run: Finished) -> None:
     [
         ('"plain", search={"begin": 5}', "begin"),
         ('"plain", mesageSize=5', "messageSize"),
-        ('"plain", stages=[{"duration": "1s", "rate": {"sine": {"mean": 500, "amplitude": 700, "period": "1s"}}}]', "-200"),
+        (
+            '"plain", stages=[{"duration": "1s", "rate": {"sine": {"mean": 500, "amplitude": 700, "period": "1s"}}}]',
+            "-200",
+        ),
         ('"plain", messages=5, testDuration="3s"', "messages"),
         ('"plain", payloadFile="conftest.py"', "messageSize is 64 B"),
     ],
 )
-def test_a_wrong_mark_is_a_usage_error_before_anything_starts(project: Project, mark: str, error: str) -> None:
+def test_a_wrong_mark_is_a_usage_error_before_anything_starts(
+    project: Project, mark: str, error: str
+) -> None:
     """It names the value."""
     project.profile("plain")
     project.write("profiles/conftest.py", "")
-    project.write("test_it.py", f"import pytest\n@pytest.mark.load({mark})\ndef test_it(load): ...\n")
+    project.write(
+        "test_it.py", f"import pytest\n@pytest.mark.load({mark})\ndef test_it(load): ...\n"
+    )
     run = project.run("-n0")
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     assert error in run.out

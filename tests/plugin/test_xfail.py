@@ -83,7 +83,9 @@ def test_named_with_its_text(load): ...
 def test_not_run(load): ...
 """
 NAMED = {"test_named", "test_named_by_a_base_class", "test_named_with_its_text", "test_not_run"}
-LIMITED_NAMES = {line.partition("(")[0].split()[-1] for line in LIMITED.splitlines() if "def test_" in line}
+LIMITED_NAMES = {
+    line.partition("(")[0].split()[-1] for line in LIMITED.splitlines() if "def test_" in line
+}
 THIN = """\
 @pytest.mark.xfail
 @pytest.mark.load("thin")
@@ -97,7 +99,12 @@ def test_missed(load): ...
 
 def tags(run: Finished) -> dict[str | None, list[str]]:
     """Return the outcome of each test in JUnit."""
-    return {case.get("name"): [child.tag for child in case if child.tag in ("failure", "error", "skipped")] for case in run.junit}
+    return {
+        case.get("name"): [
+            child.tag for child in case if child.tag in ("failure", "error", "skipped")
+        ]
+        for case in run.junit
+    }
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
@@ -107,16 +114,26 @@ def test_a_generator_limited_run_is_an_error_under_xfail(project: Project, worke
     project.write("test_it.py", HEAD + LIMITED)
     run = project.run(workers, "-p", "no:cacheprovider")
     broken = LIMITED_NAMES - NAMED
-    assert tags(run) == {name: ["skipped"] if name in NAMED else ["error"] for name in LIMITED_NAMES}
-    assert (run.ret, run.outcomes) == (pytest.ExitCode.TESTS_FAILED, {"xfailed": len(NAMED), "error": len(broken)})
-    assert {name for name in broken if "generator-limited" not in "".join(run.case(name).itertext())} == {"test_live_never_started"}
+    assert tags(run) == {
+        name: ["skipped"] if name in NAMED else ["error"] for name in LIMITED_NAMES
+    }
+    assert (run.ret, run.outcomes) == (
+        pytest.ExitCode.TESTS_FAILED,
+        {"xfailed": len(NAMED), "error": len(broken)},
+    )
+    assert {
+        name for name in broken if "generator-limited" not in "".join(run.case(name).itertext())
+    } == {"test_live_never_started"}
 
 
 def test_runxfail_changes_nothing_for_broken_runs(project: Project) -> None:
     """With --runxfail the marks are ignored, as for every test."""
     project.profile("huge", rate=50_000_000)
     project.write("test_it.py", HEAD + LIMITED)
-    assert project.run("--runxfail", "-k", "test_plain or test_named").outcomes == {"error": 4, "deselected": 9}
+    assert project.run("--runxfail", "-k", "test_plain or test_named").outcomes == {
+        "error": 4,
+        "deselected": 9,
+    }
 
 
 def test_no_data_is_an_error_under_xfail_and_a_miss_is_not(project: Project) -> None:

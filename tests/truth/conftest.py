@@ -58,11 +58,18 @@ class Judged:
 
     def missed(self) -> dict[str, str]:
         """Return name and text of every objective that was missed."""
-        return {finding.objective.name: finding.text for finding in self.load.verdict.having(slo.Outcome.MISSED)}
+        return {
+            finding.objective.name: finding.text
+            for finding in self.load.verdict.having(slo.Outcome.MISSED)
+        }
 
     def lost(self) -> list[tuple[int, int]]:
         """Return stream and sequence of every lost message, from the ranges of the measurements."""
-        return sorted((lost.stream, seq) for lost in self.measurements.lost for seq in range(lost.first, lost.last + 1))
+        return sorted(
+            (lost.stream, seq)
+            for lost in self.measurements.lost
+            for seq in range(lost.first, lost.last + 1)
+        )
 
     def samples(self, kind: str) -> Mapping[str, NDArray[np.int64]]:
         return samples(self.folder, kind)
@@ -78,7 +85,9 @@ class Watcher:
 
     act: Act | None = None
 
-    def show(self, profile: str, phase: Phase, progress: Sequence[Progress], drain: str | None = None) -> None:
+    def show(
+        self, profile: str, phase: Phase, progress: Sequence[Progress], drain: str | None = None
+    ) -> None:
         if self.act is not None:
             self.act(progress[0])
 
@@ -95,7 +104,10 @@ class NumpyRunController(RunController):
 
     def _judge(self, run: Run) -> RunResult:
         folder = self._planned[run.key].workloads[0].folder
-        profile, measurements = profiles.from_document(RunFile.read(folder).profile), measured(folder)[0]
+        profile, measurements = (
+            profiles.from_document(RunFile.read(folder).profile),
+            measured(folder)[0],
+        )
         verdict = slo.evaluate(profile.objectives, measurements, profile.generator)
         load = Load(profile_name=profile.name, observed=measurements, verdict=verdict)
         return RunResult(load=load, properties=(("folder", str(folder)),))
@@ -135,11 +147,16 @@ class Bench:
             self._watcher.act = None
         return Judged(load=outcome.load, folder=Path(dict(outcome.properties)["folder"]))
 
-    def quiet(self, drive: Callable[[], Judged], stall: int, report: Callable[[str, object], None]) -> Judged:
+    def quiet(
+        self, drive: Callable[[], Judged], stall: int, report: Callable[[str, object], None]
+    ) -> Judged:
         """Return a run in which the longest stall of the generator was at most ``stall`` ns, or the last attempt; each attempt is reported."""
         for attempt in range(1, ATTEMPTS + 1):
             judged = drive()
-            report(f"attempt {attempt}: longest stall of the generator", f"{judged.longest_stall / 1e6:.0f} ms")
+            report(
+                f"attempt {attempt}: longest stall of the generator",
+                f"{judged.longest_stall / 1e6:.0f} ms",
+            )
             if judged.longest_stall <= stall:
                 break
         return judged
@@ -170,7 +187,10 @@ def mosquitto_process(tmp_path: Path) -> Iterator[Broker]:
     """Return a mosquitto for this test alone."""
     if mosquitto.find_mosquitto() is None:
         pytest.skip("no mosquitto here: apt-get install mosquitto")
-    broker = brokers.start(brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"), lambda _: None)
+    broker = brokers.start(
+        brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto"),
+        lambda _: None,
+    )
     yield broker
     broker.stop()
 

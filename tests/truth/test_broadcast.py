@@ -29,13 +29,24 @@ generator: {{sendDelayP99: 60s, stalled: 1, cpu: 5}}
     m = judged.measurements
     assert (m.counts.offered, m.counts.acked) == (MESSAGES, MESSAGES)
     lost, twice = MESSAGES // 10, 2 * len([n for n in range(1, 31) if n % 7 == 0 and n % 10])
-    assert (m.counts.lost, m.counts.received) == (lost * SUBSCRIPTIONS, (MESSAGES - lost) * SUBSCRIPTIONS)
+    assert (m.counts.lost, m.counts.received) == (
+        lost * SUBSCRIPTIONS,
+        (MESSAGES - lost) * SUBSCRIPTIONS,
+    )
     assert m.counts.duplicates == twice * SUBSCRIPTIONS
-    assert {(one.stream, one.first, one.last) for one in m.lost} == {(stream, seq, seq) for stream in (0, 1) for seq in (9, 19, 29)}
+    assert {(one.stream, one.first, one.last) for one in m.lost} == {
+        (stream, seq, seq) for stream in (0, 1) for seq in (9, 19, 29)
+    }
     assert len(m.lost) == lost * SUBSCRIPTIONS
     completion, spread = m.latencies["completion"], m.latencies["spread"]
-    assert (completion.n, spread.n, m.never_came("completion")) == (MESSAGES - lost, MESSAGES - lost, lost)
+    assert (completion.n, spread.n, m.never_came("completion")) == (
+        MESSAGES - lost,
+        MESSAGES - lost,
+        lost,
+    )
     assert completion.maximum == m.latencies["end_to_end"].maximum
     received = judged.samples("received")
-    pairs = np.unique(received["seq"] * 1000 + received["subscription"] + received["stream"] * 10**6)
+    pairs = np.unique(
+        received["seq"] * 1000 + received["subscription"] + received["stream"] * 10**6
+    )
     assert len(pairs) == m.counts.received

@@ -102,7 +102,9 @@ def sys_dropped(url: str) -> int:
     return seen[-1]
 
 
-def test_a_stopped_broker_delays_every_message_due_meanwhile(bench: Bench, mosquitto_process: Broker, report: Report) -> None:
+def test_a_stopped_broker_delays_every_message_due_meanwhile(
+    bench: Bench, mosquitto_process: Broker, report: Report
+) -> None:
     """SIGSTOP for 3 s: the latency is missed, nothing is lost, and the generator is not limited."""
     pid = mosquitto_process.facts.pid
     assert pid is not None
@@ -126,7 +128,9 @@ generator: {sendDelayP99: 1s, stalled: 1, cpu: 5}
     stopped, resumed = freezer.at
     measurements, counts = judged.measurements, judged.measurements.counts
     received = judged.samples("received")
-    due_meanwhile = (received["intended"] > stopped + 100 * MILLISECOND) & (received["intended"] < resumed)
+    due_meanwhile = (received["intended"] > stopped + 100 * MILLISECOND) & (
+        received["intended"] < resumed
+    )
     report("due while it stood still", int(due_meanwhile.sum()))
     report("missed", judged.missed())
     own = measurements.latencies.get("own_send_delay")
@@ -183,10 +187,18 @@ with rig(Subject(driver=PahoMqttDriver, target=TargetAddress(url=sys.argv[1]), s
 """
 
 
-def test_messages_of_an_earlier_run_are_foreign(bench: Bench, mosquitto_process: Broker, report: Report) -> None:
+def test_messages_of_an_earlier_run_are_foreign(
+    bench: Bench, mosquitto_process: Broker, report: Report
+) -> None:
     """A run that died left messages in its durable session: the next run gets them first, and counts them as foreign."""
     url = mosquitto_process.facts.url
-    died = subprocess.run([sys.executable, "-c", EARLIER_RUN, url], capture_output=True, text=True, timeout=60, check=False)
+    died = subprocess.run(
+        [sys.executable, "-c", EARLIER_RUN, url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert died.returncode == 9, died.stderr
     judged = bench.run(
         """
@@ -204,6 +216,12 @@ generator: {sendDelayP99: 5s, stalled: 1, cpu: 5}
     counts = judged.measurements.counts
     report("counts", counts)
     assert counts.foreign == 50
-    assert (counts.offered, counts.acked, counts.received, counts.lost, counts.duplicates) == (300, 300, 300, 0, 0)
+    assert (counts.offered, counts.acked, counts.received, counts.lost, counts.duplicates) == (
+        300,
+        300,
+        300,
+        0,
+        0,
+    )
     assert len(judged.samples("received")["seq"]) == 300
     assert judged.outcome is Outcome.MET

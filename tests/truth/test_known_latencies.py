@@ -49,11 +49,18 @@ def measured(run: Finished) -> Measurements:
 def same_buckets(histogram: Histogram | None, exact: NDArray[np.int64]) -> None:
     """Assert that every percentile of the histogram is in the HDR bucket of the exact nearest rank."""
     assert histogram is not None
-    assert (histogram.n, histogram.minimum, histogram.maximum, histogram.total) == (len(exact), exact.min(), exact.max(), exact.sum())
+    assert (histogram.n, histogram.minimum, histogram.maximum, histogram.total) == (
+        len(exact),
+        exact.min(),
+        exact.max(),
+        exact.sum(),
+    )
     values = np.sort(exact)
     for p in PERCENTILES:
         nearest_rank = values[math.ceil(p / 100 * len(values) - 1e-9) - 1]
-        assert hdr_index(np.array([histogram.percentile(p)])) == hdr_index(np.array([nearest_rank])), p
+        assert hdr_index(np.array([histogram.percentile(p)])) == hdr_index(
+            np.array([nearest_rank])
+        ), p
 
 
 def test_percentiles_throughput_and_counts_are_exact(run: Finished) -> None:
@@ -67,7 +74,15 @@ def test_percentiles_throughput_and_counts_are_exact(run: Finished) -> None:
     same_buckets(measurements.latencies["publish"], exact)
     counts, offered = measurements.counts, RATE * SECONDS
     assert (counts.offered, counts.sent, counts.acked, counts.received) == (offered,) * 4
-    assert (counts.failed, counts.dropped, counts.unknown, counts.lost, counts.duplicates, counts.foreign, counts.corrupt) == (0,) * 7
+    assert (
+        counts.failed,
+        counts.dropped,
+        counts.unknown,
+        counts.lost,
+        counts.duplicates,
+        counts.foreign,
+        counts.corrupt,
+    ) == (0,) * 7
     begin = int(sent["intended"].min()) + measurements.latencies["end_to_end"].percentile(50)
     came = sent["intended"] + exact
     in_time = int(((came >= begin) & (came < begin + SECONDS * SECOND)).sum())

@@ -30,7 +30,13 @@ TURNS = 12
 
 
 def profile(
-    driver: str, *, rate: float, seconds: float, slo: str = "{endToEndLatency: {p50: 30s}}", generator: str = PATIENT, more: str = ""
+    driver: str,
+    *,
+    rate: float,
+    seconds: float,
+    slo: str = "{endToEndLatency: {p50: 30s}}",
+    generator: str = PATIENT,
+    more: str = "",
 ) -> str:
     settings = f"{{name: loopback, {driver}}}" if driver else "{name: loopback}"
     return f"""
@@ -55,7 +61,9 @@ def test_a_delay_of_20_ms_shows_as_20_ms(bench: Bench, report: Report) -> None:
     """
 
     def p50(delay: str) -> float:
-        histogram = bench.run(profile(f"delay: {delay}", rate=500, seconds=1.2)).measurements.latencies["end_to_end"]
+        histogram = bench.run(
+            profile(f"delay: {delay}", rate=500, seconds=1.2)
+        ).measurements.latencies["end_to_end"]
         assert histogram is not None
         return histogram.percentile(50) / MILLISECOND
 
@@ -63,7 +71,10 @@ def test_a_delay_of_20_ms_shows_as_20_ms(bench: Bench, report: Report) -> None:
     for turn in range(1, TURNS + 1):
         control.append(p50("0ms"))
         delayed.append(p50("20ms"))
-        report(f"turn {turn}: p50 without and with delay", f"{control[-1]:.3f} ms, {delayed[-1]:.3f} ms")
+        report(
+            f"turn {turn}: p50 without and with delay",
+            f"{control[-1]:.3f} ms, {delayed[-1]:.3f} ms",
+        )
         if abs(min(delayed) - min(control) - 20) <= 1:
             break
     assert min(delayed) - min(control) == pytest.approx(20, abs=1)
@@ -86,7 +97,11 @@ def test_a_stall_of_1_s_shows_in_every_message_due_in_it(bench: Bench, report: R
         expected = run.analytic(p)
         tolerance, seen = max(0.05 * expected, 20 * MILLISECOND), run.histogram.percentile(p)
         report(f"p{p}", f"{seen / MILLISECOND:.1f} ms, analytic {expected / MILLISECOND:.1f} ms")
-        assert expected - tolerance <= seen <= run.analytic(min(100, p + 100 * run.held_up)) + run.woke_late + tolerance
+        assert (
+            expected - tolerance
+            <= seen
+            <= run.analytic(min(100, p + 100 * run.held_up)) + run.woke_late + tolerance
+        )
 
 
 class Stalled:
@@ -95,17 +110,35 @@ class Stalled:
     def __init__(self, judged: Judged) -> None:
         histogram = judged.measurements.latencies["end_to_end"]
         assert histogram is not None
-        self.histogram, sent, received = histogram, judged.samples("sent"), judged.samples("received")
-        first, seen = int(sent["sent"].min()), int(received["received"].min())  # the relay saw it between the two
+        self.histogram, sent, received = (
+            histogram,
+            judged.samples("sent"),
+            judged.samples("received"),
+        )
+        first, seen = (
+            int(sent["sent"].min()),
+            int(received["received"].min()),
+        )  # the relay saw it between the two
         stalled, self._resumed = first + 2 * SECOND, first + 3 * SECOND
-        surely = [(rows["intended"] >= seen + 2 * SECOND) & (rows["intended"] < self._resumed) for rows in (sent, received)]
-        self._due, self._late, self._unsure = int(surely[0].sum()), received["received"][surely[1]], seen - first
+        surely = [
+            (rows["intended"] >= seen + 2 * SECOND) & (rows["intended"] < self._resumed)
+            for rows in (sent, received)
+        ]
+        self._due, self._late, self._unsure = (
+            int(surely[0].sum()),
+            received["received"][surely[1]],
+            seen - first,
+        )
         others = (received["intended"] < stalled - SECOND) | (received["intended"] >= self._resumed)
         latency = (received["received"] - received["intended"])[others]
-        self.held_up = float((latency > 20 * MILLISECOND).sum()) / len(received["seq"])  # share of all messages
+        self.held_up = float((latency > 20 * MILLISECOND).sum()) / len(
+            received["seq"]
+        )  # share of all messages
         self.woke_late = int(self._late.min()) - self._resumed
         in_stall = (sent["intended"] >= stalled) & (sent["intended"] < self._resumed)
-        self._analytic = np.where(in_stall, self._resumed - sent["intended"], 0) + np.median(latency)
+        self._analytic = np.where(in_stall, self._resumed - sent["intended"], 0) + np.median(
+            latency
+        )
 
     @property
     def quiet(self) -> bool:
@@ -129,7 +162,13 @@ def test_every_fault_is_counted_to_the_message(bench: Bench, report: Report) -> 
     """Lost, doubled, swapped and damaged messages at once: counts and lost sequences follow from the relay's rules."""
     count = 10_000
     faults = "loseEvery: 1000, duplicateEvery: 500, swapEvery: 7, corruptHeaderEvery: 700, corruptBodyEvery: 900"
-    text = profile(f"{faults}, maxPendingMessages: 10000", rate=2500, seconds=4, slo="{loss: 0, outOfOrder: 0}", more="checksum: true")
+    text = profile(
+        f"{faults}, maxPendingMessages: 10000",
+        rate=2500,
+        seconds=4,
+        slo="{loss: 0, outOfOrder: 0}",
+        more="checksum: true",
+    )
     # A pair is held together for one second: a longer stall of the machine between the two would leave them as they are.
     judged = bench.quiet(lambda: bench.run(text), SECOND // 2, report)
 
@@ -140,10 +179,19 @@ def test_every_fault_is_counted_to_the_message(bench: Bench, report: Report) -> 
     assert head & body, "no message is hit twice: the test is weaker than it should be"
     unseen = lost | head  # no row of them: never delivered, or their head cannot be read
     gone = unseen | body
-    late = {first for first in range(12, count, 14) if first not in gone and first + 1 not in unseen}
+    late = {
+        first for first in range(12, count, 14) if first not in gone and first + 1 not in unseen
+    }
     counts = judged.measurements.counts
     report("counts", counts)
-    assert (counts.offered, counts.sent, counts.acked, counts.failed, counts.dropped, counts.unknown) == (count, count, count, 0, 0, 0)
+    assert (
+        counts.offered,
+        counts.sent,
+        counts.acked,
+        counts.failed,
+        counts.dropped,
+        counts.unknown,
+    ) == (count, count, count, 0, 0, 0)
     assert judged.lost() == [(0, seq) for seq in sorted(gone)]
     assert counts.lost == len(gone)
     assert counts.received == count - len(gone)
@@ -158,16 +206,27 @@ def test_every_fault_is_counted_to_the_message(bench: Bench, report: Report) -> 
 def test_a_full_window_is_the_targets_fault(bench: Bench, report: Report) -> None:
     """A relay with half the capacity: the rate is missed, the blocked time is shown, and the generator is not limited."""
     limits = "generator: {sendDelayP99: 1s, stalled: 1, cpu: 5}"
-    text = profile("capacity: 5000, blockIfQueueFull: true", rate=10_000, seconds=3, slo="{throughput: 99%}", generator=limits)
+    text = profile(
+        "capacity: 5000, blockIfQueueFull: true",
+        rate=10_000,
+        seconds=3,
+        slo="{throughput: 99%}",
+        generator=limits,
+    )
     judged = bench.quiet(lambda: bench.run(text), SECOND // 2, report)
     measurements = judged.measurements
-    delay, own = (measurements.latencies[kind].percentile(99) for kind in ("send_delay", "own_send_delay"))
+    delay, own = (
+        measurements.latencies[kind].percentile(99) for kind in ("send_delay", "own_send_delay")
+    )
     report("send delay p99", f"{delay / MILLISECOND:.0f} ms")
     report("own send delay p99", f"{own / MILLISECOND:.0f} ms")
     report("missed", judged.missed())
     assert judged.outcome is Outcome.MISSED
     assert {"throughput", "sent"} <= set(judged.missed())
-    assert all("of the send delay was spent before the target's full window" in text for text in judged.missed().values())
+    assert all(
+        "of the send delay was spent before the target's full window" in text
+        for text in judged.missed().values()
+    )
     assert delay > 2 * SECOND  # taken for the generator's own it would have been its fault
     assert measurements.counts.sent_in_time < 0.7 * measurements.counts.offered
     assert measurements.throughput == pytest.approx(5000, rel=0.1)
@@ -178,7 +237,9 @@ def test_a_growing_backlog_is_not_throughput(bench: Bench, report: Report) -> No
     """A relay that carries 5 000 of 10 000 msg/s and has room for the rest: throughput is what it carries."""
     driver = "capacity: 5000, maxPendingMessages: 100000"
     judged = bench.run(
-        profile(driver, rate=10_000, seconds=3, slo="{throughput: 6000/s, sent: 1%}").replace("drainTimeout: 1500ms", "drainTimeout: 30s")
+        profile(driver, rate=10_000, seconds=3, slo="{throughput: 6000/s, sent: 1%}").replace(
+            "drainTimeout: 1500ms", "drainTimeout: 30s"
+        )
     )
     report("throughput", judged.measurements.throughput)
     assert judged.measurements.counts.received == judged.measurements.counts.offered  # in the end
@@ -195,10 +256,14 @@ def test_half_the_rate_misses_an_objective_on_latency_alone(bench: Bench, report
     assert 0.4 < judged.measurements.counts.sent_in_time / judged.measurements.counts.offered < 0.75
 
 
-def test_half_the_rate_in_a_wide_window_misses_the_delivered_throughput(bench: Bench, report: Report) -> None:
+def test_half_the_rate_in_a_wide_window_misses_the_delivered_throughput(
+    bench: Bench, report: Report
+) -> None:
     """The client's window takes everything in time, so only deliveries show that the target did not keep up."""
     judged = bench.run(
-        profile("capacity: 500, maxPendingMessages: 100000", rate=1000, seconds=2).replace("drainTimeout: 1500ms", "drainTimeout: 30s")
+        profile("capacity: 500, maxPendingMessages: 100000", rate=1000, seconds=2).replace(
+            "drainTimeout: 1500ms", "drainTimeout: 30s"
+        )
     )
     report("missed", judged.missed())
     assert judged.outcome is Outcome.MISSED
@@ -207,10 +272,16 @@ def test_half_the_rate_in_a_wide_window_misses_the_delivered_throughput(bench: B
 
 def test_nothing_received_is_no_data(bench: Bench) -> None:
     """All messages are acknowledged and then lost: this is neither 100 % loss nor 0."""
-    assert_nothing_received(bench.run(profile("loseEvery: 1", rate=500, seconds=1, slo="{loss: 100%, throughput: 0.001%}")))
+    assert_nothing_received(
+        bench.run(
+            profile("loseEvery: 1", rate=500, seconds=1, slo="{loss: 100%, throughput: 0.001%}")
+        )
+    )
 
 
-def test_a_consumer_that_never_starts_is_no_data(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_that_never_starts_is_no_data(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its subscription is never made, so the relay keeps nothing for it."""
     monkeypatch.setattr(member, "driver_class", lambda name, client: Deaf)
     assert_nothing_received(bench.run(profile("", rate=500, seconds=1, slo="{loss: 0}")))
@@ -225,7 +296,9 @@ class Deaf(LoopbackDriver):
 
 def assert_nothing_received(judged: Judged) -> None:
     assert judged.outcome is Outcome.NO_DATA
-    assert judged.load.verdict.reasons == ("nothing was received: 500 messages were sent, 500 acknowledged",)
+    assert judged.load.verdict.reasons == (
+        "nothing was received: 500 messages were sent, 500 acknowledged",
+    )
     assert {finding.outcome for finding in judged.load.verdict.findings} == {Outcome.NO_DATA}
     with pytest.raises(NoData, match="nothing was received"):
         judged.load.assert_slo()
@@ -252,7 +325,10 @@ def test_100_million_a_second_by_force_are_generator_limited(bench: Bench, repor
     assert np.count_nonzero(judged.samples("sent")["status"] == Status.DROPPED) == counts.dropped
     assert judged.outcome is Outcome.GENERATOR_LIMITED
     assert "use --load-scale auto" in verdict.reasons[-1]
-    assert any(f"{counts.dropped:,} messages were dropped".replace(",", " ") in reason for reason in verdict.reasons)
+    assert any(
+        f"{counts.dropped:,} messages were dropped".replace(",", " ") in reason
+        for reason in verdict.reasons
+    )
     assert counts.lost == 0
     with pytest.raises(GeneratorLimited, match="send delay"):
         judged.load.assert_slo()
@@ -264,7 +340,9 @@ def hundred_million() -> str:
     A worker that sends less than fifteen million a second is late beyond ``maxSendDelay``, which is above the limit on the send delay's p99.
     """
     text = profile("maxPendingMessages: 10000000", rate=100_000_000, seconds=0.02, generator="")
-    return text.replace("maxSendDelay: 60s", "maxSendDelay: 110ms").replace("drainTimeout: 1500ms", "drainTimeout: 10s")
+    return text.replace("maxSendDelay: 60s", "maxSendDelay: 110ms").replace(
+        "drainTimeout: 1500ms", "drainTimeout: 10s"
+    )
 
 
 def test_a_lost_message_is_later_than_any_bound(bench: Bench, report: Report) -> None:
@@ -286,7 +364,9 @@ def test_a_pause_of_the_generator_is_not_the_targets_latency(bench: Bench, repor
             paused.append(progress.elapsed)
             time.sleep(0.5)  # the fault itself
 
-    judged = bench.run(profile("", rate=500, seconds=3, slo="{endToEndLatency: {max: 400ms}}"), act=pause)
+    judged = bench.run(
+        profile("", rate=500, seconds=3, slo="{endToEndLatency: {max: 400ms}}"), act=pause
+    )
     report("reasons", judged.load.verdict.reasons)
     assert paused
     assert judged.outcome is Outcome.GENERATOR_LIMITED

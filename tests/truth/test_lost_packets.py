@@ -33,20 +33,34 @@ def can_lose_packets() -> bool:
     if os.geteuid() != 0 or not all(map(shutil.which, NEEDED)):
         return False
     rule = "iptables -A INPUT -p tcp -m length --length 829 -j DROP"
-    return subprocess.run(["unshare", "--net", "sh", "-c", rule], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(
+            ["unshare", "--net", "sh", "-c", rule], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
 
 
 pytestmark = [
     pytest.mark.skipif(not stamps_work(), reason="this kernel does not stamp packets"),
-    pytest.mark.skipif(not can_lose_packets(), reason=f"a lossy network needs root, network namespaces, and {', '.join(NEEDED)}"),
+    pytest.mark.skipif(
+        not can_lose_packets(),
+        reason=f"a lossy network needs root, network namespaces, and {', '.join(NEEDED)}",
+    ),
 ]
 
 
-@pytest.mark.parametrize("how", [("watch",), ()], ids=["a reader that looks all the time", "a reader that comes when all is there"])
+@pytest.mark.parametrize(
+    "how",
+    [("watch",), ()],
+    ids=["a reader that looks all the time", "a reader that comes when all is there"],
+)
 def test_a_packet_that_overtook_a_lost_one_has_the_time_of_the_client(how: tuple[str, ...]) -> None:
     found = lossy(ELSEWHERE, "lose", *how)
     late = [(arrived, lag) for size, arrived, lag in found["reads"] if size]
-    assert all(arrived > found["healed"] for arrived, _ in late), "nothing could be read before the network was healed"
+    assert all(arrived > found["healed"] for arrived, _ in late), (
+        "nothing could be read before the network was healed"
+    )
     assert late[-1][1] == -1
     assert found["unusable"] >= 1
 

@@ -35,7 +35,9 @@ generator: {sendDelayP99: 5s, receiveLagP99: 5s, stalled: 1, cpu: 5}
 """
 
 
-def test_a_broker_that_is_slow_by_25_ms_is_missed_with_hardly_any_lag(bench: Bench, report: Callable[[str, object], None]) -> None:
+def test_a_broker_that_is_slow_by_25_ms_is_missed_with_hardly_any_lag(
+    bench: Bench, report: Callable[[str, object], None]
+) -> None:
     profile = PROFILE.replace("DELAY", "25ms").replace("BOUND", "p50: 10ms")
     judged = bench.quiet(lambda: bench.run(profile), SECOND // 10, report)
     lag, latency = (judged.measurements.latencies[kind] for kind in ("receive_lag", "end_to_end"))
@@ -45,7 +47,9 @@ def test_a_broker_that_is_slow_by_25_ms_is_missed_with_hardly_any_lag(bench: Ben
     assert latency.percentile(50) >= 25 * MILLISECOND > 5 * lag.percentile(50)
 
 
-def test_a_consumer_that_stops_for_half_a_second_has_lag_and_true_arrivals(bench: Bench, report: Callable[[str, object], None]) -> None:
+def test_a_consumer_that_stops_for_half_a_second_has_lag_and_true_arrivals(
+    bench: Bench, report: Callable[[str, object], None]
+) -> None:
     """What was under way arrived a tenth of a second after it was sent, and was taken later. The stop is the generator's."""
     stopped = []
 

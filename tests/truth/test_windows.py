@@ -38,7 +38,9 @@ def missed(judged: Judged, name: str) -> list[int]:
     return [at for at, window in enumerate(finding.windows) if window.outcome is Outcome.MISSED]
 
 
-def test_the_windows_of_a_stall_miss_and_no_others(bench: Bench, report: Callable[[str, object], None]) -> None:
+def test_the_windows_of_a_stall_miss_and_no_others(
+    bench: Bench, report: Callable[[str, object], None]
+) -> None:
     """It lasts from 3 s after the first message until 7.5 s: what is due at t takes 7.5 s − t, so that most of seconds 3 and 4 take longer
     than 2.5 s, half of second 5 and none of the others; and nothing that is due in seconds 4 to 6 comes before its second ends."""
     judged = bench.quiet(lambda: bench.run(PROFILE.replace("VIOLATIONS", "0")), SECOND // 4, report)
@@ -56,8 +58,15 @@ def test_the_windows_of_a_stall_miss_and_no_others(bench: Bench, report: Callabl
     assert text.endswith(" s at 0:00:03")
 
 
-def test_an_error_budget_forgives_as_many_windows_as_it_has(bench: Bench, report: Callable[[str, object], None]) -> None:
+def test_an_error_budget_forgives_as_many_windows_as_it_has(
+    bench: Bench, report: Callable[[str, object], None]
+) -> None:
     """Two of ten windows miss the latency and four the throughput, and two are allowed."""
-    judged = bench.quiet(lambda: bench.run(PROFILE.replace("VIOLATIONS", "20%")), SECOND // 4, report)
-    assert (missed(judged, "endToEndLatency.p50"), missed(judged, "throughput")) == ([3, 4], [3, 4, 5, 6])
+    judged = bench.quiet(
+        lambda: bench.run(PROFILE.replace("VIOLATIONS", "20%")), SECOND // 4, report
+    )
+    assert (missed(judged, "endToEndLatency.p50"), missed(judged, "throughput")) == (
+        [3, 4],
+        [3, 4, 5, 6],
+    )
     assert judged.missed().keys() == {"throughput"}

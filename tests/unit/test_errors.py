@@ -34,11 +34,24 @@ from pytest_loadtest.errors import (
         (NoData, [TargetError, WorkerError]),
     ],
 )
-def test_a_family_has_its_errors_and_no_other(family: type[LoadtestError], errors: list[type[LoadtestError]]) -> None:
+def test_a_family_has_its_errors_and_no_other(
+    family: type[LoadtestError], errors: list[type[LoadtestError]]
+) -> None:
     """pytest reports a usage error and a broken run differently, so no error may belong to both."""
-    every = [UsageError, RunAborted, ProfileError, BrokenRun, NoData, TargetError, WorkerError, GeneratorLimited]
+    every = [
+        UsageError,
+        RunAborted,
+        ProfileError,
+        BrokenRun,
+        NoData,
+        TargetError,
+        WorkerError,
+        GeneratorLimited,
+    ]
     assert all(issubclass(error, LoadtestError) for error in every)
-    assert [error for error in every if issubclass(error, family) and error is not family] == [error for error in every if error in errors]
+    assert [error for error in every if issubclass(error, family) and error is not family] == [
+        error for error in every if error in errors
+    ]
 
 
 def test_a_reader_s_error_is_not_one_that_users_see() -> None:
@@ -68,14 +81,24 @@ def test_the_problems_of_a_profile_survive_pickling() -> None:
 
 def test_a_profile_error_has_one_line_for_each_problem() -> None:
     """With file, line, column, and the remedy if there is one."""
-    problems = Problem(("a",), "a: wrong", "write b", line=3, column=7), Problem((), "missing", line=9, column=1)
-    assert str(ProfileError("p.yaml", problems)) == "p.yaml:3:7: a: wrong (write b)\np.yaml:9:1: missing"
+    problems = (
+        Problem(("a",), "a: wrong", "write b", line=3, column=7),
+        Problem((), "missing", line=9, column=1),
+    )
+    assert (
+        str(ProfileError("p.yaml", problems))
+        == "p.yaml:3:7: a: wrong (write b)\np.yaml:9:1: missing"
+    )
 
 
 def test_an_invalid_value_has_a_problem_without_a_path() -> None:
     """Its reader does not know the path, but whether the key is wrong."""
     problem = invalid("'x' is not a number", "write 0", at_key=True).problem
-    assert (problem.path, problem.text, problem.at_key) == ((), "'x' is not a number (write 0)", True)
+    assert (problem.path, problem.text, problem.at_key) == (
+        (),
+        "'x' is not a number (write 0)",
+        True,
+    )
 
 
 def test_a_problem_of_a_section_becomes_one_of_the_whole_text() -> None:
@@ -98,7 +121,9 @@ def located(message: str) -> str:
 def test_a_long_quoted_value_is_cut(quote: str) -> None:
     """Also one of several words, with its closing quote; the text around it stays."""
     value = "ab " * MOST_SHOWN
-    assert located(f"x: {quote}{value}{quote} is wrong") == f"x: {quote}{value[:MOST_SHOWN]}… is wrong"
+    assert (
+        located(f"x: {quote}{value}{quote} is wrong") == f"x: {quote}{value[:MOST_SHOWN]}… is wrong"
+    )
 
 
 @given(st.text("ab \\'", max_size=MOST_SHOWN // 2))

@@ -64,10 +64,23 @@ THIRD_PARTY = {
 }  # fmt: skip
 
 KIND = re.compile(r"drivers\.(pulsar|mqtt|loopback)\.")
-NAMED = re.compile(r"""isinstance\([^)]*Settings|["'](pulsar|mqtt|loopback|artemis|mosquitto)["']""")
+NAMED = re.compile(
+    r"""isinstance\([^)]*Settings|["'](pulsar|mqtt|loopback|artemis|mosquitto)["']"""
+)
 
 # The core uses no clock, file, process or network; the readers of profiles are the exception.
-OUTSIDE = {"asyncio", "multiprocessing", "os", "pathlib", "random", "socket", "subprocess", "tempfile", "threading", "time"}
+OUTSIDE = {
+    "asyncio",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+}
 EDGE = {"profile.files", "profile.sizes"}
 
 
@@ -141,7 +154,9 @@ def package(module: str) -> str:
 
 
 def matches(module: str, patterns: set[str]) -> bool:
-    return any(module == p or (p.endswith("*") and f"{module}.".startswith(p[:-1])) for p in patterns)
+    return any(
+        module == p or (p.endswith("*") and f"{module}.".startswith(p[:-1])) for p in patterns
+    )
 
 
 IMPORTS = [found for module in MODULES for found in imports_of(module)]
@@ -154,7 +169,11 @@ def test_the_list_has_exactly_the_existing_packages() -> None:
 def test_a_package_imports_only_packages_below_it() -> None:
     """The folders can then be read one after another, bottom up. Imports for types count too."""
     found = [i for i in IMPORTS if is_own(i.what) and package(own(i.what)) != package(i.by)]
-    wrong = [str(i) for i in found if PACKAGES.index(package(own(i.what))) > PACKAGES.index(package(i.by))]
+    wrong = [
+        str(i)
+        for i in found
+        if PACKAGES.index(package(own(i.what))) > PACKAGES.index(package(i.by))
+    ]
     assert wrong == []
 
 
@@ -162,13 +181,20 @@ def test_the_design_shows_the_same_packages() -> None:
     """The list in docs/design.md is the one that is checked."""
     text = (ROOT.parent / "docs/design.md").read_text(encoding="utf-8")
     block = text[text.index("pytest_loadtest/\n") :].partition("```")[0]
-    shown = [line.split()[0].rstrip("/") for line in block.splitlines()[1:] if line.startswith("  ") and not line.startswith("   ")]
+    shown = [
+        line.split()[0].rstrip("/")
+        for line in block.splitlines()[1:]
+        if line.startswith("  ") and not line.startswith("   ")
+    ]
     assert shown == [name for name in PACKAGES if name not in ("", "__main__")]
 
 
 def test_imports_form_no_cycle() -> None:
     """Late imports and those for types count too."""
-    graph = {module: {own(i.what) for i in IMPORTS if i.by == module and is_own(i.what)} for module in MODULES}
+    graph = {
+        module: {own(i.what) for i in IMPORTS if i.by == module and is_own(i.what)}
+        for module in MODULES
+    }
     done: set[str] = set()
 
     def walk(module: str, path: tuple[str, ...]) -> None:
@@ -187,28 +213,53 @@ def test_the_engine_imports_no_driver() -> None:
     wrong = [
         str(i)
         for i in IMPORTS
-        if package(i.by) in ("engine", "observe") and own(i.what).startswith("drivers") and own(i.what) != "drivers.base"
+        if package(i.by) in ("engine", "observe")
+        and own(i.what).startswith("drivers")
+        and own(i.what) != "drivers.base"
     ]
     assert wrong == []
 
 
 def test_only_a_kind_itself_imports_its_folder() -> None:
     """Other code uses its descriptor, which names modules as text."""
-    wrong = [i for i in IMPORTS if (found := KIND.match(own(i.what))) and not f"{i.by}.".startswith(found[0])]
+    wrong = [
+        i
+        for i in IMPORTS
+        if (found := KIND.match(own(i.what))) and not f"{i.by}.".startswith(found[0])
+    ]
     assert list(map(str, wrong)) == []
 
 
 def test_shared_code_compares_no_name_of_a_kind() -> None:
     """It compares no class of settings either, but uses capabilities. The only name is the default driver of a profile."""
-    shared = {module: path.read_text(encoding="utf-8") for module, path in MODULES.items() if not module.startswith(("drivers.", "wire."))}
-    said = [(module, line.strip()) for module, text in shared.items() for line in text.splitlines() if NAMED.search(line)]
+    shared = {
+        module: path.read_text(encoding="utf-8")
+        for module, path in MODULES.items()
+        if not module.startswith(("drivers.", "wire."))
+    }
+    said = [
+        (module, line.strip())
+        for module, text in shared.items()
+        for line in text.splitlines()
+        if NAMED.search(line)
+    ]
     assert said == [("kinds.registry", 'DEFAULT: Final = "pulsar"')]
 
 
 def test_third_party_packages_are_imported_in_their_places_only() -> None:
     """pyspark belongs to the pipeline, a broker's client to its driver, pytest to the plugin."""
-    theirs = [i for i in IMPORTS if not is_own(i.what) and i.what.partition(".")[0] not in sys.stdlib_module_names and not i.types]
-    wrong = [str(i) for i in theirs if not matches(i.by, THIRD_PARTY.get(i.what.partition(".")[0], set()))]
+    theirs = [
+        i
+        for i in IMPORTS
+        if not is_own(i.what)
+        and i.what.partition(".")[0] not in sys.stdlib_module_names
+        and not i.types
+    ]
+    wrong = [
+        str(i)
+        for i in theirs
+        if not matches(i.by, THIRD_PARTY.get(i.what.partition(".")[0], set()))
+    ]
     assert wrong == []
 
 
@@ -216,12 +267,20 @@ def test_third_party_packages_are_imported_in_their_places_only() -> None:
 def test_every_allowance_is_used(package: str) -> None:
     """The table allows nothing unneeded."""
     users = {i.by for i in IMPORTS if i.what.partition(".")[0] == package and not i.types}
-    assert [pattern for pattern in sorted(THIRD_PARTY[package]) if not any(matches(user, {pattern}) for user in users)] == []
+    assert [
+        pattern
+        for pattern in sorted(THIRD_PARTY[package])
+        if not any(matches(user, {pattern}) for user in users)
+    ] == []
 
 
 def test_http_goes_through_httpx() -> None:
     """Proxies, certificates and redirects are configured in one place."""
-    assert [str(i) for i in IMPORTS if i.what in ("urllib.request", "urllib.error", "http.client", "requests")] == []
+    assert [
+        str(i)
+        for i in IMPORTS
+        if i.what in ("urllib.request", "urllib.error", "http.client", "requests")
+    ] == []
 
 
 def test_the_core_uses_no_clock_file_process_or_network() -> None:
@@ -232,7 +291,10 @@ def test_the_core_uses_no_clock_file_process_or_network() -> None:
 
 def test_modules_are_short() -> None:
     """A module has at most 600 lines."""
-    lines = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in MODULES.items()}
+    lines = {
+        module: len(path.read_text(encoding="utf-8").splitlines())
+        for module, path in MODULES.items()
+    }
     assert {module: count for module, count in lines.items() if count > 600} == {}
 
 

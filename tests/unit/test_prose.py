@@ -20,7 +20,11 @@ MOST_SHARED_NAMES = 4
 OBLIQUE = frozenset(
     "What Whether Who Whose Which How Why When Of By For From With That Or And But As If Where In On At To Nor … ...".split()  # noqa: SIM905
 )
-SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py")) if not path.name.endswith("_pb2.py")}
+SOURCES = {
+    path: path.read_text(encoding="utf-8")
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if not path.name.endswith("_pb2.py")
+}
 TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
 
 
@@ -52,8 +56,9 @@ def test_docstrings_open_with_a_sentence_or_a_noun() -> None:
     oblique = [f"{where} {text.splitlines()[0]}" for where, text in texts if is_oblique(text)]
     share = len(oblique) / len(texts)
     remedy = "open with an imperative (Return the …) or a noun phrase (The latency bounds …)"
-    assert share <= MOST_OBLIQUE, f"{share:.2%} of the docstrings are oblique, at most {MOST_OBLIQUE:.2%} may be: {remedy}\n" + "\n".join(
-        oblique
+    assert share <= MOST_OBLIQUE, (
+        f"{share:.2%} of the docstrings are oblique, at most {MOST_OBLIQUE:.2%} may be: {remedy}\n"
+        + "\n".join(oblique)
     )
 
 
@@ -62,7 +67,9 @@ def test_a_public_function_name_belongs_to_one_module() -> None:
     places = defaultdict(list)
     for path, tree in TREES.items():
         for node in tree.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            if isinstance(
+                node, ast.FunctionDef | ast.AsyncFunctionDef
+            ) and not node.name.startswith("_"):
                 places[node.name].append(place(path, node.lineno))
     shared = {name: found for name, found in sorted(places.items()) if len(found) > 1}
     named = "\n".join(f"{name}: {', '.join(found)}" for name, found in shared.items())

@@ -13,7 +13,20 @@ import pytest
 
 import pytest_loadtest
 
-HEAVY = ["pyspark", "py4j", "numpy", "pyarrow", "pulsar", "paho", "pydantic", "yaml", "testcontainers", "docker", "httpx", "jinja2"]
+HEAVY = [
+    "pyspark",
+    "py4j",
+    "numpy",
+    "pyarrow",
+    "pulsar",
+    "paho",
+    "pydantic",
+    "yaml",
+    "testcontainers",
+    "docker",
+    "httpx",
+    "jinja2",
+]
 
 # Each process of a pytest run writes this when it ends.
 SAY_WHAT_IS_LOADED = f"""
@@ -43,9 +56,16 @@ def loaded(folder: Path, *arguments: str) -> dict[str, list[str]]:
         "pytest_loadtest.plugin.hooks",
         *arguments,
     ]
-    outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # this run's own workers, if it has any
-    environment = {**outer, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins load what they like
-    done = subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True, text=True)
+    outer = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }  # this run's own workers, if it has any
+    environment = {
+        **outer,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }  # other plugins load what they like
+    done = subprocess.run(
+        command, cwd=folder, env=environment, check=False, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
 
@@ -81,10 +101,15 @@ def test_the_package_under_test_is_the_one_installed() -> None:
     A checkout that PYTHONPATH names was chosen on purpose, so it is the one to be tested; tox clears that variable.
     """
     chosen = [
-        Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry, "pytest_loadtest").is_dir()
+        Path(entry)
+        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if entry and Path(entry, "pytest_loadtest").is_dir()
     ]
     home = chosen[0] if chosen else installation_folder()
-    assert Path(pytest_loadtest.__file__).resolve() == (home / "pytest_loadtest" / "__init__.py").resolve()
+    assert (
+        Path(pytest_loadtest.__file__).resolve()
+        == (home / "pytest_loadtest" / "__init__.py").resolve()
+    )
 
 
 def installation_folder() -> Path:

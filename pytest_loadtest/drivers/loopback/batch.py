@@ -49,7 +49,9 @@ class Batch:
     def split(self, count: int) -> tuple[Batch, Batch]:
         """Return the first ``count`` messages, and the rest."""
         at = int(self.size[:count].sum(dtype=np.int64))
-        return self._cut(slice(None, count), self.payload[:at]), self._cut(slice(count, None), self.payload[at:])
+        return self._cut(slice(None, count), self.payload[:at]), self._cut(
+            slice(count, None), self.payload[at:]
+        )
 
     def where(self, mask: NDArray[np.bool_]) -> Batch:
         """Return the messages for which ``mask`` is true; copied unless these are all."""
@@ -62,7 +64,9 @@ class Batch:
         return self._cut(index, np.frombuffer(b"".join(self.pieces(index)), np.uint8))
 
     def _cut(self, index: slice | NDArray[np.intp], payload: NDArray[np.uint8]) -> Batch:
-        return Batch(self.topic[index], self.producer[index], self.seq[index], self.size[index], payload)
+        return Batch(
+            self.topic[index], self.producer[index], self.seq[index], self.size[index], payload
+        )
 
     def pieces(self, index: Index) -> list[memoryview]:
         """Return the payloads of these messages as buffers in their order; not copied, except many small ones."""
@@ -79,7 +83,12 @@ class Batch:
         firsts = index[np.concatenate([[0], breaks])]
         lasts = index[np.concatenate([breaks, [len(index)]]) - 1]
         payload = self.payload.data
-        return [payload[start:end] for start, end in zip(offsets[firsts].tolist(), offsets[lasts + 1].tolist(), strict=True)]
+        return [
+            payload[start:end]
+            for start, end in zip(
+                offsets[firsts].tolist(), offsets[lasts + 1].tolist(), strict=True
+            )
+        ]
 
 
 def pick(column: NDArray[Any], index: Index) -> NDArray[Any]:
@@ -161,7 +170,11 @@ class DelayQueue:
             times.append(due[:count])
             self._push(rest, due[count:])
         # A stable sort: messages with the same due time leave in order of arrival.
-        return join_batches(batches).take(np.argsort(np.concatenate(times), kind="stable")) if batches else None
+        return (
+            join_batches(batches).take(np.argsort(np.concatenate(times), kind="stable"))
+            if batches
+            else None
+        )
 
 
 _SMALL: Final = 1 << 16  # bytes of payload; smaller batches of held copies are joined
@@ -192,5 +205,7 @@ class HeldCopies:
         ends = np.cumsum([len(of) for _, of in self._copies])
         masks = np.split(np.isin(np.concatenate([of for _, of in self._copies]), keys), ends[:-1])
         waited = [(batch, of, mask) for (batch, of), mask in zip(self._copies, masks, strict=True)]
-        self._copies = [(batch.where(~mask), of[~mask]) for batch, of, mask in waited if not mask.all()]
+        self._copies = [
+            (batch.where(~mask), of[~mask]) for batch, of, mask in waited if not mask.all()
+        ]
         return [(batch.where(mask), of[mask]) for batch, of, mask in waited if mask.any()]

@@ -49,7 +49,9 @@ class RelayConnection:
         self.users: list[str] = []
         self.failure: str | None = None
         name = context.topology.name
-        self.run, self.first_topic = (context.nonce, 0) if name is None else (0, zlib.crc32(name.encode()))
+        self.run, self.first_topic = (
+            (context.nonce, 0) if name is None else (0, zlib.crc32(name.encode()))
+        )
         self._url = context.target.url
         self._clock = context.clock
         self._arrivals = arrivals
@@ -59,7 +61,9 @@ class RelayConnection:
             source = context.sources[0] if context.sources else None  # a worker has one connection
             self._socket = connect_from(url.hostname or "", url.port or 0, CONNECT_TIMEOUT, source)
         except (OSError, ValueError) as error:
-            raise TargetError(f"cannot connect to the loopback relay at {self._url}: {error}") from error
+            raise TargetError(
+                f"cannot connect to the loopback relay at {self._url}: {error}"
+            ) from error
         # Without Nagle's algorithm: a small frame must not wait for the acknowledgement of earlier ones.
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -121,7 +125,10 @@ class RelayConnection:
                 if not count:
                     self.failure = "the loopback relay closed the connection"
                     break
-                received += [Stamped(frame, reader.arrived, reader.lag) for frame in self._inbox.filled(count)]
+                received += [
+                    Stamped(frame, reader.arrived, reader.lag)
+                    for frame in self._inbox.filled(count)
+                ]
                 # The socket is empty; reading it again would only cost a system call.
                 if not reader.filled:
                     break

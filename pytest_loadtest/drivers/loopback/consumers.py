@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.loopback.connection import RelayConnection, Stamped
     from pytest_loadtest.wire.frames import Frame
 
-_JOIN_BELOW = 1 << 15  # bytes; frames with a smaller average size are joined before they are decoded
+_JOIN_BELOW = (
+    1 << 15
+)  # bytes; frames with a smaller average size are joined before they are decoded
 _COLUMNS = ("consumer", "heads", "size", "time", "order", "flags", "lag")
 
 
@@ -54,13 +56,23 @@ class RelayConsumers:
         """
         consumer = np.asarray(consumers, np.int64)
         topology = self._context.topology
-        if len(consumer) and not 0 <= int(consumer.min()) <= int(consumer.max()) < topology.all_consumers:
-            raise UsageError(f"consumer {int(consumer.max())}: the run has those from 0 to {topology.all_consumers - 1}")
+        if (
+            len(consumer)
+            and not 0 <= int(consumer.min()) <= int(consumer.max()) < topology.all_consumers
+        ):
+            raise UsageError(
+                f"consumer {int(consumer.max())}: the run has those from 0 to {topology.all_consumers - 1}"
+            )
         place = np.arange(len(self._paused), len(self._paused) + len(consumer), dtype=np.int32)
         self._paused = np.append(self._paused, np.zeros(len(place), np.bool_))
         topic = topology.topic_of_consumer(consumer) + self.connection.first_topic
         subscription = self._subscription_numbers(topology.subscription_of_consumer(consumer))
-        columns = {"topic": topic, "subscription": subscription, "consumer": consumer, "place": place}
+        columns = {
+            "topic": topic,
+            "subscription": subscription,
+            "consumer": consumer,
+            "place": place,
+        }
         self.connection.send(frames.encode_frame(Kind.SUBSCRIBE, columns, run=self.connection.run))
         return place
 
@@ -69,7 +81,12 @@ class RelayConsumers:
         # On an existing topic the number depends on the nonce, so that runs do not share a subscription.
         if self._context.topology.name is None:
             return subscription
-        return np.array([zlib.crc32(f"{self._context.nonce}-{index}".encode()) for index in subscription.tolist()])
+        return np.array(
+            [
+                zlib.crc32(f"{self._context.nonce}-{index}".encode())
+                for index in subscription.tolist()
+            ]
+        )
 
     def attach(self, consumers: Sequence[int]) -> None:
         place = self.subscribe(consumers)
@@ -103,7 +120,13 @@ class RelayConsumers:
         self._paused[places] = False
         held, self._held = self._held, []
         for received in held:
-            self._divide(replace(received, time=np.full(len(received.time), now), lag=np.zeros(len(received.time), np.int64)))
+            self._divide(
+                replace(
+                    received,
+                    time=np.full(len(received.time), now),
+                    lag=np.zeros(len(received.time), np.int64),
+                )
+            )
         self._send(kind, places)
 
     def _send(self, kind: Kind, places: Sequence[int]) -> None:
@@ -156,7 +179,9 @@ def read_deliveries(deliveries: Sequence[Stamped], *, checksum: bool) -> Receive
         time=np.repeat(np.array(times, np.int64), counts),
         lag=np.repeat(np.array(lags, np.int64), counts),
         order=np.zeros(sum(counts), np.int64),
-        flags=np.concatenate([_body_flags(*part) for part in messages]) if checksum else np.zeros(sum(counts), np.int8),
+        flags=np.concatenate([_body_flags(*part) for part in messages])
+        if checksum
+        else np.zeros(sum(counts), np.int8),
     )
 
 
@@ -177,7 +202,10 @@ def _heads(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[np.ui
 
 def _body_flags(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[np.int8]:
     ends = np.cumsum(size, dtype=np.int64).tolist()
-    whole = [body_ok(bytes(payload.data[start:end])) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    whole = [
+        body_ok(bytes(payload.data[start:end]))
+        for start, end in zip([0, *ends[:-1]], ends, strict=True)
+    ]
     return np.where(whole, np.int8(0), np.int8(Flag.CORRUPT))
 
 
@@ -186,4 +214,10 @@ def _choose(received: Received, mask: NDArray[np.bool_]) -> Received:
 
 
 def _join(parts: Sequence[Received]) -> Received:
-    return parts[0] if len(parts) == 1 else Received(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
+    return (
+        parts[0]
+        if len(parts) == 1
+        else Received(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS)
+        )
+    )

@@ -43,7 +43,10 @@ class LoopbackDriver:
     def facts(self) -> DriverFacts:
         """Return the client's settings and the faults of the relay."""
         settings = self._context.settings
-        own = {"maxPendingMessages": str(settings.max_pending_messages), "blockIfQueueFull": str(settings.block_if_queue_full).lower()}
+        own = {
+            "maxPendingMessages": str(settings.max_pending_messages),
+            "blockIfQueueFull": str(settings.block_if_queue_full).lower(),
+        }
         return DriverFacts(
             client="loopback", version=f"protocol {frames.VERSION}", applied={**own, **relay_settings(settings)},
             stamps=self._arrivals.source, unstamped=self._arrivals.unusable,
@@ -69,7 +72,9 @@ class LoopbackDriver:
         while own.established <= places[-1]:
             if time.monotonic() > end:
                 missing = int(places[-1]) + 1 - own.established
-                raise TargetError(f"{own.connection.name}: {missing} subscriptions were not confirmed within {CONNECT_TIMEOUT:.0f} s")
+                raise TargetError(
+                    f"{own.connection.name}: {missing} subscriptions were not confirmed within {CONNECT_TIMEOUT:.0f} s"
+                )
             self._read(own.connection, 100 * MILLISECOND)
         return places
 
@@ -170,7 +175,11 @@ class LoopbackDriver:
     def disconnected(self) -> str | None:
         """Return the users of a failed connection with the reason, or None."""
         connection = self._connection
-        return f"{connection.name}: {connection.failure}" if connection and connection.failure else None
+        return (
+            f"{connection.name}: {connection.failure}"
+            if connection and connection.failure
+            else None
+        )
 
     def close(self) -> None:
         """Close the connection; :meth:`take` still returns what was received."""
@@ -183,7 +192,9 @@ class LoopbackDriver:
 
     def _own_consumers(self, consumers: Sequence[int]) -> RelayConsumers:
         if self._consumers is None:
-            self._consumers = RelayConsumers(self._context, self._connect(f"consumers {listed(consumers)}"))
+            self._consumers = RelayConsumers(
+                self._context, self._connect(f"consumers {listed(consumers)}")
+            )
         return self._consumers
 
     def _connect(self, user: str) -> RelayConnection:
@@ -196,4 +207,6 @@ class LoopbackDriver:
 
 def listed(numbers: Sequence[int]) -> str:
     """Return at most five numbers as text, e.g. ``0, 1, 2, 3, 4 and 7 more``."""
-    return ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
+    return ", ".join(map(str, numbers[:5])) + (
+        f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    )

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, HeldCopies, Index, compose_index, merge_small_batches, pick
+from pytest_loadtest.drivers.loopback.batch import (
+    STREAM,
+    Batch,
+    DelayQueue,
+    HeldCopies,
+    Index,
+    compose_index,
+    merge_small_batches,
+    pick,
+)
 from pytest_loadtest.drivers.loopback.faults import Faults, Gate, HalfPairs, damage, delivery_order
 from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.values.quantities import MILLISECOND
@@ -50,7 +59,12 @@ class Exchange:
     :param wall: wall clock minus the relay's clock, ns. Delayed messages carry wall clock times.
     """
 
-    def __init__(self, faults: Faults, post: Callable[[int, Sequence[bytes | memoryview]], None], wall: int = 0) -> None:
+    def __init__(
+        self,
+        faults: Faults,
+        post: Callable[[int, Sequence[bytes | memoryview]], None],
+        wall: int = 0,
+    ) -> None:
         self._faults, self._wall = faults, wall
         self._post = post
         self._runs: dict[int, int] = {}  # nonce of the run → number of the run in this exchange
@@ -61,7 +75,9 @@ class Exchange:
         self._delayed = DelayQueue()
         self._numbers = itertools.count()
         self._half_pairs = HalfPairs(faults.swap_every) if faults.swap_every else None
-        self._delivered: Counter[int] = Counter()  # copies by client, whose driver counts what it takes
+        self._delivered: Counter[int] = (
+            Counter()
+        )  # copies by client, whose driver counts what it takes
 
     def handle_frame(self, client: int, frame: Frame, now: int) -> None:
         """Handle a frame that arrived at ``now``, ns; :meth:`release` sends its messages.
@@ -88,7 +104,11 @@ class Exchange:
 
     def _answer_count(self, client: int) -> None:
         """Send the numbers of messages that may still be delivered, and of copies sent to all clients that are connected."""
-        held = sum(len(pending_batch.batch) for pending_batch in self._pending) + self._delayed.count + self._held.count
+        held = (
+            sum(len(pending_batch.batch) for pending_batch in self._pending)
+            + self._delayed.count
+            + self._held.count
+        )
         held += self._half_pairs.count if self._half_pairs else 0
         counts = {"held": np.array([held]), "delivered": np.array([self._delivered.total()])}
         self._post(client, frames.encode_frame(Kind.COUNTS, counts))
@@ -96,7 +116,11 @@ class Exchange:
     def next_due(self) -> int | None:
         """Return when :meth:`release` has something to do, ns; None: not before another frame arrives."""
         pending = self._pending[0].time if self._pending else None
-        times = (pending, self._half_pairs.next_due() if self._half_pairs else None, self._delayed.next_due())
+        times = (
+            pending,
+            self._half_pairs.next_due() if self._half_pairs else None,
+            self._delayed.next_due(),
+        )
         return min((time for time in times if time is not None), default=None)
 
     def release(self, now: int) -> None:
@@ -106,11 +130,18 @@ class Exchange:
             due.append(heapq.heappop(self._pending))
         # An ACK only has a number: a client knows its messages by the order of sending. So one frame acknowledges neighbouring batches.
         for sender, pending in itertools.groupby(due, lambda pending_batch: pending_batch.sender):
-            self._post(sender, frames.encode_frame(Kind.ACK, {}, n=sum(len(pending_batch.batch) for pending_batch in pending)))
+            self._post(
+                sender,
+                frames.encode_frame(
+                    Kind.ACK, {}, n=sum(len(pending_batch.batch) for pending_batch in pending)
+                ),
+            )
         for pending_batch in due:
             if pending_batch.due is not None:
                 self._delayed.add(pending_batch.batch, pending_batch.due)
-        for batch in merge_small_batches(pending_batch.batch for pending_batch in due if pending_batch.due is None):
+        for batch in merge_small_batches(
+            pending_batch.batch for pending_batch in due if pending_batch.due is None
+        ):
             self._deliver(self._half_pairs.complete(batch, now) if self._half_pairs else batch)
         if self._half_pairs:
             self._deliver(self._half_pairs.expired(now))
@@ -125,8 +156,14 @@ class Exchange:
     def _subscribe(self, client: int, frame: Frame) -> None:
         place = frame.columns["place"]
         consumers = np.zeros(len(place), CONSUMER_DTYPE)
-        consumers["topic"], consumers["key"] = frame.columns["topic"].astype(np.int64) + self._run(frame), consumer_key(client, place)
-        consumers["subscription"], consumers["consumer"] = frame.columns["subscription"], frame.columns["consumer"]
+        consumers["topic"], consumers["key"] = (
+            frame.columns["topic"].astype(np.int64) + self._run(frame),
+            consumer_key(client, place),
+        )
+        consumers["subscription"], consumers["consumer"] = (
+            frame.columns["subscription"],
+            frame.columns["consumer"],
+        )
         self._consumers.add(consumers)
         self._post(client, frames.encode_frame(Kind.SUBSCRIBED, {"place": place}))
 
@@ -144,7 +181,9 @@ class Exchange:
             left = left[np.argsort(left["key"])]
             for batch, of in self._held.take(changed):
                 subscription = left["subscription"][np.searchsorted(left["key"], of)]
-                self._distribute(batch, *self._consumers.route(batch.topic, batch.producer, subscription))
+                self._distribute(
+                    batch, *self._consumers.route(batch.topic, batch.producer, subscription)
+                )
 
     def _produce(self, sender: int, frame: Frame, now: int) -> None:
         columns = frame.columns
@@ -155,12 +194,18 @@ class Exchange:
         producer = np.add(stream, sender << 32, dtype=np.int64)
         batch = Batch(topic, producer, columns["seq"], columns["size"], frame.payload)
         damage(self._faults, batch)
-        gate = self._gates.get(frame.run) or self._gates.setdefault(frame.run, Gate(self._faults, now))
+        gate = self._gates.get(frame.run) or self._gates.setdefault(
+            frame.run, Gate(self._faults, now)
+        )
         due = columns["due"] if frame.kind is Kind.PRODUCE_LATER else None
         for release, count in gate.release(now, len(batch)):
             part, batch = batch.split(count) if count < len(batch) else (batch, batch)
-            mine, due = (None, None) if due is None else (self._due(due[:count], release), due[count:])
-            heapq.heappush(self._pending, PendingBatch(release, next(self._numbers), sender, part, mine))
+            mine, due = (
+                (None, None) if due is None else (self._due(due[:count], release), due[count:])
+            )
+            heapq.heappush(
+                self._pending, PendingBatch(release, next(self._numbers), sender, part, mine)
+            )
 
     def _due(self, due: NDArray[np.int64], release: int) -> NDArray[np.int64]:
         """Return due times, ns of the relay's clock, of messages that leave the gate at ``release``. :param due: as in the frame.
@@ -180,7 +225,9 @@ class Exchange:
         table = self._consumers
         if table.any_paused and (paused := table.paused.take(row)).any():
             waiting, going = np.flatnonzero(paused), np.flatnonzero(~paused)
-            self._held.add(batch.take(compose_index(message, waiting)), table.key.take(row[waiting]))
+            self._held.add(
+                batch.take(compose_index(message, waiting)), table.key.take(row[waiting])
+            )
             message, row = compose_index(message, going), row[going]
         if not len(row):
             return
@@ -198,18 +245,30 @@ class Exchange:
         size = pick(batch.size, message)
         # Fast path: a whole batch that fits into one frame is sent without copying its payloads.
         if message is None and len(batch.payload) <= frames.PORTION:
-            self._post(client, frames.encode_frame(Kind.DELIVER, {"place": place, "size": size}, payloads=batch.pieces(None)))
+            self._post(
+                client,
+                frames.encode_frame(
+                    Kind.DELIVER, {"place": place, "size": size}, payloads=batch.pieces(None)
+                ),
+            )
             return
         message = np.arange(len(batch)) if message is None else message
         for part in frames.portions(size):
             pieces = batch.pieces(message[part])
-            self._post(client, frames.encode_frame(Kind.DELIVER, {"place": place[part], "size": size[part]}, payloads=pieces))
+            self._post(
+                client,
+                frames.encode_frame(
+                    Kind.DELIVER, {"place": place[part], "size": size[part]}, payloads=pieces
+                ),
+            )
 
 
 # Routing: from the topic and the stream of a message to the consumers that get it. Thousands of consumers can join or leave in one step, so
 # routes are not updated but computed again when the next message needs them.
 
-CONSUMER_DTYPE: Final = np.dtype([("topic", "i8"), ("subscription", "u4"), ("consumer", "u4"), ("key", "i8"), ("paused", "?")])
+CONSUMER_DTYPE: Final = np.dtype(
+    [("topic", "i8"), ("subscription", "u4"), ("consumer", "u4"), ("key", "i8"), ("paused", "?")]
+)
 """A consumer. ``consumer``: its index, which orders the consumers of a subscription. ``key``: see :func:`consumer_key`."""
 
 _PLACE: Final = (1 << 32) - 1
@@ -275,7 +334,10 @@ class SubscriptionTable:
         return order[np.searchsorted(self.key, keys, sorter=order)]
 
     def route(
-        self, topic: NDArray[np.int64], producer: NDArray[np.int64], only: NDArray[np.uint32] | None = None
+        self,
+        topic: NDArray[np.int64],
+        producer: NDArray[np.int64],
+        only: NDArray[np.uint32] | None = None,
     ) -> tuple[Index, NDArray[np.intp]]:
         """Return messages, and for each the row of a consumer that gets it; messages of one consumer keep their order.
 
@@ -295,7 +357,11 @@ class SubscriptionTable:
         consumers = routes.consumers.take(subscription)
         if not consumers.all():
             taken = np.flatnonzero(consumers)
-            message, subscription, consumers = compose_index(message, taken), subscription[taken], consumers[taken]
+            message, subscription, consumers = (
+                compose_index(message, taken),
+                subscription[taken],
+                consumers[taken],
+            )
         row = routes.start.take(subscription)
         if routes.most_consumers > 1:
             row += (pick(producer, message) & STREAM) % consumers
@@ -305,7 +371,9 @@ class SubscriptionTable:
         if self._routes is None:
             # Sorted like this, the consumers of a subscription have consecutive rows, in the order of their indexes.
             table = self._table
-            self._table = table = table[np.lexsort((table["consumer"], table["subscription"], table["topic"]))]
+            self._table = table = table[
+                np.lexsort((table["consumer"], table["subscription"], table["topic"]))
+            ]
             self._note_paused()
             self.key = table["key"].copy()
             self.connection, self.place = self.key >> 32, self.key & _PLACE
@@ -343,7 +411,9 @@ class _Routes:
         index = np.searchsorted(self.topic[:-1], topic)
         return np.where(self.topic.take(index) == topic, index, len(self.topic) - 1)
 
-    def every_subscription(self, slot: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def every_subscription(
+        self, slot: NDArray[np.intp]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return every pair of a message and a subscription of its topic. :param slot: index of the topic of each message."""
         # First all messages for the first subscription of their topics, then all for the second: neighbours stay neighbours, so that their
         # payloads can be sent without copying.
@@ -355,7 +425,10 @@ class _Routes:
 
 
 def _find_routes(topic: NDArray[np.int64], subscription: NDArray[np.uint32]) -> _Routes:
-    starts = np.flatnonzero((np.diff(topic, prepend=-1) != 0) | (np.diff(subscription.astype(np.int64), prepend=-1) != 0))
+    starts = np.flatnonzero(
+        (np.diff(topic, prepend=-1) != 0)
+        | (np.diff(subscription.astype(np.int64), prepend=-1) != 0)
+    )
     topics, first, count = np.unique(topic[starts], return_index=True, return_counts=True)
     consumers = np.diff(starts, append=len(topic))
     base, table = 0, None

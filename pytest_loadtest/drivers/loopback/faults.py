@@ -66,16 +66,26 @@ class Faults:
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None and value < least.get(field.name, 1):
-                raise ValueError(f"{_yaml(field.name)}={value} is too small: at least {least.get(field.name, 1)}")
+                raise ValueError(
+                    f"{_yaml(field.name)}={value} is too small: at least {least.get(field.name, 1)}"
+                )
 
 
 def relay_settings(settings: Any) -> dict[str, str]:
     """Return the relay's settings as texts from the profile's ``LoopbackSettings``: only those that differ from the defaults."""
     stall = settings.stall
-    values = {field.name: getattr(settings, field.name) for field in fields(Faults) if not field.name.startswith("stall_")}
-    faults = Faults(**values, stall_at=stall.at if stall else 0, stall_duration=stall.duration if stall else 0)
+    values = {
+        field.name: getattr(settings, field.name)
+        for field in fields(Faults)
+        if not field.name.startswith("stall_")
+    }
+    faults = Faults(
+        **values, stall_at=stall.at if stall else 0, stall_duration=stall.duration if stall else 0
+    )
     return {
-        _yaml(field.name): _text(field.name, value) for field in fields(Faults) if (value := getattr(faults, field.name)) != field.default
+        _yaml(field.name): _text(field.name, value)
+        for field in fields(Faults)
+        if (value := getattr(faults, field.name)) != field.default
     }
 
 
@@ -86,7 +96,9 @@ def parse_faults(settings: Mapping[str, str]) -> Faults:
     """
     names = {_yaml(field.name): field.name for field in fields(Faults)}
     if unknown := sorted(set(settings) - set(names)):
-        raise ValueError(f"unknown relay settings {', '.join(unknown)}: choose from {', '.join(names)}")
+        raise ValueError(
+            f"unknown relay settings {', '.join(unknown)}: choose from {', '.join(names)}"
+        )
     return Faults(**{names[name]: _value(names[name], text) for name, text in settings.items()})
 
 
@@ -132,7 +144,9 @@ class Gate:
         # All n messages in one computation: the bucket's state after them is one number.
         interval = 1e9 / self._faults.capacity
         self._ideal = max(self._ideal, time)
-        taken = np.maximum(time, self._ideal + (np.arange(n) - (self._faults.capacity_depth - 1)) * interval)
+        taken = np.maximum(
+            time, self._ideal + (np.arange(n) - (self._faults.capacity_depth - 1)) * interval
+        )
         self._ideal += n * interval
         grains, counts = np.unique(np.ceil(taken / _GRAIN).astype(np.int64), return_counts=True)
         return [
@@ -159,7 +173,10 @@ def damage(faults: Faults, batch: Batch) -> None:
     head = np.where(batch.size < HEAD, COMPACT_HEAD, HEAD)
     head = np.minimum(head, batch.size)
     start = batch.offsets()[:-1]
-    for every, offset, room in ((faults.corrupt_header_every, start, head), (faults.corrupt_body_every, start + head, batch.size - head)):
+    for every, offset, room in (
+        (faults.corrupt_header_every, start, head),
+        (faults.corrupt_body_every, start + head, batch.size - head),
+    ):
         if every is not None:
             # The position advances by one byte with each selected message, so that every byte is damaged at some time.
             hit = _hits(batch.seq, every) & (room > 0)
@@ -175,7 +192,11 @@ def delivery_order(faults: Faults, batch: Batch) -> Index:
         # Sorted by stream, the messages of a pair are neighbours, whatever messages of other streams are between them.
         by = np.argsort(batch.producer, kind="stable")
         seq, producer = batch.seq[by], batch.producer[by]
-        pair = _hits(seq[1:], 2 * faults.swap_every) & (seq[1:] == seq[:-1] + 1) & (producer[1:] == producer[:-1])
+        pair = (
+            _hits(seq[1:], 2 * faults.swap_every)
+            & (seq[1:] == seq[:-1] + 1)
+            & (producer[1:] == producer[:-1])
+        )
         first, second = by[:-1][pair], by[1:][pair]
         index[first], index[second] = second, first
     # After the swaps, and before the duplicates: a lost message is lost wherever it is, and has no copies.
@@ -205,7 +226,9 @@ class HalfPairs:
         ended = np.isin(self._batch.producer, batch.producer)
         whole = join_batches([self._batch.where(ended), batch])
         waits = self._wait(whole)
-        self._until = np.concatenate([self._until[~ended], np.full(np.count_nonzero(waits), now + HOLD)])
+        self._until = np.concatenate(
+            [self._until[~ended], np.full(np.count_nonzero(waits), now + HOLD)]
+        )
         self._batch = join_batches([self._batch.where(~ended), whole.where(waits)])
         return whole.where(~waits)
 

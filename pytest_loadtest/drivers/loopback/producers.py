@@ -34,7 +34,9 @@ _COLUMNS = ("row", "stream", "seq", "intended", "payload", "sent", "idle")
 class RelayProducers:
     """Sends bursts and collects answers; see :class:`~pytest_loadtest.drivers.base.Driver` for the contract."""
 
-    def __init__(self, context: DriverContext, streams: Sequence[int], connection: RelayConnection) -> None:
+    def __init__(
+        self, context: DriverContext, streams: Sequence[int], connection: RelayConnection
+    ) -> None:
         self._context = context
         self._connection = connection
         self._packer = Packer(context.pool)
@@ -82,7 +84,12 @@ class RelayProducers:
     def _send(self, burst: Burst, size: NDArray[np.int32]) -> None:
         context = self._context
         heads = encode_heads(
-            context.pool, nonce=context.nonce, stream=burst.stream, seq=burst.seq, intended=burst.intended, payload=burst.payload
+            context.pool,
+            nonce=context.nonce,
+            stream=burst.stream,
+            seq=burst.seq,
+            intended=burst.intended,
+            payload=burst.payload,
         )
         kind = Kind.PRODUCE
         columns: dict[str, NDArray[Any]] = {"seq": burst.seq, "stream": burst.stream, "size": size}
@@ -119,7 +126,11 @@ class RelayProducers:
         rows, times, statuses = zip(*self._answers, strict=True)
         counts = [len(row) for row in rows]
         self._answers.clear()
-        return Acks(np.concatenate(rows), np.repeat(np.array(times, np.int64), counts), np.repeat(np.array(statuses, np.int8), counts))
+        return Acks(
+            np.concatenate(rows),
+            np.repeat(np.array(times, np.int64), counts),
+            np.repeat(np.array(statuses, np.int8), counts),
+        )
 
 
 def _choose(burst: Burst, index: slice | NDArray[np.int64]) -> Burst:
@@ -149,9 +160,13 @@ class StreamWindows:
         self._size = size
         self._total = 0  # messages in flight, over all streams
         self._room = np.full(count, size, np.int64)  # by slot, before the changes in _uncounted
-        self._uncounted: list[tuple[Slots, int]] = []  # slots that took room (-1) or gave it back (1), in order
+        self._uncounted: list[
+            tuple[Slots, int]
+        ] = []  # slots that took room (-1) or gave it back (1), in order
         self._answered = np.zeros(count, np.int64)  # instant of the last answer
-        self._rejected = np.zeros(count, np.bool_)  # a message was rejected and none was taken since
+        self._rejected = np.zeros(
+            count, np.bool_
+        )  # a message was rejected and none was taken since
         self._any_rejected = False
         self._position = np.zeros(count, np.int64)  # scratch space of _keep_first()
 
@@ -223,14 +238,22 @@ class Packer:
         self.pool = pool
         self.largest = int(pool.sizes.max())
         self._bodies, self._head_sizes = pool.bodies, pool.head_size.tolist()
-        self._table: NDArray[np.uint8] | None = None  # all bodies as rows, if they are small and have one size
+        self._table: NDArray[np.uint8] | None = (
+            None  # all bodies as rows, if they are small and have one size
+        )
         if len(set(pool.sizes.tolist())) == 1 and self.largest < _TABLE_BELOW:
-            self._table = np.frombuffer(b"".join(pool.bodies), np.uint8).reshape(len(pool.bodies), -1)
+            self._table = np.frombuffer(b"".join(pool.bodies), np.uint8).reshape(
+                len(pool.bodies), -1
+            )
 
-    def pack(self, heads: NDArray[np.uint8], payload: NDArray[np.uint16]) -> Sequence[bytes | memoryview]:
+    def pack(
+        self, heads: NDArray[np.uint8], payload: NDArray[np.uint16]
+    ) -> Sequence[bytes | memoryview]:
         """Return the bytes of these messages as buffers."""
         if self._table is not None:
-            whole = np.concatenate([heads[:, : self._head_sizes[0]], self._table.take(payload, axis=0)], axis=1)
+            whole = np.concatenate(
+                [heads[:, : self._head_sizes[0]], self._table.take(payload, axis=0)], axis=1
+            )
             return [whole.data.cast("B")]
         # Two buffers for each message: the system joins them when it sends, and no body is copied.
         parts: list[bytes | memoryview] = []

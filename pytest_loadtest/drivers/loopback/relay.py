@@ -154,17 +154,25 @@ class Relay:
 def run_relay(argv: Sequence[str]) -> int:
     """Run the relay until it is ended; return the exit status, 2 for invalid settings."""
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_loadtest.drivers.loopback.relay", description="A loopback relay with configurable faults."
+        prog="python -m pytest_loadtest.drivers.loopback.relay",
+        description="A loopback relay with configurable faults.",
     )
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0: a free one")
-    parser.add_argument("--settings", default="{}", help='JSON object of strings: {"delay": "20ms", "loseEvery": "1000"}')
+    parser.add_argument(
+        "--settings",
+        default="{}",
+        help='JSON object of strings: {"delay": "20ms", "loseEvery": "1000"}',
+    )
     options = parser.parse_args(argv)
     try:
         faults = parse_faults(json.loads(options.settings))
     except ValueError as error:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, _end)
-    with socket.create_server(("127.0.0.1", options.port), backlog=128) as listener, closing(Relay(listener, faults)) as relay:
+    with (
+        socket.create_server(("127.0.0.1", options.port), backlog=128) as listener,
+        closing(Relay(listener, faults)) as relay,
+    ):
         # The pipe is closed when the parent ends, however it ends. A terminal or /dev/null says nothing about a parent.
         if stat.S_ISFIFO(os.fstat(0).st_mode):
             relay.watch(0)
@@ -205,7 +213,13 @@ def _launch(port: int, request: BrokerRequest, progress: Progress) -> StartedBro
     module, settings = "pytest_loadtest.drivers.loopback.relay", json.dumps(dict(request.settings))
     relay = [sys.executable, "-m", module, "--port", str(port), "--settings", settings]
     child = Child(relay, folder=folder, env={"PYTHONPATH": path})
-    wait_ready(child, lambda: '{"port"' in child.tail(), name="the loopback relay", seconds=START_SECONDS, progress=progress)
+    wait_ready(
+        child,
+        lambda: '{"port"' in child.tail(),
+        name="the loopback relay",
+        seconds=START_SECONDS,
+        progress=progress,
+    )
     facts = BrokerFacts(
         name="loopback",
         version=version("pytest-loadtest"),

@@ -20,7 +20,13 @@ from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, refuse_managed
 from pytest_loadtest.brokers.java import Jars
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, serves, wait_ready
+from pytest_loadtest.brokers.starting import (
+    Progress,
+    StartedBroker,
+    on_free_ports,
+    serves,
+    wait_ready,
+)
 from pytest_loadtest.brokers.watchdog import remove_folder
 from pytest_loadtest.drivers.mqtt.secured import artemis_listener, ports_of, with_listener
 from pytest_loadtest.errors import UsageError
@@ -63,7 +69,9 @@ NUMBERS = frozenset(
         "backlog",
     }
 )
-SWITCHES = frozenset({"tcpNoDelay", "allowLinkStealing", "closeMqttConnectionOnPublishAuthorizationFailure"})
+SWITCHES = frozenset(
+    {"tcpNoDelay", "allowLinkStealing", "closeMqttConnectionOnPublishAuthorizationFailure"}
+)
 OURS: Final = {
     "persistence-enabled": "false",
     # The default, ASYNCIO, is used only if libaio is installed.
@@ -118,7 +126,10 @@ def start_artemis(request: BrokerRequest, progress: Progress) -> StartedBroker:
     version = request.version or JARS.version
     runtime = java.require("Artemis")
     jars = JARS.resolve(version, progress)
-    return on_free_ports(ports_of(request.security), lambda ports: _launch(runtime, jars, ports, version, request, progress))
+    return on_free_ports(
+        ports_of(request.security),
+        lambda ports: _launch(runtime, jars, ports, version, request, progress),
+    )
 
 
 def broker_xml(
@@ -144,27 +155,39 @@ def broker_xml(
             address[key.removeprefix(ADDRESS)] = value
         else:
             core[key] = value
-    acceptors = "\n".join(_acceptor(port, {**parameters, **(tls if port == ports[-1] else {})}) for port in ports)
-    return _BROKER.format(core=_elements(core, 4), more=more, acceptors=acceptors, address=_elements(address, 8))
+    acceptors = "\n".join(
+        _acceptor(port, {**parameters, **(tls if port == ports[-1] else {})}) for port in ports
+    )
+    return _BROKER.format(
+        core=_elements(core, 4), more=more, acceptors=acceptors, address=_elements(address, 8)
+    )
 
 
 def _acceptor(port: int, parameters: Mapping[str, str]) -> str:
-    options = ";".join(f"{key}={value}" for key, value in {"protocols": "MQTT", **parameters}.items())
+    options = ";".join(
+        f"{key}={value}" for key, value in {"protocols": "MQTT", **parameters}.items()
+    )
     return f'      <acceptor name="mqtt-{port}">tcp://127.0.0.1:{port}?{options}</acceptor>'
 
 
 def _parameter(key: str, value: str) -> str:
     name = key.removeprefix(ACCEPTOR)
     if name not in NUMBERS | SWITCHES:
-        raise UsageError(f"broker.settings: {key} is unknown: after {ACCEPTOR} write one of {', '.join(sorted(NUMBERS | SWITCHES))}")
+        raise UsageError(
+            f"broker.settings: {key} is unknown: after {ACCEPTOR} write one of {', '.join(sorted(NUMBERS | SWITCHES))}"
+        )
     if not re.fullmatch("true|false" if name in SWITCHES else r"-?\d+", value):
         expected = "true or false" if name in SWITCHES else "a whole number"
-        raise UsageError(f"broker.settings: {key}: {value!r} is not {expected}: Artemis needs {expected}")
+        raise UsageError(
+            f"broker.settings: {key}: {value!r} is not {expected}: Artemis needs {expected}"
+        )
     return value
 
 
 def _elements(values: Mapping[str, str], indent: int) -> str:
-    return "\n".join(f"{'':{indent}}<{key}>{escape(value)}</{key}>" for key, value in values.items())
+    return "\n".join(
+        f"{'':{indent}}<{key}>{escape(value)}</{key}>" for key, value in values.items()
+    )
 
 
 def decisive_artemis_settings(settings: Mapping[str, str]) -> dict[str, str]:
@@ -184,8 +207,20 @@ def artemis_command(runtime: Java, jars: Path, data: Path, **logs: str) -> list[
         # Prevents that Artemis reads the machine's /config folder.
         "broker.properties": f"{data}/tmp/",
     }
-    jvm = [*MEMORY, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", *(f"-D{key}={value}" for key, value in properties.items())]
-    return [runtime.path, "-cp", f"{jars}/*", *jvm, "org.apache.activemq.artemis.core.server.embedded.Main", str(data)]
+    jvm = [
+        *MEMORY,
+        "-XX:+UseG1GC",
+        "-XX:+ExitOnOutOfMemoryError",
+        *(f"-D{key}={value}" for key, value in properties.items()),
+    ]
+    return [
+        runtime.path,
+        "-cp",
+        f"{jars}/*",
+        *jvm,
+        "org.apache.activemq.artemis.core.server.embedded.Main",
+        str(data),
+    ]
 
 
 def _launch(
@@ -198,10 +233,23 @@ def _launch(
     (folder / CONFIGURATION).write_text(text, encoding="utf-8")
     progress(f"starting {name}")
     child = Child(artemis_command(runtime, jars, data), folder=folder, ports=ports)
-    wait = partial(wait_ready, child, partial(serves, ports), name=name, seconds=START_SECONDS, progress=progress)
+    wait = partial(
+        wait_ready,
+        child,
+        partial(serves, ports),
+        name=name,
+        seconds=START_SECONDS,
+        progress=progress,
+    )
     progress(f"{name} ready in {wait():.0f} s")
     settings = decisive_artemis_settings(request.settings)
-    facts = BrokerFacts(name="Artemis", version=version, mode="process", url=f"mqtt://127.0.0.1:{ports[0]}", settings=settings)
+    facts = BrokerFacts(
+        name="Artemis",
+        version=version,
+        mode="process",
+        url=f"mqtt://127.0.0.1:{ports[0]}",
+        settings=settings,
+    )
     return StartedBroker(with_listener(facts, request, secured, ports[-1:]), child, wait)
 
 
@@ -216,4 +264,6 @@ def make_folders(folder: Path) -> Path:
     return data
 
 
-JARS: Final = Jars("Artemis", "2.42.0", "44 jars, 16 MB", Path(__file__).with_name("artemis-pom.xml"))
+JARS: Final = Jars(
+    "Artemis", "2.42.0", "44 jars, 16 MB", Path(__file__).with_name("artemis-pom.xml")
+)

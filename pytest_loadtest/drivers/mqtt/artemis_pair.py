@@ -25,7 +25,12 @@ from pytest_loadtest.drivers.mqtt.artemis import (
     make_folders,
     start_artemis,
 )  # fmt: skip
-from pytest_loadtest.drivers.mqtt.secured import TlsListener, artemis_listener, ports_of, with_listener
+from pytest_loadtest.drivers.mqtt.secured import (
+    TlsListener,
+    artemis_listener,
+    ports_of,
+    with_listener,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +67,10 @@ def start_pair(request: BrokerRequest, progress: Progress) -> StartedCluster:
     version = request.version or JARS.version
     runtime = java.require("Artemis")
     jars = JARS.resolve(version, progress)
-    return on_free_ports(len(ROLES) * ports_of(request.security), lambda ports: _launch(runtime, jars, ports, version, request, progress))
+    return on_free_ports(
+        len(ROLES) * ports_of(request.security),
+        lambda ports: _launch(runtime, jars, ports, version, request, progress),
+    )
 
 
 def _launch(
@@ -86,9 +94,17 @@ def _launch(
                 more=_SHARED.format(role=role, store=first / "store"),
             )  # fmt: skip
             (data.parent / CONFIGURATION).write_text(text, encoding="utf-8")
-            child = Child(artemis_command(runtime, jars, data, **{_LOGGER: "info"}), folder=data.parent, ports=own[number - 1])
+            child = Child(
+                artemis_command(runtime, jars, data, **{_LOGGER: "info"}),
+                folder=data.parent,
+                ports=own[number - 1],
+            )
             ready = _Ready(child, own[number - 1], own[-number])
-            nodes.append(ClusterNode(f"{SERVING} {number}", child, ready, seconds=START_SECONDS, progress=progress))
+            nodes.append(
+                ClusterNode(
+                    f"{SERVING} {number}", child, ready, seconds=START_SECONDS, progress=progress
+                )
+            )
             cluster = StartedCluster(nodes, folder)
             wait_ready(cluster, cluster.ready, name=name, seconds=START_SECONDS, progress=progress)
     except BaseException:
@@ -107,7 +123,11 @@ class _Ready:
     """Returns True if a broker serves clients, or waits for the end of the other one, which serves them."""
 
     def __init__(self, child: Child, ports: Sequence[int], others: Sequence[int]) -> None:
-        self._child, self._serves, self._other_serves = child, partial(serves, ports), partial(serves, others)
+        self._child, self._serves, self._other_serves = (
+            child,
+            partial(serves, ports),
+            partial(serves, others),
+        )
         self._pid, self._from = child.pid, 0
 
     def __call__(self) -> bool:

@@ -70,12 +70,21 @@ class MqttDriverBase(ABC, Generic[C]):
     _producers: MqttProducers
     _arrivals: MqttArrivals
 
-    def __init__(self, context: DriverContext, client: tuple[str, str], connect: MakeConnection[C], *, kernel: bool | None = False) -> None:
+    def __init__(
+        self,
+        context: DriverContext,
+        client: tuple[str, str],
+        connect: MakeConnection[C],
+        *,
+        kernel: bool | None = False,
+    ) -> None:
         self._context, self._client = context, client
         self._options = client_options(context)
         self._clock = ArrivalClock(context.clock, kernel=kernel)
         self._clients = MqttClients(context, self._options, connect, self._clock)
-        self._consumers: dict[int, tuple[int, C]] = {}  # place of a present consumer → index, connection
+        self._consumers: dict[
+            int, tuple[int, C]
+        ] = {}  # place of a present consumer → index, connection
         self._joining: list[tuple[int, C]] = []
         self._places = 0  # number of places assigned so far
         self._pace: Pace | None = None  # applies to the next connections opened
@@ -96,7 +105,11 @@ class MqttDriverBase(ABC, Generic[C]):
         )  # fmt: skip
 
     def _applied(self) -> dict[str, str]:
-        settings, clients, topic = self._context.settings, self._clients, self._context.topology.name
+        settings, clients, topic = (
+            self._context.settings,
+            self._clients,
+            self._context.topology.name,
+        )
         facts = {
             "protocolVersion": settings.protocol_version,
             "qos": str(settings.qos),
@@ -112,30 +125,47 @@ class MqttDriverBase(ABC, Generic[C]):
         if settings.qos:
             window = str(settings.max_inflight_messages)
             limited = clients.allowed < settings.max_inflight_messages
-            facts["maxInflightMessages"] = f"{clients.allowed} (the broker's Receive Maximum; requested {window})" if limited else window
+            facts["maxInflightMessages"] = (
+                f"{clients.allowed} (the broker's Receive Maximum; requested {window})"
+                if limited
+                else window
+            )
         if settings.username is not None:
             facts["username"] = settings.username
         if settings.tls is not None:
-            facts["tls"] = "certificate's host name not checked" if settings.tls.insecure else "certificate and host name checked"
+            facts["tls"] = (
+                "certificate's host name not checked"
+                if settings.tls.insecure
+                else "certificate and host name checked"
+            )
         if clients.agreed:
             facts["tlsNegotiated"] = clients.agreed
         return facts | (self._mqtt5_facts() if self._options.v5 else {})
 
     def _keep_alive(self) -> str:
-        requested, current = format_duration(self._context.settings.keep_alive), self._clients.keep_alive
+        requested, current = (
+            format_duration(self._context.settings.keep_alive),
+            self._clients.keep_alive,
+        )
         if current is None or current == self._options.keep_alive:
             return requested
         return f"{format_duration(current * SECOND)} (the broker's Server Keep Alive; requested {requested})"
 
     def _not_applied(self) -> dict[str, str]:
         settings, topology = self._context.settings, self._context.topology
-        facts = {} if self._options.v5 else dict.fromkeys(self._mqtt5_facts(), "MQTT 3.1.1 does not have it")
+        facts = (
+            {}
+            if self._options.v5
+            else dict.fromkeys(self._mqtt5_facts(), "MQTT 3.1.1 does not have it")
+        )
         if settings.topic_alias_maximum and self._clients.topic_aliases == 0:
             facts["topicAliasMaximum"] = "the broker allows a producer no alias"
         if topology.name is not None and "topic_prefix" in settings.model_fields_set:
             facts["topicPrefix"] = "the topic exists already"
         if not settings.qos and "max_inflight_messages" in settings.model_fields_set:
-            facts["maxInflightMessages"] = "QoS 0 has no acknowledgements; the window is what the system takes"
+            facts["maxInflightMessages"] = (
+                "QoS 0 has no acknowledgements; the window is what the system takes"
+            )
         if topology.partitions > 1:
             facts["partitionsPerTopic"] = "MQTT topics have no partitions; each counts as one topic"
         return facts
@@ -149,7 +179,9 @@ class MqttDriverBase(ABC, Generic[C]):
         if settings.receive_maximum is not None:
             facts["receiveMaximum"] = str(settings.receive_maximum)
         if settings.user_properties:
-            facts["userProperties"] = f"{settings.user_properties}, {self._options.properties} bytes in each message"
+            facts["userProperties"] = (
+                f"{settings.user_properties}, {self._options.properties} bytes in each message"
+            )
         if settings.topic_alias_maximum and self._clients.topic_aliases != 0:
             facts["topicAliasMaximum"] = f"{settings.topic_alias_maximum}; each producer uses one"
         return facts
@@ -165,7 +197,11 @@ class MqttDriverBase(ABC, Generic[C]):
         # Publishers and subscribers may have different addresses, so each address gets a probe.
         probes = [self._clients.make_passing("probe", "probe")]
         if self._context.target.subscriber_url is not None:
-            probes.append(self._clients.make_passing("probe for subscribers", "probe-subscriber", consumer=True))
+            probes.append(
+                self._clients.make_passing(
+                    "probe for subscribers", "probe-subscriber", consumer=True
+                )
+            )
         try:
             self._clients.establish(probes)
         finally:
@@ -283,9 +319,13 @@ class MqttDriverBase(ABC, Generic[C]):
 
     def _make_consumers(self, consumers: Sequence[int]) -> list[tuple[int, C]]:
         present = [index for index, _ in (*self._consumers.values(), *self._joining)]
-        subscriptions = [index // self._context.topology.consumers for index in (*present, *consumers)]  # numbered over all topics
+        subscriptions = [
+            index // self._context.topology.consumers for index in (*present, *consumers)
+        ]  # numbered over all topics
         if not is_shared(self._context) and len(set(subscriptions)) < len(subscriptions):
-            raise UsageError("consumerPerSubscription above 1 needs sharedSubscription: true, or each consumer gets every message")
+            raise UsageError(
+                "consumerPerSubscription above 1 needs sharedSubscription: true, or each consumer gets every message"
+            )
         return [(int(index), self._make_consumer(int(index))) for index in consumers]
 
     def _make_consumer(self, index: int) -> C:
@@ -306,7 +346,9 @@ class MqttDriverBase(ABC, Generic[C]):
             self._take_place(connection, place)
             self._consumers[place] = index, connection
         self._places += len(consumers)
-        return Joined(np.array([index for index, _ in consumers], np.int32), np.array(places, np.int32))
+        return Joined(
+            np.array([index for index, _ in consumers], np.int32), np.array(places, np.int32)
+        )
 
     # --- producers
 
@@ -315,7 +357,9 @@ class MqttDriverBase(ABC, Generic[C]):
 
         :raises TargetError: a client is rejected, or the broker no longer answers.
         """
-        connections = [self._clients.make(f"producer of stream {stream}", f"p{stream}") for stream in streams]
+        connections = [
+            self._clients.make(f"producer of stream {stream}", f"p{stream}") for stream in streams
+        ]
         for stream, connection in zip(streams, connections, strict=True):
             self._producers.add(stream, connection)
         self._establish(connections)

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerSocket
 from pytest_loadtest.drivers.mqtt.loop import SUBSCRIBES
-from pytest_loadtest.drivers.mqtt.options import MOST_INFLIGHT, NO_SUBSCRIBERS, SESSION_TAKEN_OVER, ClientOptions
+from pytest_loadtest.drivers.mqtt.options import (
+    MOST_INFLIGHT,
+    NO_SUBSCRIBERS,
+    SESSION_TAKEN_OVER,
+    ClientOptions,
+)
 from pytest_loadtest.drivers.mqtt.tls import LOST, RESET, UNANSWERED
 from pytest_loadtest.metrics.catalogue import with_own, without_own
 from pytest_loadtest.metrics.pauses import SHORTEST
@@ -61,7 +66,11 @@ class MqttConnectionBase(ABC, Generic[S]):
         self.name, self.client_id, self._source = name, client_id, source
         self.up = self.ever_up = self.leaving = False
         self.failure: str | None = None
-        self.receive_maximum, self.topic_aliases, self.keep_alive_time = MOST_INFLIGHT, 0, options.keep_alive
+        self.receive_maximum, self.topic_aliases, self.keep_alive_time = (
+            MOST_INFLIGHT,
+            0,
+            options.keep_alive,
+        )
         self.socket: S | None = None
         self.arrived = 0
         self.times: dict[str, list[int]] | None = None
@@ -70,16 +79,26 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._started = 0  # instant at which the step began that the broker will confirm
         self._stepped = 0  # the same, without the time for which a paced connection was begun late
         self._begun_late = 0  # ns, of the generator's own doing
-        self._up_since = self._down_since = 0  # instants; 0: it was never up, or never lost since it was up
+        self._up_since = self._down_since = (
+            0  # instants; 0: it was never up, or never lost since it was up
+        )
         self._brief = 0  # connections in a row that the broker ended soon and without a reason
         self._rejected = False  # the broker rejected a message on this connection
         self._unanswered = 0  # SUBSCRIBEs to which the broker answered by closing the connection
-        self._loop, self.endpoint, self._options, self._subscription = loop, endpoint, options, subscription
+        self._loop, self.endpoint, self._options, self._subscription = (
+            loop,
+            endpoint,
+            options,
+            subscription,
+        )
         self._first, self._failures = endpoint, 0  # the first address; number of failed attempts
         self._fd, self._mask, self._delay = -1, 0, FIRST_DELAY
         self._reason: str | None = None  # reason of the end of this attempt, if it was stated
         self._dialling = self._paused = self._over = False
-        self._quiet, self._seen = 0, 0  # while leaving: consecutive UNSUBACKs without a new message; ``arrived`` at the last one
+        self._quiet, self._seen = (
+            0,
+            0,
+        )  # while leaving: consecutive UNSUBACKs without a new message; ``arrived`` at the last one
 
     # --- socket
 
@@ -221,7 +240,9 @@ class MqttConnectionBase(ABC, Generic[S]):
             return
         # Artemis may answer a SUBSCRIBE by closing the connection (docs/decisions/017): the client asks again before it fails.
         if not self.ever_up and 0 < self._unanswered < SUBSCRIBES:
-            self.note_incident("subscription repeated: the broker had closed the connection instead of answering")
+            self.note_incident(
+                "subscription repeated: the broker had closed the connection instead of answering"
+            )
             self.failure = None
         elif not was_up:
             self._failures += 1
@@ -235,7 +256,9 @@ class MqttConnectionBase(ABC, Generic[S]):
     def _count_loss(self, reason: str) -> None:
         if not self.up:
             # The rest of that text is a question about the first connection.
-            self.note_incident(f"reconnect failed: {UNANSWERED if reason.startswith(UNANSWERED) else reason}")
+            self.note_incident(
+                f"reconnect failed: {UNANSWERED if reason.startswith(UNANSWERED) else reason}"
+            )
             return
         self._loop.counts.losses += 1
         self.note_incident(reason if reason in SILENT else f"{LOST}: {reason}")
@@ -255,7 +278,9 @@ class MqttConnectionBase(ABC, Generic[S]):
         """Count an acknowledgement that rejects its message, or says that no client gets it (MQTT 5, 3.4.2.1)."""
         if reason >= FAILURE:
             self._rejected = True
-            self.note_incident(f"message rejected by the broker: {reason_text(PUBACK, reason, self._options.version)}")
+            self.note_incident(
+                f"message rejected by the broker: {reason_text(PUBACK, reason, self._options.version)}"
+            )
         elif reason == NO_SUBSCRIBERS and self._options.consumed:
             self.note_incident("message acknowledged by a broker without a subscription for it")
 
@@ -298,7 +323,9 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     # --- packets of the broker
 
-    def _accepted(self, receive_maximum: int, topic_aliases: int, keep_alive: int | None, session: bool) -> None:
+    def _accepted(
+        self, receive_maximum: int, topic_aliases: int, keep_alive: int | None, session: bool
+    ) -> None:
         """Handle CONNACK of a broker that has the features needed.
 
         :param keep_alive: s, the broker's Server Keep Alive; None: it sent none. :param session: it still has the client's session.
@@ -321,7 +348,9 @@ class MqttConnectionBase(ABC, Generic[S]):
         if self._subscription is None:
             self._loop.counts.forgotten += 1
         elif self._options.durable:
-            self.note_incident("the broker had forgotten the session of a consumer, and what it held for it")
+            self.note_incident(
+                "the broker had forgotten the session of a consumer, and what it held for it"
+            )
 
     @abstractmethod
     def _send_subscribe(self, topic_filter: str) -> None:
@@ -336,7 +365,9 @@ class MqttConnectionBase(ABC, Generic[S]):
             return
         rejected = reason >= FAILURE
         self._disconnect(
-            f"the broker rejected {self._subscription!r}: {text}" if rejected else f"requested QoS {self._options.qos}: {text}"
+            f"the broker rejected {self._subscription!r}: {text}"
+            if rejected
+            else f"requested QoS {self._options.qos}: {text}"
         )
 
     def _disconnect(self, reason: str) -> None:

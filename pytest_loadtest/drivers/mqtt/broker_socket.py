@@ -73,7 +73,10 @@ class BrokerEndpoint:
     def source(self, number: int, worker: int = 0) -> str | None:
         """Return the source address of a worker's connection with this number; None: the system chooses."""
         # A source address has some 28 000 ports for one destination. Connections to this machine can use all of 127.x.y.z.
-        if not all(each.family is socket.AF_INET and str(each.address[0]).startswith("127.") for each in (self, *self.others)):
+        if not all(
+            each.family is socket.AF_INET and str(each.address[0]).startswith("127.")
+            for each in (self, *self.others)
+        ):
             return None
         return str(IPv4Address("127.0.0.1") + worker * _SOURCES + number // EACH_SOURCE)
 
@@ -98,7 +101,12 @@ class BrokerSocket:
     def __init__(
         self, endpoint: BrokerEndpoint, arrivals: ArrivalClock, source: str | None = None, *, smallest: int = ACKNOWLEDGEMENT
     ) -> None:  # fmt: skip
-        self._endpoint, self._arrivals, self._space, self._smallest = endpoint, arrivals, _read_space(), smallest
+        self._endpoint, self._arrivals, self._space, self._smallest = (
+            endpoint,
+            arrivals,
+            _read_space(),
+            smallest,
+        )
         self._socket: socket.socket = socket.socket(endpoint.family, socket.SOCK_STREAM)
         self._send: Callable[[bytes | bytearray], int] = self._socket.send
         self.stream = SocketReader(self._socket, arrivals, units=self._smallest)
@@ -131,7 +139,11 @@ class BrokerSocket:
             self._connected = True
             if self._endpoint.tls is not None:
                 self.stream = encrypted = TlsStream(
-                    self._socket, self._arrivals, self._endpoint.tls.context, self._endpoint.host, units=self._smallest
+                    self._socket,
+                    self._arrivals,
+                    self._endpoint.tls.context,
+                    self._endpoint.host,
+                    units=self._smallest,
                 )
                 self._send = encrypted.send
         return 0 if self._endpoint.tls is None else self._shake_hands(self._endpoint.tls)
@@ -166,7 +178,11 @@ class BrokerSocket:
             data = b""
         except OSError as error:
             data = b""
-            if self._endpoint.tls is not None and isinstance(self.stream, TlsStream) and not self._ended:
+            if (
+                self._endpoint.tls is not None
+                and isinstance(self.stream, TlsStream)
+                and not self._ended
+            ):
                 self.ending = self._endpoint.tls.explain_failure(error, self.stream.session)
             elif isinstance(error, ConnectionResetError) and self._heard:
                 self.ending = RESET
@@ -281,11 +297,15 @@ def find_endpoints(context: DriverContext) -> Endpoints:
     :raises UsageError: an address is invalid or contradicts ``driver.tls``. :raises TargetError: an address does not answer.
     """
     target, settings = context.target, context.settings.tls
-    urls = {"target.url": target.url} | ({"target.subscriberUrl": target.subscriber_url} if target.subscriber_url else {})
+    urls = {"target.url": target.url} | (
+        {"target.subscriberUrl": target.subscriber_url} if target.subscriber_url else {}
+    )
     parsed = {key: _parsed(url) for key, url in urls.items()}
     source = context.sources[0] if context.sources else None
     tls = _tls(settings, [part for parts in parsed.values() for part in parts])
-    endpoints = [_reached(parts, tls, key if len(urls) > 1 else "", source) for key, parts in parsed.items()]
+    endpoints = [
+        _reached(parts, tls, key if len(urls) > 1 else "", source) for key, parts in parsed.items()
+    ]
     return Endpoints(endpoints[0], endpoints[-1])
 
 
@@ -305,7 +325,9 @@ def _parsed(url: str) -> list[SplitResult]:
     scheme, _, rest = url.partition("://")
     parts = [urlsplit(f"{scheme}://{host}") for host in rest.partition("/")[0].split(",")]
     if any(part.scheme not in PORTS or not part.hostname for part in parts):
-        raise UsageError(f"{url!r} is not the address of an MQTT broker: write mqtt://host:1883 or mqtts://host:8883")
+        raise UsageError(
+            f"{url!r} is not the address of an MQTT broker: write mqtt://host:1883 or mqtts://host:8883"
+        )
     return parts
 
 
@@ -314,12 +336,16 @@ def _tls(settings: Tls | None, urls: list[SplitResult]) -> ClientTls | None:
         return ClientTls(settings)
     if settings is not None:
         addresses = " and ".join(repr(url.geturl()) for url in urls)
-        remedy = "write mqtts://, or target: {security: {tls: true}} for a broker that the run starts"
+        remedy = (
+            "write mqtts://, or target: {security: {tls: true}} for a broker that the run starts"
+        )
         raise UsageError(f"driver.tls is set and the target is {addresses}: {remedy}")
     return None
 
 
-def _reached(urls: Sequence[SplitResult], tls: ClientTls | None, key: str, source: str | None = None) -> BrokerEndpoint:
+def _reached(
+    urls: Sequence[SplitResult], tls: ClientTls | None, key: str, source: str | None = None
+) -> BrokerEndpoint:
     """Connect once, to learn which host, and which of its addresses, answers. :param key: key of the URL, if the target has two."""
     problems = []
     for number, url in enumerate(urls):
@@ -337,7 +363,9 @@ def _reached(urls: Sequence[SplitResult], tls: ClientTls | None, key: str, sourc
 def _resolved(url: SplitResult, tls: ClientTls | None) -> BrokerEndpoint:
     """Return an address without connecting to it: a backup may accept no connection yet."""
     try:
-        family, *_, address = socket.getaddrinfo(url.hostname, _port(url), type=socket.SOCK_STREAM)[0]
+        family, *_, address = socket.getaddrinfo(url.hostname, _port(url), type=socket.SOCK_STREAM)[
+            0
+        ]
     except OSError as error:
         raise TargetError(f"{url.geturl()}: {error.strerror or error}") from error
     return _endpoint(url, family, address, tls)

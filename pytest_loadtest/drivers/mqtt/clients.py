@@ -26,7 +26,9 @@ FAREWELL: Final = 3 * SECOND  # closing fails when no further client disconnects
 
 
 C = TypeVar("C", bound=MqttConnectionBase[Any])
-MakeConnection = Callable[[Loop, BrokerEndpoint, ClientOptions, str, str, str | None, str | None], C]
+MakeConnection = Callable[
+    [Loop, BrokerEndpoint, ClientOptions, str, str, str | None, str | None], C
+]
 """Makes a connection from a loop, an endpoint, options, a name, a client id, a topic filter (None for a producer) and a source address."""
 
 
@@ -48,7 +50,13 @@ class MqttClients(Generic[C]):
     :ivar opening_times: durations by step, of clients that stay for the run.
     """
 
-    def __init__(self, context: DriverContext, options: ClientOptions, connect: MakeConnection[C], arrivals: ArrivalClock) -> None:
+    def __init__(
+        self,
+        context: DriverContext,
+        options: ClientOptions,
+        connect: MakeConnection[C],
+        arrivals: ArrivalClock,
+    ) -> None:
         self._make_connection, self._arrivals = connect, arrivals
         self.allowed = MOST_INFLIGHT
         self.topic_aliases: int | None = None
@@ -62,7 +70,9 @@ class MqttClients(Generic[C]):
         # Each worker uses source addresses of its own: "gw7" is xdist's worker number 7.
         number = re.search(r"\d{1,4}$", context.worker)
         self._worker = int(number[0]) if number else 0
-        self._sessions: dict[str, bool] = {}  # client ids whose sessions may outlive their connections → True for a consumer
+        self._sessions: dict[
+            str, bool
+        ] = {}  # client ids whose sessions may outlive their connections → True for a consumer
         self.opening_times: dict[str, list[int]] = {"connect": [], "subscribe": []}
 
     def make(self, name: str, role: str, subscription: str | None = None) -> C:
@@ -71,8 +81,14 @@ class MqttClients(Generic[C]):
         :param name: name in messages. :param role: last part of the client id. :param subscription: topic filter; None for a producer.
         """
         # With cleanStart: false a run continues the session of an earlier one, so its client ids do not contain the run's name.
-        client_id = self._client_id(role) if self._options.clean_start else f"{self._context.settings.client_id_prefix}-{role}"
-        connection = self._connect(name, client_id, subscription, self._options, consumer=subscription is not None)
+        client_id = (
+            self._client_id(role)
+            if self._options.clean_start
+            else f"{self._context.settings.client_id_prefix}-{role}"
+        )
+        connection = self._connect(
+            name, client_id, subscription, self._options, consumer=subscription is not None
+        )
         connection.times = self.opening_times
         self._kept.append(connection)
         if self._options.durable:
@@ -89,14 +105,36 @@ class MqttClients(Generic[C]):
     @property
     def _passing(self) -> ClientOptions:
         # No expiry: the session ends with the connection. No properties and aliases: these clients send nothing that counts.
-        return replace(self._options, clean_start=True, session_expiry=0, user_properties=0, topic_alias_maximum=0)
+        return replace(
+            self._options,
+            clean_start=True,
+            session_expiry=0,
+            user_properties=0,
+            topic_alias_maximum=0,
+        )
 
-    def _connect(self, name: str, client_id: str, subscription: str | None, options: ClientOptions, *, consumer: bool) -> C:
+    def _connect(
+        self,
+        name: str,
+        client_id: str,
+        subscription: str | None,
+        options: ClientOptions,
+        *,
+        consumer: bool,
+    ) -> C:
         # Addresses are resolved once for all clients of the driver.
         if self._endpoints is None:
             self._endpoints = find_endpoints(self._context)
         endpoint = self._endpoints.consumers if consumer else self._endpoints.producers
-        return self._make_connection(self._running(), endpoint, options, name, client_id, subscription, self._source(endpoint))
+        return self._make_connection(
+            self._running(),
+            endpoint,
+            options,
+            name,
+            client_id,
+            subscription,
+            self._source(endpoint),
+        )
 
     def _source(self, endpoint: BrokerEndpoint) -> str | None:
         number, sources = next(self._numbers), self._context.sources
@@ -106,7 +144,16 @@ class MqttClients(Generic[C]):
     def agreed(self) -> str:
         """Versions and ciphers of the TLS connections so far, e.g. ``TLSv1.3 TLS_AES_256_GCM_SHA384``; empty if there are none."""
         sides = self._endpoints or ()
-        return ", ".join(sorted({f"{version} {cipher}" for side in sides if side.tls for version, cipher in side.tls.agreed}))
+        return ", ".join(
+            sorted(
+                {
+                    f"{version} {cipher}"
+                    for side in sides
+                    if side.tls
+                    for version, cipher in side.tls.agreed
+                }
+            )
+        )
 
     def _running(self) -> Loop:
         if self._loop is None:
@@ -119,7 +166,9 @@ class MqttClients(Generic[C]):
         for connection in connections:
             self._running().start(connection)
 
-    def establish(self, connections: Sequence[C], patience: int = PATIENCE, pace: Pace | None = None) -> None:
+    def establish(
+        self, connections: Sequence[C], patience: int = PATIENCE, pace: Pace | None = None
+    ) -> None:
         """Dial these connections, at once or paced, and wait until all are up.
 
         :raises TargetError: a connection is rejected, or none comes up for ``patience`` ns plus the longest gap between two instants.
@@ -133,13 +182,24 @@ class MqttClients(Generic[C]):
             for connection, instant in zip(connections, pace.due, strict=True):
                 connection.due = instant
                 loop.start_at(connection, instant)
-            patience += max((later - before for before, later in pairwise([self._context.clock(), *pace.due])), default=0)
+            patience += max(
+                (later - before for before, later in pairwise([self._context.clock(), *pace.due])),
+                default=0,
+            )
         self.until(lambda: len(loop.down), patience, None if pace is None else pace.idle)
-        self.allowed = min([self.allowed, *(connection.receive_maximum for connection in connections)])
-        self.topic_aliases = min((connection.topic_aliases for connection in connections), default=self.topic_aliases)
-        self.keep_alive = min((connection.keep_alive_time for connection in connections), default=self.keep_alive)
+        self.allowed = min(
+            [self.allowed, *(connection.receive_maximum for connection in connections)]
+        )
+        self.topic_aliases = min(
+            (connection.topic_aliases for connection in connections), default=self.topic_aliases
+        )
+        self.keep_alive = min(
+            (connection.keep_alive_time for connection in connections), default=self.keep_alive
+        )
 
-    def until(self, left: Callable[[], int], patience: int, idle: Callable[[], None] | None = None) -> None:
+    def until(
+        self, left: Callable[[], int], patience: int, idle: Callable[[], None] | None = None
+    ) -> None:
         """Poll until ``left()`` is 0. :param idle: called between two polls.
 
         :raises TargetError: a client is rejected, or ``left()`` does not fall for ``patience`` ns.
@@ -153,14 +213,19 @@ class MqttClients(Generic[C]):
                 raise self.error(f"{loop.failed.name}: {loop.failed.failure}", loop.failed)
             if clock() - progressed > patience:
                 late = next(iter(loop.down), None)
-                raise self.error(f"{_describe_down([*loop.down]) or 'target'}: no answer in {patience // SECOND} s", late)
+                raise self.error(
+                    f"{_describe_down([*loop.down]) or 'target'}: no answer in {patience // SECOND} s",
+                    late,
+                )
             self.poll(20 * MILLISECOND)
             if idle is not None:
                 idle()
 
     def error(self, what: str, connection: LoopConnection | None = None) -> TargetError:
         """Return an error that names the target: the address of ``connection``, or the run's target if it is None."""
-        return TargetError(f"{self._context.target.url if connection is None else connection.endpoint.url}: {what}")
+        return TargetError(
+            f"{self._context.target.url if connection is None else connection.endpoint.url}: {what}"
+        )
 
     def poll(self, timeout_ns: int) -> None:
         """Read and write.
@@ -178,7 +243,11 @@ class MqttClients(Generic[C]):
         :param joining: clients that were never connected, which do not count.
         """
         never: set[LoopConnection] = {*joining}
-        return None if self._loop is None else _describe_down([down for down in self._loop.down if down not in never])
+        return (
+            None
+            if self._loop is None
+            else _describe_down([down for down in self._loop.down if down not in never])
+        )
 
     def end(self) -> None:
         """Disconnect all clients that stayed for the run."""

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytest_loadtest.kinds import BrokerStart, Client, Cost, CostRow, DriverKind, MessageLimit, Scheme
+from pytest_loadtest.kinds import (
+    BrokerStart,
+    Client,
+    Cost,
+    CostRow,
+    DriverKind,
+    MessageLimit,
+    Scheme,
+)
 
 
 def _row(client: str, qos: int, produce: int, consume: int, broker: int) -> CostRow:
@@ -24,7 +32,11 @@ KIND: Final = DriverKind(
     packages=("paho-mqtt",),
     settings="pytest_loadtest.drivers.mqtt.settings:MqttSettings",
     clients={
-        "library": Client(driver="pytest_loadtest.drivers.mqtt.paho.driver:PahoMqttDriver", spreads=True, source_addresses=True),
+        "library": Client(
+            driver="pytest_loadtest.drivers.mqtt.paho.driver:PahoMqttDriver",
+            spreads=True,
+            source_addresses=True,
+        ),
         "native": Client(
             driver="pytest_loadtest.drivers.mqtt.native.driver:NativeMqttDriver",
             connection_memory=3 << 10,
@@ -54,7 +66,11 @@ KIND: Final = DriverKind(
         ),
         "artemis": BrokerStart(
             ways={"process": "pytest_loadtest.drivers.mqtt.artemis_pair:start_one_or_pair"},
-            costs={f"mqtt{client}-qos{qos}": cost for client in ("", "-native") for qos, cost in ARTEMIS.items()},
+            costs={
+                f"mqtt{client}-qos{qos}": cost
+                for client in ("", "-native")
+                for qos, cost in ARTEMIS.items()
+            },
             label="Artemis",
             secured=True,
             nodes=("broker",),

@@ -110,9 +110,13 @@ class Loop:
         self._order = itertools.count()
         self._opening: dict[LoopConnection, int] = {}
         self._check_every = keep_alive // _KEEP_ALIVE_PARTS
-        self._checks: deque[tuple[int, LoopConnection, BrokerSocket]] = deque()  # instants of the next checks, ascending
+        self._checks: deque[tuple[int, LoopConnection, BrokerSocket]] = (
+            deque()
+        )  # instants of the next checks, ascending
         self._woken = False
-        self._planned = 0  # instant at which connections were to have their turns; 0 before the first poll
+        self._planned = (
+            0  # instant at which connections were to have their turns; 0 before the first poll
+        )
         self._stalls: deque[tuple[int, int]] = deque(maxlen=_MOST_STALLS)
         self.settle: Callable[[], None] = lambda: None
 
@@ -137,7 +141,9 @@ class Loop:
         every = keep_alive // _KEEP_ALIVE_PARTS
         if 0 < every < self._check_every:
             self._check_every, soon = every, self.clock() + every
-            self._checks = deque((min(at, soon), connection, sock) for at, connection, sock in self._checks)
+            self._checks = deque(
+                (min(at, soon), connection, sock) for at, connection, sock in self._checks
+            )
 
     def change(self, fd: int, mask: int) -> None:
         """Wait for other epoll events on a watched socket."""
@@ -156,7 +162,10 @@ class Loop:
 
     def _opened(self, connection: LoopConnection) -> None:
         # From now on there is room: a later start of a connection that is due is the generator's delay, no longer the target's.
-        if self._opening.pop(connection, None) is not None and len(self._opening) == MAX_OPENING - 1:
+        if (
+            self._opening.pop(connection, None) is not None
+            and len(self._opening) == MAX_OPENING - 1
+        ):
             self.freed = self.clock()
 
     def wake(self) -> None:
@@ -239,7 +248,9 @@ class Loop:
             connection = heapq.heappop(self._due)[2]
             self._opening[connection] = now
             connection.dial()
-        for connection in [opening for opening, since in self._opening.items() if now - since > ANSWER]:
+        for connection in [
+            opening for opening, since in self._opening.items() if now - since > ANSWER
+        ]:
             connection.abandon(f"no answer in {ANSWER // SECOND} s")
 
     def close(self) -> None:

@@ -17,11 +17,34 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, refuse_managed
-from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
+from pytest_loadtest.brokers.base import (
+    BrokerFacts,
+    BrokerRequest,
+    UnavailableError,
+    refuse_managed,
+)
+from pytest_loadtest.brokers.container import (
+    CONF,
+    ContainerPlan,
+    ContainerRecipe,
+    publishing_address,
+    with_conf,
+)
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, StartedBroker, listens, on_free_ports, serves, wait_ready
-from pytest_loadtest.drivers.mqtt.secured import TlsListener, mosquitto_listener, ports_of, with_listener
+from pytest_loadtest.brokers.starting import (
+    Progress,
+    StartedBroker,
+    listens,
+    on_free_ports,
+    serves,
+    wait_ready,
+)
+from pytest_loadtest.drivers.mqtt.secured import (
+    TlsListener,
+    mosquitto_listener,
+    ports_of,
+    with_listener,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +56,16 @@ START_SECONDS = 20.0
 REMEDY = "apt-get install mosquitto, or python -m pytest_loadtest doctor --fix"
 MANAGED = frozenset({"listener", "port", "bind_address", "user", "pid_file"})
 TLS_MANAGED: Final = frozenset(
-    {"cafile", "capath", "certfile", "keyfile", "require_certificate", "tls_version", "ciphers", "ciphers_tls1.3"},
+    {
+        "cafile",
+        "capath",
+        "certfile",
+        "keyfile",
+        "require_certificate",
+        "tls_version",
+        "ciphers",
+        "ciphers_tls1.3",
+    },
 )
 # Settings of one listener: mosquitto.conf(5), "Listeners", and "Authentication" with per_listener_settings.
 OF_LISTENERS: Final = frozenset(
@@ -76,7 +108,9 @@ def start_mosquitto(request: BrokerRequest, progress: Progress) -> StartedBroker
         raise UnavailableError("no mosquitto on the PATH or in /usr/sbin", REMEDY)
     version = installed_version(binary)
     check_version(version, request.version)
-    return on_free_ports(ports_of(request.security), lambda ports: _launch(binary, version, ports, request, progress))
+    return on_free_ports(
+        ports_of(request.security), lambda ports: _launch(binary, version, ports, request, progress)
+    )
 
 
 def find_mosquitto() -> str | None:
@@ -103,7 +137,10 @@ def check_version(installed: str, requested: str | None) -> None:
     :raises UnavailableError: another version is installed.
     """
     if requested is not None and not (installed + ".").startswith(requested + "."):
-        raise UnavailableError(f"mosquitto {installed} is installed, not {requested}", "use --load-broker container for another version")
+        raise UnavailableError(
+            f"mosquitto {installed} is installed, not {requested}",
+            "use --load-broker container for another version",
+        )
 
 
 def mosquitto_conf(
@@ -161,7 +198,9 @@ def _user() -> str | None:
         return None
 
 
-def _launch(binary: str, version: str, ports: tuple[int, ...], request: BrokerRequest, progress: Progress) -> StartedBroker:
+def _launch(
+    binary: str, version: str, ports: tuple[int, ...], request: BrokerRequest, progress: Progress
+) -> StartedBroker:
     folder, name = request.folder.resolve(), f"mosquitto {version}"
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -174,12 +213,21 @@ def _launch(binary: str, version: str, ports: tuple[int, ...], request: BrokerRe
     path.write_text(text)
     progress(f"starting {name}")
     child = Child([binary, "-c", str(path)], folder=folder, ports=ports)
-    wait = partial(wait_ready, child, partial(serves, ports), name=name, seconds=START_SECONDS, progress=progress)
+    wait = partial(
+        wait_ready,
+        child,
+        partial(serves, ports),
+        name=name,
+        seconds=START_SECONDS,
+        progress=progress,
+    )
     wait()
     return StartedBroker(_facts(version, ports, request, secured), child, wait)
 
 
-def _facts(version: str, ports: tuple[int, ...], request: BrokerRequest, secured: TlsListener | None) -> BrokerFacts:
+def _facts(
+    version: str, ports: tuple[int, ...], request: BrokerRequest, secured: TlsListener | None
+) -> BrokerFacts:
     facts = BrokerFacts(
         name="mosquitto",
         version=version,
@@ -196,14 +244,20 @@ CONTAINER_TAG = "2"
 CONTAINER_DATA = "/mosquitto/data"  # a folder of the image that its user can write to
 
 
-def mosquitto_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str, str], host: str) -> ContainerPlan:
+def mosquitto_plan(
+    *, image: str, ports: tuple[int, ...], settings: Mapping[str, str], host: str
+) -> ContainerPlan:
     """Return the plan of a container that runs mosquitto on one port."""
     (port,) = ports
     return ContainerPlan(
         name="mosquitto",
         image=image,
         command=with_conf("/tmp/mosquitto.conf", "mosquitto -c /tmp/mosquitto.conf"),
-        env={CONF: mosquitto_conf(port=port, settings=settings, user=None, data=CONTAINER_DATA, address="0.0.0.0")},
+        env={
+            CONF: mosquitto_conf(
+                port=port, settings=settings, user=None, data=CONTAINER_DATA, address="0.0.0.0"
+            )
+        },
         ports=ports,
         url=f"{listener_scheme(settings)}://{host}:{port}",
         address=publishing_address(host),
@@ -221,11 +275,17 @@ def mosquitto_ready(plan: ContainerPlan) -> bool:
     return listens(host, int(port))
 
 
-def describe_mosquitto(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+def describe_mosquitto(
+    plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]]:
     """Return the version that the binary in the container prints, and the settings that affect results."""
     return parse_version(running.run(["mosquitto", "-h"])), decisive_mosquitto_settings(settings)
 
 
 RECIPE: Final = ContainerRecipe(
-    default_image=mosquitto_image, ports=1, plan=mosquitto_plan, ready=mosquitto_ready, describe=describe_mosquitto
+    default_image=mosquitto_image,
+    ports=1,
+    plan=mosquitto_plan,
+    ready=mosquitto_ready,
+    describe=describe_mosquitto,
 )

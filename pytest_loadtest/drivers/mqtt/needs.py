@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 def mqtt_machine_needs() -> tuple[MachineNeed, ...]:
     """Return the requirements, and which of them this machine meets."""
     binary = mosquitto.find_mosquitto()
-    return broker_needs(mosquitto.installed_version(binary) if binary else None, artemis.JARS.cached_versions())
+    return broker_needs(
+        mosquitto.installed_version(binary) if binary else None, artemis.JARS.cached_versions()
+    )
 
 
 def broker_needs(version: str | None, cached: Sequence[str]) -> tuple[MachineNeed, ...]:

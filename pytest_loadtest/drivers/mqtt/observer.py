@@ -38,7 +38,11 @@ class MqttObserver:
     topics, partitions = 0, 1  # 0: unknown, because a filter matches any number of topics
 
     def __init__(
-        self, url: str, topics: Sequence[str], settings: MqttSettings, take: Callable[[paho.MQTTMessage], None] | None = None
+        self,
+        url: str,
+        topics: Sequence[str],
+        settings: MqttSettings,
+        take: Callable[[paho.MQTTMessage], None] | None = None,
     ) -> None:
         for topic in topics:
             check_filter(topic)
@@ -47,13 +51,22 @@ class MqttObserver:
         self._client = _make_client(settings)
         if endpoint.tls is not None:
             self._client.tls_set_context(endpoint.tls.context)
-        self._client.on_connect = lambda _client, _data, _flags, reason, _properties: self._answers.append(reason)
-        self._client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: self._answers.extend(reasons)
-        self._client.on_message = self._keep if take is None else lambda _client, _data, message: take(message)
+        self._client.on_connect = lambda _client, _data, _flags, reason, _properties: (
+            self._answers.append(reason)
+        )
+        self._client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: (
+            self._answers.extend(reasons)
+        )
+        self._client.on_message = (
+            self._keep if take is None else lambda _client, _data, message: take(message)
+        )
         try:
             self._client.connect(endpoint.host, endpoint.port, settings.keep_alive // SECOND)
             self._await("the connection", 1)
-            self._subscribe(list(dict.fromkeys(topics)), no_retained=take is None and settings.protocol_version == "5")
+            self._subscribe(
+                list(dict.fromkeys(topics)),
+                no_retained=take is None and settings.protocol_version == "5",
+            )
         except OSError as error:
             raise TargetError(f"{url}: {error}") from error
         except BaseException:
@@ -126,13 +139,22 @@ def check_filter(topic: str) -> None:
     """Check a topic filter (MQTT 5, 4.7.1). :raises UsageError: it is invalid, or a shared subscription."""
     levels = topic.split("/")
     if topic.startswith("$share/"):
-        raise UsageError(f"topic {topic!r} would take messages from the other members of its group: write it without $share/group/")
-    invalid = any(("#" in level or "+" in level) and len(level) > 1 for level in levels) or "#" in levels[:-1]
+        raise UsageError(
+            f"topic {topic!r} would take messages from the other members of its group: write it without $share/group/"
+        )
+    invalid = (
+        any(("#" in level or "+" in level) and len(level) > 1 for level in levels)
+        or "#" in levels[:-1]
+    )
     if not topic or invalid:
-        raise UsageError(f"topic {topic!r} is not a topic filter: + stands for a whole level, # for all following levels, at the end")
+        raise UsageError(
+            f"topic {topic!r} is not a topic filter: + stands for a whole level, # for all following levels, at the end"
+        )
 
 
-def observe_mqtt(url: str, topics: Sequence[str], settings: MqttSettings, admin_url: str | None) -> MqttObserver:
+def observe_mqtt(
+    url: str, topics: Sequence[str], settings: MqttSettings, admin_url: str | None
+) -> MqttObserver:
     """Return an observer of these filters. :param admin_url: not used, MQTT brokers have no common administration."""
     return MqttObserver(url, topics, settings)
 
@@ -192,7 +214,9 @@ class SysTopics:
         while not self._ending.is_set():
             try:
                 self._observe()
-            except Exception as error:  # read() raises it later, so that old values are not taken for current ones
+            except (
+                Exception
+            ) as error:  # read() raises it later, so that old values are not taken for current ones
                 self._values, self._since = {}, self._since if self._failure else time.monotonic()
                 self._failure = error
                 if not (self._answered and isinstance(error, TargetError)):
@@ -212,14 +236,21 @@ class SysTopics:
         if message.topic == _VERSION:
             self.version = reported_version(bytes(message.payload))
             return
-        column, text = TOPICS.get(message.topic), message.payload.split(b" ")[0]  # the uptime is "12 seconds"
+        column, text = (
+            TOPICS.get(message.topic),
+            message.payload.split(b" ")[0],
+        )  # the uptime is "12 seconds"
         if column is not None and text.isdigit():
             self._values[column] = float(text)
 
     @property
     def missing(self) -> list[str]:
         """A message if the broker publishes no counters."""
-        return [] if self._values else ["broker's own counters: the broker published nothing below $SYS/broker"]
+        return (
+            []
+            if self._values
+            else ["broker's own counters: the broker published nothing below $SYS/broker"]
+        )
 
     def read(self, now: int) -> dict[str, float]:
         """Return the last published values.
@@ -228,7 +259,9 @@ class SysTopics:
             exception that ended the thread is raised as well.
         """
         failure = self._failure
-        if failure is not None and (not self._thread.is_alive() or time.monotonic() - self._since > _AWAY):
+        if failure is not None and (
+            not self._thread.is_alive() or time.monotonic() - self._since > _AWAY
+        ):
             raise failure
         return self._values | self._limit if self._values else {}
 

@@ -75,18 +75,29 @@ class ClientOptions:
 
     def publish_properties(self, *, aliased: bool) -> Mapping[str, Any]:
         """Return the properties of each PUBLISH in MQTT 5. :param aliased: the topic has an alias."""
-        pairs = [(f"property-name-{number:02}", f"property-value-{number:02}") for number in range(self.user_properties)]
-        return ({"topic_alias": ALIAS} if aliased else {}) | ({"user_property": pairs} if pairs else {})
+        pairs = [
+            (f"property-name-{number:02}", f"property-value-{number:02}")
+            for number in range(self.user_properties)
+        ]
+        return ({"topic_alias": ALIAS} if aliased else {}) | (
+            {"user_property": pairs} if pairs else {}
+        )
 
     @property
     def properties(self) -> int:
         """Bytes of each PUBLISH's properties with their length field and, if aliases are requested, an alias; 0 in MQTT 3.1.1."""
-        return len(encode_properties(self.publish_properties(aliased=self.topic_alias_maximum > 0))) if self.v5 else 0
+        return (
+            len(encode_properties(self.publish_properties(aliased=self.topic_alias_maximum > 0)))
+            if self.v5
+            else 0
+        )
 
     @property
     def largest_packet(self) -> int:
         """Bytes of the largest packet that a client accepts, its Maximum Packet Size (MQTT 5, 3.1.2.11.4)."""
-        return _LARGEST if self.foreign else min(self.packet + self.properties + _ALLOWANCE, _LARGEST)
+        return (
+            _LARGEST if self.foreign else min(self.packet + self.properties + _ALLOWANCE, _LARGEST)
+        )
 
     def aliased(self, allowed: int) -> bool:
         """Return True if a producer gives its topic an alias. :param allowed: number of aliases that the broker's CONNACK allows."""
@@ -120,7 +131,10 @@ def topic_filter(context: DriverContext, consumer: int, *, shared: bool) -> str:
     """Return the topic filter of a consumer's subscription."""
     # On an existing topic the group's name contains the run: two runs with the same group would share their messages.
     topology = context.topology
-    topic, group = topic_name(context, topology.topic_of_consumer(consumer)), f"sub-{topology.subscription_of_consumer(consumer)}"
+    topic, group = (
+        topic_name(context, topology.topic_of_consumer(consumer)),
+        f"sub-{topology.subscription_of_consumer(consumer)}",
+    )
     if not shared:
         return topic
     return f"$share/{group if topology.name is None else f'{context.run}-{context.nonce:08x}-{group}'}/{topic}"
@@ -141,14 +155,18 @@ def client_options(context: DriverContext) -> ClientOptions:
     settings = context.settings
     existing = context.topology.name
     if existing is not None and settings.retain:
-        raise UsageError(f"retain: true would replace the retained message of the existing topic {existing!r}: leave out retain, or topic")
+        raise UsageError(
+            f"retain: true would replace the retained message of the existing topic {existing!r}: leave out retain, or topic"
+        )
     # The name of the last topic is the longest: its number has the most digits.
     longest = len(topic_name(context, context.topology.topics - 1).encode())
     return ClientOptions(
         version=VERSIONS[settings.protocol_version],
         qos=settings.qos,
         clean_start=settings.clean_start,
-        session_expiry=min(settings.session_expiry // SECOND, LONGEST_EXPIRY) if settings.protocol_version == "5" else 0,
+        session_expiry=min(settings.session_expiry // SECOND, LONGEST_EXPIRY)
+        if settings.protocol_version == "5"
+        else 0,
         receive_maximum=settings.receive_maximum,
         keep_alive=settings.keep_alive // SECOND,
         username=settings.username,

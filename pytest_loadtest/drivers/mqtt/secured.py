@@ -54,7 +54,9 @@ def mosquitto_listener(folder: Path, request: BrokerRequest) -> TlsListener | No
         return None
     keys, limits = _make_keys(folder, request.security), request.tls or Tls()
     ciphers = {"ciphers": ":".join(limits.of_tls12), "ciphers_tls1.3": ":".join(limits.of_tls13)}
-    decisive = {"tls_version": _LEAST[limits.versions[0]]} | {key: names for key, names in ciphers.items() if names}
+    decisive = {"tls_version": _LEAST[limits.versions[0]]} | {
+        key: names for key, names in ciphers.items() if names
+    }
     lines = {"certfile": str(keys.server.certificate), "keyfile": str(keys.server.key), **decisive}
     if keys.client is not None:
         lines |= {"cafile": str(keys.authority), "require_certificate": "true"}
@@ -81,10 +83,23 @@ def artemis_listener(folder: Path, request: BrokerRequest, working: Path) -> Tls
         chosen["enabledCipherSuites"] = ",".join(limits.of_tls13)
     # Paths are relative, because parameters cannot hold every character that a path can have, quoted or not.
     near = Path(os.path.relpath(folder, working))
-    lines = {"sslEnabled": "true", "keyStorePath": str(near / both.name), "keyStoreType": "PEM", **chosen}
+    lines = {
+        "sslEnabled": "true",
+        "keyStorePath": str(near / both.name),
+        "keyStoreType": "PEM",
+        **chosen,
+    }
     if keys.client is not None:
-        lines |= {"trustStorePath": str(near / keys.authority.name), "trustStoreType": "PEMCA", "needClientAuth": "true"}
-    return TlsListener(lines=lines, client=_client_tls(keys), decisive={f"acceptor.{key}": value for key, value in chosen.items()})
+        lines |= {
+            "trustStorePath": str(near / keys.authority.name),
+            "trustStoreType": "PEMCA",
+            "needClientAuth": "true",
+        }
+    return TlsListener(
+        lines=lines,
+        client=_client_tls(keys),
+        decisive={f"acceptor.{key}": value for key, value in chosen.items()},
+    )
 
 
 def _make_keys(folder: Path, security: SecuritySection) -> KeysOfRun:
@@ -97,10 +112,16 @@ def _make_keys(folder: Path, security: SecuritySection) -> KeysOfRun:
 def _client_tls(keys: KeysOfRun) -> Tls:
     if keys.client is None:
         return Tls(ca_file=str(keys.authority))
-    return Tls(ca_file=str(keys.authority), cert_file=str(keys.client.certificate), key_file=str(keys.client.key))
+    return Tls(
+        ca_file=str(keys.authority),
+        cert_file=str(keys.client.certificate),
+        key_file=str(keys.client.key),
+    )
 
 
-def with_listener(facts: BrokerFacts, request: BrokerRequest, listener: TlsListener | None, ports: Sequence[int]) -> BrokerFacts:
+def with_listener(
+    facts: BrokerFacts, request: BrokerRequest, listener: TlsListener | None, ports: Sequence[int]
+) -> BrokerFacts:
     """Return the facts of a broker with its TLS addresses and settings, unchanged without a listener.
 
     :param ports: those of the listener, one for each broker.

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 def _whole_seconds(value: int) -> int:
     if value % SECOND:
-        raise invalid_field(f"{format_duration(value)} is not a whole number of seconds", "write whole seconds: MQTT has no smaller unit")
+        raise invalid_field(
+            f"{format_duration(value)} is not a whole number of seconds",
+            "write whole seconds: MQTT has no smaller unit",
+        )
     return value
 
 
@@ -48,7 +51,9 @@ class MqttSettings(ClientSettings):
     broker: Literal["mosquitto", "artemis"] | None = None
     """Broker that a run without a target starts as a process: mosquitto (default), or ActiveMQ Artemis, which is multi-threaded."""
     protocol_version: Annotated[
-        Literal["5", "3.1.1"], BeforeValidator(_protocol_version), WithJsonSchema({"enum": ["5", "3.1.1", 5]}, mode="validation")
+        Literal["5", "3.1.1"],
+        BeforeValidator(_protocol_version),
+        WithJsonSchema({"enum": ["5", "3.1.1", 5]}, mode="validation"),
     ] = "5"
     """Version of the MQTT protocol."""
     qos: Annotated[Literal[0, 1, 2], Field()] = 1
@@ -123,7 +128,11 @@ class MqttSettings(ClientSettings):
         return self.connect_rate
 
     def unchecked_host(self, urls: Iterable[str]) -> str | None:
-        insecure = self.tls is not None and self.tls.insecure and any(url.startswith("mqtts:") for url in urls)
+        insecure = (
+            self.tls is not None
+            and self.tls.insecure
+            and any(url.startswith("mqtts:") for url in urls)
+        )
         return f"driver.tls.insecure is true: {ANY_NAME}" if insecure else None
 
     def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
@@ -165,7 +174,9 @@ class Tls(Section):
     def with_files(self, files: Tls) -> Tls:
         """Return these settings with the paths of ``files`` for those that are not set; certificate and key belong together."""
         pairs = (("ca_file",), ("cert_file", "key_file"))
-        missing = [name for pair in pairs if not any(getattr(self, key) for key in pair) for name in pair]
+        missing = [
+            name for pair in pairs if not any(getattr(self, key) for key in pair) for name in pair
+        ]
         return self.model_copy(update={name: getattr(files, name) for name in missing})
 
     @property
@@ -184,7 +195,11 @@ class Tls(Section):
         if self.version is not None:
             return (self.version,)
         ciphers_by_version = {"TLSv1.2": self.of_tls12, "TLSv1.3": self.of_tls13}
-        return tuple(version for version, ciphers in ciphers_by_version.items() if ciphers or self.ciphers is None)
+        return tuple(
+            version
+            for version, ciphers in ciphers_by_version.items()
+            if ciphers or self.ciphers is None
+        )
 
     @property
     def _names(self) -> list[str]:
@@ -202,7 +217,11 @@ def _settings(profile: Profile) -> MqttSettings:
 def _topic(profile: Profile) -> Iterator[Problem]:
     topic = profile.topic or ""
     if set("+#\0") & set(topic) or topic.startswith("$share/"):
-        yield Problem(("topic",), f"topic: {topic!r} has a wildcard", "write one topic, such as a/b/c, without + and #")
+        yield Problem(
+            ("topic",),
+            f"topic: {topic!r} has a wildcard",
+            "write one topic, such as a/b/c, without + and #",
+        )
 
 
 def _broker(profile: Profile) -> Iterator[Problem]:
@@ -211,7 +230,9 @@ def _broker(profile: Profile) -> Iterator[Problem]:
         return
     others = [name for name in ("url", "image") if getattr(target, name) is not None]
     if "url" in others or (others and named == "artemis"):
-        message = f"driver.broker: the run starts {named}, but target.{others[0]} names another broker"
+        message = (
+            f"driver.broker: the run starts {named}, but target.{others[0]} names another broker"
+        )
         yield Problem(("driver", "broker"), message, f"leave out broker, or target.{others[0]}")
 
 
@@ -224,14 +245,20 @@ def _pair(profile: Profile) -> Iterator[Problem]:
         yield Problem(("broker", "brokers"), message, "write 2, or remove brokers for a single one")
     if profile.broker.settings.get("persistence-enabled", "true") != "true":
         message = "broker.settings: the backup continues with what the primary has stored, which needs persistence-enabled"
-        yield Problem(("broker", "settings", "persistence-enabled"), message, "remove it, or brokers")
+        yield Problem(
+            ("broker", "settings", "persistence-enabled"), message, "remove it, or brokers"
+        )
 
 
 def _subscription(profile: Profile) -> Iterator[Problem]:
     consumers = profile.consumer_per_subscription
     if consumers > 1 and _settings(profile).shared_subscription is False:
         message = f"driver.sharedSubscription: without it each of {consumers} consumers gets every message"
-        yield Problem(("driver", "sharedSubscription"), message, "write true, or subscriptionsPerTopic for more copies")
+        yield Problem(
+            ("driver", "sharedSubscription"),
+            message,
+            "write true, or subscriptionsPerTopic for more copies",
+        )
 
 
 def _version(profile: Profile) -> Iterator[Problem]:
@@ -242,20 +269,35 @@ def _version(profile: Profile) -> Iterator[Problem]:
         if name in driver.model_fields_set:
             key = spelling(name)
             message = f"driver.{key}: MQTT 3.1.1 does not have it"
-            yield Problem(("driver", key), message, 'remove it, or write protocolVersion: "5"', at_key=True)
+            yield Problem(
+                ("driver", key), message, 'remove it, or write protocolVersion: "5"', at_key=True
+            )
 
 
 def _tls(profile: Profile) -> Iterator[Problem]:
     if (tls := _settings(profile).tls) is None:
         return
     if tls.key_file is not None and tls.cert_file is None:
-        yield Problem(("driver", "tls", "keyFile"), "driver.tls.keyFile: a key without its certificate", "write certFile too")
+        yield Problem(
+            ("driver", "tls", "keyFile"),
+            "driver.tls.keyFile: a key without its certificate",
+            "write certFile too",
+        )
     strangers = {"TLSv1.2": tls.of_tls13, "TLSv1.3": tls.of_tls12}.get(tls.version or "", ())
     if strangers:
         message = f"driver.tls.ciphers: {strangers[0]} is not a cipher of {tls.version}"
-        example = {"TLSv1.2": "ECDHE-RSA-AES256-GCM-SHA384", "TLSv1.3": "TLS_AES_256_GCM_SHA384"}[str(tls.version)]
-        yield Problem(("driver", "tls", "ciphers"), message, f"write e.g. {example}, or another version")
-    if _settings(profile).broker == "artemis" and profile.target is not None and profile.target.security is not None and tls.of_tls12:
+        example = {"TLSv1.2": "ECDHE-RSA-AES256-GCM-SHA384", "TLSv1.3": "TLS_AES_256_GCM_SHA384"}[
+            str(tls.version)
+        ]
+        yield Problem(
+            ("driver", "tls", "ciphers"), message, f"write e.g. {example}, or another version"
+        )
+    if (
+        _settings(profile).broker == "artemis"
+        and profile.target is not None
+        and profile.target.security is not None
+        and tls.of_tls12
+    ):
         message = f"driver.tls.ciphers: {tls.of_tls12[0]} is not Java's name of a cipher, and Artemis runs in Java"
         yield Problem(("driver", "tls", "ciphers"), message, "name ciphers of TLS 1.3 only")
 
@@ -280,7 +322,9 @@ def _server_uri(out: OmbFile, value: Any, at: Path) -> None:
     scheme = "mqtts" if url.scheme in ("ssl", "tls", "mqtts") else "mqtt"
     out.set("target", "url", f"{scheme}://{url.netloc}", at)
     if ":" not in url.netloc:
-        out.not_applied["client.serverUri"] = "without a port OMB connects to 80, this run to MQTT's default port"
+        out.not_applied["client.serverUri"] = (
+            "without a port OMB connects to 80, this run to MQTT's default port"
+        )
 
 
 def _login(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
@@ -303,11 +347,18 @@ def _session(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
         out.set("driver", "cleanStart", clean, (*at, "cleanSession"))
     if clean is not False:
         if expiry is not None and out.has(path):
-            out.not_applied[".".join(map(str, path))] = f"{shown(expiry)}: OMB uses it with cleanSession: false only"
+            out.not_applied[".".join(map(str, path))] = (
+                f"{shown(expiry)}: OMB uses it with cleanSession: false only"
+            )
     elif isinstance(expiry, int) and not isinstance(expiry, bool):
         out.set("driver", "sessionExpiry", f"{expiry}s", path)
     elif expiry is None:
-        out.refuse(path, f"{path[-1]} has no value, and OMB stops at null", "write seconds, or remove the key", at_key=True)
+        out.refuse(
+            path,
+            f"{path[-1]} has no value, and OMB stops at null",
+            "write seconds, or remove the key",
+            at_key=True,
+        )
     else:
         out.refuse(path, f"{path[-1]}: {shown(expiry)} is not a number of seconds")
 
@@ -321,11 +372,15 @@ KEYS: Final = OmbKeys(
     sections={
         "client": OmbClass(
             fields={
-                "serverUri": OmbField(read=string, initial="tcp://localhost:1883", into=_server_uri, required=True),
+                "serverUri": OmbField(
+                    read=string, initial="tcp://localhost:1883", into=_server_uri, required=True
+                ),
                 "username": OmbField(read=string, initial=""),
                 "password": OmbField(read=string, initial=""),
                 "qos": OmbField(read=integer, initial=1, into="qos"),
-                "topicPrefix": OmbField(read=_topic_prefix, initial="benchmark", into="topicPrefix"),
+                "topicPrefix": OmbField(
+                    read=_topic_prefix, initial="benchmark", into="topicPrefix"
+                ),
             },
             convert=_login,
         ),
@@ -333,11 +388,15 @@ KEYS: Final = OmbKeys(
             fields={
                 "cleanSession": OmbField(read=boxed_flag, initial=True, required=True),
                 "sessionExpiryInterval": OmbField(read=boxed_integer, initial=259_200),
-                "receiveMaximum": OmbField(read=boxed_integer, initial=256, into="receiveMaximum", required=True),
+                "receiveMaximum": OmbField(
+                    read=boxed_integer, initial=256, into="receiveMaximum", required=True
+                ),
             },
             convert=_session,
             # OMB's own file has this key.
-            ignored={"sessionExpiryIntervalSeconds": "OMB does not read it, its key is sessionExpiryInterval"},
+            ignored={
+                "sessionExpiryIntervalSeconds": "OMB does not read it, its key is sessionExpiryInterval"
+            },
         ),
     },
 )

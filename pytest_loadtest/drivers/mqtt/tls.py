@@ -17,15 +17,19 @@ from pytest_loadtest.errors import UsageError
 LOST: Final = "connection lost"
 RESET: Final = "connection reset by the broker"
 UNANSWERED: Final = "the broker closes the connection without an answer"
-NO_HANDSHAKE: Final = (
-    "the broker ends the TLS handshake without an answer: does its port speak TLS? If not, write mqtt:// in place of mqtts://"
-)
+NO_HANDSHAKE: Final = "the broker ends the TLS handshake without an answer: does its port speak TLS? If not, write mqtt:// in place of mqtts://"
 ALERT: Final = b"\x15\x03"  # first bytes of a TLS alert (RFC 8446, 5.1)
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _NOT_THIS_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _NOT_NOW: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 # Parts of OpenSSL's reasons, by what they mean to a user.
-_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
+_NO_TLS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+    "UNEXPECTED_MESSAGE",
+    "PACKET_LENGTH_TOO_LONG",
+    "HTTP_REQUEST",
+)
 _VERSION: Final = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")
 _CLIENT: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR")
 
@@ -85,7 +89,9 @@ class ClientTls:
             return f"the broker has none of the TLS versions that the client offers ({reason}): {offered}"
         if "HANDSHAKE_FAILURE" in reason and not chosen:
             offered = f"driver.tls.ciphers is {settings.ciphers or 'not set'}"
-            return f"the broker has none of the ciphers that the client offers ({reason}): {offered}"
+            return (
+                f"the broker has none of the ciphers that the client offers ({reason}): {offered}"
+            )
         if not any(word in reason for word in (*_CLIENT, "HANDSHAKE_FAILURE")):
             return f"TLS failed: {reason}"
         if own is None:
@@ -94,13 +100,19 @@ class ClientTls:
 
 
 def _context(settings: Tls) -> ssl.SSLContext:
-    for key, path in (("caFile", settings.ca_file), ("certFile", settings.cert_file), ("keyFile", settings.key_file)):
+    for key, path in (
+        ("caFile", settings.ca_file),
+        ("certFile", settings.cert_file),
+        ("keyFile", settings.key_file),
+    ):
         if path is not None:
             _check_readable(f"driver.tls.{key} {path}", Path(path))
     try:
         context = ssl.create_default_context(cafile=settings.ca_file)
     except OSError as error:
-        raise UsageError(f"driver.tls.caFile {settings.ca_file}: cannot read a certificate from it ({_reason(error)})") from error
+        raise UsageError(
+            f"driver.tls.caFile {settings.ca_file}: cannot read a certificate from it ({_reason(error)})"
+        ) from error
     if settings.cert_file is not None:
         # Without a password OpenSSL would ask for that of an encrypted key at the terminal.
         try:
@@ -112,12 +124,16 @@ def _context(settings: Tls) -> ssl.SSLContext:
             ) from error
     if settings.insecure:
         context.check_hostname = False
-    context.minimum_version, context.maximum_version = (_VERSIONS[settings.versions[end]] for end in (0, -1))
+    context.minimum_version, context.maximum_version = (
+        _VERSIONS[settings.versions[end]] for end in (0, -1)
+    )
     if settings.of_tls12:
         try:
             context.set_ciphers(":".join(settings.of_tls12))
         except ssl.SSLError as error:
-            raise UsageError(f"driver.tls.ciphers: OpenSSL has none of {':'.join(settings.of_tls12)}") from error
+            raise UsageError(
+                f"driver.tls.ciphers: OpenSSL has none of {':'.join(settings.of_tls12)}"
+            ) from error
     return context
 
 

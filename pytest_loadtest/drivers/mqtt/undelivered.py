@@ -52,7 +52,10 @@ def mosquitto_undelivered(run: DrainingRun) -> Undelivered | None:
         return None
     update, end = Update(), time.monotonic() + _TIMEOUT
     observer = MqttObserver(
-        run.target.url, [_VERSION, _UPTIME, _STORED, _RETAINED], sys_settings(run.target.url, settings), take=update.take
+        run.target.url,
+        [_VERSION, _UPTIME, _STORED, _RETAINED],
+        sys_settings(run.target.url, settings),
+        take=update.take,
     )
     try:
         while update.updates < _COMPLETE and time.monotonic() < end:

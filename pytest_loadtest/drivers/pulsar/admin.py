@@ -37,7 +37,11 @@ REPLACED_BY_PERSISTENCE: Final = {
     "deduplication_enabled": "brokerDeduplicationEnabled",
 }
 """Field of ``driver.persistence`` → the broker's setting that it replaces for the run's namespace."""
-BACKLOG_QUOTA: Final = ("backlogQuotaDefaultLimitBytes", "backlogQuotaDefaultLimitGB", "backlogQuotaDefaultRetentionPolicy")
+BACKLOG_QUOTA: Final = (
+    "backlogQuotaDefaultLimitBytes",
+    "backlogQuotaDefaultLimitGB",
+    "backlogQuotaDefaultRetentionPolicy",
+)
 """The broker's settings that a namespace without a backlog quota replaces."""
 DECISIVE = (
     "managedLedgerDefaultEnsembleSize",
@@ -79,7 +83,11 @@ class Admin:
     """
 
     def __init__(self, url: str, settings: PulsarSettings) -> None:
-        self.urls, self._timeout, self._settings = split_urls(url), settings.operation_timeout / SECOND, settings
+        self.urls, self._timeout, self._settings = (
+            split_urls(url),
+            settings.operation_timeout / SECOND,
+            settings,
+        )
         self._failed = 0
         self._tls = tls_context(settings)
         self._headers = admin_headers(settings)
@@ -132,7 +140,10 @@ class Admin:
         :param bundles: the number of bundles; None: the broker's default.
         :returns: whether the tenant was created. :raises TargetError: the broker refuses, also because the namespace exists.
         """
-        path, policies = f"namespaces/{namespace}", None if bundles is None else {"bundles": {"numBundles": bundles}}
+        path, policies = (
+            f"namespaces/{namespace}",
+            None if bundles is None else {"bundles": {"numBundles": bundles}},
+        )
         try:
             self._request("PUT", path, policies)
         except RefusedError as refused:
@@ -147,7 +158,9 @@ class Admin:
     def _create_tenant(self, tenant: str) -> bool:
         clusters = [cluster for cluster in self._read(list, "clusters") if cluster != "global"]
         try:
-            self._request("PUT", f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters})
+            self._request(
+                "PUT", f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters}
+            )
         except RefusedError as refused:
             if refused.status != _CONFLICT:
                 # 409 means that another run has created it in the meantime.
@@ -188,7 +201,9 @@ class Admin:
         unknown = [spelling(field) for field in missing if field not in own]
         if unknown:
             remedy = "write these keys too"
-            raise UsageError(f"driver.persistence: {', '.join(unknown)}: the broker does not report its own settings: {remedy}")
+            raise UsageError(
+                f"driver.persistence: {', '.join(unknown)}: the broker does not report its own settings: {remedy}"
+            )
         return persistence.model_copy(update=own)
 
     def set_persistence(self, namespace: str, persistence: Persistence) -> None:
@@ -240,7 +255,9 @@ class Admin:
 
         :param precise: backlogs are counted from each subscription's position and not from counters, which may drift.
         """
-        return self._read(dict, f"{path_of(topic)}/stats{'?getPreciseBacklog=true' if precise else ''}")
+        return self._read(
+            dict, f"{path_of(topic)}/stats{'?getPreciseBacklog=true' if precise else ''}"
+        )
 
     def subscriptions(self, topic: str) -> list[str]:
         try:
@@ -252,7 +269,9 @@ class Admin:
 
     def delete_subscription(self, topic: str, subscription: str) -> None:
         """Delete a subscription, even with consumers still connected; a missing one is no error."""
-        self._delete(f"{path_of(topic)}/subscription/{quote(subscription, safe='')}?force=true", _GONE)
+        self._delete(
+            f"{path_of(topic)}/subscription/{quote(subscription, safe='')}?force=true", _GONE
+        )
 
     def delete_namespace(self, namespace: str) -> None:
         """Delete a namespace with all its topics, even with clients still connected; a missing one is no error."""
@@ -292,14 +311,18 @@ class Admin:
             return answer.json() if answer.content else None
         except ValueError as error:
             # Also for bytes that are not UTF-8.
-            raise TargetError(f"{method} {answer.url}: the answer is not JSON: {_NOT_PULSAR}") from error
+            raise TargetError(
+                f"{method} {answer.url}: the answer is not JSON: {_NOT_PULSAR}"
+            ) from error
 
     def _read(self, form: type[T], path: str, key: str = "") -> T:
         """Return the answer to a GET, or the value of its key. :raises TargetError: it has another form, or lacks the key."""
         answer = self._request("GET", path)
         value = answer if not key else answer.get(key) if isinstance(answer, dict) else None
         if not isinstance(value, form):
-            raise TargetError(f"GET {self._current}/admin/v2/{path}: {str(answer)[:100]!r} is no answer of Pulsar: {_NOT_PULSAR}")
+            raise TargetError(
+                f"GET {self._current}/admin/v2/{path}: {str(answer)[:100]!r} is no answer of Pulsar: {_NOT_PULSAR}"
+            )
         return value
 
     def _ask(self, method: str, path: str, body: object = None) -> httpx.Response:
@@ -325,7 +348,9 @@ class Admin:
     def _current(self) -> str:
         return self.urls[self._failed % len(self.urls)]
 
-    def _send_to(self, client: httpx.Client, method: str, url: str, **options: Any) -> httpx.Response:
+    def _send_to(
+        self, client: httpx.Client, method: str, url: str, **options: Any
+    ) -> httpx.Response:
         """Send a request to one host, and follow redirects.
 
         :raises RefusedError: the answer is not a success. :raises TargetError: there is no answer.
@@ -340,17 +365,28 @@ class Admin:
             for _ in range(_REDIRECTS):
                 if not answer.has_redirect_location:
                     break
-                answer = _answer_of(client, method, answer.url.join(answer.headers["Location"]), options)
+                answer = _answer_of(
+                    client, method, answer.url.join(answer.headers["Location"]), options
+                )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             speaks_tls = isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:")
-            remedy = "does the port speak TLS (https://)?" if speaks_tls else "is the URL right and the server up?"
+            remedy = (
+                "does the port speak TLS (https://)?"
+                if speaks_tls
+                else "is the URL right and the server up?"
+            )
             # After a redirect the error may be at another host than that of the URL.
             at = error.request.url if isinstance(error, httpx.RequestError) else httpx.URL()
-            reason = explain_tls_error(error, self._settings, at.host, at.port or 443) or f"{error}; {remedy}"
+            reason = (
+                explain_tls_error(error, self._settings, at.host, at.port or 443)
+                or f"{error}; {remedy}"
+            )
             unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             raise (UnreachableError if unreachable else TargetError)(f"{what}: {reason}") from error
         if not answer.is_success:
-            raise RefusedError(f"{what}: {answer.status_code} {self._reason(answer)}", answer.status_code)
+            raise RefusedError(
+                f"{what}: {answer.status_code} {self._reason(answer)}", answer.status_code
+            )
         return answer
 
     def _reason(self, answer: httpx.Response) -> str:
@@ -365,7 +401,9 @@ class Admin:
         return " ".join(reason.partition("Stacktrace:")[0].split())
 
 
-def _answer_of(client: httpx.Client, method: str, url: httpx.URL, options: Mapping[str, Any]) -> httpx.Response:
+def _answer_of(
+    client: httpx.Client, method: str, url: httpx.URL, options: Mapping[str, Any]
+) -> httpx.Response:
     """Return the answer to a request; a hostile server can neither fill the memory nor answer for ever. :raises TargetError: it tries."""
     import httpx
 
@@ -374,11 +412,25 @@ def _answer_of(client: httpx.Client, method: str, url: httpx.URL, options: Mappi
         for piece in answer.iter_bytes():
             body += piece
             if len(body) > _MOST_BYTES:
-                raise TargetError(f"{method} {url}: the answer has more than {_MOST_BYTES >> 20} MiB, the limit: {_NOT_PULSAR}")
+                raise TargetError(
+                    f"{method} {url}: the answer has more than {_MOST_BYTES >> 20} MiB, the limit: {_NOT_PULSAR}"
+                )
             if time.monotonic() > end:
-                raise TargetError(f"{method} {url}: the answer was not complete after {_MOST_SECONDS:.0f} s: {_NOT_PULSAR}")
-    headers = {name: value for name, value in answer.headers.items() if name in ("content-type", "location")}
-    return httpx.Response(answer.status_code, headers=headers, content=bytes(body), request=answer.request, extensions=answer.extensions)
+                raise TargetError(
+                    f"{method} {url}: the answer was not complete after {_MOST_SECONDS:.0f} s: {_NOT_PULSAR}"
+                )
+    headers = {
+        name: value
+        for name, value in answer.headers.items()
+        if name in ("content-type", "location")
+    }
+    return httpx.Response(
+        answer.status_code,
+        headers=headers,
+        content=bytes(body),
+        request=answer.request,
+        extensions=answer.extensions,
+    )
 
 
 def split_urls(url: str) -> tuple[str, ...]:

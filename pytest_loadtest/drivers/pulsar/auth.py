@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 
 
-def credentials(auth: Authentication | None, settings: PulsarSettings) -> tuple[str, Callable[[], bytes]]:
+def credentials(
+    auth: Authentication | None, settings: PulsarSettings
+) -> tuple[str, Callable[[], bytes]]:
     """Return the authentication fields of ``CommandConnect`` (PulsarApi.proto: ``auth_method_name``, ``auth_data``).
 
     :returns: the method, one of ``none``, ``token``, ``basic``, ``tls``; and a function that returns the data. Call it for each connection:
@@ -35,8 +37,16 @@ def credentials(auth: Authentication | None, settings: PulsarSettings) -> tuple[
     if auth.plugin == "tls":
         return "tls", bytes
     if auth.plugin == "oauth2":
-        issuer, key = required_key(auth.issuer_url, "issuerUrl"), required_key(auth.private_key, "privateKey")
-        tokens = Tokens(issuer, _client_of(key), oauth2_options(auth), timeout=settings.operation_timeout / SECOND)
+        issuer, key = (
+            required_key(auth.issuer_url, "issuerUrl"),
+            required_key(auth.private_key, "privateKey"),
+        )
+        tokens = Tokens(
+            issuer,
+            _client_of(key),
+            oauth2_options(auth),
+            timeout=settings.operation_timeout / SECOND,
+        )
         return "token", lambda: tokens.get().encode()
     if auth.plugin == "basic":
         # The result is not used: an incomplete profile must fail now, not at the first connection.
@@ -55,7 +65,9 @@ def admin_headers(settings: PulsarSettings) -> dict[str, str]:
     method, data = credentials(settings.authentication, settings)
     if method == "token":
         return {"Authorization": f"Bearer {data().decode()}"}
-    return {"Authorization": f"Basic {base64.b64encode(data()).decode()}"} if method == "basic" else {}
+    return (
+        {"Authorization": f"Basic {base64.b64encode(data()).decode()}"} if method == "basic" else {}
+    )
 
 
 def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
@@ -69,14 +81,21 @@ def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=trusted)
         if auth is not None and auth.plugin == "tls":
-            files = [required_key(auth.cert_file, "certFile"), required_key(auth.key_file, "keyFile")]
+            files = [
+                required_key(auth.cert_file, "certFile"),
+                required_key(auth.key_file, "keyFile"),
+            ]
             context.load_cert_chain(*files)
     except OSError as error:
         # The error of the standard library does not name the file.
-        raise UsageError(f"driver: TLS cannot use {' with '.join(files)}: {error.strerror or error}") from error
+        raise UsageError(
+            f"driver: TLS cannot use {' with '.join(files)}: {error.strerror or error}"
+        ) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # check_hostname must be set before verify_mode: the ssl module rejects a check of names without a check of the chain.
-    context.check_hostname = settings.tls_enable_hostname_verification and not settings.tls_allow_insecure_connection
+    context.check_hostname = (
+        settings.tls_enable_hostname_verification and not settings.tls_allow_insecure_connection
+    )
     if settings.tls_allow_insecure_connection:
         context.verify_mode = ssl.CERT_NONE
     return context
@@ -87,7 +106,10 @@ def token_of(auth: Authentication) -> str:
 
     :raises UsageError: the profile has none, or its file cannot be read.
     """
-    return auth.token or _read(required_key(auth.token_file, "token or tokenFile"), "tokenFile").strip()
+    return (
+        auth.token
+        or _read(required_key(auth.token_file, "token or tokenFile"), "tokenFile").strip()
+    )
 
 
 def password_of(auth: Authentication) -> str:
@@ -95,7 +117,9 @@ def password_of(auth: Authentication) -> str:
 
     :raises UsageError: there is none, or its file cannot be read.
     """
-    return auth.password or _read(required_key(auth.password_file, "password or passwordFile"), "passwordFile").rstrip("\r\n")
+    return auth.password or _read(
+        required_key(auth.password_file, "password or passwordFile"), "passwordFile"
+    ).rstrip("\r\n")
 
 
 def _client_of(private_key: str) -> dict[str, str]:
@@ -105,11 +129,15 @@ def _client_of(private_key: str) -> dict[str, str]:
             text = base64.b64decode(private_key.partition(",")[2]).decode()
         else:
             path = private_key.removeprefix("file:")
-            text = _read(unquote(path.removeprefix("//") if path.startswith("//") else path), "privateKey")
+            text = _read(
+                unquote(path.removeprefix("//") if path.startswith("//") else path), "privateKey"
+            )
         fields = json.loads(text)
         return {"client_id": fields["client_id"], "client_secret": fields["client_secret"]}
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"authentication: privateKey holds no client_id and client_secret: {error!r}") from error
+        raise UsageError(
+            f"authentication: privateKey holds no client_id and client_secret: {error!r}"
+        ) from error
 
 
 def _user_and_password(auth: Authentication) -> str:
@@ -117,7 +145,9 @@ def _user_and_password(auth: Authentication) -> str:
 
 
 def oauth2_options(auth: Authentication) -> dict[str, str]:
-    return {name: value for name, value in (("audience", auth.audience), ("scope", auth.scope)) if value}
+    return {
+        name: value for name, value in (("audience", auth.audience), ("scope", auth.scope)) if value
+    }
 
 
 def required_key(value: str | None, key: str) -> str:
@@ -148,7 +178,9 @@ class Tokens:
     :param timeout: s for each request.
     """
 
-    def __init__(self, issuer: str, client: Mapping[str, str], options: Mapping[str, str], *, timeout: float) -> None:
+    def __init__(
+        self, issuer: str, client: Mapping[str, str], options: Mapping[str, str], *, timeout: float
+    ) -> None:
         self._issuer, self._timeout = issuer.rstrip("/"), timeout
         self._form = {"grant_type": "client_credentials", **client, **options}
         self._lock = threading.Lock()
@@ -168,11 +200,18 @@ class Tokens:
         # The lifetime counts from before the request, so that it never ends too late.
         requested = time.monotonic()
         try:
-            endpoint = json.loads(self._ask("GET", f"{self._issuer}/.well-known/openid-configuration"))["token_endpoint"]
+            endpoint = json.loads(
+                self._ask("GET", f"{self._issuer}/.well-known/openid-configuration")
+            )["token_endpoint"]
             answer = json.loads(self._ask("POST", endpoint))
-            self._token, self._until = str(answer["access_token"]), requested + _FRESH * float(answer.get("expires_in") or 0)
+            self._token, self._until = (
+                str(answer["access_token"]),
+                requested + _FRESH * float(answer.get("expires_in") or 0),
+            )
         except (ValueError, KeyError, TypeError) as error:
-            raise TargetError(f"{masked(self._issuer)} answered without a token: {error!r}") from error
+            raise TargetError(
+                f"{masked(self._issuer)} answered without a token: {error!r}"
+            ) from error
 
     def _ask(self, method: str, url: str) -> bytes:
         import httpx
@@ -180,12 +219,18 @@ class Tokens:
         form, trusted = self._form if method == "POST" else None, ssl.create_default_context()
         request = f"{method} {masked(url)}"
         try:
-            answer = httpx.request(method, url, data=form, timeout=self._timeout, follow_redirects=True, verify=trusted)
+            answer = httpx.request(
+                method, url, data=form, timeout=self._timeout, follow_redirects=True, verify=trusted
+            )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = masked_text(str(error), url)
-            raise TargetError(f"{request}: {reason}; is authentication.issuerUrl right and the server up?") from error
+            raise TargetError(
+                f"{request}: {reason}; is authentication.issuerUrl right and the server up?"
+            ) from error
         if not answer.is_success:
-            raise TargetError(f"{request}: {answer.status_code} {_reason(answer.text) or answer.reason_phrase}")
+            raise TargetError(
+                f"{request}: {answer.status_code} {_reason(answer.text) or answer.reason_phrase}"
+            )
         return answer.content
 
 
@@ -193,6 +238,8 @@ def _reason(body: str) -> str:
     """Return ``error`` and ``error_description`` of an error response (RFC 6749, 5.2)."""
     try:
         fields = json.loads(body)
-        return ": ".join(str(fields[key]) for key in ("error", "error_description") if key in fields)
+        return ": ".join(
+            str(fields[key]) for key in ("error", "error_description") if key in fields
+        )
     except (ValueError, TypeError):
         return ""

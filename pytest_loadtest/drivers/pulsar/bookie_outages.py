@@ -19,7 +19,9 @@ class _Outage(NamedTuple):
     ready: float
 
 
-def bookie_outage_notes(broker: Mapping[str, Any], ensemble_size: int | None, ack_quorum: int | None) -> Iterator[str]:
+def bookie_outage_notes(
+    broker: Mapping[str, Any], ensemble_size: int | None, ack_quorum: int | None
+) -> Iterator[str]:
     """Yield a sentence for each time in which no message could be stored.
 
     :param broker: ``broker`` of ``results.json``: its settings, and the outages in ``restarts``. :param ensemble_size, ack_quorum: of the
@@ -27,7 +29,11 @@ def bookie_outage_notes(broker: Mapping[str, Any], ensemble_size: int | None, ac
     """
     settings = broker.get("settings", {})
     outages = [
-        _Outage(one["node"].removeprefix(_ROLE), one["down"], math.inf if one["ready"] is None else one["ready"])
+        _Outage(
+            one["node"].removeprefix(_ROLE),
+            one["down"],
+            math.inf if one["ready"] is None else one["ready"],
+        )
         for one in broker.get("restarts", ())
         if one.get("node", "").startswith(_ROLE)
     ]
@@ -36,13 +42,21 @@ def bookie_outage_notes(broker: Mapping[str, Any], ensemble_size: int | None, ac
     bookies = int(settings["bookies"])
     # BookKeeper's client replaces a lost bookie of a ledger at once. Without a spare one it closes the ledger, and a new one needs all.
     delayed = settings.get(_DELAY) == "true"
-    key, reason = ("AckQuorum", "an entry needs acknowledgements of") if delayed else ("EnsembleSize", "a new ledger needs")
+    key, reason = (
+        ("AckQuorum", "an entry needs acknowledgements of")
+        if delayed
+        else ("EnsembleSize", "a new ledger needs")
+    )
     own = ack_quorum if delayed else ensemble_size
     # A cluster that the run started applies at most as many as it has.
     needed = min(own or int(settings[f"managedLedgerDefault{key}"]), bookies)
     for down, start, end in _spans(outages):
         if bookies - len(down) < needed:
-            which = f"bookie {down[0]} of {bookies} was" if len(down) == 1 else f"bookies {' and '.join(down)} of {bookies} were"
+            which = (
+                f"bookie {down[0]} of {bookies} was"
+                if len(down) == 1
+                else f"bookies {' and '.join(down)} of {bookies} were"
+            )
             until = "on" if end == math.inf else f"to {format_duration(end)}"
             yield (
                 f"{which} down from {format_duration(start)} into the phase {until}: {reason} {needed} bookies"
@@ -53,7 +67,10 @@ def bookie_outage_notes(broker: Mapping[str, Any], ensemble_size: int | None, ac
 def _spans(outages: list[_Outage]) -> Iterator[tuple[tuple[str, ...], float, float]]:
     """Yield each time in which the same bookies were down, with their numbers, in order of time."""
     edges = sorted({edge for one in outages for edge in (one.down, one.ready)})
-    parts = [(tuple(sorted(one.number for one in outages if one.down <= start < one.ready)), start, end) for start, end in pairwise(edges)]
+    parts = [
+        (tuple(sorted(one.number for one in outages if one.down <= start < one.ready)), start, end)
+        for start, end in pairwise(edges)
+    ]
     for down, same in groupby(parts, key=lambda part: part[0]):
         spans = list(same)
         if down:

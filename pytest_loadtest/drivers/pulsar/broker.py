@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, described, refuse_managed
-from pytest_loadtest.brokers.container import CONF, ContainerPlan, ContainerRecipe, publishing_address, with_conf
+from pytest_loadtest.brokers.container import (
+    CONF,
+    ContainerPlan,
+    ContainerRecipe,
+    publishing_address,
+    with_conf,
+)
 from pytest_loadtest.brokers.java import Jars, MachineNeed, needed_jars
 from pytest_loadtest.brokers.process import Child, data_folder
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
@@ -126,11 +132,19 @@ def start_pulsar(request: BrokerRequest, progress: Progress) -> StartedBroker:
     version = request.version or PULSAR.version
     runtime = java.require("Pulsar")
     jars = PULSAR.resolve(version, progress)
-    return on_free_ports(3, lambda ports: _launch(partial(command, runtime, jars), ports, version, request, progress))
+    return on_free_ports(
+        3, lambda ports: _launch(partial(command, runtime, jars), ports, version, request, progress)
+    )
 
 
 def standalone_conf(
-    *, port: int, web_port: int, settings: Mapping[str, str], bind: str = HERE, advertised: str = HERE, secured: Secured = OPEN
+    *,
+    port: int,
+    web_port: int,
+    settings: Mapping[str, str],
+    bind: str = HERE,
+    advertised: str = HERE,
+    secured: Secured = OPEN,
 ) -> str:
     """Return the text of ``standalone.conf``: the built-in base, then the profile's settings, then what is chosen per run.
 
@@ -147,17 +161,27 @@ def standalone_conf(
         # The bookie would listen on all interfaces without a password; only the broker in the same JVM connects to it.
         "listeningInterface": "lo",
     }
-    return configuration(BASE | dict(settings), own, settings, managed=frozenset({*ports, *secured.lines}))
+    return configuration(
+        BASE | dict(settings), own, settings, managed=frozenset({*ports, *secured.lines})
+    )
 
 
 def port_lines(port: int, web_port: int, *, tls: bool) -> dict[str, str]:
     """Return the lines of a broker's configuration for its two ports."""
     ports = dict(zip(PORTS, (str(port), str(web_port)), strict=True))
-    return {f"{key}Tls": number for key, number in ports.items()} | dict.fromkeys(PORTS, "") if tls else ports
+    return (
+        {f"{key}Tls": number for key, number in ports.items()} | dict.fromkeys(PORTS, "")
+        if tls
+        else ports
+    )
 
 
 def configuration(
-    merged: Mapping[str, str], own: Mapping[str, str], given: Mapping[str, str], *, managed: frozenset[str] = frozenset()
+    merged: Mapping[str, str],
+    own: Mapping[str, str],
+    given: Mapping[str, str],
+    *,
+    managed: frozenset[str] = frozenset(),
 ) -> str:
     """Return the text of a broker's or bookie's configuration.
 
@@ -168,7 +192,9 @@ def configuration(
     refuse_managed("Pulsar", given, MANAGED | managed)
     size = merged["maxMessageSize"]
     if not size.isdecimal():
-        raise UsageError(f"broker.settings: maxMessageSize: {size!r} is not a number of bytes: write e.g. 5242880")
+        raise UsageError(
+            f"broker.settings: maxMessageSize: {size!r} is not a number of bytes: write e.g. 5242880"
+        )
     return properties({**merged, **own, "nettyMaxFrameSizeBytes": str(int(size) + FRAME_OVERHEAD)})
 
 
@@ -185,11 +211,19 @@ def command(runtime: Java, jars: Path, folder: Path, bookie_port: int) -> list[s
     standalone = ["-c", str(folder / "standalone.conf"), "-nfw", "-nss", "-a", "127.0.0.1"]
     bookie = ["--bookkeeper-dir", str(data / "bookkeeper"), "--bookkeeper-port", str(bookie_port)]
     folders = ["--metadata-dir", str(data / "metadata"), *bookie]
-    program = java_command(runtime, jars, folder, [*MEMORY, "-XX:+UseG1GC"], "org.apache.pulsar.PulsarStandaloneStarter")
+    program = java_command(
+        runtime,
+        jars,
+        folder,
+        [*MEMORY, "-XX:+UseG1GC"],
+        "org.apache.pulsar.PulsarStandaloneStarter",
+    )
     return [*program, *standalone, *folders]
 
 
-def java_command(runtime: Java, jars: Path, folder: Path, memory: Sequence[str], main: str) -> list[str]:
+def java_command(
+    runtime: Java, jars: Path, folder: Path, memory: Sequence[str], main: str
+) -> list[str]:
     """Return the java command of one of Pulsar's programs, without its arguments. :param memory: options for heap and collector."""
     unsafe = ["--sun-misc-unsafe-memory-access=allow"] if runtime.major >= 23 else []
     options = {
@@ -215,7 +249,11 @@ def java_command(runtime: Java, jars: Path, folder: Path, memory: Sequence[str],
 
 
 def _launch(
-    command_in: Callable[[Path, int], list[str]], ports: tuple[int, ...], version: str, request: BrokerRequest, progress: Progress
+    command_in: Callable[[Path, int], list[str]],
+    ports: tuple[int, ...],
+    version: str,
+    request: BrokerRequest,
+    progress: Progress,
 ) -> StartedBroker:
     port, web_port, bookie_port = ports
     folder = request.folder.resolve()
@@ -228,13 +266,19 @@ def _launch(
     conf = folder / "standalone.conf"
     # The file may contain the password of the broker's own client.
     conf.touch(mode=0o600)
-    conf.write_text(standalone_conf(port=port, web_port=web_port, settings=request.settings, secured=secured))
+    conf.write_text(
+        standalone_conf(port=port, web_port=web_port, settings=request.settings, secured=secured)
+    )
     admin_url = f"{'https' if secured.tls else 'http'}://{HERE}:{web_port}"
-    admin = Admin(admin_url, PulsarSettings(**{"operation_timeout": ADMIN_TIMEOUT, **secured.client}))
+    admin = Admin(
+        admin_url, PulsarSettings(**{"operation_timeout": ADMIN_TIMEOUT, **secured.client})
+    )
     name = f"Pulsar {version}"
     progress(f"starting {name}")
     child = Child(command_in(folder, bookie_port), folder=folder, ports=ports)
-    wait = partial(wait_ready, child, admin.ready, name=name, seconds=START_SECONDS, progress=progress)
+    wait = partial(
+        wait_ready, child, admin.ready, name=name, seconds=START_SECONDS, progress=progress
+    )
     progress(f"{name} ready in {wait():.0f} s")
     facts = BrokerFacts(
         name="Pulsar",
@@ -275,7 +319,9 @@ def bookie_facts(configured: Mapping[str, str]) -> dict[str, str]:
 
 # The jars of Pulsar, and what they need of a machine.
 
-PULSAR: Final = Jars("Pulsar", "4.2.4", "some 320 jars, 240 MB", Path(__file__).with_name("pulsar-pom.xml"))
+PULSAR: Final = Jars(
+    "Pulsar", "4.2.4", "some 320 jars, 240 MB", Path(__file__).with_name("pulsar-pom.xml")
+)
 
 
 def machine_needs() -> tuple[MachineNeed, ...]:
@@ -287,23 +333,39 @@ def judge_machine(cached: Sequence[str], *, lite: bool) -> tuple[MachineNeed, ..
     """:param cached: versions whose jars are cached. :param lite: pulsar-lite is installed."""
     cost = "no stand-in for smoke runs without Java"
     return (
-        needed_jars(PULSAR, cached, "the first run on Pulsar fetches 240 MB, about a minute", "real Pulsar"),
-        MachineNeed(name="pulsar-lite", value="installed" if lite else None, ok=lite, cost=cost, remedy=embedded.REMEDY),
+        needed_jars(
+            PULSAR, cached, "the first run on Pulsar fetches 240 MB, about a minute", "real Pulsar"
+        ),
+        MachineNeed(
+            name="pulsar-lite",
+            value="installed" if lite else None,
+            ok=lite,
+            cost=cost,
+            remedy=embedded.REMEDY,
+        ),
     )
 
 
 # Pulsar as a container: Apache's own image, or the user's, with the configuration of the process.
 
 
-def pulsar_plan(*, image: str, ports: tuple[int, ...], settings: Mapping[str, str], host: str) -> ContainerPlan:
+def pulsar_plan(
+    *, image: str, ports: tuple[int, ...], settings: Mapping[str, str], host: str
+) -> ContainerPlan:
     """Return the plan of a Pulsar standalone on ``ports`` (broker, web), advertised as ``host``, configured as the process is."""
     port, web_port = ports
-    conf = standalone_conf(port=port, web_port=web_port, settings=settings, bind="0.0.0.0", advertised=host)
+    conf = standalone_conf(
+        port=port, web_port=web_port, settings=settings, bind="0.0.0.0", advertised=host
+    )
     return ContainerPlan(
         name="Pulsar",
         image=image,
         command=with_conf("/tmp/standalone.conf", "bin/pulsar standalone -nfw -nss"),
-        env={CONF: conf, "PULSAR_STANDALONE_CONF": "/tmp/standalone.conf", "PULSAR_MEM": " ".join(MEMORY)},
+        env={
+            CONF: conf,
+            "PULSAR_STANDALONE_CONF": "/tmp/standalone.conf",
+            "PULSAR_MEM": " ".join(MEMORY),
+        },
         ports=ports,
         url=f"pulsar://{host}:{port}",
         address=publishing_address(host),
@@ -321,10 +383,18 @@ def container_ready(plan: ContainerPlan) -> bool:
     return open_admin(plan.admin_url or "").ready()
 
 
-def describe_container(plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+def describe_container(
+    plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]]:
     """Return version and the settings that influence results, by the admin REST."""
     admin = open_admin(plan.admin_url or "")
     return admin.version(), decisive_facts(admin, settings)
 
 
-RECIPE: Final = ContainerRecipe(default_image=default_image, ports=2, plan=pulsar_plan, ready=container_ready, describe=describe_container)
+RECIPE: Final = ContainerRecipe(
+    default_image=default_image,
+    ports=2,
+    plan=pulsar_plan,
+    ready=container_ready,
+    describe=describe_container,
+)

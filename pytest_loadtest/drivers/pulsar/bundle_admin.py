@@ -56,12 +56,18 @@ class Bundles(Admin):
         :raises UsageError: the run is not Pulsar's, has no admin REST, or made no namespace.
         """
         if not isinstance(settings, PulsarSettings):
-            raise UsageError(f"load.bundles: only Pulsar has bundles, not the driver {settings.name}")
+            raise UsageError(
+                f"load.bundles: only Pulsar has bundles, not the driver {settings.name}"
+            )
         if target.admin_url is None:
             remedy = "write target: {adminUrl: http://host:8080}, or pytest --load-admin-url"
-            raise UsageError(f"load.bundles: bundles are seen and split by the admin REST, and {target.url} comes without one: {remedy}")
+            raise UsageError(
+                f"load.bundles: bundles are seen and split by the admin REST, and {target.url} comes without one: {remedy}"
+            )
         if topology.name is not None:
-            raise UsageError(f"load.bundles: {topology.name} is in a namespace that is not the run's: leave topic out")
+            raise UsageError(
+                f"load.bundles: {topology.name} is in a namespace that is not the run's: leave topic out"
+            )
         return cls(target.admin_url, settings, own_namespace(settings, run))
 
     # --- reading
@@ -94,7 +100,10 @@ class Bundles(Admin):
         stats = self._of_loaded(f"{path_of(topic)}/stats")
         if stats is None:
             return None
-        rate, throughput = (float(stats[f"{what}In"]) + float(stats[f"{what}Out"]) for what in ("msgRate", "msgThroughput"))
+        rate, throughput = (
+            float(stats[f"{what}In"]) + float(stats[f"{what}Out"])
+            for what in ("msgRate", "msgThroughput")
+        )
         return TopicRate(where, rate, throughput)
 
     def _of_loaded(self, path: str) -> Any:
@@ -114,7 +123,9 @@ class Bundles(Admin):
 
     # --- splitting
 
-    def split(self, bundle: Bundle, algorithm: str = FLOW_OR_QPS, *, at: Sequence[int] = ()) -> tuple[int, ...]:
+    def split(
+        self, bundle: Bundle, algorithm: str = FLOW_OR_QPS, *, at: Sequence[int] = ()
+    ) -> tuple[int, ...]:
         """Split a bundle and unload the new bundles, so that clients look up their owners again.
 
         :param at: the positions for ``specified_positions_divide``.
@@ -123,7 +134,9 @@ class Bundles(Admin):
         """
         # The broker does not return the boundaries, so they are compared before and after.
         before = set(self.ring().boundaries)
-        path = f"namespaces/{self.namespace}/{bundle}/split?unload=true&splitAlgorithmName={algorithm}"
+        path = (
+            f"namespaces/{self.namespace}/{bundle}/split?unload=true&splitAlgorithmName={algorithm}"
+        )
         self._once_unloaded(bundle, path, list(at) or None)
         return tuple(sorted(set(self.ring().boundaries) - before))
 
@@ -135,7 +148,10 @@ class Bundles(Admin):
                 self._request("PUT", path, body)
                 return
             except RefusedError as refused:
-                if f"{self.namespace}/{bundle} {_UNLOADING}" not in str(refused) or time.monotonic() > end:
+                if (
+                    f"{self.namespace}/{bundle} {_UNLOADING}" not in str(refused)
+                    or time.monotonic() > end
+                ):
                     raise
             time.sleep(_AGAIN_AFTER)
 
@@ -176,5 +192,7 @@ class Bundles(Admin):
     def _required_runtime(self) -> Mapping[str, str]:
         runtime = self._request("GET", "brokers/configuration/runtime")
         if not isinstance(runtime, dict):
-            raise TargetError(f"{self.urls[0]}: the broker does not report its settings: {runtime!r}")
+            raise TargetError(
+                f"{self.urls[0]}: the broker does not report its settings: {runtime!r}"
+            )
         return runtime

@@ -90,7 +90,9 @@ def flow_or_qps(topics: Sequence[TopicRate], limits: SplitLimits) -> tuple[int, 
     return tuple(step.boundary for step in _steps(topics, limits) if step.boundary is not None)
 
 
-def undecided(topics: Sequence[TopicRate], limits: SplitLimits, margin: float = MARGIN) -> str | None:
+def undecided(
+    topics: Sequence[TopicRate], limits: SplitLimits, margin: float = MARGIN
+) -> str | None:
     """Return why the broker's result may differ from :func:`flow_or_qps`, None if it cannot: its rates are those of another moment.
 
     A comparison is decided if one sum is above its limit by more than the margin, or both are below by more than the margin.
@@ -99,13 +101,17 @@ def undecided(topics: Sequence[TopicRate], limits: SplitLimits, margin: float = 
     if len({topic.position for topic in active}) < 2:
         return None
     rate, throughput = _sums(active)
-    if limits.worth_it(rate, throughput, 1 - margin) != limits.worth_it(rate, throughput, 1 + margin):
+    if limits.worth_it(rate, throughput, 1 - margin) != limits.worth_it(
+        rate, throughput, 1 + margin
+    ):
         least = f"{limits.threshold} % above {_limits(limits)}"
         return f"the whole, {_sums_text(rate, throughput)}, is within {margin:.0%} of the least that is split, {least}"
     if not limits.worth_it(rate, throughput):
         return None
     for step in _steps(topics, limits):
-        if limits.exceeded(step.rate, step.throughput, 1 - margin) != limits.exceeded(step.rate, step.throughput, 1 + margin):
+        if limits.exceeded(step.rate, step.throughput, 1 - margin) != limits.exceeded(
+            step.rate, step.throughput, 1 + margin
+        ):
             part = f"a part of {_sums_text(step.rate, step.throughput)}"
             return f"{part} is within {margin:.0%} of {_limits(limits)}: whether 0x{step.middle:08x} is a boundary is luck"
     return None
@@ -223,7 +229,9 @@ class Bundle(NamedTuple):
         return f"0x{self.low:08x}_0x{self.high:08x}"
 
     def __contains__(self, where: object) -> bool:
-        return isinstance(where, int) and (self.low <= where < self.high or where == self.high == LAST)
+        return isinstance(where, int) and (
+            self.low <= where < self.high or where == self.high == LAST
+        )
 
 
 @dataclass(frozen=True, slots=True)

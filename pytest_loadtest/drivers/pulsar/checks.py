@@ -38,26 +38,49 @@ def _topic(profile: Profile) -> Iterator[Problem]:
     if topic is None:
         return
     scheme, _, rest = topic.partition("://")
-    if scheme not in ("persistent", "non-persistent") or rest.count("/") != 2 or not all(rest.split("/")):
-        yield Problem(("topic",), f"topic: {topic!r} is no topic of Pulsar's", "write persistent://tenant/namespace/name")
+    if (
+        scheme not in ("persistent", "non-persistent")
+        or rest.count("/") != 2
+        or not all(rest.split("/"))
+    ):
+        yield Problem(
+            ("topic",),
+            f"topic: {topic!r} is no topic of Pulsar's",
+            "write persistent://tenant/namespace/name",
+        )
     elif scheme != driver.topic_type:
-        yield Problem(("topic",), f"topic: {topic!r} is {scheme}, driver.topicType says {driver.topic_type}", f"write topicType: {scheme}")
+        yield Problem(
+            ("topic",),
+            f"topic: {topic!r} is {scheme}, driver.topicType says {driver.topic_type}",
+            f"write topicType: {scheme}",
+        )
 
 
 def _subscription(profile: Profile) -> Iterator[Problem]:
     consumers = profile.consumer_per_subscription
     if consumers > 1 and _settings(profile).subscription_type == "Exclusive":
         message = f"driver.subscriptionType: Exclusive admits one consumer, consumerPerSubscription says {consumers}"
-        yield Problem(("driver", "subscriptionType"), message, "write Failover, Shared or Key_Shared")
+        yield Problem(
+            ("driver", "subscriptionType"), message, "write Failover, Shared or Key_Shared"
+        )
 
 
 def _stored(profile: Profile) -> Iterator[Problem]:
     stored = _settings(profile).persistence
     if stored is None:
         return
-    quorums = [count for count in (stored.ack_quorum, stored.write_quorum, stored.ensemble_size) if count is not None]
+    quorums = [
+        count
+        for count in (stored.ack_quorum, stored.write_quorum, stored.ensemble_size)
+        if count is not None
+    ]
     if quorums != sorted(quorums):
-        yield Problem(("driver", "persistence"), "driver.persistence: needs ackQuorum ≤ writeQuorum ≤ ensembleSize", "", at_key=True)
+        yield Problem(
+            ("driver", "persistence"),
+            "driver.persistence: needs ackQuorum ≤ writeQuorum ≤ ensembleSize",
+            "",
+            at_key=True,
+        )
 
 
 def _replaced(profile: Profile) -> Iterator[Problem]:
@@ -71,22 +94,30 @@ def _replaced(profile: Profile) -> Iterator[Problem]:
         setting = profile.broker.settings.get(key)
         if setting is not None and value is not None and setting != str(value).lower():
             message = f"broker.settings: {key} is {setting}, but driver.{policy}, {str(value).lower()}, replaces it for the run's topics"
-            yield Problem(("broker", "settings", key), message, "write the same in both, or leave one out")
+            yield Problem(
+                ("broker", "settings", key), message, "write the same in both, or leave one out"
+            )
 
 
 def _quota(profile: Profile) -> Iterator[Problem]:
     """Reject a backlog at which the broker's own quota stops the producers."""
     settings = profile.broker.settings
     limit = _quota_limit(settings)
-    if limit is None or settings.get("backlogQuotaDefaultRetentionPolicy") == "consumer_backlog_eviction":
+    if (
+        limit is None
+        or settings.get("backlogQuotaDefaultRetentionPolicy") == "consumer_backlog_eviction"
+    ):
         return
     # The quota applies to the largest backlog of a topic, and each partition is one.
     backlog = profile.consumer_backlog_size_gb * _GB
-    largest = backlog / (profile.topics * profile.partitions_per_topic * max(profile.subscriptions_per_topic, 1))
+    largest = backlog / (
+        profile.topics * profile.partitions_per_topic * max(profile.subscriptions_per_topic, 1)
+    )
     if largest > limit:
         key = next(key for key in BACKLOG_QUOTA if key in settings)
         message = (
-            f"consumerBacklogSizeGB: {round(largest)} B in each topic, and broker.settings.{key} stops producers above {round(limit)} B"
+            f"consumerBacklogSizeGB: {round(largest)} B in each topic, "
+            f"and broker.settings.{key} stops producers above {round(limit)} B"
         )
         yield Problem(("consumerBacklogSizeGB",), message, f"write less, or another {key}")
 
@@ -109,29 +140,48 @@ def _credentials(profile: Profile) -> Iterator[Problem]:
     if (authentication := _settings(profile).authentication) is None:
         return
     groups = _CREDENTIALS[authentication.plugin]
-    if any(sum(getattr(authentication, name) is not None for name in names) != 1 for names in groups):
-        keys = " and ".join(("either " if len(names) > 1 else "") + " or ".join(map(spelling, names)) for names in groups)
-        yield Problem(("driver", "authentication"), f"driver.authentication: {authentication.plugin} needs {keys}", "", at_key=True)
+    if any(
+        sum(getattr(authentication, name) is not None for name in names) != 1 for names in groups
+    ):
+        keys = " and ".join(
+            ("either " if len(names) > 1 else "") + " or ".join(map(spelling, names))
+            for names in groups
+        )
+        yield Problem(
+            ("driver", "authentication"),
+            f"driver.authentication: {authentication.plugin} needs {keys}",
+            "",
+            at_key=True,
+        )
 
 
 def _delayed(profile: Profile) -> Iterator[Problem]:
     """Reject topics and subscriptions to which Pulsar delivers at once."""
     if profile.delays is None or profile.allow_undelayed:
         return
-    key, driver = "deliverAt" if profile.deliver_after is None else "deliverAfter", _settings(profile)
+    key, driver = (
+        "deliverAt" if profile.deliver_after is None else "deliverAfter",
+        _settings(profile),
+    )
     anyway = "or allowUndelayed: true, to see how early they come"
     if driver.topic_type == "non-persistent":
         message = f"{key}: Pulsar delivers at once on non-persistent topics"
         yield Problem((key,), message, f"write topicType: persistent, {anyway}", at_key=True)
     elif driver.subscription_type in ("Exclusive", "Failover") and not profile.producer_only:
         message = f"{key}: Pulsar delivers at once to {driver.subscription_type} subscriptions"
-        yield Problem((key,), message, f"write driver: {{subscriptionType: Shared}}, {anyway}", at_key=True)
+        yield Problem(
+            (key,), message, f"write driver: {{subscriptionType: Shared}}, {anyway}", at_key=True
+        )
 
 
 def _tick(profile: Profile) -> Iterator[Problem]:
     tick = profile.broker.settings.get(TICK)
     if tick is not None and not (tick.isdecimal() and int(tick)):
-        yield Problem(("broker", "settings", TICK), f"{TICK}: {tick!r} is not a number of milliseconds above 0", "write 1000")
+        yield Problem(
+            ("broker", "settings", TICK),
+            f"{TICK}: {tick!r} is not a number of milliseconds above 0",
+            "write 1000",
+        )
 
 
 def _early(profile: Profile) -> Iterator[Problem]:
@@ -141,10 +191,21 @@ def _early(profile: Profile) -> Iterator[Problem]:
         return
     for path, slo in sections(profile):
         # a bound that cannot be read is reported with the objectives
-        if any(one.metric == "earliness" and one.statistic == "max" and one.maximum == 0 for one in slo.objectives) and "earliness" in slo:
+        if (
+            any(
+                one.metric == "earliness" and one.statistic == "max" and one.maximum == 0
+                for one in slo.objectives
+            )
+            and "earliness" in slo
+        ):
             at = (*path, "earliness")
             message = f"{'.'.join(map(str, at))}: 0 can hold in strict mode alone; otherwise Pulsar delivers up to a tick early"
-            yield Problem(at, message, f'write broker: {{settings: {{{STRICT}: "true"}}}}, or {{max: 1s}}', at_key=True)
+            yield Problem(
+                at,
+                message,
+                f'write broker: {{settings: {{{STRICT}: "true"}}}}, or {{max: 1s}}',
+                at_key=True,
+            )
 
 
 # Messages in chunks (``driver.chunkingEnabled``).
@@ -163,9 +224,15 @@ def _sent(profile: Profile) -> Iterator[Problem]:
     if not driver.chunking_enabled:
         return
     if driver.batching_enabled:
-        yield Problem(path, "driver.chunkingEnabled: no batch is cut into chunks", "write batchingEnabled: false")
+        yield Problem(
+            path,
+            "driver.chunkingEnabled: no batch is cut into chunks",
+            "write batchingEnabled: false",
+        )
     if driver.topic_type == "non-persistent":
-        message = "driver.chunkingEnabled: messages to non-persistent topics are not cut into chunks"
+        message = (
+            "driver.chunkingEnabled: messages to non-persistent topics are not cut into chunks"
+        )
         yield Problem(path, message, "write topicType: persistent")
     if driver.subscription_type == "Key_Shared":
         message = "driver.chunkingEnabled: Pulsar does not keep chunks together on a Key_Shared subscription"
@@ -178,7 +245,12 @@ def _unused(profile: Profile) -> Iterator[Problem]:
     if driver.chunking_enabled:
         return
     for key in [spelling(name) for name in _OF_CHUNKS if name in driver.model_fields_set]:
-        yield Problem(("driver", key), f"driver.{key}: no message is sent in chunks", "write chunkingEnabled: true as well", at_key=True)
+        yield Problem(
+            ("driver", key),
+            f"driver.{key}: no message is sent in chunks",
+            "write chunkingEnabled: true as well",
+            at_key=True,
+        )
 
 
 def _again(profile: Profile) -> Iterator[Problem]:
@@ -188,9 +260,16 @@ def _again(profile: Profile) -> Iterator[Problem]:
     if choose_client(profile).client != "library":
         return
     if 0 < driver.unacked_messages_timeout < LIBRARY_LEAST:
-        timeout, least = exact_duration(driver.unacked_messages_timeout), exact_duration(LIBRARY_LEAST)
-        message = f"driver.unackedMessagesTimeout: pulsar-client takes {least} or more, not {timeout}"
-        yield Problem(("driver", "unackedMessagesTimeout"), message, f"write {least}, or client: native")
+        timeout, least = (
+            exact_duration(driver.unacked_messages_timeout),
+            exact_duration(LIBRARY_LEAST),
+        )
+        message = (
+            f"driver.unackedMessagesTimeout: pulsar-client takes {least} or more, not {timeout}"
+        )
+        yield Problem(
+            ("driver", "unackedMessagesTimeout"), message, f"write {least}, or client: native"
+        )
 
 
 CHUNK_CHECKS: Final = (

@@ -15,7 +15,15 @@ from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import SERVING, BrokerFacts, BrokerRequest, described
 from pytest_loadtest.brokers.cluster import ClusterNode, StartedCluster
 from pytest_loadtest.brokers.process import Child, data_folder
-from pytest_loadtest.brokers.starting import ATTEMPTS, POLL, PortTakenError, Progress, free_ports, listens, wait_ready
+from pytest_loadtest.brokers.starting import (
+    ATTEMPTS,
+    POLL,
+    PortTakenError,
+    Progress,
+    free_ports,
+    listens,
+    wait_ready,
+)
 from pytest_loadtest.brokers.watchdog import remove_folder
 from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.broker import (
@@ -112,9 +120,15 @@ class _Launch:
         self._folder = request.folder.resolve()
         self._zookeeper, *others = ports
         bookies = request.nodes[BOOKIE]
-        self._bookies, self._brokers, self._webs = others[:bookies], others[bookies::2], others[bookies + 1 :: 2]
+        self._bookies, self._brokers, self._webs = (
+            others[:bookies],
+            others[bookies::2],
+            others[bookies + 1 :: 2],
+        )
         self._store = f"zk:{HERE}:{self._zookeeper}"
-        counts = [f"{number} {role}{'' if number == 1 else 's'}" for role, number in request.nodes.items()]
+        counts = [
+            f"{number} {role}{'' if number == 1 else 's'}" for role, number in request.nodes.items()
+        ]
         self._name = f"Pulsar {version} with {' and '.join(counts)}"
         self._nodes: list[ClusterNode] = []
         self._secured = OPEN
@@ -140,10 +154,14 @@ class _Launch:
 
     def _wait(self) -> StartedCluster:
         cluster = StartedCluster(self._nodes, self._folder)
-        wait_ready(cluster, cluster.ready, name=self._name, seconds=START_SECONDS, progress=self._progress)
+        wait_ready(
+            cluster, cluster.ready, name=self._name, seconds=START_SECONDS, progress=self._progress
+        )
         return cluster
 
-    def _child(self, name: str, text: str, command: Callable[[Path, Path], list[str]], ports: Sequence[int]) -> Child:
+    def _child(
+        self, name: str, text: str, command: Callable[[Path, Path], list[str]], ports: Sequence[int]
+    ) -> Child:
         """Start a process. :param command: (folder, file of its configuration) → command."""
         folder = self._folder / name.replace(" ", "-")
         folder.mkdir(parents=True, exist_ok=True)
@@ -157,16 +175,22 @@ class _Launch:
         return Child(command(folder, conf), folder=folder, ports=ports)
 
     def _node(self, name: str, child: Child, ready: Callable[[], bool]) -> None:
-        self._nodes.append(ClusterNode(name, child, ready, seconds=START_SECONDS, progress=self._progress))
+        self._nodes.append(
+            ClusterNode(name, child, ready, seconds=START_SECONDS, progress=self._progress)
+        )
 
-    def _java(self, memory: Sequence[str], main: str, *arguments: str) -> Callable[[Path, Path], list[str]]:
+    def _java(
+        self, memory: Sequence[str], main: str, *arguments: str
+    ) -> Callable[[Path, Path], list[str]]:
         return lambda folder, conf: [
             *java_command(self._runtime, self._jars, folder, memory, main), *(str(conf) if word == "CONF" else word for word in arguments)
         ]  # fmt: skip
 
     def _start_zookeeper(self) -> None:
         data = self._folder / "zookeeper" / "data"
-        text = properties(ZOOKEEPER | {"clientPort": str(self._zookeeper), "dataDir": str(data / "zookeeper")})
+        text = properties(
+            ZOOKEEPER | {"clientPort": str(self._zookeeper), "dataDir": str(data / "zookeeper")}
+        )
         command = self._java(SMALL, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "CONF")
         child = self._child("zookeeper", text, command, [self._zookeeper])
         # ZooKeeper is stopped last, and its data deleted then.
@@ -176,18 +200,32 @@ class _Launch:
     def _set_up(self) -> None:
         """Write the cluster's metadata, which bookies and brokers need."""
         webs, brokers = _hosts(self._webs), _hosts(self._brokers)
-        urls = ["--web-service-url", f"http://{webs}", "--broker-service-url", f"pulsar://{brokers}"]
+        urls = [
+            "--web-service-url",
+            f"http://{webs}",
+            "--broker-service-url",
+            f"pulsar://{brokers}",
+        ]
         if self._secured.tls:
-            urls += ["--web-service-url-tls", f"https://{webs}", "--broker-service-url-tls", f"pulsar+ssl://{brokers}"]
+            urls += [
+                "--web-service-url-tls",
+                f"https://{webs}",
+                "--broker-service-url-tls",
+                f"pulsar+ssl://{brokers}",
+            ]
         stores = ["--metadata-store", self._store, "--configuration-metadata-store", self._store]
-        command = self._java(SMALL, "org.apache.pulsar.PulsarClusterMetadataSetup", "--cluster", NAME, *stores, *urls)
+        command = self._java(
+            SMALL, "org.apache.pulsar.PulsarClusterMetadataSetup", "--cluster", NAME, *stores, *urls
+        )
         child = self._child("setup", "", command, ())
         try:
             end = time.monotonic() + START_SECONDS
             while (outcome := child.failure()) is None and time.monotonic() < end:
                 time.sleep(POLL)
             if outcome is None or not outcome.startswith("exited with status 0,"):
-                raise TargetError(f"{self._name} did not start: setup of the metadata: {outcome or 'no end'}\n{child.tail()}")
+                raise TargetError(
+                    f"{self._name} did not start: setup of the metadata: {outcome or 'no end'}\n{child.tail()}"
+                )
         finally:
             child.stop()
         remove_folder(str(child.folder))
@@ -209,17 +247,26 @@ class _Launch:
             **self._secured.lines, **port_lines(port, web, tls=self._secured.tls), "bindAddress": HERE, "advertisedAddress": HERE,
             "clusterName": NAME, "metadataStoreUrl": self._store, "configurationMetadataStoreUrl": self._store,
         }  # fmt: skip
-        command = self._java(BROKER_MEMORY, "org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", "CONF")
+        command = self._java(
+            BROKER_MEMORY, "org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", "CONF"
+        )
         child = self._child(f"broker {index + 1}", self._conf(own), command, [port, web])
         self._node(f"{SERVING} {index + 1}", child, self._admin(web).ready)
 
     def _conf(self, own: Mapping[str, str]) -> str:
-        return configuration(self._settings, own, self._request.settings, managed=_CHOSEN | self._secured.lines.keys())
+        return configuration(
+            self._settings,
+            own,
+            self._request.settings,
+            managed=_CHOSEN | self._secured.lines.keys(),
+        )
 
     @property
     def _settings(self) -> dict[str, str]:
         copies = str(min(len(self._bookies), COPIES))
-        sizes = dict.fromkeys(("managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum"), copies)
+        sizes = dict.fromkeys(
+            ("managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum"), copies
+        )
         quorum = {"managedLedgerDefaultAckQuorum": str(min(len(self._bookies), ACKS))}
         return BASE | CLUSTER | sizes | quorum | dict(self._request.settings)
 
@@ -228,14 +275,24 @@ class _Launch:
         security = {"security": described(self._request.security)} if self._request.security else {}
         counts = {f"{role}s": str(number) for role, number in self._request.nodes.items()}
         memory = {"memory": f"brokers {' '.join(BROKER_MEMORY)}, bookies {' '.join(BOOKIE_MEMORY)}"}
-        settings = admin.decisive_settings() | bookie_facts(self._settings) | memory | dict(self._request.settings) | counts | security
+        settings = (
+            admin.decisive_settings()
+            | bookie_facts(self._settings)
+            | memory
+            | dict(self._request.settings)
+            | counts
+            | security
+        )
         return BrokerFacts(
             name="Pulsar", version=admin.version(), mode="process", url=f"{scheme}://{_hosts(self._brokers)}",
             admin_url=self._admin_url(*self._webs), settings=settings, client=self._secured.client,
         )  # fmt: skip
 
     def _admin(self, *ports: int) -> Admin:
-        return Admin(self._admin_url(*ports), PulsarSettings(**{"operation_timeout": ADMIN_TIMEOUT, **self._secured.client}))
+        return Admin(
+            self._admin_url(*ports),
+            PulsarSettings(**{"operation_timeout": ADMIN_TIMEOUT, **self._secured.client}),
+        )
 
     def _admin_url(self, *ports: int) -> str:
         return f"{'https' if self._secured.tls else 'http'}://{_hosts(ports)}"

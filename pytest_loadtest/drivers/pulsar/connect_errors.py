@@ -27,13 +27,21 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 5.0  # s for each step of the connection
 NAME_REMEDY: Final = (
-    "connect by a name that the certificate has, give the broker one with this name, or write driver.tlsEnableHostnameVerification: false"
+    "connect by a name that the certificate has, give the broker one with this name, "
+    "or write driver.tlsEnableHostnameVerification: false"
 )
-NOT_AUTHORIZED: Final = "the broker knows the client but forbids it: grant its role produce and consume there"
+NOT_AUTHORIZED: Final = (
+    "the broker knows the client but forbids it: grant its role produce and consume there"
+)
 # OpenSSL's codes X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
 NOT_THIS_HOST: Final = (62, 64)
 _NO_PULSAR: Final = "the broker sent bytes that are not Pulsar's protocol: {}: is this its binary port, and not that of its web service?"
-_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST")
+_NO_TLS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+    "UNEXPECTED_EOF_WHILE_READING",
+    "HTTP_REQUEST",
+)
 # A TLS record begins with its type (0x15 is an alert) and the version 3.x (RFC 8446, 5.1).
 _TLS_ALERT: Final = b"\x15\x03"
 
@@ -45,10 +53,14 @@ def explain_connect_error(url: str, settings: PulsarSettings) -> str | None:
         return None
     endpoint = parse_endpoints("pulsar", url)[0]
     try:
-        with socket.create_connection((endpoint.host, endpoint.port), min(PATIENCE, settings.operation_timeout / SECOND)) as plain:
+        with socket.create_connection(
+            (endpoint.host, endpoint.port), min(PATIENCE, settings.operation_timeout / SECOND)
+        ) as plain:
             if scheme == "pulsar":
                 return _connect_error(plain, settings, tls=False)
-            with tls_context(settings).wrap_socket(plain, server_hostname=endpoint.host) as encrypted:
+            with tls_context(settings).wrap_socket(
+                plain, server_hostname=endpoint.host
+            ) as encrypted:
                 return _connect_error(encrypted, settings, tls=True)
     except ssl.SSLError as error:
         return explain_tls_error(error, settings, endpoint.host, endpoint.port)
@@ -58,7 +70,9 @@ def explain_connect_error(url: str, settings: PulsarSettings) -> str | None:
         return f"{error.strerror or error}: is the broker running, and the address right?"
 
 
-def explain_tls_error(error: BaseException, settings: PulsarSettings, host: str, port: int) -> str | None:
+def explain_tls_error(
+    error: BaseException, settings: PulsarSettings, host: str, port: int
+) -> str | None:
     """Return reason and remedy of a failed TLS connection; None if TLS is not the cause.
 
     :param error: the error, which may have been raised from that of TLS. :param host: the host of the connection.
@@ -71,7 +85,9 @@ def explain_tls_error(error: BaseException, settings: PulsarSettings, host: str,
     return None if cause is None else _client_problem(cause.reason or str(cause), settings)
 
 
-def _server_problem(error: ssl.SSLCertVerificationError, settings: PulsarSettings, host: str, port: int) -> str:
+def _server_problem(
+    error: ssl.SSLCertVerificationError, settings: PulsarSettings, host: str, port: int
+) -> str:
     if error.verify_code in NOT_THIS_HOST:
         return f"{error.verify_message.rstrip('.')}{_names(settings, host, port)}: {NAME_REMEDY}"
     where = settings.tls_trust_certs_file_path or "not given"
@@ -92,7 +108,11 @@ def _names(settings: PulsarSettings, host: str, port: int) -> str:
     except OSError:
         return ""
     names = [str(name[1]) for name in certificate.get("subjectAltName", ())]
-    return f", its names are {', '.join(names)}" if names else ", it has no names at all (subjectAltName)"
+    return (
+        f", its names are {', '.join(names)}"
+        if names
+        else ", it has no names at all (subjectAltName)"
+    )
 
 
 def _client_problem(reason: str, settings: PulsarSettings) -> str:
@@ -101,7 +121,9 @@ def _client_problem(reason: str, settings: PulsarSettings) -> str:
     if reason in _NO_TLS:
         return "no TLS is spoken there: write pulsar:// and http:// in place of pulsar+ssl:// and https://"
     has_one = auth is not None and auth.plugin == "tls"
-    if not any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", *(["ALERT"] if has_one else []))):
+    if not any(
+        word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", *(["ALERT"] if has_one else []))
+    ):
         return f"TLS fails: {reason}"
     if auth is None or not has_one:
         return f"it requires a client's certificate ({reason}): write driver.authentication: {{plugin: tls, certFile: …, keyFile: …}}"
@@ -131,7 +153,9 @@ def _expired(token: str) -> str | None:
     """Return when a JSON Web Token expired (RFC 7519, 4.1.4), UTC; None if it did not, or is no such token."""
     try:
         middle = token.split(".")[1]
-        end = datetime.fromtimestamp(json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))["exp"], UTC)
+        end = datetime.fromtimestamp(
+            json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))["exp"], UTC
+        )
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, OSError):
         return None
     return end.isoformat(timespec="seconds") if end < datetime.now(UTC) else None

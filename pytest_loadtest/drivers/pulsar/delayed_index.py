@@ -93,7 +93,9 @@ def bits_of(tick: int) -> int:
     return max(tick.bit_length() - 1, 0)
 
 
-def index_of_one_delay(messages: int, per_ms: float, bits: int, ledger: int = LEDGER) -> BucketIndex:
+def index_of_one_delay(
+    messages: int, per_ms: float, bits: int, ledger: int = LEDGER
+) -> BucketIndex:
     """Model one delay for all messages: due times ascend with entries.
 
     :param per_ms: messages/ms (x). :param bits: number of cleared bits (y). :param ledger: entries in a ledger.
@@ -112,10 +114,17 @@ def index_of_one_delay(messages: int, per_ms: float, bits: int, ledger: int = LE
                 payload += min(2 * (reach - start), CONTAINER)
                 containers += 1
                 start = reach
-    return BucketIndex(messages=messages, pieces=pieces, payload=payload, headers=pieces * _PIECE_HEAD + containers * _CONTAINER_HEAD)
+    return BucketIndex(
+        messages=messages,
+        pieces=pieces,
+        payload=payload,
+        headers=pieces * _PIECE_HEAD + containers * _CONTAINER_HEAD,
+    )
 
 
-def index_of_random_delays(messages: int, range_ms: float, bits: int, ledger: int = LEDGER) -> BucketIndex:
+def index_of_random_delays(
+    messages: int, range_ms: float, bits: int, ledger: int = LEDGER
+) -> BucketIndex:
     """Model delays that are evenly distributed over a range: the expected memory.
 
     All pairs of bucket and ledger are equally likely, so a piece holds a Poisson number of entries. Large pieces are arrays or bitmaps of
@@ -127,7 +136,10 @@ def index_of_random_delays(messages: int, range_ms: float, bits: int, ledger: in
     # Share of pairs with at least one entry, 1 - exp(-mean) for a Poisson number; expm1 is exact for small means.
     there = pairs * -math.expm1(-each)
     return BucketIndex(
-        messages=messages, pieces=there, payload=pairs * min(2 * each, CONTAINER), headers=there * (_PIECE_HEAD + _CONTAINER_HEAD)
+        messages=messages,
+        pieces=there,
+        payload=pairs * min(2 * each, CONTAINER),
+        headers=there * (_PIECE_HEAD + _CONTAINER_HEAD),
     )
 
 
@@ -156,19 +168,25 @@ class PlannedIndex:
     def warning(self, given: int) -> str | None:
         """Return a warning if the broker has too little memory. :param given: bytes of direct memory, and as many of Java heap."""
         trackers = {"a heap": self.heap, "time buckets": self.buckets}
-        beyond = [f"{format_size(size)} as {name}" for name, size in trackers.items() if size > given]
+        beyond = [
+            f"{format_size(size)} as {name}" for name, size in trackers.items() if size > given
+        ]
         if not beyond:
             return None
         return f"the broker has {format_size(given)}, the index needs {' or '.join(beyond)}: shorten the delay, or lower the rate"
 
 
-def planned_index(delays: Delays, *, rate: float, messages: int, topics: int, subscriptions: int, tick: int) -> PlannedIndex:
+def planned_index(
+    delays: Delays, *, rate: float, messages: int, topics: int, subscriptions: int, tick: int
+) -> PlannedIndex:
     """Return the expected memory after sending for as long as messages are delayed, or after all messages of the run.
 
     :param rate: msg/s over all topics. :param messages: number of messages that the run sends. :param topics: each partition counts.
     :param tick: the broker's tick, ms.
     """
-    mean = delays.longest if delays.at is not None else (delays.least + delays.most) * MILLISECOND / 2
+    mean = (
+        delays.longest if delays.at is not None else (delays.least + delays.most) * MILLISECOND / 2
+    )
     pending = min(messages, round(rate * mean / SECOND))
     each, range_ms = max(pending // topics, 1), float(delays.most - delays.least)
     bits = bits_of(tick)
@@ -181,11 +199,16 @@ def planned_index(delays: Delays, *, rate: float, messages: int, topics: int, su
         index = index_of_one_delay(each, max(rate / topics, 1e-9) * MILLISECOND / SECOND, bits)
     indexes = topics * subscriptions
     return PlannedIndex(
-        pending=pending, subscriptions=subscriptions, heap=heap(pending) * subscriptions, buckets=round(index.total * indexes)
+        pending=pending,
+        subscriptions=subscriptions,
+        heap=heap(pending) * subscriptions,
+        buckets=round(index.total * indexes),
     )
 
 
-def planned(profile: Profile, topology: Topology, rate: float, messages: int) -> tuple[str, str | None]:
+def planned(
+    profile: Profile, topology: Topology, rate: float, messages: int
+) -> tuple[str, str | None]:
     """Return the expected index in one line, and a warning if a broker that the run starts has too little memory for it."""
     assert profile.delays is not None
     index = planned_index(

@@ -9,9 +9,20 @@ from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 
-from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, UnavailableError, unapplied_settings
+from pytest_loadtest.brokers.base import (
+    BrokerFacts,
+    BrokerRequest,
+    UnavailableError,
+    unapplied_settings,
+)
 from pytest_loadtest.brokers.process import Child
-from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, serves, wait_ready
+from pytest_loadtest.brokers.starting import (
+    Progress,
+    StartedBroker,
+    on_free_ports,
+    serves,
+    wait_ready,
+)
 
 START_SECONDS = 20.0
 REMEDY = "pip install 'pytest-loadtest[embedded]'"
@@ -31,7 +42,9 @@ def start_pulsar_lite(request: BrokerRequest, progress: Progress) -> StartedBrok
     if binary is None:
         raise UnavailableError("pulsar-lite is not installed", REMEDY)
     if request.settings:
-        progress(f"pulsar-lite does not apply broker.settings: {', '.join(sorted(request.settings))}")
+        progress(
+            f"pulsar-lite does not apply broker.settings: {', '.join(sorted(request.settings))}"
+        )
     return on_free_ports(1, lambda ports: _launch(binary, ports[0], request, progress))
 
 
@@ -55,7 +68,14 @@ def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) 
     where = ["--addr", f"127.0.0.1:{port}", "--db-path", str(folder / "data" / "db")]
     command = [binary, "--config", str(config), *where, "--log-level", "warn"]
     child = Child(command, folder=folder, ports=(port,))
-    wait = partial(wait_ready, child, partial(serves, (port,)), name=name, seconds=START_SECONDS, progress=progress)
+    wait = partial(
+        wait_ready,
+        child,
+        partial(serves, (port,)),
+        name=name,
+        seconds=START_SECONDS,
+        progress=progress,
+    )
     wait()
     facts = BrokerFacts(
         name="pulsar-lite",

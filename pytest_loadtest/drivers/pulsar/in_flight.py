@@ -23,7 +23,9 @@ class InFlight:
     :param memory: most bytes over all; None: no limit. As in the Java client (PIP-74) a message may be sent while there is any room.
     """
 
-    def __init__(self, streams: int, partitions: int, window: int | None, memory: int | None) -> None:
+    def __init__(
+        self, streams: int, partitions: int, window: int | None, memory: int | None
+    ) -> None:
         self._partitions, self._window, self._memory = partitions, window, memory
         # Messages that still fit into the window of each part.
         self._room = np.full(streams * partitions, 0 if window is None else window, np.int64)

@@ -45,7 +45,10 @@ _RATES: Final = {
     "sys.bytesIn": ("pulsar_in_bytes_total",),
     "sys.bytesOut": ("pulsar_out_bytes_total",),
     "sys.throttled": ("pulsar_publish_rate_limit_times",),
-    "sys.dispatchThrottled": ("pulsar_subscription_dispatch_throttled_msg_events", "pulsar_subscription_dispatch_throttled_bytes_events"),
+    "sys.dispatchThrottled": (
+        "pulsar_subscription_dispatch_throttled_msg_events",
+        "pulsar_subscription_dispatch_throttled_bytes_events",
+    ),
 }
 _MEANS: Final = {
     "sys.writeLatency": ("pulsar_storage_write_latency", MICROSECOND),
@@ -59,10 +62,16 @@ _OF_BROKER_NOW: Final = {
     "sys.directLimit": "jvm_memory_direct_bytes_max",
     "sys.throttledConnections": "pulsar_broker_throttled_connections",
 }
-_OF_BROKER_RATES: Final = {"sys.cpu": "process_cpu_seconds_total", "sys.gc": "jvm_gc_collection_seconds_sum"}
+_OF_BROKER_RATES: Final = {
+    "sys.cpu": "process_cpu_seconds_total",
+    "sys.gc": "jvm_gc_collection_seconds_sum",
+}
 STARTED: Final = "process_start_time_seconds"
 _VERSION: Final = "pulsar_version_info"
-TOTALS: Final = {"sys.totalIn": "pulsar_in_messages_total", "sys.totalOut": "pulsar_out_messages_total"}
+TOTALS: Final = {
+    "sys.totalIn": "pulsar_in_messages_total",
+    "sys.totalOut": "pulsar_out_messages_total",
+}
 
 # Pulsar 4.0 also reports these for each subscription under the same name (PIP-399 changed that): their sum would count twice.
 _OF_TOPIC_ALONE: Final = frozenset({"pulsar_delayed_message_index_size_bytes"})
@@ -99,7 +108,9 @@ class MetricsReader:
     """
 
     def __init__(self, prefix: str, *, exact: bool, of_topics: bool) -> None:
-        topics_of_run = re.escape(f'topic="{prefix}') + (r'(?:-partition-\d+)?"' if exact else "(?!__)")
+        topics_of_run = re.escape(f'topic="{prefix}') + (
+            r'(?:-partition-\d+)?"' if exact else "(?!__)"
+        )
         # One expression selects the few lines that are needed; only their labels go through the parser of Prometheus' client.
         names = [rf"(?:{'|'.join((*OF_BROKER, _VERSION))})(?=[{{ ])"]
         names += [rf"(?:{'|'.join(OF_TOPICS)})(?=\{{[^\n]*{topics_of_run})"] if of_topics else []
@@ -146,10 +157,20 @@ def columns(before: Scraped | None, now: Scraped, seconds: float) -> dict[str, f
 
     :param before: the last answer; None: there is none.
     """
-    sample = {column: sum(now.topics[metric].values()) for column, metric in _GAUGES.items() if metric in now.topics}
-    sample |= {column: now.broker[metric] for column, metric in _OF_BROKER_NOW.items() if metric in now.broker}
+    sample = {
+        column: sum(now.topics[metric].values())
+        for column, metric in _GAUGES.items()
+        if metric in now.topics
+    }
+    sample |= {
+        column: now.broker[metric]
+        for column, metric in _OF_BROKER_NOW.items()
+        if metric in now.broker
+    }
     for column, (metric, unit) in _MEANS.items():
-        total, count = (sum(now.topics.get(f"{metric}_{part}", {}).values()) for part in ("sum", "count"))
+        total, count = (
+            sum(now.topics.get(f"{metric}_{part}", {}).values()) for part in ("sum", "count")
+        )
         sample |= {column: total / count * unit} if count else {}
     return sample if before is None or seconds <= 0 else sample | _rates(before, now, seconds)
 
@@ -163,17 +184,28 @@ def _rates(before: Scraped, now: Scraped, seconds: float) -> dict[str, float]:
     for column, metric in _OF_BROKER_RATES.items():
         used = _of_broker(before, now, metric)
         sample |= {} if used is None else {column: used / seconds}
-    total, count = (_of_broker(before, now, f"pulsar_broker_publish_latency_{part}") for part in ("sum", "count"))
-    return sample | ({"sys.publishLatency": total / count * MILLISECOND} if total is not None and count else {})
+    total, count = (
+        _of_broker(before, now, f"pulsar_broker_publish_latency_{part}")
+        for part in ("sum", "count")
+    )
+    return sample | (
+        {"sys.publishLatency": total / count * MILLISECOND} if total is not None and count else {}
+    )
 
 
 def _of_broker(before: Scraped, now: Scraped, metric: str) -> float | None:
-    if metric not in before.broker or metric not in now.broker or now.broker[metric] < before.broker[metric]:
+    if (
+        metric not in before.broker
+        or metric not in now.broker
+        or now.broker[metric] < before.broker[metric]
+    ):
         return None
     return now.broker[metric] - before.broker[metric]
 
 
-def broker_columns(name: str, before: Scraped | None, now: Scraped, seconds: float) -> dict[str, float]:
+def broker_columns(
+    name: str, before: Scraped | None, now: Scraped, seconds: float
+) -> dict[str, float]:
     """Return the columns of one broker of several: its topics of the run, and the rates of their messages.
 
     :param before: its last answer; None: there is none. A topic that moved to it since then counts from zero, as its counters do.
@@ -181,9 +213,15 @@ def broker_columns(name: str, before: Scraped | None, now: Scraped, seconds: flo
     sample = {f"{name}.topics": float(len(now.loaded))}
     if before is None or seconds <= 0:
         return sample
-    for column, metric in (("messagesIn", "pulsar_in_messages_total"), ("messagesOut", "pulsar_out_messages_total")):
+    for column, metric in (
+        ("messagesIn", "pulsar_in_messages_total"),
+        ("messagesOut", "pulsar_out_messages_total"),
+    ):
         earlier, counts = before.topics.get(metric, {}), now.topics.get(metric, {})
-        grown = (value - (earlier[topic] if earlier.get(topic, value + 1) <= value else 0) for topic, value in counts.items())
+        grown = (
+            value - (earlier[topic] if earlier.get(topic, value + 1) <= value else 0)
+            for topic, value in counts.items()
+        )
         sample[f"{name}.{column}"] = sum(grown) / seconds
     return sample
 
@@ -214,7 +252,11 @@ class TopicMoves:
                 # The counters of a topic begin at zero when it is opened.
                 self._reopened += before == name and count < self._counts.get(topic, count)
                 self._brokers[topic], self._counts[topic] = name, count
-        gained = {f"{name}.gained": float(self._gained[name]) for name in answers} if self._several else {}
+        gained = (
+            {f"{name}.gained": float(self._gained[name]) for name in answers}
+            if self._several
+            else {}
+        )
         return {"sys.reopened": float(self._reopened), **gained}
 
 
@@ -244,4 +286,6 @@ def counter_growth(before: Scraped | None, now: Scraped, metric: str) -> float |
     reset = {topic for topic, value in counts.items() if value < earlier.get(topic, 0.0)}
     if earlier.keys() != counts.keys() or (reset and metric not in _SET_TO_ZERO):
         return None
-    return sum(counts.values()) - sum(value for topic, value in earlier.items() if topic not in reset)
+    return sum(counts.values()) - sum(
+        value for topic, value in earlier.items() if topic not in reset
+    )

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.topology import Topology
 
 DEFAULT_NAMESPACE: Final = "public/default"
-_QUORUMS: Final = {"ensemble_size": "ensembleSize", "write_quorum": "writeQuorum", "ack_quorum": "ackQuorum"}
+_QUORUMS: Final = {
+    "ensemble_size": "ensembleSize",
+    "write_quorum": "writeQuorum",
+    "ack_quorum": "ackQuorum",
+}
 _OUR_KEY: Final = re.compile(r"key-([0-9]{1,10})")
 
 
@@ -42,7 +46,9 @@ def own_namespace(settings: PulsarSettings, run: str) -> str:
 
 def own_topic(settings: PulsarSettings, run: str, topology: Topology, index: int) -> str:
     """Return the full name of a topic in :func:`own_namespace`."""
-    return with_hash_suffix(f"{settings.topic_type}://{own_namespace(settings, run)}/topic-{index}", topology, index)
+    return with_hash_suffix(
+        f"{settings.topic_type}://{own_namespace(settings, run)}/topic-{index}", topology, index
+    )
 
 
 def with_hash_suffix(name: str, topology: Topology, index: int) -> str:
@@ -71,14 +77,22 @@ class RunNames:
         self.existing, self.partitions = self._topology.name, self._topology.partitions
         self.namespace: str | None = None
         if self.existing is None:
-            self.namespace = DEFAULT_NAMESPACE if self._target.admin_url is None else own_namespace(self._settings, context.run)
+            self.namespace = (
+                DEFAULT_NAMESPACE
+                if self._target.admin_url is None
+                else own_namespace(self._settings, context.run)
+            )
 
     @property
     def facts(self) -> dict[str, str]:
         """The facts for the report: the namespace and its persistence, once set, or the existing topic and whether it surely existed."""
         if self.namespace is not None:
             return {"namespace": self.namespace, **self._policies()}
-        known = "existing" if self._target.admin_url else "existing, as far as can be known without target.adminUrl"
+        known = (
+            "existing"
+            if self._target.admin_url
+            else "existing, as far as can be known without target.adminUrl"
+        )
         return {"topic": f"{self.existing} ({known})"}
 
     def _policies(self) -> dict[str, str]:
@@ -86,7 +100,9 @@ class RunNames:
         facts: dict[str, str] = {}
         if self._persistence is not None:
             stored = self._persistence.model_dump(by_alias=True, mode="json", exclude_none=True)
-            facts["persistence"] = ", ".join(f"{key} {str(value).lower()}" for key, value in stored.items())
+            facts["persistence"] = ", ".join(
+                f"{key} {str(value).lower()}" for key, value in stored.items()
+            )
         if self._without_quota:
             facts["backlogQuota"] = f"none, in place of the broker's {BACKLOG_QUOTA[0]}"
         return facts
@@ -97,7 +113,11 @@ class RunNames:
             return self.existing
         if self._target.admin_url is not None:
             return own_topic(self._settings, self._run, self._topology, index)
-        return with_hash_suffix(f"{self._settings.topic_type}://{self.namespace}/{self._mark}-{index}", self._topology, index)
+        return with_hash_suffix(
+            f"{self._settings.topic_type}://{self.namespace}/{self._mark}-{index}",
+            self._topology,
+            index,
+        )
 
     def subscription(self, number: int) -> str:
         """Return the name of a topic's subscription."""
@@ -138,7 +158,9 @@ class RunNames:
         elif admin is not None:
             self._make_namespace(admin)
         elif self.partitions > 1:
-            raise TargetError(f"topics with {self.partitions} partitions need the admin REST: give target.adminUrl")
+            raise TargetError(
+                f"topics with {self.partitions} partitions need the admin REST: give target.adminUrl"
+            )
 
     def _make_namespace(self, admin: Admin) -> None:
         assert self.namespace is not None
@@ -171,20 +193,30 @@ class RunNames:
         bookies = admin.bookies()
         if bookies is None:
             return asked
-        beyond = {key: getattr(asked, field) for field, key in _QUORUMS.items() if getattr(asked, field) > bookies}
+        beyond = {
+            key: getattr(asked, field)
+            for field, key in _QUORUMS.items()
+            if getattr(asked, field) > bookies
+        }
         if not beyond:
             return asked
         there = f"{bookies} {'bookie' if bookies == 1 else 'bookies'}"
         if not self._target.started or self._settings.strict_tuning:
             quorums = ", ".join(f"{key} {count}" for key, count in beyond.items())
-            fitting = ", ".join(f"{key}: {min(getattr(asked, field), bookies)}" for field, key in _QUORUMS.items())
+            fitting = ", ".join(
+                f"{key}: {min(getattr(asked, field), bookies)}" for field, key in _QUORUMS.items()
+            )
             raise UsageError(
                 f"driver.persistence: {quorums}, but {self._target.admin_url} has {there}, so no message could be stored: write"
                 f" persistence: {{{fitting}}} under driver, or under client in a driver file of OMB, whose default is 3, 3 and 2"
             )
         reason = f"asks for {{}}, the broker started here has {there}: {bookies} is applied"
-        self.not_applied = {f"persistence.{key}": reason.format(count) for key, count in beyond.items()}
-        return asked.model_copy(update={field: min(getattr(asked, field), bookies) for field in _QUORUMS})
+        self.not_applied = {
+            f"persistence.{key}": reason.format(count) for key, count in beyond.items()
+        }
+        return asked.model_copy(
+            update={field: min(getattr(asked, field), bookies) for field in _QUORUMS}
+        )
 
     def clean_up(self, unsubscribe: Callable[[str, Sequence[str]], None]) -> None:
         """Delete what this run has created.
@@ -203,9 +235,13 @@ class RunNames:
                 admin.delete_tenant(self.namespace.partition("/")[0])
                 self._made_tenant = False
 
-    def _delete_subscriptions(self, admin: Admin | None, topic: str, unsubscribe: Callable[[str, Sequence[str]], None]) -> None:
+    def _delete_subscriptions(
+        self, admin: Admin | None, topic: str, unsubscribe: Callable[[str, Sequence[str]], None]
+    ) -> None:
         if admin is None:
-            unsubscribe(topic, [self.subscription(number) for number in range(self._topology.subscriptions)])
+            unsubscribe(
+                topic, [self.subscription(number) for number in range(self._topology.subscriptions)]
+            )
             return
         # The mark has the run's name and nonce, so that subscriptions of others, and of other runs, are never deleted.
         for subscription in admin.subscriptions(topic):
@@ -213,4 +249,8 @@ class RunNames:
                 admin.delete_subscription(topic, subscription)
 
     def _admin(self) -> Admin | None:
-        return None if self._target.admin_url is None else Admin(self._target.admin_url, self._settings)
+        return (
+            None
+            if self._target.admin_url is None
+            else Admin(self._target.admin_url, self._settings)
+        )

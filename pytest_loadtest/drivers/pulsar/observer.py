@@ -33,12 +33,16 @@ class PulsarObserver:
     :raises UsageError: a topic does not exist. :raises TargetError: broker or admin REST cannot be reached.
     """
 
-    def __init__(self, url: str, admin_url: str, topics: Sequence[str], settings: PulsarSettings) -> None:
+    def __init__(
+        self, url: str, admin_url: str, topics: Sequence[str], settings: PulsarSettings
+    ) -> None:
         admin, parts = Admin(admin_url, settings), {}
         for topic in map(full_name, topics):
             partitions = admin.partitions(topic)
             if partitions is None:
-                raise UsageError(f"{topic} does not exist at {admin_url}, and learn creates none: is the name right?")
+                raise UsageError(
+                    f"{topic} does not exist at {admin_url}, and learn creates none: is the name right?"
+                )
             parts[topic] = [f"{topic}-partition-{i}" for i in range(partitions)] or [topic]
         self.topics = len(set(topics))
         self.partitions = max(map(len, parts.values()))
@@ -57,10 +61,14 @@ class PulsarObserver:
 
     def _open(self, topic: str, part: str) -> None:
         try:
-            reader = self._client.create_reader(part, pulsar.MessageId.latest, subscription_role_prefix="learn")
+            reader = self._client.create_reader(
+                part, pulsar.MessageId.latest, subscription_role_prefix="learn"
+            )
         except pulsar.PulsarException as error:
             raise TargetError(f"{part} cannot be read: {error}") from error
-        thread = threading.Thread(target=self._read, args=(topic, reader), name=f"learn {part}", daemon=True)
+        thread = threading.Thread(
+            target=self._read, args=(topic, reader), name=f"learn {part}", daemon=True
+        )
         self._threads.append(thread)
         thread.start()
 
@@ -71,7 +79,14 @@ class PulsarObserver:
                     message = reader.read_next(_POLL)
                 except pulsar.Timeout:
                     continue
-                self._seen.put(Seen(topic, len(message.data()), message.partition_key() or None, time.monotonic_ns()))
+                self._seen.put(
+                    Seen(
+                        topic,
+                        len(message.data()),
+                        message.partition_key() or None,
+                        time.monotonic_ns(),
+                    )
+                )
                 # The two clocks may differ: only differences of this delay are used, see behind().
                 self._last = time.time() - message.publish_timestamp() / 1000
                 self._least = min(self._least, self._last)
@@ -118,12 +133,18 @@ def full_name(topic: str) -> str:
     domain, mark, rest = topic.partition("://")
     if not mark:
         domain, rest = "persistent", topic if "/" in topic else f"public/default/{topic}"
-    if domain not in ("persistent", "non-persistent") or rest.count("/") != 2 or not all(rest.split("/")):
+    if (
+        domain not in ("persistent", "non-persistent")
+        or rest.count("/") != 2
+        or not all(rest.split("/"))
+    ):
         raise UsageError(f"topic {topic!r}: write persistent://tenant/namespace/name")
     return f"{domain}://{rest}"
 
 
-def observe_topics(url: str, topics: Sequence[str], settings: PulsarSettings, admin_url: str | None) -> PulsarObserver:
+def observe_topics(
+    url: str, topics: Sequence[str], settings: PulsarSettings, admin_url: str | None
+) -> PulsarObserver:
     """Return readers of these topics.
 
     :raises UsageError: as :class:`PulsarObserver`, or without an admin URL.

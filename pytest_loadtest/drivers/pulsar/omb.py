@@ -18,11 +18,21 @@ if TYPE_CHECKING:
     from pytest_loadtest.errors import Path
     from pytest_loadtest.profile.omb_driver import OmbFile
 
-_PLUGINS = {"AuthenticationToken": "token", "AuthenticationBasic": "basic", "AuthenticationTls": "tls", "AuthenticationOAuth2": "oauth2"}
+_PLUGINS = {
+    "AuthenticationToken": "token",
+    "AuthenticationBasic": "basic",
+    "AuthenticationTls": "tls",
+    "AuthenticationOAuth2": "oauth2",
+}
 _DATA = {
     "basic": {"userId": "userId", "password": "password"},
     "oauth2": {key: key for key in ("issuerUrl", "privateKey", "audience", "scope")},
-    "tls": {"tlsCertFile": "certFile", "tlsKeyFile": "keyFile", "certFile": "certFile", "keyFile": "keyFile"},
+    "tls": {
+        "tlsCertFile": "certFile",
+        "tlsKeyFile": "keyFile",
+        "certFile": "certFile",
+        "keyFile": "keyFile",
+    },
 }
 
 
@@ -38,13 +48,17 @@ def _namespace(out: OmbFile, value: Any, at: Path) -> None:
     parts = str(value).split("/")
     if len(parts) == 3:
         # Pulsar 1 had tenant/cluster/namespace; namespaces have no cluster since then.
-        out.not_applied["client.namespacePrefix"] = f"the cluster in {value}: namespaces have none any more"
+        out.not_applied["client.namespacePrefix"] = (
+            f"the cluster in {value}: namespaces have none any more"
+        )
         value = f"{parts[0]}/{parts[2]}"
     out.set("driver", "namespacePrefix", value, at)
 
 
 def _cluster(out: OmbFile, value: Any, at: Path) -> None:
-    out.not_applied["client.clusterName"] = f"{shown(value)}: a tenant that is missing is made for every cluster of the broker"
+    out.not_applied["client.clusterName"] = (
+        f"{shown(value)}: a tenant that is missing is made for every cluster of the broker"
+    )
 
 
 def _persistence(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
@@ -59,8 +73,16 @@ def _authentication(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
     plugin = _PLUGINS.get(name.rpartition(".")[2])
     if plugin is None:
         # The value is shown only if it looks like a class: it may be the token itself, written in the wrong place.
-        named = name if re.fullmatch(r"([a-z]+\.)+[A-Z][A-Za-z]*|\w*Authentication\w*", name) else "the value"
-        out.refuse((*at, "plugin"), f"authentication.plugin: {named} is not known", f"known: {', '.join(_PLUGINS)}")
+        named = (
+            name
+            if re.fullmatch(r"([a-z]+\.)+[A-Z][A-Za-z]*|\w*Authentication\w*", name)
+            else "the value"
+        )
+        out.refuse(
+            (*at, "plugin"),
+            f"authentication.plugin: {named} is not known",
+            f"known: {', '.join(_PLUGINS)}",
+        )
         return
     try:
         keys = _credentials(plugin, str(values.get("data") or ""))
@@ -88,12 +110,19 @@ def _credentials(plugin: str, data: str) -> Mapping[str, str]:
     else:
         pairs = dict(part.split(":", 1) for part in data.split(",") if ":" in part)
     names = _DATA[plugin]
-    parameters = {names.get(key, key): value.removeprefix("file://") for key, value in pairs.items()}
+    parameters = {
+        names.get(key, key): value.removeprefix("file://") for key, value in pairs.items()
+    }
     known = list(dict.fromkeys(names.values()))
     # The keys are shown without values: any of them may be a misspelled password.
-    unknown = [shown_key(key, below=True) for key in sorted(parameters.keys() - set(known) - {"type"})]
+    unknown = [
+        shown_key(key, below=True) for key in sorted(parameters.keys() - set(known) - {"type"})
+    ]
     if unknown or not parameters:
-        raise ValueError(f"needs {', '.join(known)}" + (f"; {', '.join(unknown)} is not known" if unknown else ""))
+        raise ValueError(
+            f"needs {', '.join(known)}"
+            + (f"; {', '.join(unknown)} is not known" if unknown else "")
+        )
     return {key: value for key, value in parameters.items() if key in known}
 
 
@@ -106,14 +135,22 @@ KEYS: Final = OmbKeys(
             fields={
                 "serviceUrl": OmbField(read=string, into=_service_url),
                 "httpUrl": OmbField(read=string, into=_http_url),
-                "clientMemoryLimitMB": OmbField(read=integer, initial=256, into="clientMemoryLimitMB"),
+                "clientMemoryLimitMB": OmbField(
+                    read=integer, initial=256, into="clientMemoryLimitMB"
+                ),
                 "ioThreads": OmbField(read=integer, initial=8, into="ioThreads"),
-                "connectionsPerBroker": OmbField(read=integer, initial=8, into="connectionsPerBroker"),
-                "maxConcurrentLookupRequests": OmbField(read=integer, initial=1000, into="maxConcurrentLookupRequests"),
+                "connectionsPerBroker": OmbField(
+                    read=integer, initial=8, into="connectionsPerBroker"
+                ),
+                "maxConcurrentLookupRequests": OmbField(
+                    read=integer, initial=1000, into="maxConcurrentLookupRequests"
+                ),
                 "namespacePrefix": OmbField(read=string, into=_namespace),
                 "clusterName": OmbField(read=string, into=_cluster),
                 "topicType": OmbField(
-                    read=constant("persistent", "non_persistent", spelled={"non_persistent": "non-persistent"}),
+                    read=constant(
+                        "persistent", "non_persistent", spelled={"non_persistent": "non-persistent"}
+                    ),
                     initial="persistent",
                     into="topicType",
                     required=True,
@@ -127,11 +164,16 @@ KEYS: Final = OmbKeys(
                     },
                     convert=_persistence,
                 ),
-                "tlsAllowInsecureConnection": OmbField(read=flag, initial=False, into="tlsAllowInsecureConnection"),
-                "tlsEnableHostnameVerification": OmbField(read=flag, initial=False, into="tlsEnableHostnameVerification"),
+                "tlsAllowInsecureConnection": OmbField(
+                    read=flag, initial=False, into="tlsAllowInsecureConnection"
+                ),
+                "tlsEnableHostnameVerification": OmbField(
+                    read=flag, initial=False, into="tlsEnableHostnameVerification"
+                ),
                 "tlsTrustCertsFilePath": OmbField(read=string, into="tlsTrustCertsFilePath"),
                 "authentication": OmbClass(
-                    fields={"plugin": OmbField(read=string), "data": OmbField(read=string)}, convert=_authentication
+                    fields={"plugin": OmbField(read=string), "data": OmbField(read=string)},
+                    convert=_authentication,
                 ),
             },
             hints={
@@ -146,8 +188,12 @@ KEYS: Final = OmbKeys(
         "producer": OmbClass(
             fields={
                 "batchingEnabled": OmbField(read=flag, initial=True, into="batchingEnabled"),
-                "batchingMaxPublishDelayMs": OmbField(read=integer, initial=1, into="batchingMaxPublishDelayMs"),
-                "batchingMaxBytes": OmbField(read=integer, initial=1024**2, into="batchingMaxBytes"),
+                "batchingMaxPublishDelayMs": OmbField(
+                    read=integer, initial=1, into="batchingMaxPublishDelayMs"
+                ),
+                "batchingMaxBytes": OmbField(
+                    read=integer, initial=1024**2, into="batchingMaxBytes"
+                ),
                 "blockIfQueueFull": OmbField(read=flag, initial=True, into="blockIfQueueFull"),
                 "pendingQueueSize": OmbField(read=integer, initial=0, into="maxPendingMessages"),
             },
@@ -164,7 +210,9 @@ KEYS: Final = OmbKeys(
         ),
         "consumer": OmbClass(
             fields={
-                "receiverQueueSize": OmbField(read=integer, initial=10_000, into="receiverQueueSize"),
+                "receiverQueueSize": OmbField(
+                    read=integer, initial=10_000, into="receiverQueueSize"
+                ),
                 "subscriptionType": OmbField(
                     read=constant("Exclusive", "Shared", "Failover", "Key_Shared"),
                     initial="Failover",

@@ -59,13 +59,20 @@ class Scrape:
         if watched.target.admin_url is None:
             raise TargetError("the broker's telemetry needs the admin REST: give target.adminUrl")
         topology, settings = watched.topology, watched.settings
-        self._watched, self._settings, self._url, self.used = watched, settings, watched.target.admin_url, 0.0
+        self._watched, self._settings, self._url, self.used = (
+            watched,
+            settings,
+            watched.target.admin_url,
+            0.0,
+        )
         self._namespace = None if topology.name else own_namespace(settings, watched.run)
         self._prefix = topology.name or f"{settings.topic_type}://{self._namespace}/"
         self._count = topology.topics * topology.partitions
         self._connect()
         self._reader: MetricsReader | None = None
-        self._each: Mapping[str, Scraped] = {}  # the last answers of several brokers, by name, and their columns
+        self._each: Mapping[
+            str, Scraped
+        ] = {}  # the last answers of several brokers, by name, and their columns
         self._each_at, self._of_brokers = 0, dict[str, float]()
         self._moves = TopicMoves(several=len(self._brokers) > 1)
         self._first, self._at, self._loaded_at = watched.kept.pop("counted", (None, 0, ()))
@@ -76,7 +83,9 @@ class Scrape:
         # A broker may drop messages of a non-persistent topic, so that its counts cannot be compared with ours.
         self._countable = self._namespace is not None and settings.topic_type == "persistent"
         self._counts = self._countable and (watched.fresh or self._first is not None)
-        self._not_before = self._asked = self._unanswered = self._answered = self._partly = self._cost = 0
+        self._not_before = self._asked = self._unanswered = self._answered = self._partly = (
+            self._cost
+        ) = 0
         self._reason = ""
         self.notes: list[str] = []
         """Sentences for the report, complete once the source is closed."""
@@ -95,11 +104,17 @@ class Scrape:
         """The missing values, with the reasons."""
         reasons = []
         if not self._few:
-            reasons.append(f"broker's counters of topics: the run has {self._count} (with partitions), at most {MOST_TOPICS} are read")
+            reasons.append(
+                f"broker's counters of topics: the run has {self._count} (with partitions), at most {MOST_TOPICS} are read"
+            )
         if self._partly:
-            reasons.append(f"broker's counters of topics: {self._partly} of {self._answered} answers lacked some of all {self._count}")
+            reasons.append(
+                f"broker's counters of topics: {self._partly} of {self._answered} answers lacked some of all {self._count}"
+            )
         if self._unanswered:
-            reasons.append(f"broker's own counters: {self._unanswered} of {self._asked} requests had no answer: {self._reason}")
+            reasons.append(
+                f"broker's own counters: {self._unanswered} of {self._asked} requests had no answer: {self._reason}"
+            )
         return reasons
 
     @property
@@ -117,7 +132,9 @@ class Scrape:
             return {}
         at, self._at = self._at, time.monotonic_ns()
         self._times_known = False
-        sample = columns(self._last, scraped, (self._at - at) / SECOND) | (self._answer(lambda: self._ask_more(scraped.loaded)) or {})
+        sample = columns(self._last, scraped, (self._at - at) / SECOND) | (
+            self._answer(lambda: self._ask_more(scraped.loaded)) or {}
+        )
         sample |= self._of_brokers
         self._follow(scraped)
         if self._counts and scraped.loaded:
@@ -131,7 +148,11 @@ class Scrape:
             return ask()
         except (TargetError, AttributeError, LookupError, TypeError, ValueError) as error:
             # All but TargetError mean that the JSON has another form than Pulsar's.
-            reason = str(error) if isinstance(error, TargetError) else f"not an answer of Pulsar ({type(error).__name__}: {error})"
+            reason = (
+                str(error)
+                if isinstance(error, TargetError)
+                else f"not an answer of Pulsar ({type(error).__name__}: {error})"
+            )
             self._unanswered, self._reason = self._unanswered + 1, reason
             self._connection.close()
             # The token of OAuth2 may have expired: a new client fetches another one.
@@ -145,7 +166,9 @@ class Scrape:
                 known = self._watched.kept.get("partitions")
                 self._count = known or self._admin.partitions(self._prefix) or 1
                 self._watched.kept["partitions"] = self._count
-            self._reader = MetricsReader(self._prefix, exact=self._namespace is None, of_topics=self._few)
+            self._reader = MetricsReader(
+                self._prefix, exact=self._namespace is None, of_topics=self._few
+            )
         self._cost = 0
         scraped = self._read_brokers(self._reader)
         self._answered += 1
@@ -168,12 +191,16 @@ class Scrape:
                 failed.append(error)
         if not answers:
             raise failed[0]
-        self._versions |= {name: answer.version for name, answer in answers.items() if answer.version}
+        self._versions |= {
+            name: answer.version for name, answer in answers.items() if answer.version
+        }
         self._of_brokers = self._moves.read(answers) if self._few else {}
         if len(self._brokers) > 1 and self._few:
             now, at = time.monotonic_ns(), self._each_at
             for name, answer in answers.items():
-                self._of_brokers |= broker_columns(name, self._each.get(name), answer, (now - at) / SECOND)
+                self._of_brokers |= broker_columns(
+                    name, self._each.get(name), answer, (now - at) / SECOND
+                )
             self._each, self._each_at = answers, now
         return merge_scraped(list(answers.values()))
 
@@ -183,13 +210,17 @@ class Scrape:
         try:
             return reader.read(answer.text)
         except ValueError as error:
-            raise TargetError(f"GET {answer.url}: the answer is not in Prometheus' text format: {error}") from error
+            raise TargetError(
+                f"GET {answer.url}: the answer is not in Prometheus' text format: {error}"
+            ) from error
 
     def _ask_more(self, topics: Collection[str]) -> dict[str, float]:
         """Return the columns that only the REST has."""
         sample = dict[str, float]()
         if self._namespace is not None:
-            sample["sys.bundles"] = float(self._question(f"namespaces/{self._namespace}/bundles")["numBundles"])
+            sample["sys.bundles"] = float(
+                self._question(f"namespaces/{self._namespace}/bundles")["numBundles"]
+            )
         if 0 < len(topics) <= MOST_ASKED:
             stats = [self._question(f"{path_of(topic)}/stats") for topic in sorted(topics)]
             sample |= topic_columns(stats)
@@ -208,10 +239,15 @@ class Scrape:
             # Without an answer the broker may have been restarted, which resets its counters.
             self._counts &= not self._unanswered
             # A topic with counts may have been loaded again since the phase began.
-            self._times_known_first = self._times_known and not any(any(scraped.topics.get(one, {}).values()) for one in TOTALS.values())
+            self._times_known_first = self._times_known and not any(
+                any(scraped.topics.get(one, {}).values()) for one in TOTALS.values()
+            )
         else:
             same = self._last.broker.get(STARTED) == scraped.broker.get(STARTED)
-            self._counts &= same and all(counter_growth(self._last, scraped, metric) is not None for metric in TOTALS.values())
+            self._counts &= same and all(
+                counter_growth(self._last, scraped, metric) is not None
+                for metric in TOTALS.values()
+            )
         self._last = scraped
 
     def close(self) -> dict[str, float]:
@@ -228,7 +264,10 @@ class Scrape:
         topics = {topology.name: self._count} if topology.name else {}
         if self._namespace is not None and topology.partitions > 1:
             indexes = range(min(topology.topics, MOST_ASKED))
-            topics = {own_topic(self._settings, self._watched.run, topology, index): topology.partitions for index in indexes}
+            topics = {
+                own_topic(self._settings, self._watched.run, topology, index): topology.partitions
+                for index in indexes
+            }
         for topic, planned in topics.items():
             partitions = self._admin.partitions(topic) or 1
             if partitions > planned:
@@ -245,7 +284,14 @@ class Scrape:
         assert self._last is not None
         if self._last.loaded:
             self._watched.kept["counted"] = (self._last, self._at, self._loaded_at)
-        grown = {column: counter_growth(self._first, self._last, metric) for column, metric in TOTALS.items()} if self._counts else {}
+        grown = (
+            {
+                column: counter_growth(self._first, self._last, metric)
+                for column, metric in TOTALS.items()
+            }
+            if self._counts
+            else {}
+        )
         return sample | {column: value for column, value in grown.items() if value is not None}
 
 
@@ -263,13 +309,29 @@ def topic_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
     :param topics: answers of ``/admin/v2/…/TOPIC/stats``.
     """
-    consumers = [one for topic in topics for sub in topic.get("subscriptions", {}).values() for one in sub.get("consumers", ())]
-    chunks = [float(one["chunkedMessageRate"]) for topic in topics for one in topic.get("publishers", ()) if "chunkedMessageRate" in one]
+    consumers = [
+        one
+        for topic in topics
+        for sub in topic.get("subscriptions", {}).values()
+        for one in sub.get("consumers", ())
+    ]
+    chunks = [
+        float(one["chunkedMessageRate"])
+        for topic in topics
+        for one in topic.get("publishers", ())
+        if "chunkedMessageRate" in one
+    ]
     starved = [
-        one["availablePermits"] <= 0 or bool(one.get("blockedConsumerOnUnackedMsgs")) for one in consumers if "availablePermits" in one
+        one["availablePermits"] <= 0 or bool(one.get("blockedConsumerOnUnackedMsgs"))
+        for one in consumers
+        if "availablePermits" in one
     ]
     sample = {"sys.chunks": sum(chunks)} if chunks else {}
-    return sample | ({"sys.starved": float(sum(starved)), "sys.consumers": float(len(starved))} if starved else {})
+    return sample | (
+        {"sys.starved": float(sum(starved)), "sys.consumers": float(len(starved))}
+        if starved
+        else {}
+    )
 
 
 def load_times(topics: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:

@@ -52,8 +52,17 @@ def secure(folder: Path, asked: SecuritySection | None) -> Secured:
     if asked.tls:
         lines, client = _tls(folder, clients=asked.auth == "tls")
     if asked.auth is not None:
-        provider, client["authentication"] = {"token": _token, "basic": _basic, "tls": _certificate}[asked.auth](folder)
-        lines |= {"authenticationEnabled": "true", "authorizationEnabled": "true", "superUserRoles": ROLE, **provider}
+        provider, client["authentication"] = {
+            "token": _token,
+            "basic": _basic,
+            "tls": _certificate,
+        }[asked.auth](folder)
+        lines |= {
+            "authenticationEnabled": "true",
+            "authorizationEnabled": "true",
+            "superUserRoles": ROLE,
+            **provider,
+        }
     return Secured(tls=bool(asked.tls), lines=lines, client=client)
 
 
@@ -84,8 +93,12 @@ def _token(folder: Path) -> tuple[dict[str, str], Authentication]:
 def _basic(folder: Path) -> tuple[dict[str, str], Authentication]:
     password = secrets.token_hex(16)
     file = _write(folder / "password", password.encode())
-    htpasswd = _write(folder / "htpasswd", f"{ROLE}:{apr1(password, secrets.token_hex(4))}\n".encode())
-    lines = {"basicAuthConf": htpasswd.as_uri()} | _plugin("Basic", json.dumps({"userId": ROLE, "password": password}))
+    htpasswd = _write(
+        folder / "htpasswd", f"{ROLE}:{apr1(password, secrets.token_hex(4))}\n".encode()
+    )
+    lines = {"basicAuthConf": htpasswd.as_uri()} | _plugin(
+        "Basic", json.dumps({"userId": ROLE, "password": password})
+    )
     return lines, Authentication(plugin="basic", user_id=ROLE, password_file=str(file))
 
 
@@ -125,7 +138,10 @@ _ORDER: Final = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))
 
 def signed_token(key: bytes, claims: Mapping[str, Any]) -> str:
     """Return a JSON Web Token signed by HS256 (RFC 7519; RFC 7515, A.1). :param key: 32 bytes or more. :param claims: ``sub``: the role."""
-    signed = b".".join(_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, dict(claims)))
+    signed = b".".join(
+        _base64url(json.dumps(part).encode())
+        for part in ({"alg": "HS256", "typ": "JWT"}, dict(claims))
+    )
     return (signed + b"." + _base64url(hmac.digest(key, signed, "sha256"))).decode()
 
 
@@ -149,7 +165,16 @@ def apr1(password: str, salt: str) -> str:
         length >>= 1
     digest = hashlib.md5(start, usedforsecurity=False).digest()
     for i in range(ROUNDS):
-        parts = (word if i & 1 else digest, grain if i % 3 else b"", word if i % 7 else b"", digest if i & 1 else word)
+        parts = (
+            word if i & 1 else digest,
+            grain if i % 3 else b"",
+            word if i % 7 else b"",
+            digest if i & 1 else word,
+        )
         digest = hashlib.md5(b"".join(parts), usedforsecurity=False).digest()
-    numbers = [(digest[a] << 16 | digest[b] << 8 | digest[c], 4) for a, b, c in _ORDER] + [(digest[11], 2)]
-    return f"$apr1${salt}$" + "".join(_ALPHABET[number >> 6 * i & 63] for number, count in numbers for i in range(count))
+    numbers = [(digest[a] << 16 | digest[b] << 8 | digest[c], 4) for a, b, c in _ORDER] + [
+        (digest[11], 2)
+    ]
+    return f"$apr1${salt}$" + "".join(
+        _ALPHABET[number >> 6 * i & 63] for number, count in numbers for i in range(count)
+    )

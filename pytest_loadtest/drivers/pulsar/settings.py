@@ -130,7 +130,9 @@ class PulsarSettings(ChunkingSettings):
     """Wait when maxPendingMessages are in flight; otherwise such messages fail."""
     pending_queue_size: int | None = Field(default=None, ge=0, exclude=True)
     """OMB's spelling of maxPendingMessages."""
-    max_pending_messages: int = Field(ge=0, default_factory=lambda data: _pending(data.get("pending_queue_size")))
+    max_pending_messages: int = Field(
+        ge=0, default_factory=lambda data: _pending(data.get("pending_queue_size"))
+    )
     """Most messages of one producer (and partition) in flight; 0: only clientMemoryLimitMB bounds them."""
     max_pending_messages_across_partitions: Count = 50_000
     """Most messages of one producer in flight, over all partitions."""
@@ -157,7 +159,9 @@ class PulsarSettings(ChunkingSettings):
 
     def window(self, partitions: int) -> int:
         """Return the most messages of one producer in flight; 0: only memory bounds them."""
-        return min(self.max_pending_messages * partitions, self.max_pending_messages_across_partitions)
+        return min(
+            self.max_pending_messages * partitions, self.max_pending_messages_across_partitions
+        )
 
     @property
     def memory_limit(self) -> int | None:
@@ -169,7 +173,10 @@ class PulsarSettings(ChunkingSettings):
 
     def receive_window(self, partitions: int) -> int:
         """Return the most messages prefetched by one consumer."""
-        return min(self.receiver_queue_size * partitions, self.max_total_receiver_queue_size_across_partitions)
+        return min(
+            self.receiver_queue_size * partitions,
+            self.max_total_receiver_queue_size_across_partitions,
+        )
 
     def connections(self, producers: int, consumers: int, workers: int) -> int:
         """Return the connections to a target of one broker: all producers and consumers of a worker share its connections."""
@@ -187,20 +194,34 @@ class PulsarSettings(ChunkingSettings):
     def outage_notes(self, broker: Mapping[str, Any]) -> Iterable[str]:
         """Return when too few bookies ran to store messages."""
         ensemble_size, ack_quorum = (
-            (None, None) if self.persistence is None else (self.persistence.ensemble_size, self.persistence.ack_quorum)
+            (None, None)
+            if self.persistence is None
+            else (self.persistence.ensemble_size, self.persistence.ack_quorum)
         )
         return bookie_outage_notes(broker, ensemble_size, ack_quorum)
 
     def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
         """Return why order is not judged, and the remedy; None on Exclusive and Failover, and with keys on Key_Shared."""
         if self.subscription_type == "Key_Shared":
-            return None if keyed else ("on Key_Shared without keys", "use keyDistributor: KEY_ROUND_ROBIN")
-        return ("on a Shared subscription", "use Failover") if self.subscription_type == "Shared" else None
+            return (
+                None
+                if keyed
+                else ("on Key_Shared without keys", "use keyDistributor: KEY_ROUND_ROBIN")
+            )
+        return (
+            ("on a Shared subscription", "use Failover")
+            if self.subscription_type == "Shared"
+            else None
+        )
 
     @property
     def unacknowledged(self) -> tuple[str, str] | None:
         """The reason and remedy for missing acknowledgements; None for persistent topics."""
-        return None if self.topic_type == "persistent" else ("on non-persistent topics", "use topicType: persistent")
+        return (
+            None
+            if self.topic_type == "persistent"
+            else ("on non-persistent topics", "use topicType: persistent")
+        )
 
     def earliest(self, broker: Mapping[str, str]) -> int:
         """Return by how many ns a message may come early: the broker's tick, or 0 in strict mode.

@@ -29,7 +29,9 @@ def stream_window(settings: PulsarSettings, partitions: int) -> int | None:
         return None
     if partitions == 1:
         return settings.max_pending_messages
-    return min(settings.max_pending_messages * partitions, settings.max_pending_messages_across_partitions)
+    return min(
+        settings.max_pending_messages * partitions, settings.max_pending_messages_across_partitions
+    )
 
 
 def batching(settings: PulsarSettings) -> bool:
@@ -43,7 +45,9 @@ def batching_type(settings: PulsarSettings) -> str:
     return "KeyBased" if settings.subscription_type == "Key_Shared" else "Default"
 
 
-def applied_keys(settings: PulsarSettings, place: Mapping[str, str], partitions: int) -> dict[str, str]:
+def applied_keys(
+    settings: PulsarSettings, place: Mapping[str, str], partitions: int
+) -> dict[str, str]:
     """Return the keys that every client applies as given, by the profile's spelling.
 
     Each client adds the others (``ioThreads``, ``connectionsPerBroker``) and values that it rounds.
@@ -70,8 +74,12 @@ def applied_keys(settings: PulsarSettings, place: Mapping[str, str], partitions:
         facts["clientMemoryLimitMB"] = f"{memory // 1024**2} per worker"
     if partitions > 1:
         across = settings.max_pending_messages_across_partitions
-        facts["maxPendingMessagesAcrossPartitions"] = str(across) if across < NO_LIMIT else "no limit"
-        facts["maxTotalReceiverQueueSizeAcrossPartitions"] = str(settings.max_total_receiver_queue_size_across_partitions)
+        facts["maxPendingMessagesAcrossPartitions"] = (
+            str(across) if across < NO_LIMIT else "no limit"
+        )
+        facts["maxTotalReceiverQueueSizeAcrossPartitions"] = str(
+            settings.max_total_receiver_queue_size_across_partitions
+        )
     if settings.max_concurrent_lookup_requests is not None:
         facts["maxConcurrentLookupRequests"] = str(settings.max_concurrent_lookup_requests)
     if "namespace" in place:
@@ -79,15 +87,25 @@ def applied_keys(settings: PulsarSettings, place: Mapping[str, str], partitions:
     return facts | _security(settings)
 
 
-def unapplied_keys(settings: PulsarSettings, *, admin: bool, existing: bool = False) -> dict[str, str]:
+def unapplied_keys(
+    settings: PulsarSettings, *, admin: bool, existing: bool = False
+) -> dict[str, str]:
     """Return the keys that the target cannot apply, with the reasons.
 
     :param admin: the target has an admin REST. :param existing: the topic existed before the run.
     """
     facts: dict[str, str] = {}
     if existing:
-        asked = {"persistence": "persistence", "namespacePrefix": "namespace_prefix", "topicType": "topic_type"}
-        return facts | {key: "the topic exists already" for key, field in asked.items() if field in settings.model_fields_set}
+        asked = {
+            "persistence": "persistence",
+            "namespacePrefix": "namespace_prefix",
+            "topicType": "topic_type",
+        }
+        return facts | {
+            key: "the topic exists already"
+            for key, field in asked.items()
+            if field in settings.model_fields_set
+        }
     if not admin and settings.persistence is not None:
         facts["persistence"] = "needs target.adminUrl"
     if not admin and "namespace_prefix" in settings.model_fields_set:
@@ -114,8 +132,12 @@ def _chunking_facts(settings: PulsarSettings) -> dict[str, str]:
     return facts | {
         "chunkingEnabled": "true",
         "maxPendingChunkedMessage": str(settings.max_pending_chunked_message),
-        "autoAckOldestChunkedMessageOnQueueFull": _yaml_bool(settings.auto_ack_oldest_chunked_message_on_queue_full),
-        "expireTimeOfIncompleteChunkedMessage": exact_duration(settings.expire_time_of_incomplete_chunked_message),
+        "autoAckOldestChunkedMessageOnQueueFull": _yaml_bool(
+            settings.auto_ack_oldest_chunked_message_on_queue_full
+        ),
+        "expireTimeOfIncompleteChunkedMessage": exact_duration(
+            settings.expire_time_of_incomplete_chunked_message
+        ),
     }
 
 
@@ -142,6 +164,17 @@ def join_acks(parts: Sequence[Acks]) -> Acks | None:
     """Concatenate answers; None if there are none."""
     if len(parts) < 2:
         return parts[0] if parts else None
-    row, time, status = (np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "time", "status"))
-    again = [np.zeros(len(part.row), np.uint8) if part.resends is None else part.resends for part in parts]
-    return Acks(row, time, status, None if all(part.resends is None for part in parts) else np.concatenate(again))
+    row, time, status = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("row", "time", "status")
+    )
+    again = [
+        np.zeros(len(part.row), np.uint8) if part.resends is None else part.resends
+        for part in parts
+    ]
+    return Acks(
+        row,
+        time,
+        status,
+        None if all(part.resends is None for part in parts) else np.concatenate(again),
+    )

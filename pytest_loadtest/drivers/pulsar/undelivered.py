@@ -29,7 +29,11 @@ def pulsar_undelivered(run: DrainingRun) -> Undelivered | None:
         return None
     names = [own_topic(settings, run.run, topology, index) for index in range(topology.topics)]
     if topology.partitions > 1:
-        names = [f"{name}-partition-{partition}" for name in names for partition in range(topology.partitions)]
+        names = [
+            f"{name}-partition-{partition}"
+            for name in names
+            for partition in range(topology.partitions)
+        ]
     admin = Admin(url, settings)
     held = sum(backlog for backlog, _ in _subscriptions(admin, names, topology.subscriptions))
     if held:
@@ -45,9 +49,15 @@ def _subscriptions(admin: Admin, topics: Sequence[str], count: int) -> list[tupl
 
     :raises LookupError: a number is missing, or a topic does not have ``count`` subscriptions.
     """
-    found = [_counts(subscription) for topic in topics for subscription in admin.stats(topic, precise=True)["subscriptions"].values()]
+    found = [
+        _counts(subscription)
+        for topic in topics
+        for subscription in admin.stats(topic, precise=True)["subscriptions"].values()
+    ]
     if len(found) != count * len(topics):
-        raise LookupError(f"{len(found)} subscriptions of {len(topics)} topics, not {count} of each")
+        raise LookupError(
+            f"{len(found)} subscriptions of {len(topics)} topics, not {count} of each"
+        )
     return found
 
 

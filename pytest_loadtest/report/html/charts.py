@@ -76,7 +76,11 @@ def make_chart(
 def _reduced(line: Line) -> dict[str, Any]:
     high, low = span_extremes(line.values)
     reduced = {"label": line.label, "role": line.role, "values": [_plain(value) for value in high]}
-    return reduced if len(high) == len(line.values) else reduced | {"low": [_plain(value) for value in low]}
+    return (
+        reduced
+        if len(high) == len(line.values)
+        else reduced | {"low": [_plain(value) for value in low]}
+    )
 
 
 def _plain(value: float | None) -> float | None:
@@ -84,7 +88,9 @@ def _plain(value: float | None) -> float | None:
     return value if value is None else int(value) if value == int(value) else float(f"{value:.7g}")
 
 
-def chart_mark(label: str, outcome: str, *, x: float | None = None, y: float | None = None) -> dict[str, Any]:
+def chart_mark(
+    label: str, outcome: str, *, x: float | None = None, y: float | None = None
+) -> dict[str, Any]:
     """Return a labelled mark, of an objective or a step of a search: a line at x or y, a point if both are given."""
     return {"label": label, "x": x, "y": y, "outcome": outcome}
 
@@ -94,7 +100,9 @@ def latency_levels(findings: Iterable[FindingEntry]) -> list[dict[str, Any]]:
     return [
         chart_mark(f"{finding.statistic} {finding.shown.bound}", finding.outcome, y=finding.maximum)
         for finding in findings
-        if (finding.metric, finding.unit) == ("endToEndLatency", "ns") and finding.maximum is not None and not finding.bucket
+        if (finding.metric, finding.unit) == ("endToEndLatency", "ns")
+        and finding.maximum is not None
+        and not finding.bucket
     ]
 
 
@@ -110,15 +118,24 @@ def even_spans(length: int, most: int = POINTS) -> list[tuple[int, int]]:
     return [(first, min(first + width, length)) for first in range(0, length, width)]
 
 
-def span_extremes(values: Values, most: int = POINTS) -> tuple[list[float | None], list[float | None]]:
+def span_extremes(
+    values: Values, most: int = POINTS
+) -> tuple[list[float | None], list[float | None]]:
     """Return the largest and the smallest known value of each part; None where none is known."""
-    known = [[value for value in values[first:last] if value is not None] for first, last in even_spans(len(values), most)]
-    return [max(group, default=None) for group in known], [min(group, default=None) for group in known]
+    known = [
+        [value for value in values[first:last] if value is not None]
+        for first, last in even_spans(len(values), most)
+    ]
+    return [max(group, default=None) for group in known], [
+        min(group, default=None) for group in known
+    ]
 
 
 # Percentile curves: the latency at every percentile up to five nines, with the objectives as marks.
 
-TITLES: Final = ROWS | {metric.key: metric.label for metric in LATENCIES.values() if metric.row.startswith(" ")}
+TITLES: Final = ROWS | {
+    metric.key: metric.label for metric in LATENCIES.values() if metric.row.startswith(" ")
+}
 """The labels of lines: as in the tables, but the whole label for those that a table indents below another row."""
 METRICS: Final = {metric.key: metric.name for metric in LATENCIES.values() if metric.name}
 GRID: Final = sorted({round(10 ** (step / 40), 6) for step in range(201)} | {2.0, 4.0, 20.0})
@@ -128,17 +145,38 @@ ROLES: Final = "abcdefgh"
 QUANTILE: Final = Axis("percentile", "", "percentile")
 
 
-def curve_chart(title: str, run: str, named: Mapping[str, Distribution | None], bounds: Sequence[dict[str, Any]] = ()) -> Chart | None:
+def curve_chart(
+    title: str,
+    run: str,
+    named: Mapping[str, Distribution | None],
+    bounds: Sequence[dict[str, Any]] = (),
+) -> Chart | None:
     """Draw a curve for each distribution. :param named: by label; unknown ones are left out."""
     known = {name: distribution for name, distribution in named.items() if distribution is not None}
-    lines = [Line(name, role, _values(distribution)) for role, (name, distribution) in zip(ROLES, known.items(), strict=False)]
+    lines = [
+        Line(name, role, _values(distribution))
+        for role, (name, distribution) in zip(ROLES, known.items(), strict=False)
+    ]
     texts = [_curve_text(name, distribution) for name, distribution in known.items()]
     summary = f"{'; '.join(texts)}. A line ends where fewer than ten messages lie beyond, or where messages never came."
-    return make_chart("curve", title, run, summary, QUANTILE, Axis("latency", "ns", "log"), GRID, lines, bounds=bounds)
+    return make_chart(
+        "curve",
+        title,
+        run,
+        summary,
+        QUANTILE,
+        Axis("latency", "ns", "log"),
+        GRID,
+        lines,
+        bounds=bounds,
+    )
 
 
 def _values(distribution: Distribution) -> list[float | None]:
-    values = [distribution.percentile(p) if distribution.proves(p) else math.inf for p in map(percentile_at, GRID)]
+    values = [
+        distribution.percentile(p) if distribution.proves(p) else math.inf
+        for p in map(percentile_at, GRID)
+    ]
     return [value if math.isfinite(value) else None for value in values]
 
 
@@ -150,18 +188,31 @@ def _curve_text(name: str, distribution: Distribution) -> str:
 
 
 def _percentile_text(value: float) -> str:
-    return format_duration(value) if math.isfinite(value) else "never" if value > 0 else "before due"
+    return (
+        format_duration(value) if math.isfinite(value) else "never" if value > 0 else "before due"
+    )
 
 
 def latency_curves(
-    measured: MeasurementsSection, findings: Iterable[FindingEntry], run: str, kinds: Sequence[str], title: str
+    measured: MeasurementsSection,
+    findings: Iterable[FindingEntry],
+    run: str,
+    kinds: Sequence[str],
+    title: str,
 ) -> Chart | None:
     """Draw these kinds of a run's latencies, with their objectives."""
     named = {TITLES[kind]: latency_distribution(measured.latencies.get(kind)) for kind in kinds}
-    return curve_chart(title, run, named, objective_points(findings, {METRICS[kind] for kind in kinds if kind in METRICS}))
+    return curve_chart(
+        title,
+        run,
+        named,
+        objective_points(findings, {METRICS[kind] for kind in kinds if kind in METRICS}),
+    )
 
 
-def objective_points(findings: Iterable[FindingEntry], metrics: set[str], *, buckets: bool = False) -> list[dict[str, Any]]:
+def objective_points(
+    findings: Iterable[FindingEntry], metrics: set[str], *, buckets: bool = False
+) -> list[dict[str, Any]]:
     """Return a point for each bound on a percentile, a level for each bound on a maximum or minimum.
 
     Bounds in windows do not apply to the curve of the whole run, nor do those on drift, which are shares.
@@ -171,7 +222,11 @@ def objective_points(findings: Iterable[FindingEntry], metrics: set[str], *, buc
     points = []
     for finding in findings:
         statistic = finding.statistic or ""
-        if finding.metric not in metrics or bool(finding.bucket) is not buckets or statistic == "mean":
+        if (
+            finding.metric not in metrics
+            or bool(finding.bucket) is not buckets
+            or statistic == "mean"
+        ):
             continue
         if finding.unit != "ns" or finding.windows:
             continue
@@ -184,7 +239,9 @@ def objective_levels(finding: FindingEntry) -> list[dict[str, Any]]:
     """Return the upper and the lower bound of an objective, if it has them."""
     sides = (("<=", finding.maximum), (">=", finding.minimum))
     return [
-        chart_mark(f"{finding.name} {sign} {format_value(level, finding.unit)}", finding.outcome, y=level)
+        chart_mark(
+            f"{finding.name} {sign} {format_value(level, finding.unit)}", finding.outcome, y=level
+        )
         for sign, level in sides
         if level is not None
     ]

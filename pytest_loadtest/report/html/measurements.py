@@ -9,7 +9,15 @@ from pytest_loadtest.metrics.catalogue import COUNTS
 from pytest_loadtest.report import arrival_facts, sections
 from pytest_loadtest.report.hdr import latency_distribution
 from pytest_loadtest.report.html import charts
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Fold, Paragraph, Table, absent
+from pytest_loadtest.report.html.blocks import (
+    NOT_MEASURED,
+    Cell,
+    ChartFigure,
+    Fold,
+    Paragraph,
+    Table,
+    absent,
+)
 from pytest_loadtest.report.html.charts import TITLES
 from pytest_loadtest.report.sections import percentiles
 from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, MOST_RANGES, latency_rows
@@ -22,12 +30,20 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import RunDocument, StageEntry
     from pytest_loadtest.report.html.blocks import Block
-    from pytest_loadtest.report.measurements_section import BreakdownEntry, LatencySection, LostRange, MeasurementsSection
+    from pytest_loadtest.report.measurements_section import (
+        BreakdownEntry,
+        LatencySection,
+        LostRange,
+        MeasurementsSection,
+    )
 
 
 CURVES: Final = {
     "curve": ("Latency by percentile", ALWAYS),
-    "broadcast": ("Broadcast: until all subscribers have a message, and from the first of them to the last", ("completion", "spread")),
+    "broadcast": (
+        "Broadcast: until all subscribers have a message, and from the first of them to the last",
+        ("completion", "spread"),
+    ),
     "opening": ("Opening connections", ("connect", "subscribe", "reconnect")),
     "lateness": ("Delayed messages: after due and before due", ("lateness", "earliness")),
 }
@@ -42,7 +58,11 @@ def latency_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         return
     yield _table(measured)
     for name, (title, kinds) in CURVES.items():
-        if sections.only_connects(measured) if name == "curve" else not any(kind in measured.latencies for kind in kinds):
+        if (
+            sections.only_connects(measured)
+            if name == "curve"
+            else not any(kind in measured.latencies for kind in kinds)
+        ):
             continue
         chart = charts.latency_curves(measured, document.verdict.findings, run, kinds, title)
         yield absent(title) if chart is None else ChartFigure(f"{run}-{name}", chart)
@@ -53,7 +73,10 @@ def latency_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         *arrival_facts.stamp_facts(document),
         *arrival_facts.broker_time_facts(measured),
     )
-    yield from (Paragraph(f"{label}: {text}") if label in ("at target", "incidents") else Paragraph(text) for label, text in facts)
+    yield from (
+        Paragraph(f"{label}: {text}") if label in ("at target", "incidents") else Paragraph(text)
+        for label, text in facts
+    )
 
 
 def _table(measured: MeasurementsSection) -> Table:
@@ -86,7 +109,9 @@ def messages_chapter(document: RunDocument) -> Iterator[Block]:
     if measured is None:
         yield absent("messages", "the run broke before anything could be measured")
     elif sections.only_connects(measured):
-        yield Paragraph("messages: not applicable: the run had connections and no messages", "absent")
+        yield Paragraph(
+            "messages: not applicable: the run had connections and no messages", "absent"
+        )
     else:
         yield _rate_table(measured)
         yield _count_table(measured, bool(document.profile.document.get("checksum")))
@@ -101,20 +126,35 @@ def _rate_table(measured: MeasurementsSection) -> Table:
         ("delivered", sections.delivered_text(measured)),
         ("payload sent", f"{format_size(measured.bytes_sent * 1e9 / measured.duration)}/s"),
     ]  # fmt: skip
-    return Table(caption="Rates over the measured phase", head=("what", "rate"), rows=rows, numbers=frozenset((1,)))
+    return Table(
+        caption="Rates over the measured phase",
+        head=("what", "rate"),
+        rows=rows,
+        numbers=frozenset((1,)),
+    )
 
 
 def _count_table(measured: MeasurementsSection, checksum: bool) -> Table:
     subscriptions = measured.subscriptions
-    deliveries = exact(measured.count("acked") * subscriptions) if subscriptions else "not applicable"
+    deliveries = (
+        exact(measured.count("acked") * subscriptions) if subscriptions else "not applicable"
+    )
     due = ("due", deliveries, "deliveries: acked × subscriptions")
-    rows = [*_count_rows(measured, inbound=False), due, *_count_rows(measured, inbound=True, applicable=bool(subscriptions))]
+    rows = [
+        *_count_rows(measured, inbound=False),
+        due,
+        *_count_rows(measured, inbound=True, applicable=bool(subscriptions)),
+    ]
     checked = "" if checksum else "; corrupt: only heads and sizes were checked"
-    caption = f"Messages of the measured phase{checked}" + ("" if subscriptions else "; nothing subscribes in this run")
+    caption = f"Messages of the measured phase{checked}" + (
+        "" if subscriptions else "; nothing subscribes in this run"
+    )
     return Table(caption=caption, head=("what", "count", ""), rows=rows, numbers=frozenset((1,)))
 
 
-def _count_rows(measured: MeasurementsSection, *, inbound: bool, applicable: bool = True) -> Iterator[tuple[str, str, str]]:
+def _count_rows(
+    measured: MeasurementsSection, *, inbound: bool, applicable: bool = True
+) -> Iterator[tuple[str, str, str]]:
     """Yield a row for each count; older results lack some of them."""
     for row in COUNTS:
         if row.inbound is inbound and row.key in measured.counts:
@@ -126,11 +166,29 @@ def _count_rows(measured: MeasurementsSection, *, inbound: bool, applicable: boo
 def _lost_ranges(ranges: Sequence[LostRange]) -> Iterator[Block]:
     if not ranges:
         return
-    rows = [(exact(lost.stream), str(lost.topic), str(lost.subscription), str(lost.first), str(lost.last)) for lost in ranges[:RANGES]]
+    rows = [
+        (
+            exact(lost.stream),
+            str(lost.topic),
+            str(lost.subscription),
+            str(lost.first),
+            str(lost.last),
+        )
+        for lost in ranges[:RANGES]
+    ]
     more = f"; {exact(len(ranges) - RANGES)} more in results.json" if len(ranges) > RANGES else ""
     caption = f"Ranges of lost messages{more}"
-    table = Table(caption=caption, head=("stream", "topic", "subscription", "first", "last"), rows=rows, numbers=frozenset((1, 2, 3, 4)))
-    yield table if len(rows) <= MOST_RANGES else Fold(f"{exact(len(ranges))} ranges of lost messages", [table])
+    table = Table(
+        caption=caption,
+        head=("stream", "topic", "subscription", "first", "last"),
+        rows=rows,
+        numbers=frozenset((1, 2, 3, 4)),
+    )
+    yield (
+        table
+        if len(rows) <= MOST_RANGES
+        else Fold(f"{exact(len(ranges))} ranges of lost messages", [table])
+    )
 
 
 # The parts of a run: topics, size buckets, stages.
@@ -149,10 +207,19 @@ def topics_chapter(run: str, document: RunDocument) -> Iterator[Block]:
     parts = _worst_first(measured.topics)
     caption = f"The worst {min(WORST, len(parts))} of {exact(len(parts))} topics, by lost messages and then by p99"
     yield _part_table("topic", caption, parts[:WORST], measured)
-    yield from _part_curves(run, "topics", "End-to-end latency by percentile, worst topics", parts, ())
+    yield from _part_curves(
+        run, "topics", "End-to-end latency by percentile, worst topics", parts, ()
+    )
     if len(parts) > WORST:
-        caption = "All topics, worst first" if len(parts) <= MOST else f"The worst {exact(MOST)} topics; results.json has all"
-        yield Fold(f"All {exact(len(parts))} topics", [_part_table("topic", caption, parts[:MOST], measured)])
+        caption = (
+            "All topics, worst first"
+            if len(parts) <= MOST
+            else f"The worst {exact(MOST)} topics; results.json has all"
+        )
+        yield Fold(
+            f"All {exact(len(parts))} topics",
+            [_part_table("topic", caption, parts[:MOST], measured)],
+        )
 
 
 def buckets_chapter(run: str, document: RunDocument) -> Iterator[Block]:
@@ -162,7 +229,9 @@ def buckets_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         return
     yield _part_table("size bucket", "Size buckets", measured.buckets, measured)
     bounds = charts.objective_points(document.verdict.findings, {"endToEndLatency"}, buckets=True)
-    yield from _part_curves(run, "buckets", "End-to-end latency by percentile and size bucket", measured.buckets, bounds)
+    yield from _part_curves(
+        run, "buckets", "End-to-end latency by percentile and size bucket", measured.buckets, bounds
+    )
 
 
 def stages_chapter(run: str, document: RunDocument) -> Iterator[Block]:
@@ -170,11 +239,33 @@ def stages_chapter(run: str, document: RunDocument) -> Iterator[Block]:
     stages = document.stages
     if not stages:
         return
-    head = ("stage", "outcome", "for", "offered", "delivered", "end-to-end p50", "p99", "max", "lost")
-    yield Table(caption="Stages", head=head, rows=[_stage_row(stage) for stage in stages], numbers=frozenset(range(2, len(head))))
-    yield from (Paragraph(f"stage {stage.name} {stage.verdict.reasons[0]}") for stage in stages if stage.measurements is None)
+    head = (
+        "stage",
+        "outcome",
+        "for",
+        "offered",
+        "delivered",
+        "end-to-end p50",
+        "p99",
+        "max",
+        "lost",
+    )
+    yield Table(
+        caption="Stages",
+        head=head,
+        rows=[_stage_row(stage) for stage in stages],
+        numbers=frozenset(range(2, len(head))),
+    )
+    yield from (
+        Paragraph(f"stage {stage.name} {stage.verdict.reasons[0]}")
+        for stage in stages
+        if stage.measurements is None
+    )
     begun = {stage.name: stage.measurements for stage in stages if stage.measurements is not None}
-    named = {name: latency_distribution(measured.latencies["endToEnd"]) for name, measured in begun.items()}
+    named = {
+        name: latency_distribution(measured.latencies["endToEnd"])
+        for name, measured in begun.items()
+    }
     chart = charts.curve_chart("End-to-end latency by percentile and stage", run, named)
     if chart is not None:
         yield ChartFigure(f"{run}-stages", chart)
@@ -203,7 +294,9 @@ def _worst_first(parts: Sequence[BreakdownEntry]) -> list[BreakdownEntry]:
     return sorted(parts, key=badness, reverse=True)
 
 
-def _part_table(what: str, caption: str, parts: Sequence[BreakdownEntry], measured: MeasurementsSection) -> Table:
+def _part_table(
+    what: str, caption: str, parts: Sequence[BreakdownEntry], measured: MeasurementsSection
+) -> Table:
     rows = [
         (
             part.name, exact(part.offered), exact(part.sent), exact(part.received), _lost_cell(part.lost, measured),
@@ -211,12 +304,22 @@ def _part_table(what: str, caption: str, parts: Sequence[BreakdownEntry], measur
         )
         for part in parts
     ]  # fmt: skip
-    return Table(caption=caption, head=(what, *HEAD), rows=rows, numbers=frozenset(range(1, len(HEAD) + 1)))
+    return Table(
+        caption=caption, head=(what, *HEAD), rows=rows, numbers=frozenset(range(1, len(HEAD) + 1))
+    )
 
 
-def _part_curves(run: str, name: str, title: str, parts: Sequence[BreakdownEntry], bounds: Sequence[dict[str, Any]]) -> Iterator[Block]:
+def _part_curves(
+    run: str,
+    name: str,
+    title: str,
+    parts: Sequence[BreakdownEntry],
+    bounds: Sequence[dict[str, Any]],
+) -> Iterator[Block]:
     """Yield the curves of the first parts; nothing if the results have no histograms of parts."""
-    named = {part.name: latency_distribution(part.end_to_end) for part in parts[: len(charts.ROLES)]}
+    named = {
+        part.name: latency_distribution(part.end_to_end) for part in parts[: len(charts.ROLES)]
+    }
     chart = charts.curve_chart(title, run, named, bounds)
     if chart is not None:
         yield ChartFigure(f"{run}-{name}", chart)

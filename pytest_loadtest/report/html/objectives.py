@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold, Table
-from pytest_loadtest.report.html.charts import TIME, Axis, Line, chart_mark, make_chart, objective_levels
+from pytest_loadtest.report.html.charts import (
+    TIME,
+    Axis,
+    Line,
+    chart_mark,
+    make_chart,
+    objective_levels,
+)
 from pytest_loadtest.report.sections import all_findings, cause, has_number, objective_name
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import counted, exact, format_value
@@ -26,9 +33,17 @@ HEAD: Final = ("objective", "outcome", "observed", "bound", "", "samples")
 
 def objectives_table(document: RunDocument) -> Table | None:
     """Return the objectives of a run and its stages, misses first; None if nothing was judged."""
-    findings = sorted(all_findings(document), key=lambda entry: MISSES_FIRST.index(entry[1].outcome))
+    findings = sorted(
+        all_findings(document), key=lambda entry: MISSES_FIRST.index(entry[1].outcome)
+    )
     rows = [objective_row(prefix, finding) for prefix, finding in findings]
-    return Table(caption="Objectives, misses first", head=HEAD, rows=rows, numbers=frozenset((2, 3, 5))) if rows else None
+    return (
+        Table(
+            caption="Objectives, misses first", head=HEAD, rows=rows, numbers=frozenset((2, 3, 5))
+        )
+        if rows
+        else None
+    )
 
 
 def objective_row(prefix: str, finding: FindingEntry) -> tuple[str | Cell, ...]:
@@ -43,19 +58,31 @@ def objective_row(prefix: str, finding: FindingEntry) -> tuple[str | Cell, ...]:
 
 def missed_texts(document: RunDocument) -> Sequence[str]:
     """Return a sentence for each miss."""
-    return [prefix + finding.text for prefix, finding in all_findings(document) if finding.outcome is Outcome.MISSED]
+    return [
+        prefix + finding.text
+        for prefix, finding in all_findings(document)
+        if finding.outcome is Outcome.MISSED
+    ]
 
 
 # Objectives that hold in windows of a run: the observed value of each window.
 
-AXES: Final = {"ns": Axis("observed", "ns", "log"), "ratio": Axis("observed", "share"), "msg/s": Axis("observed", "msg/s")}
+AXES: Final = {
+    "ns": Axis("observed", "ns", "log"),
+    "ratio": Axis("observed", "share"),
+    "msg/s": Axis("observed", "msg/s"),
+}
 MARKED: Final = 200
 """The largest number of windows with a mark in a chart."""
 
 
 def windows_chapter(run: str, document: RunDocument) -> Iterator[Block]:
     """Yield a chart and a table of each objective that has windows. :param run: the id of its place on the page."""
-    judged = [(finding, finding.windows) for finding in document.verdict.findings if finding.windows is not None]
+    judged = [
+        (finding, finding.windows)
+        for finding in document.verdict.findings
+        if finding.windows is not None
+    ]
     for number, (finding, windows) in enumerate(judged, 1):
         chart = _chart(run, finding, windows)
         if chart is not None:
@@ -74,14 +101,38 @@ def _chart(run: str, finding: FindingEntry, windows: WindowsSection) -> Chart | 
     axis = AXES.get(finding.unit, Axis("observed", ""))
     starts = [window.start / SECOND for window in listed]
     title, bounds = f"{finding.name} in each window", objective_levels(finding)
-    return make_chart("lines", title, run, _windows_text(windows), TIME, axis, starts, [values], bounds=bounds, marks=marks[:MARKED])
+    return make_chart(
+        "lines",
+        title,
+        run,
+        _windows_text(windows),
+        TIME,
+        axis,
+        starts,
+        [values],
+        bounds=bounds,
+        marks=marks[:MARKED],
+    )
 
 
 def _windows_text(windows: WindowsSection) -> str:
-    counts = {"missed": windows.missed, "generator-limited": windows.generator_limited, "no data": windows.no_data}
-    outcomes = ", ".join(f"{exact(count)} {outcome}" for outcome, count in counts.items() if count) or "all met"
-    allowed = f"; {format_value(windows.violations, 'ratio')} of them may miss" if windows.violations else ""
-    part = "" if len(windows.listed) == windows.number else "; only those that were not met are shown"
+    counts = {
+        "missed": windows.missed,
+        "generator-limited": windows.generator_limited,
+        "no data": windows.no_data,
+    }
+    outcomes = (
+        ", ".join(f"{exact(count)} {outcome}" for outcome, count in counts.items() if count)
+        or "all met"
+    )
+    allowed = (
+        f"; {format_value(windows.violations, 'ratio')} of them may miss"
+        if windows.violations
+        else ""
+    )
+    part = (
+        "" if len(windows.listed) == windows.number else "; only those that were not met are shown"
+    )
     return f"{counted(windows.number, 'window')} of {format_duration(windows.width)}: {outcomes}{allowed}{part}."
 
 
@@ -95,4 +146,7 @@ def _table(finding: FindingEntry, windows: WindowsSection) -> Iterator[Block]:
     if rows:
         table = Table(caption=f"{finding.name}: windows that were not met", head=("from", "until", "observed", "outcome"), rows=rows,
                       numbers=frozenset((1, 2)))  # fmt: skip
-        yield Fold(f"{counted(len(rows), 'window')} of {finding.name} that {'was' if len(rows) == 1 else 'were'} not met", [table])
+        yield Fold(
+            f"{counted(len(rows), 'window')} of {finding.name} that {'was' if len(rows) == 1 else 'were'} not met",
+            [table],
+        )

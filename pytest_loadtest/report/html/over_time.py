@@ -10,7 +10,15 @@ from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.report.hdr import counts_distribution, decode_counts
 from pytest_loadtest.report.html.blocks import Table
-from pytest_loadtest.report.html.charts import LATENCY, TIME, Axis, Line, even_spans, latency_levels, make_chart
+from pytest_loadtest.report.html.charts import (
+    LATENCY,
+    TIME,
+    Axis,
+    Line,
+    even_spans,
+    latency_levels,
+    make_chart,
+)
 from pytest_loadtest.report.sections import restart_text
 from pytest_loadtest.values.quantities import SECOND, format_duration, format_rate
 from pytest_loadtest.values.wording import counted, exact
@@ -28,15 +36,36 @@ def rate_chart(measured: MeasurementsSection, run: str) -> Chart | None:
     """Draw offered, sent, acked and received messages, each in the second of the event."""
     series, fan = measured.series, measured.subscriptions
     received = "received" if fan == 1 else f"received, all {fan} subscriptions"
-    lines = [Line("offered", "offered", series.offered), Line("sent", "sent", series.sent), Line("acked", "acked", series.acked)]
+    lines = [
+        Line("offered", "offered", series.offered),
+        Line("sent", "sent", series.sent),
+        Line("acked", "acked", series.acked),
+    ]
     lines += [Line(received, "received", series.received)] if fan else []
     whole = measured.duration // SECOND or None  # the seconds of the drain have no rate
-    ranges = [f"{line.label} {_range(line.known[:whole], format_rate)}" for line in lines if line.known]
-    drain = f" The drain begins at {format_duration(measured.duration)}." if len(series.offered) * SECOND > measured.duration else ""
-    return make_chart("lines", "Messages per second", run, _sentence(ranges) + drain, TIME, Axis("rate", "msg/s"), _seconds(series), lines)
+    ranges = [
+        f"{line.label} {_range(line.known[:whole], format_rate)}" for line in lines if line.known
+    ]
+    drain = (
+        f" The drain begins at {format_duration(measured.duration)}."
+        if len(series.offered) * SECOND > measured.duration
+        else ""
+    )
+    return make_chart(
+        "lines",
+        "Messages per second",
+        run,
+        _sentence(ranges) + drain,
+        TIME,
+        Axis("rate", "msg/s"),
+        _seconds(series),
+        lines,
+    )
 
 
-def latency_chart(measured: MeasurementsSection, findings: Sequence[FindingEntry], run: str) -> Chart | None:
+def latency_chart(
+    measured: MeasurementsSection, findings: Sequence[FindingEntry], run: str
+) -> Chart | None:
     """Draw median, 99th percentile and maximum of each second."""
     series = measured.series
     lines = [
@@ -45,7 +74,17 @@ def latency_chart(measured: MeasurementsSection, findings: Sequence[FindingEntry
         Line("max", "max", series.end_to_end_max),
     ]
     title, summary = "End-to-end latency of each second", _sentence(_duration_ranges(lines))
-    return make_chart("lines", title, run, summary, TIME, LATENCY, _seconds(series), lines, bounds=latency_levels(findings))
+    return make_chart(
+        "lines",
+        title,
+        run,
+        summary,
+        TIME,
+        LATENCY,
+        _seconds(series),
+        lines,
+        bounds=latency_levels(findings),
+    )
 
 
 def loss_chart(measured: MeasurementsSection, run: str) -> Chart | None:
@@ -57,10 +96,15 @@ def loss_chart(measured: MeasurementsSection, run: str) -> Chart | None:
         Line("too many", "duplicates", [max(-count, 0) for count in missing]),
     ]
     shown = [line for line in lines if any(line.known)]
-    sums = [f"{line.label} {exact(sum(line.known))} in {counted(sum(map(bool, line.known)), 'second')}" for line in shown]
+    sums = [
+        f"{line.label} {exact(sum(line.known))} in {counted(sum(map(bool, line.known)), 'second')}"
+        for line in shown
+    ]
     summary = f"{_sentence(sums)} Deliveries of the messages due in each second; lost and duplicate ones of one second cancel out."
     count = Axis("deliveries", "count")
-    return make_chart("bars", "Lost and duplicates", run, summary, TIME, count, _seconds(series), shown)
+    return make_chart(
+        "bars", "Lost and duplicates", run, summary, TIME, count, _seconds(series), shown
+    )
 
 
 def blocked_chart(measured: MeasurementsSection, run: str) -> Chart | None:
@@ -72,7 +116,9 @@ def blocked_chart(measured: MeasurementsSection, run: str) -> Chart | None:
     title = "Blocked before the target's full window, summed over messages"
     total, most = format_duration(sum(line.known)), format_duration(max(line.known))
     summary = f"{total} in {counted(sum(map(bool, line.known)), 'second')}; up to {most} in one."
-    return make_chart("bars", title, run, summary, TIME, Axis("blocked", "ns"), _seconds(series), [line])
+    return make_chart(
+        "bars", title, run, summary, TIME, Axis("blocked", "ns"), _seconds(series), [line]
+    )
 
 
 def lag_chart(measured: MeasurementsSection, run: str) -> Chart | None:
@@ -82,7 +128,16 @@ def lag_chart(measured: MeasurementsSection, run: str) -> Chart | None:
     if not lines[0].known:
         return None
     title, summary = "Largest receive lag of each second", _sentence(_duration_ranges(lines))
-    return make_chart("lines", title, run, summary, TIME, Axis("receive lag", "ns", "log"), _seconds(series), lines)
+    return make_chart(
+        "lines",
+        title,
+        run,
+        summary,
+        TIME,
+        Axis("receive lag", "ns", "log"),
+        _seconds(series),
+        lines,
+    )
 
 
 def _seconds(series: SeriesSection) -> range:
@@ -114,11 +169,24 @@ def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[s
     }
     for kind, (title, latencies) in kinds.items():
         lines = [
-            Line("max", "max", [None if latency is None else latency.maximum for latency in latencies]),
-            *(Line(p, p, [None if latency is None else latency.percentiles[p] for latency in latencies]) for p in ("p50", "p99", "p99.9")),
+            Line(
+                "max",
+                "max",
+                [None if latency is None else latency.maximum for latency in latencies],
+            ),
+            *(
+                Line(
+                    p,
+                    p,
+                    [None if latency is None else latency.percentiles[p] for latency in latencies],
+                )
+                for p in ("p50", "p99", "p99.9")
+            ),
         ]
         axis, summary = Axis(title.lower(), "ns", "log"), _sentence(_duration_ranges(lines))
-        chart = make_chart("lines", f"{title} of each ten seconds", run, summary, TIME, axis, xs, lines)
+        chart = make_chart(
+            "lines", f"{title} of each ten seconds", run, summary, TIME, axis, xs, lines
+        )
         if chart is not None:
             yield kind, chart
 
@@ -143,7 +211,9 @@ def blocks_are_seconds(measured: MeasurementsSection) -> bool:
     return measured.over_time is not None and measured.over_time.block == SECOND
 
 
-def heat_map(counted: Sequence[dict[int, int]], measured: MeasurementsSection, run: str) -> Chart | None:
+def heat_map(
+    counted: Sequence[dict[int, int]], measured: MeasurementsSection, run: str
+) -> Chart | None:
     """Draw the number of copies by latency and block; None if it is unknown. :param counted: from :func:`time_blocks`."""
     over_time = measured.over_time
     if over_time is None or not any(counted):
@@ -182,7 +252,10 @@ def _heat_row(index: int) -> int:
 
 
 def percentile_chart(
-    counted: Sequence[dict[int, int]], measured: MeasurementsSection, findings: Sequence[FindingEntry], run: str
+    counted: Sequence[dict[int, int]],
+    measured: MeasurementsSection,
+    findings: Sequence[FindingEntry],
+    run: str,
 ) -> Chart | None:
     """Draw percentiles and the largest latency of the messages due in each block, however few; None if they are unknown."""
     over_time, maxima = measured.over_time, measured.series.end_to_end_max
@@ -190,17 +263,32 @@ def percentile_chart(
         return None
     block, length = over_time.block, over_time.block // SECOND
     tops = [
-        max((int(top) for top in maxima[at * length : (at + 1) * length] if top is not None), default=None) for at in range(len(counted))
+        max(
+            (int(top) for top in maxima[at * length : (at + 1) * length] if top is not None),
+            default=None,
+        )
+        for at in range(len(counted))
     ]
-    distributions = [counts_distribution(counts, top) for counts, top in zip(counted, tops, strict=True)]
+    distributions = [
+        counts_distribution(counts, top) for counts, top in zip(counted, tops, strict=True)
+    ]
     xs = [number * block / SECOND for number in range(len(distributions))]
-    lines = [Line(f"p{p:g}", f"p{p:g}", [None if one is None else one.percentile(p) for one in distributions]) for p in PERCENTILES]
+    lines = [
+        Line(
+            f"p{p:g}",
+            f"p{p:g}",
+            [None if one is None else one.percentile(p) for one in distributions],
+        )
+        for p in PERCENTILES
+    ]
     if blocks_are_seconds(measured):
         lines.append(Line("max", "max", maxima[: len(xs)]))
     each = "second" if blocks_are_seconds(measured) else format_duration(block)
     summary = f"{_sentence(_duration_ranges(lines))} Messages that never came are not included."
     title = f"Percentiles of end-to-end latency, each {each}"
-    return make_chart("lines", title, run, summary, TIME, LATENCY, xs, lines, bounds=latency_levels(findings))
+    return make_chart(
+        "lines", title, run, summary, TIME, LATENCY, xs, lines, bounds=latency_levels(findings)
+    )
 
 
 # Events during the load: time slices that are shaded in every chart of a run, and listed.
@@ -217,14 +305,28 @@ KINDS: Final = {
 def find_bands(document: RunDocument) -> list[Band]:
     """Return all bands of a run, by kind and then by time; seconds since the start of the measured phase."""
     measured, timeline = document.measurements, document.timeline
-    end = 0 if measured is None else max(measured.duration, len(measured.series.offered) * SECOND)  # the drain is shown, too
+    end = (
+        0 if measured is None else max(measured.duration, len(measured.series.offered) * SECOND)
+    )  # the drain is shown, too
     bands = [
-        *(_band("stage", one.start, one.end, one.name) for one in (timeline.stages if timeline else ())),
-        *(_band("change", one.at, one.at, one.text) for one in (timeline.changes if timeline else ())),
+        *(
+            _band("stage", one.start, one.end, one.name)
+            for one in (timeline.stages if timeline else ())
+        ),
+        *(
+            _band("change", one.at, one.at, one.text)
+            for one in (timeline.changes if timeline else ())
+        ),
         *_restart_bands(timeline.restarts if timeline else document.restarts, end),
         *(_move_bands(document.bottleneck) if document.bottleneck else ()),
-        *(_band("stall", one.start, one.end, f"worker {one.worker}") for one in (timeline.stalls if timeline else ())),
-        *(_band("blocked", one.start, one.end, "the target's window was full") for one in (timeline.blocked if timeline else ())),
+        *(
+            _band("stall", one.start, one.end, f"worker {one.worker}")
+            for one in (timeline.stalls if timeline else ())
+        ),
+        *(
+            _band("blocked", one.start, one.end, "the target's window was full")
+            for one in (timeline.blocked if timeline else ())
+        ),
     ]
     return bands + list(_loss_bands(() if measured is None else measured.series.missing or ()))
 
@@ -236,22 +338,41 @@ def _band(kind: str, start: float, end: float, label: str) -> Band:
 def _restart_bands(restarts: Sequence[TimelineRestart], end: int) -> Iterator[Band]:
     for restart in restarts:
         until = max(end, restart.down) if restart.ready is None else restart.ready
-        yield _band("restart", restart.down, until, f"{restart.node} {restart_text(restart)}".strip())
+        yield _band(
+            "restart", restart.down, until, f"{restart.node} {restart_text(restart)}".strip()
+        )
 
 
 # By the last part of the column's name.
-_MOVES: Final = {"gained": "{more} to {broker}", "reopened": "{more} closed and opened again", "bundles": "bundles {before} → {after}"}
+_MOVES: Final = {
+    "gained": "{more} to {broker}",
+    "reopened": "{more} closed and opened again",
+    "bundles": "bundles {before} → {after}",
+}
 
 
 def _move_bands(section: BottleneckSection) -> Iterator[Band]:
     """Yield the changes of brokers and bundles of the run's topics, each between the two samples that differ."""
     for name, column in section.columns.items():
         broker, _, what = name.rpartition(".")
-        known = [(at, round(value)) for at, value in zip(section.time, column, strict=True) if value is not None and what in _MOVES]
+        known = [
+            (at, round(value))
+            for at, value in zip(section.time, column, strict=True)
+            if value is not None and what in _MOVES
+        ]
         # Counts begin at zero with the phase; the number of bundles does not.
-        for (start, before), (end, after) in pairwise(known if what == "bundles" else [(0, 0), *known]):
+        for (start, before), (end, after) in pairwise(
+            known if what == "bundles" else [(0, 0), *known]
+        ):
             if before != after:
-                yield _band("move", start, end, _MOVES[what].format(broker=broker, more=after - before, before=before, after=after))
+                yield _band(
+                    "move",
+                    start,
+                    end,
+                    _MOVES[what].format(
+                        broker=broker, more=after - before, before=before, after=after
+                    ),
+                )
 
 
 def _loss_bands(missing: Sequence[int]) -> Iterator[Band]:
@@ -261,7 +382,12 @@ def _loss_bands(missing: Sequence[int]) -> Iterator[Band]:
         if count > 0:
             start, total = (start if total else second), total + count
         elif total:
-            yield _band("lost", start * SECOND, second * SECOND, f"{counted(total, 'delivery', 'deliveries')} missing of those due here")
+            yield _band(
+                "lost",
+                start * SECOND,
+                second * SECOND,
+                f"{counted(total, 'delivery', 'deliveries')} missing of those due here",
+            )
             total = 0
 
 
@@ -269,7 +395,10 @@ def drawn_bands(bands: Sequence[Band]) -> list[Band]:
     """Return the bands that a chart can show, by kind and then by time: the longest if there are too many of one kind."""
     drawn: list[Band] = []
     for kind in KINDS:
-        longest = sorted((band for band in bands if band["kind"] == kind), key=lambda band: band["from"] - band["to"])[:MOST_BANDS]
+        longest = sorted(
+            (band for band in bands if band["kind"] == kind),
+            key=lambda band: band["from"] - band["to"],
+        )[:MOST_BANDS]
         drawn += sorted(longest, key=lambda band: (band["from"], band["to"]))
     return drawn
 
@@ -278,10 +407,19 @@ def events_table(bands: Sequence[Band]) -> Table | None:
     """Return the bands as a table, in order of time; None if there are none."""
     shown = drawn_bands(bands)
     rows = [
-        (_start(band["from"]), _length(band["to"] - band["from"]), KINDS[band["kind"]], band["label"])
+        (
+            _start(band["from"]),
+            _length(band["to"] - band["from"]),
+            KINDS[band["kind"]],
+            band["label"],
+        )
         for band in sorted(shown, key=lambda band: (band["from"], band["to"]))
     ]
-    more = f"; {exact(len(bands) - len(shown))} shorter ones are left out" if len(bands) > len(shown) else ""
+    more = (
+        f"; {exact(len(bands) - len(shown))} shorter ones are left out"
+        if len(bands) > len(shown)
+        else ""
+    )
     caption = f"Events during the load, by time since the start of the measured phase{more}"
     head = ("at", "for", "what", "")
     return Table(caption=caption, head=head, rows=rows, numbers=frozenset((0, 1))) if rows else None

@@ -57,11 +57,16 @@ def overview_chapters(results: ResultSet, names: Sequence[str]) -> list[Chapter]
 
 
 def _first(results: ResultSet) -> Iterator[Block]:
-    counts = [(outcome, sum(run.outcome == outcome for run in results.runs)) for outcome in OUTCOMES]
+    counts = [
+        (outcome, sum(run.outcome == outcome for run in results.runs)) for outcome in OUTCOMES
+    ]
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts if count)
     yield Paragraph(f"{counted(len(results.runs), 'run')}: {outcomes or 'none that can be read'}.")
     if any(run.document.scale is not None for run in results.runs):
-        yield Paragraph("Scaled and shortened runs keep the shape of the load and say nothing about the full load.", "warning")
+        yield Paragraph(
+            "Scaled and shortened runs keep the shape of the load and say nothing about the full load.",
+            "warning",
+        )
     if results.unreadable:
         yield Listing("Results that cannot be read", results.unreadable)
 
@@ -80,17 +85,32 @@ def scale_text(document: RunDocument) -> str:
 
 def _runs(runs: Named) -> Table:
     several = len({run.session for _, run in runs}) > 1
-    head = ("test", "outcome", "what was missed, and why", "scale", "offered", "delivered", "end-to-end p99", "for")
+    head = (
+        "test",
+        "outcome",
+        "what was missed, and why",
+        "scale",
+        "offered",
+        "delivered",
+        "end-to-end p99",
+        "for",
+    )
     rows = [(*_row(name, run), *([run.session] if several else [])) for name, run in runs]
     whole = (*head, "session") if several else head
-    return Table(caption="Every run, worst first", head=whole, rows=rows, numbers=frozenset(range(4, 8)))
+    return Table(
+        caption="Every run, worst first", head=whole, rows=rows, numbers=frozenset(range(4, 8))
+    )
 
 
 def _row(name: str, run: ReadRun) -> tuple[str | Cell, ...]:
     document = run.document
     peak = [] if document.peak is None else [f"peak: {answer(document.peak)}"]
     reasons = [*peak, *document.verdict.reasons, *objectives.missed_texts(document)]
-    why = reasons[0] + (f"; and {len(reasons) - 1} more" if len(reasons) > 1 else "") if reasons else ""
+    why = (
+        reasons[0] + (f"; and {len(reasons) - 1} more" if len(reasons) > 1 else "")
+        if reasons
+        else ""
+    )
     return (
         Cell(run_title(run), link=name), Cell(run.outcome, run.outcome), why,
         "as written" if document.scale is None else short_scale(document.scale.factor), *_figures(document.measurements),
@@ -112,11 +132,23 @@ def _figures(measured: MeasurementsSection | None) -> tuple[str, str, str, str]:
 
 def _objectives(runs: Named) -> Iterator[Block]:
     """Yield all objectives; implicit ones that were met on demand, as every run has them."""
-    judged = [(name, run, prefix, finding) for name, run in runs for prefix, finding in all_findings(run.document)]
+    judged = [
+        (name, run, prefix, finding)
+        for name, run in runs
+        for prefix, finding in all_findings(run.document)
+    ]
     judged.sort(key=lambda entry: MISSES_FIRST.index(entry[3].outcome))
-    usual, others = ([entry for entry in judged if _is_usual(entry[3]) is wanted] for wanted in (True, False))
-    caption = "Objectives of every run: those missed first, then those without a result, then those met"
-    yield _objective_table(caption, others) if others else Paragraph("None, apart from implicit ones." if usual else "None.")
+    usual, others = (
+        [entry for entry in judged if _is_usual(entry[3]) is wanted] for wanted in (True, False)
+    )
+    caption = (
+        "Objectives of every run: those missed first, then those without a result, then those met"
+    )
+    yield (
+        _objective_table(caption, others)
+        if others
+        else Paragraph("None, apart from implicit ones." if usual else "None.")
+    )
     if usual:
         title = f"{counted(len(usual), 'implicit objective')} that {'was' if len(usual) == 1 else 'were'} met"
         yield Fold(title, [_objective_table("Implicit objectives that were met", usual)])
@@ -126,9 +158,16 @@ def _is_usual(finding: FindingEntry) -> bool:
     return finding.implicit and finding.outcome is Outcome.MET
 
 
-def _objective_table(caption: str, judged: Sequence[tuple[str, ReadRun, str, FindingEntry]]) -> Table:
-    rows = [(Cell(run_title(run), link=name), *objectives.objective_row(prefix, finding)) for name, run, prefix, finding in judged]
-    return Table(caption=caption, head=("test", *objectives.HEAD), rows=rows, numbers=frozenset((3, 4, 6)))
+def _objective_table(
+    caption: str, judged: Sequence[tuple[str, ReadRun, str, FindingEntry]]
+) -> Table:
+    rows = [
+        (Cell(run_title(run), link=name), *objectives.objective_row(prefix, finding))
+        for name, run, prefix, finding in judged
+    ]
+    return Table(
+        caption=caption, head=("test", *objectives.HEAD), rows=rows, numbers=frozenset((3, 4, 6))
+    )
 
 
 def _environment(runs: Named) -> Iterator[Block]:
@@ -137,10 +176,16 @@ def _environment(runs: Named) -> Iterator[Block]:
         seen: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
         for _, run in runs:
             facts = _facts(run.document)[caption]
-            seen.setdefault(json.dumps(facts, sort_keys=True), (facts, []))[1].append(run_title(run))
+            seen.setdefault(json.dumps(facts, sort_keys=True), (facts, []))[1].append(
+                run_title(run)
+            )
         for facts, users in seen.values():
             of = "all runs" if len(seen) == 1 else ", ".join(dict.fromkeys(users))
-            yield facts_table(f"{caption} of {of}", facts) if facts else Paragraph(f"{caption} of {of}: not known", "absent")
+            yield (
+                facts_table(f"{caption} of {of}", facts)
+                if facts
+                else Paragraph(f"{caption} of {of}: not known", "absent")
+            )
 
 
 def _facts(document: RunDocument) -> dict[str, Mapping[str, Any]]:
@@ -148,10 +193,20 @@ def _facts(document: RunDocument) -> dict[str, Mapping[str, Any]]:
     that it is no stand-in.
     """
     broker = {name: value for name, value in document.broker.items() if name != "restarts"}
-    broker = {name: value for name, value in broker.items() if (name, value) not in (("adminUrl", None), ("evidence", True))}
+    broker = {
+        name: value
+        for name, value in broker.items()
+        if (name, value) not in (("adminUrl", None), ("evidence", True))
+    }
     memory = document.machine.get("memory")
     machine = {**document.machine, **({} if memory is None else {"memory": format_size(memory)})}
-    return {"Plan": document.plan, "Driver": document.driver, "Broker": broker, "Machine": machine, "Versions": document.versions}
+    return {
+        "Plan": document.plan,
+        "Driver": document.driver,
+        "Broker": broker,
+        "Machine": machine,
+        "Versions": document.versions,
+    }
 
 
 def facts_table(caption: str, facts: Mapping[str, Any]) -> Table:
@@ -186,8 +241,19 @@ def environment_chapter(document: RunDocument) -> Iterator[Block]:
     """Yield plan, client, target, machine, versions and profile; all but the plan on demand."""
     for kind, facts in _facts(document).items():
         caption = "Target" if kind == "Broker" else kind
-        block = facts_table(caption, facts) if facts else absent(caption.lower(), "the run broke before")
+        block = (
+            facts_table(caption, facts)
+            if facts
+            else absent(caption.lower(), "the run broke before")
+        )
         yield block if kind == "Plan" else Fold(caption, [block])
     lines = json.dumps(document.profile.document, indent=1, ensure_ascii=False).splitlines()
-    cut = [] if len(lines) <= LONGEST else [f"… and {len(lines) - LONGEST} more lines in results.json"]
-    yield Fold("Profile, with all that was changed for this run", [Verbatim("profile", [*lines[:LONGEST], *cut])])
+    cut = (
+        []
+        if len(lines) <= LONGEST
+        else [f"… and {len(lines) - LONGEST} more lines in results.json"]
+    )
+    yield Fold(
+        "Profile, with all that was changed for this run",
+        [Verbatim("profile", [*lines[:LONGEST], *cut])],
+    )

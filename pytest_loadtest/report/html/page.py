@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.report import baseline, bottleneck, history, sections, terminal
 from pytest_loadtest.report.find_results import find_runs
-from pytest_loadtest.report.html import comparison, measurements, objectives, over_time, overview, search, telemetry
+from pytest_loadtest.report.html import (
+    comparison,
+    measurements,
+    objectives,
+    over_time,
+    overview,
+    search,
+    telemetry,
+)
 from pytest_loadtest.report.html.blocks import (
     Chapter,
     ChartFigure,
@@ -37,7 +45,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.measurements_section import MeasurementsSection
 
-SCRIPTS: Final = ("vendor/uPlot.iife.min.js", *(f"scripts/{name}.js" for name in ("words", "looks", "paint", "plots", "page")))
+SCRIPTS: Final = (
+    "vendor/uPlot.iife.min.js",
+    *(f"scripts/{name}.js" for name in ("words", "looks", "paint", "plots", "page")),
+)
 STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 
 
@@ -63,7 +74,9 @@ def _trend(results: ResultSet, past: Path) -> tuple[list[dict[str, Any]], int]:
     """Return the trend of the page's tests alone, and the number of lines of the history that were skipped."""
     here = {baseline.identity(run.document) for run in results.runs}
     lines, skipped = history.read_history(past)
-    return history.build_trend(line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here), skipped
+    return history.build_trend(
+        line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here
+    ), skipped
 
 
 def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped: int = 0) -> str:
@@ -74,18 +87,26 @@ def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped
     """
     names = [f"run-{number}" for number, _ in enumerate(results.runs, 1)]
     pages = [run_page(name, run) for name, run in zip(names, results.runs, strict=True)]
-    chapters = [*overview.overview_chapters(results, names), *comparison.trend_chapters(series, skipped)]
+    chapters = [
+        *overview.overview_chapters(results, names),
+        *comparison.trend_chapters(series, skipped),
+    ]
     return render_page(_title(results), _maker(results), chapters, pages)
 
 
-def render_page(title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> str:
+def render_page(
+    title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]
+) -> str:
     """Return the page with these chapters and runs. :param made: a sentence about the program that made it."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     scripts, styles = _assets(SCRIPTS), _assets(STYLES)
     environment = Environment(
-        loader=PackageLoader("pytest_loadtest.report.html", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("pytest_loadtest.report.html", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
     )
     return environment.get_template("template.html.j2").render(
         title=title, made=made, policy=content_policy(scripts, styles), chapters=chapters, runs=pages,
@@ -97,7 +118,9 @@ def render_page(title: str, made: str, chapters: Sequence[Chapter], pages: Seque
 def chart_data(chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> dict[str, Any]:
     """Return the data for the script: charts by the name of their place, and the bands of each run."""
     whole = [*chapters, *(chapter for page in pages for chapter in page.chapters)]
-    charts = {figure.name: figure.chart for chapter in whole for figure in chart_figures(chapter.blocks)}
+    charts = {
+        figure.name: figure.chart for chapter in whole for figure in chart_figures(chapter.blocks)
+    }
     return {"charts": charts, "bands": {page.name: list(page.bands) for page in pages}}
 
 
@@ -119,7 +142,9 @@ def _assets(names: Sequence[str]) -> list[str]:
 
 def _embedded(document: dict[str, Any]) -> str:
     """Return JSON for a page: without ``<``, so that it cannot end the script or begin a comment."""
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )
 
 
 def _title(results: ResultSet) -> str:
@@ -128,7 +153,9 @@ def _title(results: ResultSet) -> str:
 
 
 def _maker(results: ResultSet) -> str:
-    makers = ", ".join(sorted({run.document.versions.get("pytest-loadtest", "unknown") for run in results.runs}))
+    makers = ", ".join(
+        sorted({run.document.versions.get("pytest-loadtest", "unknown") for run in results.runs})
+    )
     return f"Made by pytest-loadtest {version('pytest-loadtest')} from results of version {makers or 'unknown'}; it needs no other file."
 
 
@@ -154,9 +181,21 @@ def run_page(name: str, run: ReadRun) -> RunPage:
         "broker": ("Broker and bottleneck", telemetry.broker_chapter(name, document)),
         "generator": ("Generator", telemetry.generator_chapter(document)),
         "ran": ("What ran", overview.environment_chapter(document)),
-        "summary": ("Summary", [Fold("As the terminal shows it", [Verbatim("summary", terminal.summary_lines(document))])]),
+        "summary": (
+            "Summary",
+            [
+                Fold(
+                    "As the terminal shows it",
+                    [Verbatim("summary", terminal.summary_lines(document))],
+                )
+            ],
+        ),
     }
-    chapters = [Chapter(f"{name}-chapter-{key}", title, blocks) for key, (title, content) in written.items() if (blocks := [*content])]
+    chapters = [
+        Chapter(f"{name}-chapter-{key}", title, blocks)
+        for key, (title, content) in written.items()
+        if (blocks := [*content])
+    ]
     return RunPage(
         name=name,
         title=overview.run_title(run),
@@ -175,12 +214,16 @@ def _about(run: ReadRun) -> str:
         f"target {sections.target_text(document.broker)}",
         f"measured from {overview.format_started(document.started)}",
     ]
-    return " · ".join([*parts, *([f"session {run.session}"] if run.session else []), document.results])
+    return " · ".join(
+        [*parts, *([f"session {run.session}"] if run.session else []), document.results]
+    )
 
 
 def _verdict(document: RunDocument) -> Iterator[Block]:
     if document.scale is not None:
-        yield Paragraph(f"{overview.scale_text(document)} — says nothing about the full load", "warning")
+        yield Paragraph(
+            f"{overview.scale_text(document)} — says nothing about the full load", "warning"
+        )
     causes, remedy = sections.causes_and_remedy(document)
     if causes:
         yield Listing("Because", causes)
@@ -188,7 +231,9 @@ def _verdict(document: RunDocument) -> Iterator[Block]:
         yield Paragraph(f"Remedy: {remedy}")
     if document.notes:
         yield Listing("Notes", document.notes)
-    yield objectives.objectives_table(document) or absent("objectives", "the run broke before anything could be judged")
+    yield objectives.objectives_table(document) or absent(
+        "objectives", "the run broke before anything could be judged"
+    )
     if document.bottleneck is not None and document.verdict.outcome is not Outcome.MET:
         yield Paragraph(f"Bottleneck: {bottleneck.bottleneck_text(document.bottleneck)}")
 
@@ -198,18 +243,42 @@ def _over_time(name: str, document: RunDocument, bands: list[over_time.Band]) ->
     if measured is None:
         yield absent("rates and latencies", "the run broke before anything could be measured")
     elif sections.only_connects(measured):
-        yield Paragraph("rates and latencies over time: not applicable: the run had connections and no messages", "absent")
+        yield Paragraph(
+            "rates and latencies over time: not applicable: the run had connections and no messages",
+            "absent",
+        )
     else:
         yield _figure(name, "rates", over_time.rate_chart(measured, name), "rates")
         if not over_time.blocks_are_seconds(measured):
-            yield _figure(name, "latency", over_time.latency_chart(measured, findings, name), "end-to-end latency over time")
+            yield _figure(
+                name,
+                "latency",
+                over_time.latency_chart(measured, findings, name),
+                "end-to-end latency over time",
+            )
         blocks = over_time.time_blocks(measured)
-        yield _figure(name, "percentiles", over_time.percentile_chart(blocks, measured, findings, name), "percentiles of latency over time")
-        yield _figure(name, "heat", over_time.heat_map(blocks, measured, name), "heat map of latency over time")
+        yield _figure(
+            name,
+            "percentiles",
+            over_time.percentile_chart(blocks, measured, findings, name),
+            "percentiles of latency over time",
+        )
+        yield _figure(
+            name,
+            "heat",
+            over_time.heat_map(blocks, measured, name),
+            "heat map of latency over time",
+        )
         yield from _lost(name, measured)
-        for kind, chart in (("blocked", over_time.blocked_chart(measured, name)), ("lag", over_time.lag_chart(measured, name))):
+        for kind, chart in (
+            ("blocked", over_time.blocked_chart(measured, name)),
+            ("lag", over_time.lag_chart(measured, name)),
+        ):
             yield from [] if chart is None else [ChartFigure(f"{name}-{kind}", chart)]
-        yield from (ChartFigure(f"{name}-{kind}", chart) for kind, chart in over_time.interval_charts(measured, name))
+        yield from (
+            ChartFigure(f"{name}-{kind}", chart)
+            for kind, chart in over_time.interval_charts(measured, name)
+        )
     yield over_time.events_table(bands) or Paragraph(
         "Events during the load: no stage, change, outage, move of topics, stall or full window."
     )
@@ -230,7 +299,12 @@ def _custom(document: RunDocument) -> Iterator[Block]:
     measured = document.measurements
     if measured is not None and measured.custom:
         rows = [(name, value.shown) for name, value in measured.custom.items()]
-        yield Table(caption="What pytest_loadtest_aggregate returned", head=("what", "value"), rows=rows, numbers=frozenset((1,)))
+        yield Table(
+            caption="What pytest_loadtest_aggregate returned",
+            head=("what", "value"),
+            rows=rows,
+            numbers=frozenset((1,)),
+        )
 
 
 def _figure(run: str, name: str, chart: Chart | None, what: str) -> Block:

@@ -28,11 +28,21 @@ def search_chapter(name: str, run: ReadRun) -> Iterator[Block]:
     yield Paragraph(f"peak {answer(peak)}")
     yield Paragraph(limit(peak))
     if peak.implicit_only:
-        yield Paragraph("The profile has no objectives, so the implicit ones had to hold; there is no bound on latency.", "warning")
+        yield Paragraph(
+            "The profile has no objectives, so the implicit ones had to hold; there is no bound on latency.",
+            "warning",
+        )
     latencies = {number: _latency(document) for number, document in run.steps.items()}
     yield _table(peak, latencies)
-    charts = {"search": _by_latency(peak, latencies, run.document), "delivered": _by_delivered(peak)}
-    yield from (ChartFigure(f"{name}-{chart_name}", chart) for chart_name, chart in charts.items() if chart is not None)
+    charts = {
+        "search": _by_latency(peak, latencies, run.document),
+        "delivered": _by_delivered(peak),
+    }
+    yield from (
+        ChartFigure(f"{name}-{chart_name}", chart)
+        for chart_name, chart in charts.items()
+        if chart is not None
+    )
 
 
 def _latency(document: RunDocument) -> LatencySection | None:
@@ -40,7 +50,18 @@ def _latency(document: RunDocument) -> LatencySection | None:
 
 
 def _table(peak: PeakSection, latencies: Mapping[int, LatencySection | None]) -> Table:
-    head = ("step", "outcome", "rate", "for", "delivered", "end-to-end p50", "p99", "max", "purpose", "")
+    head = (
+        "step",
+        "outcome",
+        "rate",
+        "for",
+        "delivered",
+        "end-to-end p50",
+        "p99",
+        "max",
+        "purpose",
+        "",
+    )
     rows: list[tuple[str | Cell, ...]] = [
         (
             str(step.number), Cell(step.outcome, step.outcome), precise(step.rate, peak.unit), format_duration(step.duration),
@@ -49,19 +70,40 @@ def _table(peak: PeakSection, latencies: Mapping[int, LatencySection | None]) ->
         )
         for step in peak.steps
     ]  # fmt: skip
-    return Table(caption="Steps of the search, as they ran", head=head, rows=rows, numbers=frozenset(range(2, 8)))
+    return Table(
+        caption="Steps of the search, as they ran",
+        head=head,
+        rows=rows,
+        numbers=frozenset(range(2, 8)),
+    )
 
 
-def _by_latency(peak: PeakSection, latencies: Mapping[int, LatencySection | None], document: RunDocument) -> Chart | None:
+def _by_latency(
+    peak: PeakSection, latencies: Mapping[int, LatencySection | None], document: RunDocument
+) -> Chart | None:
     steps = _by_rate(peak)
     measured = [latencies.get(step.number) for step in steps]
     lines = [
-        Line("p50", "p50", [None if latency is None else latency.percentiles["p50"] for latency in measured]),
-        Line("p99", "p99", [None if latency is None else latency.percentiles["p99"] for latency in measured]),
+        Line(
+            "p50",
+            "p50",
+            [None if latency is None else latency.percentiles["p50"] for latency in measured],
+        ),
+        Line(
+            "p99",
+            "p99",
+            [None if latency is None else latency.percentiles["p99"] for latency in measured],
+        ),
         Line("max", "max", [None if latency is None else latency.maximum for latency in measured]),
     ]
-    heights = [most if p99 is None else p99 for p99, most in zip(lines[1].values, lines[2].values, strict=True)]
-    bounds = [{**point, "x": None} for point in objective_points(document.verdict.findings, {"endToEndLatency"})]
+    heights = [
+        most if p99 is None else p99
+        for p99, most in zip(lines[1].values, lines[2].values, strict=True)
+    ]
+    bounds = [
+        {**point, "x": None}
+        for point in objective_points(document.verdict.findings, {"endToEndLatency"})
+    ]
     y, rates = Axis("end-to-end latency", "ns", "log"), [step.rate for step in steps]
     return make_chart("lines", "Rate and latency of each step", None, f"peak {answer(peak)}.", _rate(peak), y, rates, lines,
                       bounds=[*bounds, *_peak_line(peak)], marks=_marks(steps, heights))  # fmt: skip
@@ -91,4 +133,8 @@ def _rate(peak: PeakSection) -> Axis:
 
 
 def _peak_line(peak: PeakSection) -> list[dict[str, Any]]:
-    return [] if peak.rate is None else [chart_mark(f"peak {precise(peak.rate, peak.unit)}", "met", x=peak.rate)]
+    return (
+        []
+        if peak.rate is None
+        else [chart_mark(f"peak {precise(peak.rate, peak.unit)}", "met", x=peak.rate)]
+    )

@@ -13,7 +13,13 @@ from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Parag
 from pytest_loadtest.report.html.charts import ROLES, TIME, Axis, Line, make_chart
 from pytest_loadtest.report.nodes import HEAD, node_uses
 from pytest_loadtest.report.sections import blocked_text
-from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate, format_size
+from pytest_loadtest.values.quantities import (
+    SECOND,
+    format_count,
+    format_duration,
+    format_rate,
+    format_size,
+)
 from pytest_loadtest.values.wording import exact, format_value
 
 if TYPE_CHECKING:
@@ -69,24 +75,47 @@ def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
 
 
 def _charts(run: str, section: BottleneckSection, uses: Sequence[HostUse]) -> Iterator[ChartFigure]:
-    workers = _highest_first(section, [name for name in section.columns if name.startswith("worker ") and name.endswith(".busiestWanted")])
-    queues = _highest_first(section, [f"workers {use.name}.{queue}" for use in uses for queue in ("unsent", "unread")])
+    workers = _highest_first(
+        section,
+        [
+            name
+            for name in section.columns
+            if name.startswith("worker ") and name.endswith(".busiestWanted")
+        ],
+    )
+    queues = _highest_first(
+        section, [f"workers {use.name}.{queue}" for use in uses for queue in ("unsent", "unread")]
+    )
     groups = GROUPS | {
-        "hosts": ("CPU of the workers of each host", "cores", tuple(f"host {use.name}" for use in uses)),
+        "hosts": (
+            "CPU of the workers of each host",
+            "cores",
+            tuple(f"host {use.name}" for use in uses),
+        ),
         "hostQueues": ("Bytes waiting in the sockets of each host", "B", tuple(queues)),
         "workers": ("Busiest thread of each worker, including its waits", "cores", tuple(workers)),
     }
     drawn = {**section.columns, **{f"host {use.name}": use.cpu for use in uses}}
     for name, (title, unit, columns) in groups.items():
-        there = [column for column in columns if any(value is not None for value in drawn.get(column, ()))]
-        lines = [Line(column, role, drawn[column]) for role, column in zip(ROLES, there, strict=False)]
+        there = [
+            column
+            for column in columns
+            if any(value is not None for value in drawn.get(column, ()))
+        ]
+        lines = [
+            Line(column, role, drawn[column]) for role, column in zip(ROLES, there, strict=False)
+        ]
         moved = [line for line in lines if any(line.known)]
         still = [line.label for line in lines if line.known and line not in moved]
         texts = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]
         texts += [f"0 throughout: {', '.join(still)}"] if still else []
-        texts += [f"{len(lines)} of {len(there)} lines are drawn"] if len(there) > len(lines) else []
+        texts += (
+            [f"{len(lines)} of {len(there)} lines are drawn"] if len(there) > len(lines) else []
+        )
         xs = [time / SECOND for time in section.time]
-        chart = make_chart("lines", title, run, f"{'; '.join(texts)}.", TIME, Axis(AXES[unit], unit), xs, moved)
+        chart = make_chart(
+            "lines", title, run, f"{'; '.join(texts)}.", TIME, Axis(AXES[unit], unit), xs, moved
+        )
         if chart is not None:
             yield ChartFigure(f"{run}-{name}", chart)
 
@@ -117,7 +146,10 @@ def _columns(section: BottleneckSection) -> Iterator[Block]:
     if rows:
         head = ("column", "samples", "smallest", "median", "largest")
         caption = f"Everything that was sampled; sampling used {section.cost:.3f} cores"
-        yield Fold("Everything that was sampled", [Table(caption=caption, head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))])
+        yield Fold(
+            "Everything that was sampled",
+            [Table(caption=caption, head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))],
+        )
 
 
 _BY_WORKER: Final = {metric.key: metric.label for metric in LATENCIES.values() if metric.per_worker}
@@ -133,12 +165,23 @@ def generator_chapter(document: RunDocument) -> Iterator[Block]:
         yield absent("the generator's own evidence")
         return
     workers = sorted(measured.workers, key=lambda worker: -worker.cpu)
-    kinds = {key: label for key, label in _BY_WORKER.items() if any(key in worker.latencies for worker in workers)}
+    kinds = {
+        key: label
+        for key, label in _BY_WORKER.items()
+        if any(key in worker.latencies for worker in workers)
+    }
     rows = [
         (w.worker, f"{w.cpu:.2f}", *map(format_duration, (w.stalled, w.longest_stall, w.gc)), *(_p99(w, key) for key in kinds))
         for w in workers
     ]  # fmt: skip
-    head = ("worker", "cores", "stalled, in sum", "longest stall", "GC", *(f"{label} p99" for label in kinds.values()))
+    head = (
+        "worker",
+        "cores",
+        "stalled, in sum",
+        "longest stall",
+        "GC",
+        *(f"{label} p99" for label in kinds.values()),
+    )
     caption = "Workers of the generator, busiest first; –: it sends nothing, or receives nothing"
     yield Table(caption=caption, head=head, rows=rows, numbers=frozenset(range(1, len(head))))
     if uses := host_uses(document):
@@ -146,13 +189,21 @@ def generator_chapter(document: RunDocument) -> Iterator[Block]:
             caption="Hosts of the generator, busiest first: medians of cores, maxima of bytes and of segments sent again a second",
             head=HOST_COLUMNS, rows=list(map(_host_row, uses)), numbers=frozenset(range(1, len(HOST_COLUMNS))),
         )  # fmt: skip
-    yield Paragraph(f"blocked {blocked_text(measured)}" if measured.blocked else "blocked: never, no window of the target was full")
+    yield Paragraph(
+        f"blocked {blocked_text(measured)}"
+        if measured.blocked
+        else "blocked: never, no window of the target was full"
+    )
 
 
 def _p99(worker: WorkerEntry, kind: str) -> str:
     latency = worker.latencies.get(kind)
     # A worker that only sends has no arrivals, and one that only receives sends nothing.
-    return "–" if latency is None or (p99 := latency.percentiles["p99"]) is None else format_duration(p99)
+    return (
+        "–"
+        if latency is None or (p99 := latency.percentiles["p99"]) is None
+        else format_duration(p99)
+    )
 
 
 def _host_row(use: HostUse) -> tuple[str, ...]:
@@ -160,4 +211,8 @@ def _host_row(use: HostUse) -> tuple[str, ...]:
         (use.usual_cpu, "{:.2f}".format), (use.cores, str), (use.usual_busiest, "{:.2f}".format), (use.longest_stall, format_duration),
         (use.unsent, format_size), (use.unread, format_size), (use.retransmits, "{:.1f}".format), (use.cost, "{:.4f}".format),
     )  # fmt: skip
-    return (use.name, str(len(use.workers)), *("not known" if value is None else write(value) for value, write in cells))
+    return (
+        use.name,
+        str(len(use.workers)),
+        *("not known" if value is None else write(value) for value, write in cells),
+    )

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket, binary, decode_properties, encode_properties, text, variable
+from pytest_loadtest.wire.mqtt.fields import (
+    FieldReader,
+    MalformedPacket,
+    binary,
+    decode_properties,
+    encode_properties,
+    text,
+    variable,
+)
 from pytest_loadtest.wire.mqtt.packets import (
     AUTH,
     CONNACK,
@@ -109,21 +117,41 @@ def _read_connack(_kind: int, reader: FieldReader, version: int) -> Connack:
 def _publish(packet: Publish, version: int) -> tuple[int, int, bytes]:
     flags = packet.dup << 3 | packet.qos << 1 | packet.retain
     packet_id = packet.packet_id.to_bytes(2, "big") if packet.qos else b""
-    return PUBLISH, flags, text(packet.topic) + packet_id + versioned(packet.properties, version) + packet.payload
+    return (
+        PUBLISH,
+        flags,
+        text(packet.topic) + packet_id + versioned(packet.properties, version) + packet.payload,
+    )
 
 
 def _subscribe(packet: Subscribe, version: int) -> tuple[int, int, bytes]:
     # The options of an entry are one byte after its filter (3.8.3.1).
     filters = b"".join(
-        text(entry.topic) + bytes([entry.qos | entry.no_local << 2 | entry.retain_as_published << 3 | entry.retain_handling << 4])
+        text(entry.topic)
+        + bytes(
+            [
+                entry.qos
+                | entry.no_local << 2
+                | entry.retain_as_published << 3
+                | entry.retain_handling << 4
+            ]
+        )
         for entry in packet.filters
     )
-    return SUBSCRIBE, _RESERVED, packet.packet_id.to_bytes(2, "big") + versioned(packet.properties, version) + filters
+    return (
+        SUBSCRIBE,
+        _RESERVED,
+        packet.packet_id.to_bytes(2, "big") + versioned(packet.properties, version) + filters,
+    )
 
 
 def _unsubscribe(packet: Unsubscribe, version: int) -> tuple[int, int, bytes]:
     topics = b"".join(map(text, packet.topics))
-    return UNSUBSCRIBE, _RESERVED, packet.packet_id.to_bytes(2, "big") + versioned(packet.properties, version) + topics
+    return (
+        UNSUBSCRIBE,
+        _RESERVED,
+        packet.packet_id.to_bytes(2, "big") + versioned(packet.properties, version) + topics,
+    )
 
 
 def read_packet_id(reader: FieldReader) -> int:
@@ -145,7 +173,12 @@ def _ending(packet: Ending, version: int) -> tuple[int, int, bytes]:
     # The reason code can be left out if it is 0 and there are no properties (3.14.2.1).
     if version < V5 or not (packet.reason or packet.properties):
         return packet.kind, 0, b""
-    return packet.kind, 0, bytes([packet.reason]) + (encode_properties(packet.properties) if packet.properties else b"")
+    return (
+        packet.kind,
+        0,
+        bytes([packet.reason])
+        + (encode_properties(packet.properties) if packet.properties else b""),
+    )
 
 
 def _read_ending(kind: int, reader: FieldReader, version: int) -> Ending:

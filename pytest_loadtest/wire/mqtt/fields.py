@@ -123,7 +123,9 @@ def _integer(size: int) -> tuple[Callable[[Any], bytes], Callable[[FieldReader],
 _BYTE, _TWO, _FOUR = _integer(1), _integer(2), _integer(4)
 _VARIABLE, _TEXT = (variable, FieldReader.variable), (text, FieldReader.text)
 _BINARY, _PAIR = (binary, FieldReader.binary), (_pair, _read_pair)
-_KINDS: Final[Mapping[int, tuple[str, tuple[Callable[[Any], bytes], Callable[[FieldReader], Any]]]]] = {
+_KINDS: Final[
+    Mapping[int, tuple[str, tuple[Callable[[Any], bytes], Callable[[FieldReader], Any]]]]
+] = {
     0x01: ("payload_format_indicator", _BYTE),
     0x02: ("message_expiry_interval", _FOUR),
     0x03: ("content_type", _TEXT),

@@ -18,7 +18,11 @@ SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = range(9, 16
 # The flags in the first byte are fixed, except for those of PUBLISH, which has no QoS 3 (2.1.3).
 FIRST_BYTES: Final = frozenset(
     {PUBLISH << 4 | flags for flags in range(16) if flags & 6 != 6}
-    | {kind << 4 | (2 if kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0) for kind in range(CONNECT, AUTH + 1) if kind != PUBLISH}
+    | {
+        kind << 4 | (2 if kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0)
+        for kind in range(CONNECT, AUTH + 1)
+        if kind != PUBLISH
+    }
 )
 """The first bytes of all packets."""
 FAILURE: Final = 0x80
@@ -113,7 +117,17 @@ class ClientPacket(NamedTuple):
     name: str
 
 
-Packet = Connect | Connack | Publish | Subscribe | Unsubscribe | SubscriptionAnswer | Ping | Ending | ClientPacket
+Packet = (
+    Connect
+    | Connack
+    | Publish
+    | Subscribe
+    | Unsubscribe
+    | SubscriptionAnswer
+    | Ping
+    | Ending
+    | ClientPacket
+)
 
 
 # Texts of reason codes (MQTT 5, 2.4) and of the return codes of MQTT 3.1.1 (3.2.2.3, 3.9.3).

@@ -6,7 +6,15 @@ from typing import Final
 
 from pytest_loadtest.wire.mqtt.codec import decode_packet
 from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket
-from pytest_loadtest.wire.mqtt.packets import FIRST_BYTES, PUBACK, PUBCOMP, PUBLISH, PUBREL, V5, Packet
+from pytest_loadtest.wire.mqtt.packets import (
+    FIRST_BYTES,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREL,
+    V5,
+    Packet,
+)
 
 # Results are plain lists and tuples. A socket has only a few packets at a time, and for those the fixed cost of numpy's calls is several
 # times what they save; for a thousand packets the difference is small compared with the cost of the sockets (docs/decisions/015).
@@ -16,12 +24,17 @@ Answer = tuple[int, int, int]
 """PUBACK, PUBREC, PUBREL or PUBCOMP: kind, packet id, reason code."""
 
 # The first two bytes of an acknowledgement, whose length is always 2; PUBREL has the fixed flags 2 (2.1.3).
-_FRONTS: Final = {kind: bytes((kind << 4 | (2 if kind == PUBREL else 0), 2)) for kind in range(PUBACK, PUBCOMP + 1)}
+_FRONTS: Final = {
+    kind: bytes((kind << 4 | (2 if kind == PUBREL else 0), 2))
+    for kind in range(PUBACK, PUBCOMP + 1)
+}
 _ANSWERS: Final = frozenset(front[0] for front in _FRONTS.values())
 _SHORT: Final = "a packet that is shorter than its fields"
 
 
-def read_packets(data: bytes, version: int) -> tuple[int, list[Message], list[Answer], list[Packet]]:
+def read_packets(
+    data: bytes, version: int
+) -> tuple[int, list[Message], list[Answer], list[Packet]]:
     """Locate the complete packets at the start of ``data``.
 
     :returns: number of bytes that they take, messages, answers, and other packets; each list in order of arrival.
@@ -46,7 +59,9 @@ def read_packets(data: bytes, version: int) -> tuple[int, list[Message], list[An
             # Without a reason code the packet means success (3.4.2.1); properties of answers are not read.
             if length < 2:
                 raise MalformedPacket(_SHORT)
-            answers.append((kind, data[body] << 8 | data[body + 1], data[body + 2] if length > 2 else 0))
+            answers.append(
+                (kind, data[body] << 8 | data[body + 1], data[body + 2] if length > 2 else 0)
+            )
         else:
             others.append(decode_packet(first, data[body:end], version))
         at = end

@@ -72,7 +72,11 @@ class BatchReader:
         """
         if not 0 <= count * _SHORTEST <= len(batch):
             raise ProtocolError(f"{count} messages in a batch of {len(batch)} bytes")
-        starts, sizes, keys = np.empty(count, np.int64), np.empty(count, np.int32), list[str | None]()
+        starts, sizes, keys = (
+            np.empty(count, np.int64),
+            np.empty(count, np.int32),
+            list[str | None](),
+        )
         place = 0
         for number in range(count):
             place, single = self._single(batch, place)
@@ -97,7 +101,9 @@ class BatchReader:
                     self._known.clear()
                 self._known[metadata] = single
         if single.size < 0 or start + single.size > len(batch):
-            raise ProtocolError(f"a message of {single.size} bytes at {start} in a batch of {len(batch)}")
+            raise ProtocolError(
+                f"a message of {single.size} bytes at {start} in a batch of {len(batch)}"
+            )
         return start, single
 
 
@@ -108,7 +114,10 @@ def _read(metadata: bytes) -> Single:
         raise ProtocolError(f"a message's metadata in a batch: {error}") from error
     if not parsed.HasField("payload_size"):
         raise ProtocolError("a message's metadata in a batch lacks the size of its payload")
-    return Single(parsed.payload_size, as_text(parsed.partition_key) if parsed.HasField("partition_key") else None)
+    return Single(
+        parsed.payload_size,
+        as_text(parsed.partition_key) if parsed.HasField("partition_key") else None,
+    )
 
 
 def pending_indexes(ack_set: Sequence[int], count: int) -> NDArray[np.intp]:
@@ -118,4 +127,6 @@ def pending_indexes(ack_set: Sequence[int], count: int) -> NDArray[np.intp]:
         not acknowledged, without the last words that are 0. Not empty: that means in a MESSAGE that no message is acknowledged.
     """
     # Only the given words are unpacked: ``count`` is the word of a producer, and may be two billion.
-    return np.flatnonzero(np.unpackbits(np.array(ack_set, "<i8").view(np.uint8), bitorder="little")[: max(count, 0)])
+    return np.flatnonzero(
+        np.unpackbits(np.array(ack_set, "<i8").view(np.uint8), bitorder="little")[: max(count, 0)]
+    )

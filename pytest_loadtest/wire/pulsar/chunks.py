@@ -66,7 +66,9 @@ class ChunkAssembler(Generic[T]):
         """Return the number of incomplete messages."""
         return len(self._pending)
 
-    def add(self, metadata: MessageMetadata, payload: memoryview, where: T, now: int = 0) -> Assembled[T] | None:
+    def add(
+        self, metadata: MessageMetadata, payload: memoryview, where: T, now: int = 0
+    ) -> Assembled[T] | None:
         """Add a chunk, and return the message if it completes one. The payload is copied.
 
         A first chunk starts its message again; a chunk that is present already is dropped; for a chunk out of order, or without a first
@@ -108,15 +110,21 @@ class ChunkAssembler(Generic[T]):
         self._give_up(metadata.uuid, GiveUpReason.SPARE)
         while len(self._pending) >= self._most:
             self._give_up(next(iter(self._pending)), GiveUpReason.OLDEST)
-        self._pending[metadata.uuid] = _Pending(metadata.num_chunks_from_msg, metadata.total_chunk_msg_size, bytearray(), [], now)
+        self._pending[metadata.uuid] = _Pending(
+            metadata.num_chunks_from_msg, metadata.total_chunk_msg_size, bytearray(), [], now
+        )
 
-    def _append(self, uuid: str, pending: _Pending[T], payload: memoryview, where: T) -> Assembled[T] | None:
+    def _append(
+        self, uuid: str, pending: _Pending[T], payload: memoryview, where: T
+    ) -> Assembled[T] | None:
         pending.payload.extend(payload)
         pending.where.append(where)
         so_far, last = len(pending.payload), len(pending.where) >= pending.chunks
         if so_far > pending.size or (last and so_far < pending.size):
             self._give_up(uuid, GiveUpReason.SPARE)
-            raise ProtocolError(f"{len(pending.where)} of {pending.chunks} chunks have {so_far} bytes of a message of {pending.size}")
+            raise ProtocolError(
+                f"{len(pending.where)} of {pending.chunks} chunks have {so_far} bytes of a message of {pending.size}"
+            )
         if not last:
             return None
         del self._pending[uuid]
@@ -128,11 +136,16 @@ class ChunkAssembler(Generic[T]):
             self.given_up += [(why, where) for where in pending.where]
 
 
-def split_into_chunks(payload: memoryview, most: int, uuid: bytes) -> list[tuple[memoryview, bytes]]:
+def split_into_chunks(
+    payload: memoryview, most: int, uuid: bytes
+) -> list[tuple[memoryview, bytes]]:
     """Return the payload of each chunk, and the additional fields of its metadata (``more``).
 
     :param payload: after compression; not empty. :param most: most bytes of a chunk's payload, at least 1: the broker's limit for a
         message less the metadata. :param uuid: unique in the topic; Pulsar's clients write ``producer name-sequence id``.
     """
     pieces = [payload[start : start + most] for start in range(0, len(payload), most)]
-    return [(piece, chunk_of(uuid, len(pieces), len(payload), number)) for number, piece in enumerate(pieces)]
+    return [
+        (piece, chunk_of(uuid, len(pieces), len(payload), number))
+        for number, piece in enumerate(pieces)
+    ]

@@ -36,14 +36,22 @@ def decompress(number: int, data: memoryview, size: int) -> memoryview:
     :raises ProtocolError: it cannot be decompressed, has another size, or the compression is unknown.
     """
     if not 0 < number < len(NAMES):
-        raise ProtocolError(f"compression number {number} is unknown: {', '.join(NAMES)} are 0 to {len(NAMES) - 1}")
+        raise ProtocolError(
+            f"compression number {number} is unknown: {', '.join(NAMES)} are 0 to {len(NAMES) - 1}"
+        )
     if size > LARGEST:
-        raise ProtocolError(f"{NAMES[number]}: the entry says {size} bytes, where {LARGEST} are possible")
+        raise ProtocolError(
+            f"{NAMES[number]}: the entry says {size} bytes, where {LARGEST} are possible"
+        )
     # A shorter block would leave the rest of pyarrow's output uninitialized.
     if number == _SNAPPY and (stated := _snappy_size(data)) != size:
         raise ProtocolError(f"SNAPPY: {stated} bytes, where the entry says {size}")
     try:
-        result = _inflate(data, size) if number == _ZLIB else bytes(_codec(number).decompress(data, size, asbytes=True))
+        result = (
+            _inflate(data, size)
+            if number == _ZLIB
+            else bytes(_codec(number).decompress(data, size, asbytes=True))
+        )
     except ProtocolError:
         raise
     except (OSError, ValueError, MemoryError, zlib.error) as error:

@@ -13,7 +13,14 @@ from google.protobuf.message import DecodeError
 
 from pytest_loadtest.wire.buffers import Outbox
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.framing import MAX_MESSAGE, OVERHEAD, FrameDecoder, ProtocolError, encode_command, split_frame
+from pytest_loadtest.wire.pulsar.framing import (
+    MAX_MESSAGE,
+    OVERHEAD,
+    FrameDecoder,
+    ProtocolError,
+    encode_command,
+    split_frame,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,8 +75,19 @@ class PulsarConnection:
     :ivar frames: number of complete frames received.
     """
 
-    def __init__(self, client: str, method: str, credentials: Callable[[], bytes], proxy_to: str | None = None) -> None:
-        self._client, self._method, self._credentials, self._proxy_to = client, method, credentials, proxy_to
+    def __init__(
+        self,
+        client: str,
+        method: str,
+        credentials: Callable[[], bytes],
+        proxy_to: str | None = None,
+    ) -> None:
+        self._client, self._method, self._credentials, self._proxy_to = (
+            client,
+            method,
+            credentials,
+            proxy_to,
+        )
         self._decoder = FrameDecoder()
         self._outbox = Outbox()
         self._out = self._outbox.buffers
@@ -78,13 +96,20 @@ class PulsarConnection:
         self.frames = self._owed = 0
         # Bound methods of both parts instead of wrappers around them: they are called for every entry. ``add`` appends whole frames, of
         # which no buffer is empty or changes later.
-        self.space, self.add, self.next, self.sent = self._decoder.space, self._out.extend, self._outbox.next, self._outbox.sent
+        self.space, self.add, self.next, self.sent = (
+            self._decoder.space,
+            self._out.extend,
+            self._outbox.next,
+            self._outbox.sent,
+        )
 
     # --- sending
 
     def open(self) -> None:
         """Send CONNECT; call it once, first."""
-        hello = api.Connect(client_version=self._client, protocol_version=PROTOCOL_VERSION, feature_flags=_FEATURES)
+        hello = api.Connect(
+            client_version=self._client, protocol_version=PROTOCOL_VERSION, feature_flags=_FEATURES
+        )
         if self._method != "none":
             hello.auth_method_name, hello.auth_data = self._method, self._credentials()
         if self._proxy_to is not None:
@@ -136,7 +161,9 @@ class PulsarConnection:
         if kind == api.Command.SEND_RECEIPT:
             receipt = command.send_receipt
             # Fast path, as there is one receipt for every entry: values other than 0 are present, so only others need the check.
-            if not (receipt.sequence_id and (receipt.producer_id or receipt.HasField("producer_id"))):
+            if not (
+                receipt.sequence_id and (receipt.producer_id or receipt.HasField("producer_id"))
+            ):
                 _check(command)
             events.append(Receipt(receipt.producer_id, receipt.sequence_id))
         elif kind == api.Command.MESSAGE:
@@ -146,7 +173,16 @@ class PulsarConnection:
             ack_set = tuple(message.ack_set) if message.ack_set else ()
             epoch = message.consumer_epoch if message.HasField("consumer_epoch") else -1
             events.append(
-                Entry(message.consumer_id, where.ledger_id, where.entry_id, where.partition, message.redelivery_count, ack_set, rest, epoch)
+                Entry(
+                    message.consumer_id,
+                    where.ledger_id,
+                    where.entry_id,
+                    where.partition,
+                    message.redelivery_count,
+                    ack_set,
+                    rest,
+                    epoch,
+                )
             )
         elif kind == api.Command.PING:
             self._owe()
@@ -167,7 +203,9 @@ class PulsarConnection:
     def _owe(self) -> None:
         self._owed += 1
         if self._owed > _MOST_OWED:
-            raise ProtocolError(f"more than {_MOST_OWED} pings and challenges, whose answers the broker does not read")
+            raise ProtocolError(
+                f"more than {_MOST_OWED} pings and challenges, whose answers the broker does not read"
+            )
 
     def _accept(self, connected: api.Connected) -> None:
         if self.ready:
@@ -181,7 +219,9 @@ class PulsarConnection:
 
     def _answer(self, challenge: api.AuthChallenge) -> None:
         answer = api.AuthData(auth_method_name=self._method, auth_data=self._credentials())
-        response = api.AuthResponse(client_version=self._client, protocol_version=PROTOCOL_VERSION, response=answer)
+        response = api.AuthResponse(
+            client_version=self._client, protocol_version=PROTOCOL_VERSION, response=answer
+        )
         self.send(api.Command(type=api.Command.AUTH_RESPONSE, auth_response=response))
 
 
@@ -191,7 +231,10 @@ def _is_text(message: Any) -> bool:
         if field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE):
             continue
         values = value if field.is_repeated else (value,)
-        if any(isinstance(each, bytes) or (not isinstance(each, str) and not _is_text(each)) for each in values):
+        if any(
+            isinstance(each, bytes) or (not isinstance(each, str) and not _is_text(each))
+            for each in values
+        ):
             return False
     return True
 

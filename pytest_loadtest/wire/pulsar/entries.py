@@ -52,7 +52,14 @@ def varint(number: int) -> bytes:
     if number < 0x20_0000:
         return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14))
     if number < 0x1000_0000:
-        return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14 & 0x7F | 0x80, number >> 21))
+        return bytes(
+            (
+                number & 0x7F | 0x80,
+                number >> 7 & 0x7F | 0x80,
+                number >> 14 & 0x7F | 0x80,
+                number >> 21,
+            )
+        )
     parts = bytearray()
     while number >= 0x80:
         parts.append(number & 0x7F | 0x80)
@@ -77,7 +84,9 @@ class EntrySealer:
     @classmethod
     def of(cls, producer: int, name: str) -> EntrySealer:
         """:param producer: its number on the connection. :param name: its name at the broker."""
-        return cls(name.encode(), b"\x08" + varint(producer) + b"\x10", field(1, name.encode()) + b"\x10")
+        return cls(
+            name.encode(), b"\x08" + varint(producer) + b"\x10", field(1, name.encode()) + b"\x10"
+        )
 
     def uuid(self, sequence: int) -> bytes:
         """Return the uuid of a message in chunks, as Pulsar's clients do: ``producer name-sequence id``."""
@@ -135,7 +144,15 @@ def deliver_at(ms: int) -> bytes:
 def chunk_of(uuid: bytes, chunks: int, total: int, number: int) -> bytes:
     """Return the metadata's fields 26 to 29. :param total: bytes of the whole message. :param number: number of this chunk, from 0."""
     return (
-        b"\xd2\x01" + varint(len(uuid)) + uuid + b"\xd8\x01" + varint(chunks) + b"\xe0\x01" + varint(total) + b"\xe8\x01" + varint(number)
+        b"\xd2\x01"
+        + varint(len(uuid))
+        + uuid
+        + b"\xd8\x01"
+        + varint(chunks)
+        + b"\xe0\x01"
+        + varint(total)
+        + b"\xe8\x01"
+        + varint(number)
     )
 
 

@@ -64,7 +64,9 @@ class FrameDecoder(ReceiveBuffer):
         while end - start >= 4:
             total = _SIZE.unpack_from(memory, start)[0]
             if not 4 <= total <= self.most:
-                raise ProtocolError(f"a frame of {total} bytes, where 4 to {self.most} are possible")
+                raise ProtocolError(
+                    f"a frame of {total} bytes, where 4 to {self.most} are possible"
+                )
             # The total size does not include its own four bytes.
             needed = total + 4
             if end - start < needed:

@@ -6,7 +6,13 @@ import pickle
 
 import pytest
 
-from pytest_loadtest.brokers.base import BrokerFacts, UnavailableError, described, refuse_managed, unapplied_settings
+from pytest_loadtest.brokers.base import (
+    BrokerFacts,
+    UnavailableError,
+    described,
+    refuse_managed,
+    unapplied_settings,
+)
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.profile.sections import SecuritySection
 
@@ -19,14 +25,22 @@ def test_unavailable_survives_pickling() -> None:
 
 def test_facts_show_no_secret() -> None:
     """A setting that may hold a secret is replaced before anything can show it."""
-    facts = BrokerFacts(name="x", version="1", mode="process", url="x://h", settings={"brokerClientPassword": "abc", "frames": "2"})
+    facts = BrokerFacts(
+        name="x",
+        version="1",
+        mode="process",
+        url="x://h",
+        settings={"brokerClientPassword": "abc", "frames": "2"},
+    )
     assert "abc" not in str(facts)
     assert facts.settings["frames"] == "2"
 
 
 def test_facts_name_the_address_of_subscribers() -> None:
     """The description for terminal and report has both addresses."""
-    facts = BrokerFacts(name="Mosquitto", version="2.0", mode="url", url="mqtt://a", subscriber_url="mqtt://b")
+    facts = BrokerFacts(
+        name="Mosquitto", version="2.0", mode="url", url="mqtt://a", subscriber_url="mqtt://b"
+    )
     assert facts.describe() == "Mosquitto 2.0 (url, mqtt://a, mqtt://b for subscribers)"
     assert not facts.started
 
@@ -39,7 +53,9 @@ def test_facts_name_the_address_of_subscribers() -> None:
         ({" ": "1"}, "is not one line"),
     ],
 )
-def test_settings_that_would_break_the_start_are_rejected(settings: dict[str, str], text: str) -> None:
+def test_settings_that_would_break_the_start_are_rejected(
+    settings: dict[str, str], text: str
+) -> None:
     """Ports and folders are the run's own; a line break would add a line to the broker's configuration."""
     with pytest.raises(UsageError, match=text):
         refuse_managed("x", settings, frozenset({"port"}))
@@ -54,7 +70,10 @@ def test_a_rejected_setting_shows_no_secret() -> None:
 
 def test_security_is_described_as_text() -> None:
     """Encryption and authentication are named in the results."""
-    assert described(SecuritySection.model_validate({"tls": True, "auth": "token"})) == "TLS, token authentication"
+    assert (
+        described(SecuritySection.model_validate({"tls": True, "auth": "token"}))
+        == "TLS, token authentication"
+    )
 
 
 def test_settings_that_are_not_applied_are_named() -> None:

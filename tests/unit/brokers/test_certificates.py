@@ -24,7 +24,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def greeted(folder: Path, name: str) -> str:
     """Return the client's common name as a server sees it that requires a certificate. :param name: the server's name at the client."""
-    server, client = (ssl.SSLContext(side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
+    server, client = (
+        ssl.SSLContext(side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+    )
     for context, who in ((server, "server"), (client, "client")):
         files = KeyPair.below(folder, who)
         context.load_cert_chain(files.certificate, files.key)
@@ -37,7 +39,11 @@ def greeted(folder: Path, name: str) -> str:
     def serve() -> None:
         try:
             with server.wrap_socket(there, server_side=True) as connection:
-                seen.append(dict(part[0] for part in (connection.getpeercert() or {})["subject"])["commonName"])  # type: ignore[misc]
+                seen.append(
+                    dict(part[0] for part in (connection.getpeercert() or {})["subject"])[
+                        "commonName"
+                    ]
+                )  # type: ignore[misc]
         except ssl.SSLError:
             pass  # the client says what is wrong
 
@@ -66,5 +72,11 @@ def test_a_certificate_is_valid_for_its_own_names_only(folder: Path, name: str) 
 
 def test_private_keys_are_readable_by_their_owner_only(folder: Path) -> None:
     """The authority's key is not written at all."""
-    assert sorted(path.name for path in folder.iterdir()) == ["ca.pem", "client-key.pem", "client.pem", "server-key.pem", "server.pem"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "ca.pem",
+        "client-key.pem",
+        "client.pem",
+        "server-key.pem",
+        "server.pem",
+    ]
     assert {path.stat().st_mode & 0o777 for path in folder.glob("*-key.pem")} == {0o600}

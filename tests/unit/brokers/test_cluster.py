@@ -30,7 +30,11 @@ def cluster(tmp_path: Path) -> Iterator[StartedCluster]:
     for name in ("ZooKeeper", "bookie 1", "bookie 2", "broker 1"):
         (tmp_path / name).mkdir()
         child = Child([sys.executable, "-c", PROGRAM], folder=tmp_path / name)
-        nodes.append(ClusterNode(name, child, lambda child=child: "here" in child.tail(), seconds=30, progress=print))  # type: ignore[misc]
+        nodes.append(
+            ClusterNode(
+                name, child, lambda child=child: "here" in child.tail(), seconds=30, progress=print
+            )
+        )  # type: ignore[misc]
     made = StartedCluster(nodes, tmp_path / "none")
     made.facts = BrokerFacts(name="Pulsar", version="1", mode="process", url="pulsar://h")
     until(made.ready, "readiness")
@@ -44,7 +48,10 @@ def test_a_killed_process_is_down_and_no_failure(cluster: StartedCluster) -> Non
     cluster.node("bookie", 2).kill()
     assert gone(before.nodes["bookie 2"])
     assert cluster.facts.nodes == {**before.nodes, "bookie 2": None}
-    assert cluster.facts.pids_of("bookie 2") == () and before.nodes["bookie 2"] not in cluster.facts.pids
+    assert (
+        cluster.facts.pids_of("bookie 2") == ()
+        and before.nodes["bookie 2"] not in cluster.facts.pids
+    )
     assert cluster.failure() is None
     cluster.node("bookie", 2).start()
     after = cluster.facts.nodes["bookie 2"]
@@ -68,13 +75,18 @@ def test_a_process_that_ends_by_itself_is_named(cluster: StartedCluster) -> None
     with pytest.raises(TargetError, match="ended by SIGKILL"):
         cluster.node("bookie", 1).restart(kill=False)
     cluster.abandon()
-    for log in cluster.node("bookie", 1)._child.folder.parent.glob("*/broker.log"):  # kept, so that the error can name it
+    for log in cluster.node("bookie", 1)._child.folder.parent.glob(
+        "*/broker.log"
+    ):  # kept, so that the error can name it
         log.unlink()
         log.parent.rmdir()
 
 
 def test_requests_for_what_does_not_exist_are_errors(cluster: StartedCluster) -> None:
-    with pytest.raises(UsageError, match="^there is no bookie 3: the cluster has ZooKeeper, bookie 1, bookie 2, broker 1$"):
+    with pytest.raises(
+        UsageError,
+        match="^there is no bookie 3: the cluster has ZooKeeper, bookie 1, bookie 2, broker 1$",
+    ):
         cluster.node("bookie", 3)
     with pytest.raises(UsageError, match=r"^broker 1 is running: end it first$"):
         cluster.node("broker", 1).start()

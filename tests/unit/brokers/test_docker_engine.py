@@ -11,7 +11,9 @@ from pytest_loadtest.brokers import docker_engine
 from pytest_loadtest.brokers.base import UnavailableError
 
 
-def test_an_engine_that_does_not_answer_costs_its_time_limit_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_does_not_answer_costs_its_time_limit_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """testcontainers itself would wait a minute."""
     assert docker_engine.ENGINE_SECONDS < 30
     monkeypatch.setattr(docker_engine, "ENGINE_SECONDS", 1)

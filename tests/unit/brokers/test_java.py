@@ -69,7 +69,10 @@ def test_jars_are_resolved_once(runs: Path) -> None:
     assert pulsar_jars.PULSAR.resolve("4.0.0", said.append) == jars
     assert sorted(path.name for path in jars.iterdir()) == ["a.jar", "b.jar"]
     assert runs.read_text().split() == ["run"]
-    assert sorted(path.name for path in jars.parent.iterdir()) == ["pulsar-4.0.0", "pulsar-4.0.0.lock"]
+    assert sorted(path.name for path in jars.parent.iterdir()) == [
+        "pulsar-4.0.0",
+        "pulsar-4.0.0.lock",
+    ]
     assert pulsar_jars.PULSAR.cached_versions() == ("4.0.0",)
     assert said[-1].startswith("resolved Pulsar 4.0.0: 2 jars")
 
@@ -100,7 +103,9 @@ def test_a_second_session_waits_and_then_finds_the_jars(runs: Path) -> None:
     root.mkdir(parents=True)
     waiting = threading.Event()
     found: list[Path] = []
-    second = threading.Thread(target=lambda: found.append(pulsar_jars.PULSAR.resolve("4.0.0", lambda _: waiting.set())))
+    second = threading.Thread(
+        target=lambda: found.append(pulsar_jars.PULSAR.resolve("4.0.0", lambda _: waiting.set()))
+    )
     with (root / "pulsar-4.0.0.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         second.start()
@@ -118,7 +123,9 @@ def test_brokers_of_the_same_version_have_separate_jars(runs: Path) -> None:
     assert artemis.JARS.cached_versions() == pulsar_jars.PULSAR.cached_versions() == ("4.0.0",)
 
 
-def test_the_error_without_maven_has_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_without_maven_has_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnavailableError, match="doctor --fix"):
@@ -127,7 +134,12 @@ def test_the_error_without_maven_has_the_remedy(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize(
     ("text", "major"),
-    [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_392"', 8), ('openjdk version "25" 2025-09-16', 25), ("", None)],
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_392"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+        ("", None),
+    ],
 )
 def test_old_and_new_version_texts_of_java_are_read(text: str, major: int | None) -> None:
     assert java.parse_major(text) == major
@@ -149,7 +161,9 @@ def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert java.require("Pulsar") == Java(str(home), 21)
 
 
-def test_the_error_for_an_old_java_has_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_for_an_old_java_has_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Pulsar's own error comes late and is in its log."""
     fake_java(tmp_path, "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -160,11 +174,22 @@ def test_the_error_for_an_old_java_has_the_remedy(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("description", "package"),
     [
-        ("Package: default-jre-headless\nDepends: openjdk-17-jre-headless, ca-certificates-java", "default-jre-headless"),
-        ("Package: default-jre-headless\nDepends: ca-certificates-java, openjdk-21-jre-headless (>= 21)", "default-jre-headless"),
-        ("Package: default-jre-headless\nDepends: openjdk-11-jre-headless", "openjdk-17-jre-headless"),
+        (
+            "Package: default-jre-headless\nDepends: openjdk-17-jre-headless, ca-certificates-java",
+            "default-jre-headless",
+        ),
+        (
+            "Package: default-jre-headless\nDepends: ca-certificates-java, openjdk-21-jre-headless (>= 21)",
+            "default-jre-headless",
+        ),
+        (
+            "Package: default-jre-headless\nDepends: openjdk-11-jre-headless",
+            "openjdk-17-jre-headless",
+        ),
         ("", "default-jre-headless"),
     ],
 )
-def test_the_default_jre_is_installed_where_it_is_new_enough(description: str, package: str) -> None:
+def test_the_default_jre_is_installed_where_it_is_new_enough(
+    description: str, package: str
+) -> None:
     assert java.package_for(description) == package

@@ -13,7 +13,11 @@ from pytest_loadtest.errors import TargetError, UsageError
 
 
 def request(
-    kind: str = "mqtt", mode: str = "auto", url: str | None = None, folder: Path = Path("unused"), image: str | None = None
+    kind: str = "mqtt",
+    mode: str = "auto",
+    url: str | None = None,
+    folder: Path = Path("unused"),
+    image: str | None = None,
 ) -> BrokerRequest:
     return BrokerRequest(kind=kind, mode=mode, url=url, folder=folder, image=image)
 
@@ -31,7 +35,9 @@ def request(
         ("loopback", "auto", "loopback://h:1", ("url",)),
     ],
 )
-def test_modes_are_tried_in_order(kind: str, mode: str, url: str | None, ways: tuple[str, ...]) -> None:
+def test_modes_are_tried_in_order(
+    kind: str, mode: str, url: str | None, ways: tuple[str, ...]
+) -> None:
     """An address is used under auto; otherwise the requested mode, or all modes of the kind."""
     assert brokers.modes(request(kind, mode, url)) == ways
 
@@ -56,12 +62,17 @@ def test_impossible_requests_are_usage_errors(wrong: BrokerRequest, words: str) 
         brokers.start(wrong, print)
 
 
-def test_the_error_lists_each_mode_with_reason_and_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_lists_each_mode_with_reason_and_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
     monkeypatch.setattr(mosquitto, "find_mosquitto", lambda: None)
     said: list[str] = []
     with pytest.raises(TargetError) as caught:
         brokers.start(request(folder=tmp_path), said.append)
     text = str(caught.value)
-    assert all(word in text for word in ("container: no Docker engine", "process: no mosquitto", "doctor --fix"))
+    assert all(
+        word in text
+        for word in ("container: no Docker engine", "process: no mosquitto", "doctor --fix")
+    )
     assert len(said) == 2

@@ -50,7 +50,9 @@ class Dying:
 def test_the_error_of_a_failed_start_has_the_log() -> None:
     """The log is kept."""
     dying = Dying("bad option\nunknown key")
-    with pytest.raises(TargetError, match=r"x did not start: exited with status 1\nbad option\nunknown key"):
+    with pytest.raises(
+        TargetError, match=r"x did not start: exited with status 1\nbad option\nunknown key"
+    ):
         starting.wait_ready(dying, lambda: False, name="x", seconds=60, progress=print)
     assert dying.abandoned
 
@@ -61,7 +63,13 @@ def test_only_a_taken_port_leads_to_another_attempt() -> None:
 
     def launch(ports: tuple[int, ...]) -> starting.StartedBroker:
         attempts.append(ports)
-        starting.wait_ready(Dying("Error: Address already in use"), lambda: False, name="x", seconds=60, progress=print)
+        starting.wait_ready(
+            Dying("Error: Address already in use"),
+            lambda: False,
+            name="x",
+            seconds=60,
+            progress=print,
+        )
         raise AssertionError
 
     with pytest.raises(starting.PortTakenError):

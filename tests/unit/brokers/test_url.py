@@ -28,14 +28,22 @@ def request(kind: str, address: str) -> BrokerRequest:
         ("loopback", "loopback://127.0.0.1:7", (Endpoint("127.0.0.1", 7),)),
     ],
 )
-def test_an_address_has_one_or_more_endpoints(kind: str, address: str, endpoints: tuple[Endpoint, ...]) -> None:
+def test_an_address_has_one_or_more_endpoints(
+    kind: str, address: str, endpoints: tuple[Endpoint, ...]
+) -> None:
     """A missing port is the scheme's default; hosts may be IPv6."""
     assert url.parse_endpoints(kind, address) == endpoints
 
 
 @pytest.mark.parametrize(
     ("kind", "address"),
-    [("mqtt", "pulsar://x"), ("mqtt", "broker:1883"), ("pulsar", "pulsar://"), ("mqtt", "mqtt://x:99999"), ("loopback", "loopback://x")],
+    [
+        ("mqtt", "pulsar://x"),
+        ("mqtt", "broker:1883"),
+        ("pulsar", "pulsar://"),
+        ("mqtt", "mqtt://x:99999"),
+        ("loopback", "loopback://x"),
+    ],
 )
 def test_wrong_addresses_are_usage_errors(kind: str, address: str) -> None:
     """The error quotes the address and names the problem."""
@@ -50,13 +58,21 @@ def test_wrong_addresses_are_usage_errors(kind: str, address: str) -> None:
         ("pulsar", "pulsar://a:6650,user:secret@b:6650", None), ("pulsar", "pulsar://a", "http://user:secret@a:8080"),
     ],
 )  # fmt: skip
-def test_users_and_passwords_in_an_address_are_rejected_and_not_shown(kind: str, address: str, admin: str | None) -> None:
+def test_users_and_passwords_in_an_address_are_rejected_and_not_shown(
+    kind: str, address: str, admin: str | None
+) -> None:
     """No progress line has been written before."""
     said: list[str] = []
     with pytest.raises(
-        UsageError, match=r"\*\*\*@.*: an address must not have a user or a password: write driver.username and driver.pass"
+        UsageError,
+        match=r"\*\*\*@.*: an address must not have a user or a password: write driver.username and driver.pass",
     ) as error:
-        brokers.start(BrokerRequest(kind=kind, mode="url", url=address, admin_url=admin, folder=Path("unused")), said.append)
+        brokers.start(
+            BrokerRequest(
+                kind=kind, mode="url", url=address, admin_url=admin, folder=Path("unused")
+            ),
+            said.append,
+        )
     assert said == []
     assert "secret" not in str(error.value)
 
@@ -67,7 +83,9 @@ def test_the_error_for_an_unreachable_target_has_the_reason() -> None:
         brokers.start(request("mqtt", f"mqtt://127.0.0.1:{port}"), print)
 
 
-def test_a_target_fails_after_refusing_connections_for_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_fails_after_refusing_connections_for_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It is well again when it answers."""
     now = [0.0]
     monkeypatch.setattr(url.time, "monotonic", lambda: now[0])
@@ -88,6 +106,8 @@ def test_a_target_fails_after_refusing_connections_for_ten_seconds(monkeypatch: 
     broker.stop()
 
 
-@pytest.mark.parametrize(("host", "local"), [("127.0.0.1", True), ("localhost", True), ("192.0.2.1", False)])
+@pytest.mark.parametrize(
+    ("host", "local"), [("127.0.0.1", True), ("localhost", True), ("192.0.2.1", False)]
+)
 def test_a_host_is_local_if_its_address_can_be_bound(host: str, local: bool) -> None:
     assert url.is_local(host) is local

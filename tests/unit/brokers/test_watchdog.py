@@ -20,7 +20,9 @@ class Owned:
 
     def __init__(self, *command: str, options: tuple[str, ...] = ()) -> None:
         line = [sys.executable, "-I", "-S", watchdog.__file__, *options, "--", *command]
-        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self.process = subprocess.Popen(
+            line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
 
     def __enter__(self) -> Owned:
         return self

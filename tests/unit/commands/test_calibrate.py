@@ -43,20 +43,32 @@ COUNTS = {"offered": 300, "sentInTime": 300, "receivedInTime": 240}
 
 def document(counts: Mapping[str, int] = COUNTS, **changed: Any) -> RunDocument:
     """Return a run of 3 s at 100 msg/s, 80 of them received. Its samples of the first second and of the drain have 9 cores."""
-    sampled = {"worker gw0.cpu": (9.0, 0.02, 0.04, 9.0), "worker gw1.cpu": (9.0, 0.016, None, 9.0), "broker.cpu": (9.0, 0.04, 0.04, 9.0)}
+    sampled = {
+        "worker gw0.cpu": (9.0, 0.02, 0.04, 9.0),
+        "worker gw1.cpu": (9.0, 0.016, None, 9.0),
+        "broker.cpu": (9.0, 0.04, 0.04, 9.0),
+    }
     run = made_document(facts={"profile_name": "slow"})
     assert run.measurements is not None
-    measured = replace(run.measurements, duration=3_000_000_000, counts=run.measurements.counts | counts)
+    measured = replace(
+        run.measurements, duration=3_000_000_000, counts=run.measurements.counts | counts
+    )
     times = (1_000_200_000, 2_000_200_000, 3_000_200_000, 4_000_200_000)
-    bottleneck = replace(BOTTLENECK, time=times, columns=sampled, missing=("broker's CPU: no process",))
+    bottleneck = replace(
+        BOTTLENECK, time=times, columns=sampled, missing=("broker's CPU: no process",)
+    )
     verdict = replace(run.verdict, reasons=("the target went away",))
-    return replace(run, **{"measurements": measured, "bottleneck": bottleneck, "verdict": verdict} | changed)
+    return replace(
+        run, **{"measurements": measured, "bottleneck": bottleneck, "verdict": verdict} | changed
+    )
 
 
 def test_cpu_time_is_divided_by_the_messages_of_each_process() -> None:
     """The sender's by the messages sent, the receiver's and the broker's by those received; the first second does not count."""
     found = PerMessage.of(document())
-    assert (found.produce, found.consume, found.broker) == pytest.approx((300_000, 200_000, 500_000))
+    assert (found.produce, found.consume, found.broker) == pytest.approx(
+        (300_000, 200_000, 500_000)
+    )
 
 
 def test_a_run_without_measurements_has_no_cost() -> None:
@@ -64,7 +76,10 @@ def test_a_run_without_measurements_has_no_cost() -> None:
         PerMessage.of(document(measurements=None))
 
 
-@pytest.mark.parametrize("bottleneck", [None, replace(BOTTLENECK, time=(2_000_000_000,), columns={}, missing=("no process",))])
+@pytest.mark.parametrize(
+    "bottleneck",
+    [None, replace(BOTTLENECK, time=(2_000_000_000,), columns={}, missing=("no process",))],
+)
 def test_unknown_cpu_time_is_not_zero(bottleneck: BottleneckSection | None) -> None:
     with pytest.raises(NoData, match="the CPU time of worker gw0 is unknown: no"):
         PerMessage.of(document(bottleneck=bottleneck))
@@ -75,12 +90,18 @@ def test_a_run_with_less_than_half_of_its_messages_has_no_cost() -> None:
         PerMessage.of(document(COUNTS | {"receivedInTime": 149}))
 
 
-@given(fixed=st.tuples(times, times, times), per_byte=st.tuples(*[st.floats(0, 1000)] * 3), tick=times)
-def test_a_linear_cost_is_split_exactly(fixed: tuple[float, ...], per_byte: tuple[float, ...], tick: float) -> None:
+@given(
+    fixed=st.tuples(times, times, times), per_byte=st.tuples(*[st.floats(0, 1000)] * 3), tick=times
+)
+def test_a_linear_cost_is_split_exactly(
+    fixed: tuple[float, ...], per_byte: tuple[float, ...], tick: float
+) -> None:
     """The cost per tick at the lower rate is in neither part."""
 
     def at(size: int, extra: float) -> PerMessage:
-        produce, consume, broker = (message + size * byte + extra for message, byte in zip(fixed, per_byte, strict=True))
+        produce, consume, broker = (
+            message + size * byte + extra for message, byte in zip(fixed, per_byte, strict=True)
+        )
         return PerMessage(produce=produce, consume=consume, broker=broker)
 
     cost = calibrate.cost_of(at(SMALL, tick), at(LARGE, tick), at(SMALL, 0), 0.5)
@@ -90,7 +111,9 @@ def test_a_linear_cost_is_split_exactly(fixed: tuple[float, ...], per_byte: tupl
 
 
 @given(*[st.builds(PerMessage, produce=times, consume=times, broker=times)] * 3)
-def test_noise_makes_no_cost_negative(slow: PerMessage, large: PerMessage, fast: PerMessage) -> None:
+def test_noise_makes_no_cost_negative(
+    slow: PerMessage, large: PerMessage, fast: PerMessage
+) -> None:
     assert min(calibrate.cost_of(slow, large, fast).document().values()) >= 0
 
 
@@ -106,8 +129,14 @@ def test_measured_costs_of_older_versions_get_the_shipped_share() -> None:
     """They keep it when another row is written; rows of removed clients are left out."""
     row = {name: figure for name, figure in COST.document().items() if name != "shared"}
     planning.costs_file().parent.mkdir(parents=True)
-    planning.costs_file().write_text(json.dumps({"costs": {"pulsar-native": row, "pulsar": row, "gone": row}}))
-    expected = {**shipped_costs(), "pulsar": COST, "pulsar-native": replace(COST, shared=shipped_costs()["pulsar-native"].shared)}
+    planning.costs_file().write_text(
+        json.dumps({"costs": {"pulsar-native": row, "pulsar": row, "gone": row}})
+    )
+    expected = {
+        **shipped_costs(),
+        "pulsar": COST,
+        "pulsar-native": replace(COST, shared=shipped_costs()["pulsar-native"].shared),
+    }
     assert planning.costs() == expected
     calibrate.keep({"loopback": COST})
     assert planning.costs() == {**expected, "loopback": COST}
@@ -167,5 +196,8 @@ def test_each_message_is_a_batch_of_its_own(key: str) -> None:
     """This holds at every rate, also for late ticks, so the measured cost is that of one message."""
     for size, rate in calibrate._rates(shipped_costs()[key]):
         made = plan(key, size, rate)
-        assert expected_batch(made.profile, made.topology, size, 100 * rate) == 1.0 or not shipped_costs()[key].shared
+        assert (
+            expected_batch(made.profile, made.topology, size, 100 * rate) == 1.0
+            or not shipped_costs()[key].shared
+        )
         assert made.needs.batch == (1.0 if shipped_costs()[key].shared else None)

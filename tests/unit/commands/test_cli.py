@@ -31,7 +31,9 @@ def refused(*arguments: str) -> int:
         ("aggregate", "a", "--spark-conf", "novalue"), ("aggregate", "a", "--spark-conf", "=1"), ("doctor", "--mend"),
     ],
 )  # fmt: skip
-def test_a_wrong_command_line_ends_with_status_2_and_the_usage(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_ends_with_status_2_and_the_usage(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert refused(*arguments) == cli.USAGE
     assert "usage:" in capsys.readouterr().err
 
@@ -46,7 +48,14 @@ def test_a_wrong_command_line_ends_with_status_2_and_the_usage(arguments: tuple[
         ("learn", "mqtt://joe:hush@127.0.0.1", "--topic", "a"),
         ("learn", "odd://127.0.0.1?key=hush", "--topic", "a"),
         ("aggregate", "RUN", "--spark-remote", "sc://127.0.0.1:9/;token=hush"),
-        ("aggregate", "RUN", "--spark-remote", "sc://127.0.0.1:9/;token=hush", "--spark-conf", "spark.master=local"),
+        (
+            "aggregate",
+            "RUN",
+            "--spark-remote",
+            "sc://127.0.0.1:9/;token=hush",
+            "--spark-conf",
+            "spark.master=local",
+        ),
         ("aggregate", "RUN", "--spark-master", "odd://joe:hush@127.0.0.1"),
     ],
 )
@@ -54,17 +63,25 @@ def test_no_secret_of_an_address_is_in_an_error_of_a_command(
     arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "run.json").write_text("{}")
-    assert cli.main([str(tmp_path) if argument == "RUN" else argument for argument in arguments]) != cli.OK
+    assert (
+        cli.main([str(tmp_path) if argument == "RUN" else argument for argument in arguments])
+        != cli.OK
+    )
     shown = capsys.readouterr()
     assert "***" in shown.err
     assert "hush" not in shown.out + shown.err
 
 
 @pytest.mark.parametrize("command", cli.STATUSES)
-def test_help_has_the_exit_statuses_of_its_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_the_exit_statuses_of_its_command(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert refused(command, "--help") == cli.OK
     shown = capsys.readouterr().out
-    assert all(f"  {status}  {meaning}\n" in f"{shown}\n" for status, meaning in cli.STATUSES[command].items())
+    assert all(
+        f"  {status}  {meaning}\n" in f"{shown}\n"
+        for status, meaning in cli.STATUSES[command].items()
+    )
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,7 +94,11 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is a command line that parses."""
     refused(command, "-h")
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.startswith(f"  python -m pytest_loadtest {command}")]
+    lines = [
+        line.strip()
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith(f"  python -m pytest_loadtest {command}")
+    ]
     assert lines
     for line in lines:
         assert cli._parser().parse_args(line.split()[3:]).command
@@ -85,7 +106,9 @@ def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_spark_settings_are_pairs() -> None:
     """The value may hold an equals sign itself."""
-    options = cli._parser().parse_args(["aggregate", "run", "--spark-conf", "a=1", "--spark-conf", "b=-Dx=2"])
+    options = cli._parser().parse_args(
+        ["aggregate", "run", "--spark-conf", "a=1", "--spark-conf", "b=-Dx=2"]
+    )
     assert (dict(options.spark_conf), options.run_dir) == ({"a": "1", "b": "-Dx=2"}, Path("run"))
 
 
@@ -96,10 +119,18 @@ def test_every_driver_with_a_cost_can_be_calibrated() -> None:
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(UsageError("x"), cli.USAGE), (NoData("x"), cli.NO_DATA), (TargetError("x"), cli.NO_DATA), (GeneratorLimited("x"), cli.NO_DATA)],
+    [
+        (UsageError("x"), cli.USAGE),
+        (NoData("x"), cli.NO_DATA),
+        (TargetError("x"), cli.NO_DATA),
+        (GeneratorLimited("x"), cli.NO_DATA),
+    ],
 )
 def test_errors_have_their_status(
-    error: Exception, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """One line on standard error, no traceback."""
 
@@ -119,7 +150,9 @@ def test_a_missing_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
     assert f"{tmp_path / 'gone'}: no such folder" in capsys.readouterr().err
 
 
-def test_the_error_for_a_folder_without_runs_describes_one_with_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_for_a_folder_without_runs_describes_one_with_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["aggregate", str(tmp_path)]) == cli.USAGE
     assert "a run's folder holds run.json" in capsys.readouterr().err
 
@@ -148,9 +181,16 @@ def test_steps_of_a_search_are_one_run(tmp_path: Path) -> None:
 # --- doctor
 
 
-@pytest.mark.parametrize(("arguments", "done", "status"), [((), None, cli.OK), (("--fix",), True, cli.OK), (("--fix",), False, cli.MISSED)])
+@pytest.mark.parametrize(
+    ("arguments", "done", "status"),
+    [((), None, cli.OK), (("--fix",), True, cli.OK), (("--fix",), False, cli.MISSED)],
+)
 def test_doctor_fix_ends_with_1_if_something_is_left_to_do(
-    arguments: tuple[str, ...], done: bool | None, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...],
+    done: bool | None,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Without --fix the status is always 0. This machine is not changed."""
     monkeypatch.setattr(doctor, "fix", lambda *_: done)
@@ -175,7 +215,11 @@ def test_doctor_fix_ends_with_1_if_something_is_left_to_do(
     ],
 )
 def test_calibrate_measures_the_drivers_that_have_a_broker(
-    arguments: tuple[str, ...], working: set[str], status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    arguments: tuple[str, ...],
+    working: set[str],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """A driver without a broker is skipped, unless it was given by name; measured costs are written in any case."""
 

@@ -27,16 +27,23 @@ def stored(root: Path, run: RunDocument) -> str:
     return str(root)
 
 
-def test_a_comparison_shows_both_runs_of_a_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_shows_both_runs_of_a_test(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without regression objectives nothing is judged, and the status is 0."""
-    folders = [stored(tmp_path / "a", document()), stored(tmp_path / "b", document(end_to_end=spread(0.5, 30)))]
+    folders = [
+        stored(tmp_path / "a", document()),
+        stored(tmp_path / "b", document(end_to_end=spread(0.5, 30))),
+    ]
     assert cli.main(["compare", *folders]) == cli.OK
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("loadtests/test_smoke.py::test_smoke")
     assert any("endToEndLatency.p99" in line for line in lines)
 
 
-def test_a_test_in_one_folder_only_is_listed_and_has_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_test_in_one_folder_only_is_listed_and_has_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """No test is in both folders, so there is no data."""
     other = document(facts={"test": "loadtests/test_other.py::test_other"})
     folders = [stored(tmp_path / "a", document()), stored(tmp_path / "b", other)]
@@ -49,15 +56,28 @@ def test_a_test_in_one_folder_only_is_listed_and_has_no_verdict(tmp_path: Path, 
 
 
 def gated(**bounds: str) -> RunDocument:
-    profile = {"name": "smoke", "producerRate": 1, "driver": {"name": "pulsar"}, "slo": {"regression": bounds}}
+    profile = {
+        "name": "smoke",
+        "producerRate": 1,
+        "driver": {"name": "pulsar"},
+        "slo": {"regression": bounds},
+    }
     return document(facts={"profile": profile})
 
 
-def test_bounds_on_regression_that_cannot_be_judged_are_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bounds_on_regression_that_cannot_be_judged_are_no_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A later version may have written them, or one side does not have the test."""
-    plain, other = stored(tmp_path / "a", document()), document(facts={"test": "loadtests/test_other.py::test_other"})
+    plain, other = (
+        stored(tmp_path / "a", document()),
+        document(facts={"test": "loadtests/test_other.py::test_other"}),
+    )
     assert cli.main(["compare", plain, stored(tmp_path / "b", gated(vibes="10%"))]) == cli.NO_DATA
-    assert "? no data: the bounds on regression are in the grammar of another version" in capsys.readouterr().out
+    assert (
+        "? no data: the bounds on regression are in the grammar of another version"
+        in capsys.readouterr().out
+    )
     both = stored(tmp_path / "c", gated(throughput="10%"))
     put(tmp_path / "c", other, "test_other")
     alone = stored(tmp_path / "d", other)
@@ -68,7 +88,9 @@ def test_bounds_on_regression_that_cannot_be_judged_are_no_data(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("text", ['{"version": 4, "test": "cut o', '{"version": 2}', ""])
-def test_results_that_cannot_be_read_are_named_and_no_data(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_that_cannot_be_read_are_named_and_no_data(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The bounds of that run may have been missed."""
     folders = [stored(tmp_path / "a", document()), stored(tmp_path / "b", document())]
     file = put(tmp_path / "b", document(), "test_other") / "results.json"
@@ -81,17 +103,28 @@ def test_results_that_cannot_be_read_are_named_and_no_data(text: str, tmp_path: 
     assert f"error: {file} " in capsys.readouterr().err
 
 
-def test_two_files_are_compared_whatever_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_files_are_compared_whatever_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The title has both, with their scale."""
-    other = document(facts={"test": "test_other.py::test_other", "scale": 0.1, "scaling": {"rate": "less"}})
-    files = [f"{put(tmp_path / name, run)}/results.json" for name, run in (("a", other), ("b", document()))]
+    other = document(
+        facts={"test": "test_other.py::test_other", "scale": 0.1, "scaling": {"rate": "less"}}
+    )
+    files = [
+        f"{put(tmp_path / name, run)}/results.json"
+        for name, run in (("a", other), ("b", document()))
+    ]
     assert cli.main(["compare", *files]) == cli.OK
     title, *lines = capsys.readouterr().out.splitlines()
-    assert title.endswith("profile smoke, compared with test_other.py::test_other · profile smoke · SCALED ×0.1")
+    assert title.endswith(
+        "profile smoke, compared with test_other.py::test_other · profile smoke · SCALED ×0.1"
+    )
     assert any("NOT COMPARABLE" in line for line in lines)
 
 
-def test_a_trend_skips_lines_of_other_versions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trend_skips_lines_of_other_versions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Their number goes to standard error; a test without runs is a usage error."""
     file = tmp_path / "history.jsonl"
     append_history(file, [history_line(document())] * 2)

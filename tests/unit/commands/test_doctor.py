@@ -18,7 +18,10 @@ from pytest_loadtest.pipeline import java_process
 if TYPE_CHECKING:
     from pathlib import Path
 
-HERE = (*pulsar_broker.judge_machine(("4.2.4",), lite=True), *mqtt_needs.broker_needs("2.0.11", ("2.42.0",)))
+HERE = (
+    *pulsar_broker.judge_machine(("4.2.4",), lite=True),
+    *mqtt_needs.broker_needs("2.0.11", ("2.42.0",)),
+)
 NOTHING = (*pulsar_broker.judge_machine((), lite=False), *mqtt_needs.broker_needs(None, ()))
 WELL = Inventory(
     java=Java("/usr/bin/java", 17),
@@ -71,7 +74,10 @@ def test_each_missing_thing_has_its_cost_and_its_remedy() -> None:
 
 
 def test_old_java_is_insufficient_and_unknown_memory_is_not() -> None:
-    rows = {row.name: row for row in doctor.inspect(replace(WELL, java=Java("/usr/bin/java", 11), memory=None))}
+    rows = {
+        row.name: row
+        for row in doctor.inspect(replace(WELL, java=Java("/usr/bin/java", 11), memory=None))
+    }
     assert not rows["Java"].ok
     assert rows["memory"].ok
 
@@ -80,15 +86,26 @@ def test_maven_is_not_missing_once_all_jars_are_cached() -> None:
     """Each broker needs it once."""
     rows = {row.name: row for row in doctor.inspect(replace(WELL, maven=None))}
     assert rows["Maven"].ok
-    rows = {row.name: row for row in doctor.inspect(replace(WELL, maven=None, needs=(*HERE[:2], *mqtt_needs.broker_needs("2.0.11", ()))))}
+    rows = {
+        row.name: row
+        for row in doctor.inspect(
+            replace(WELL, maven=None, needs=(*HERE[:2], *mqtt_needs.broker_needs("2.0.11", ())))
+        )
+    }
     assert not rows["Maven"].ok and not rows["Artemis jars"].ok
 
 
 def test_images_are_listed_only_with_an_engine() -> None:
     """The remedy for a missing one is a pull, or an image from another registry."""
     rows = {row.name: row for row in doctor.inspect(replace(WELL, images=doctor.own_images()[:1]))}
-    assert (rows["images"].value, rows["images"].cost) == ("apachepulsar/pulsar:4.2.4", "the first run pulls eclipse-mosquitto:2")
-    assert "docker pull eclipse-mosquitto:2, or an image of your own registry: --load-image, target.image" in rows["images"].remedy
+    assert (rows["images"].value, rows["images"].cost) == (
+        "apachepulsar/pulsar:4.2.4",
+        "the first run pulls eclipse-mosquitto:2",
+    )
+    assert (
+        "docker pull eclipse-mosquitto:2, or an image of your own registry: --load-image, target.image"
+        in rows["images"].remedy
+    )
     assert "images" not in {row.name for row in doctor.inspect(BARE)}
 
 
@@ -97,7 +114,9 @@ def test_missing_packages_are_in_the_order_of_the_table() -> None:
     assert doctor.missing_packages(BARE) == ("default-jre-headless", "maven", "mosquitto")
 
 
-def test_the_default_java_is_read_after_the_package_lists_are_updated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_java_is_read_after_the_package_lists_are_updated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A new machine has no package lists, so its default JRE is unknown before: it may be older than Spark needs."""
     commands: list[tuple[str, ...]] = []
     listed = {False: "", True: "Package: default-jre-headless\nDepends: openjdk-11-jre-headless, x"}
@@ -115,7 +134,10 @@ def test_the_default_java_is_read_after_the_package_lists_are_updated(monkeypatc
     assert commands == [doctor.UPDATE, (*doctor.INSTALL, "openjdk-17-jre-headless")]
 
 
-@pytest.mark.parametrize(("debian", "words"), [(True, "as root: apt-get update && apt-get install"), (False, "install by hand: Java 17")])
+@pytest.mark.parametrize(
+    ("debian", "words"),
+    [(True, "as root: apt-get update && apt-get install"), (False, "install by hand: Java 17")],
+)
 def test_fix_without_root_or_debian_only_prints_the_exact_line(debian: bool, words: str) -> None:
     said: list[str] = []
     assert doctor.fix(replace(BARE, debian=debian), said.append) is False
@@ -123,7 +145,9 @@ def test_fix_without_root_or_debian_only_prints_the_exact_line(debian: bool, wor
     assert len(said) == 1
 
 
-def test_fix_of_a_complete_machine_does_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_fix_of_a_complete_machine_does_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """All packages are installed and the jars are cached."""
     for jars in ("pulsar-4.2.4", "artemis-2.42.0"):
         (tmp_path / "pytest-loadtest" / jars).mkdir(parents=True)
@@ -136,7 +160,9 @@ def test_fix_of_a_complete_machine_does_nothing(monkeypatch: pytest.MonkeyPatch,
     assert said == []
 
 
-def test_the_inventory_of_this_machine_starts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_inventory_of_this_machine_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """It works also if the cache does not exist yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "not" / "there"))
     machine = doctor.take_inventory()

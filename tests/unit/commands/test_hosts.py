@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from pytest_loadtest.commands.cli import main
-from pytest_loadtest.commands.hosts import bandwidth_request, check_hosts, endpoints_of, judge_bandwidth, measure_clock
+from pytest_loadtest.commands.hosts import (
+    bandwidth_request,
+    check_hosts,
+    endpoints_of,
+    judge_bandwidth,
+    measure_clock,
+)
 from pytest_loadtest.fleet.host_bandwidth import Bandwidth
 from pytest_loadtest.profile.hosts import HostEntry
 
@@ -31,7 +37,9 @@ def test_a_host_that_can_be_used_has_one_line(hosts: str) -> None:
     assert "clock known to" in line
 
 
-def test_a_host_that_cannot_be_used_has_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_host_that_cannot_be_used_has_a_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The command ends with status 1."""
     path = tmp_path / "hosts.yaml"
     path.write_text("- {name: gone, command: no-such-command}")
@@ -46,13 +54,18 @@ def test_a_broker_that_a_host_cannot_reach_is_a_problem(hosts: str) -> None:
         assert check_hosts(hosts, f"mqtt://127.0.0.1:{port}", lambda _: None)
     lines: list[str] = []
     assert not check_hosts(hosts, f"mqtt://127.0.0.1:{port}", lines.append)
-    assert f"it cannot connect to mqtt://127.0.0.1:{port}: Connection refused: check address and firewall" in lines[1]
+    assert (
+        f"it cannot connect to mqtt://127.0.0.1:{port}: Connection refused: check address and firewall"
+        in lines[1]
+    )
 
 
 def test_each_source_address_of_a_host_must_reach_the_broker(tmp_path: Path) -> None:
     """The broker listens at an address of IPv6, which those of IPv4 cannot reach; then at one of IPv4."""
     path = tmp_path / "hosts.yaml"
-    path.write_text(f"- {{name: here, command: env, python: {sys.executable}, sourceAddresses: [127.0.0.5, 127.0.0.6]}}")
+    path.write_text(
+        f"- {{name: here, command: env, python: {sys.executable}, sourceAddresses: [127.0.0.5, 127.0.0.6]}}"
+    )
     lines: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert check_hosts(str(path), f"mqtt://127.0.0.1:{server.getsockname()[1]}", lines.append)
@@ -64,7 +77,8 @@ def test_each_source_address_of_a_host_must_reach_the_broker(tmp_path: Path) -> 
     lines.clear()
     assert not check_hosts(str(path), "mqtt://[::1]:1", lines.append)
     assert [line.strip().partition(" is known")[0] for line in lines[1:]] == [
-        f"it cannot connect to mqtt://[::1]:1 from 127.0.0.{n}: no IPv4 address of ::1" for n in (5, 6)
+        f"it cannot connect to mqtt://[::1]:1 from 127.0.0.{n}: no IPv4 address of ::1"
+        for n in (5, 6)
     ]
 
 
@@ -84,8 +98,12 @@ def test_an_address_without_a_port_has_the_default_port() -> None:
     assert [endpoint.port for endpoint in endpoints_of("pulsar+ssl://broker")] == [6651]
 
 
-@pytest.mark.parametrize("target", ["broker:6650", "http://broker:8080", "mqtt://", "mqtt://me:secret@broker"])
-def test_a_target_that_is_not_an_address_is_a_usage_error(hosts: str, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "target", ["broker:6650", "http://broker:8080", "mqtt://", "mqtt://me:secret@broker"]
+)
+def test_a_target_that_is_not_an_address_is_a_usage_error(
+    hosts: str, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Before any host is queried, and without a password in the message."""
     assert main(["doctor", "--hosts", hosts, "--target", target]) == 2
     shown = capsys.readouterr()
@@ -134,15 +152,42 @@ def test_a_bandwidth_is_compared_with_the_declared_one(
     [
         (["--bandwidth"], "from where, and to which broker? Write --hosts FILE --target URL"),
         (["--hosts", "h.yaml", "--bandwidth"], "Write --hosts FILE --target URL"),
-        (["--hosts", "h.yaml", "--admin-url", "http://b:8080"], "--admin-url and --like are for --bandwidth"),
-        (["--hosts", "h.yaml", "--target", "mqtt://b", "--bandwidth", "--like", "qos0.yaml"], "there are none at QoS 0: use qos: 1"),
-        (["--hosts", "h.yaml", "--target", "pulsar://b", "--bandwidth", "--like", "qos0.yaml"], "name a profile for Pulsar"),
-        (["--hosts", "h.yaml", "--target", "pulsar://b", "--bandwidth"], "write --admin-url http://HOST:PORT"),
-        (["--hosts", "h.yaml", "--target", "pulsar://b", "--bandwidth", "--admin-url", "http://me:s3cret@b"], "--admin-url"),
+        (
+            ["--hosts", "h.yaml", "--admin-url", "http://b:8080"],
+            "--admin-url and --like are for --bandwidth",
+        ),
+        (
+            ["--hosts", "h.yaml", "--target", "mqtt://b", "--bandwidth", "--like", "qos0.yaml"],
+            "there are none at QoS 0: use qos: 1",
+        ),
+        (
+            ["--hosts", "h.yaml", "--target", "pulsar://b", "--bandwidth", "--like", "qos0.yaml"],
+            "name a profile for Pulsar",
+        ),
+        (
+            ["--hosts", "h.yaml", "--target", "pulsar://b", "--bandwidth"],
+            "write --admin-url http://HOST:PORT",
+        ),
+        (
+            [
+                "--hosts",
+                "h.yaml",
+                "--target",
+                "pulsar://b",
+                "--bandwidth",
+                "--admin-url",
+                "http://me:s3cret@b",
+            ],
+            "--admin-url",
+        ),
     ],
 )
 def test_a_bandwidth_that_cannot_be_measured_is_a_usage_error(
-    options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    options: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Before any host is queried."""
     text = "name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\ndriver: {name: mqtt, qos: 0}\nslo: {loss: 0}\n"
@@ -157,12 +202,19 @@ def test_a_bandwidth_that_cannot_be_measured_is_a_usage_error(
 def test_a_process_that_measures_nothing_is_a_problem(tmp_path: Path) -> None:
     """Its last words are shown."""
     broken = tmp_path / "python"
-    broken.write_text(f'#!/bin/sh\ncase "$*" in *" bandwidth "*) echo killed >&2; exit 137;; esac\nexec {sys.executable} "$@"\n')
+    broken.write_text(
+        f'#!/bin/sh\ncase "$*" in *" bandwidth "*) echo killed >&2; exit 137;; esac\nexec {sys.executable} "$@"\n'
+    )
     broken.chmod(0o755)
     path = tmp_path / "hosts.yaml"
     path.write_text(f"- {{name: here, command: env, python: {broken}}}")
     lines: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         target = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
-        assert not check_hosts(str(path), target, lines.append, bandwidth_request(target, None, None))
-    assert "its bandwidth cannot be measured: the process there ended with status 137: killed" in lines[1]
+        assert not check_hosts(
+            str(path), target, lines.append, bandwidth_request(target, None, None)
+        )
+    assert (
+        "its bandwidth cannot be measured: the process there ended with status 137: killed"
+        in lines[1]
+    )

@@ -48,16 +48,22 @@ class ScriptedObserver:
         self.closed = True
 
 
-def run(observer: ScriptedObserver, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[str, list[str]]:
+def run(
+    observer: ScriptedObserver, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> tuple[str, list[str]]:
     said: list[str] = []
     monkeypatch.setattr(learn, "open_observer", lambda *_: observer)
     try:
-        return learn.learn("mqtt://host", ["a"], **{"most": 100} | options, announce=said.append), said
+        return learn.learn(
+            "mqtt://host", ["a"], **{"most": 100} | options, announce=said.append
+        ), said
     finally:
         assert observer.closed
 
 
-def test_sampling_ends_after_a_number_of_messages_or_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampling_ends_after_a_number_of_messages_or_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The summary is announced; if the sampler was too slow, the rate is "at least"."""
     text, said = run(ScriptedObserver(), monkeypatch)
     assert profile.loads(text, "x").buckets
@@ -86,7 +92,9 @@ def test_traffic_without_messages_is_no_data(monkeypatch: pytest.MonkeyPatch) ->
         ("mqtt://host:1883", PulsarSettings(), "give a profile for mqtt"),
     ],
 )
-def test_the_error_for_a_wrong_address_names_a_right_one(url: str, settings: Any, message: str) -> None:
+def test_the_error_for_a_wrong_address_names_a_right_one(
+    url: str, settings: Any, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         learn.open_observer(url, ["a"], None, settings)
 
@@ -104,36 +112,69 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     yield asked
 
 
-def test_the_options_reach_the_sampler(seen: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_options_reach_the_sampler(
+    seen: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The profile goes to the file, or to standard output."""
     (tmp_path / "like.yaml").write_text(
         "name: x\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: mqtt, username: me}\n"
     )
     output = tmp_path / "out.yaml"
-    command = ["learn", "mqtt://h", "--topic", "a", "--topic", "b/#", "--for", "5s", "--messages", "7", "--replay", "--like"]
+    command = [
+        "learn",
+        "mqtt://h",
+        "--topic",
+        "a",
+        "--topic",
+        "b/#",
+        "--for",
+        "5s",
+        "--messages",
+        "7",
+        "--replay",
+        "--like",
+    ]
     assert cli.main([*command, str(tmp_path / "like.yaml"), "-o", str(output)]) == cli.OK
     assert output.read_text() == "name: x\n"
-    assert (seen[0]["topics"], seen[0]["duration"], seen[0]["most"], seen[0]["replay"]) == (["a", "b/#"], 5 * SECOND, 7, True)
+    assert (seen[0]["topics"], seen[0]["duration"], seen[0]["most"], seen[0]["replay"]) == (
+        ["a", "b/#"],
+        5 * SECOND,
+        7,
+        True,
+    )
     assert seen[0]["settings"].username == "me"
     capsys.readouterr()
     assert cli.main(["learn", "mqtt://h", "--topic", "a"]) == cli.OK
     assert capsys.readouterr().out == "name: x\n"
-    assert (seen[1]["duration"], seen[1]["most"], seen[1]["settings"]) == (learn.DURATION, learn.MESSAGES, None)
+    assert (seen[1]["duration"], seen[1]["most"], seen[1]["settings"]) == (
+        learn.DURATION,
+        learn.MESSAGES,
+        None,
+    )
 
 
-def test_an_existing_file_is_not_overwritten(seen: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_file_is_not_overwritten(
+    seen: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nothing is sampled; the error for a missing folder names it."""
     output = tmp_path / "out.yaml"
     output.write_text("mine")
     assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(output)]) == cli.USAGE
     assert "exists already: name another file" in capsys.readouterr().err
-    assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(tmp_path / "no" / "out.yaml")]) == cli.USAGE
+    assert (
+        cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(tmp_path / "no" / "out.yaml")])
+        == cli.USAGE
+    )
     assert ": no folder " in capsys.readouterr().err
     assert (output.read_text(), seen) == ("mine", [])
 
 
-@pytest.mark.parametrize("wrong", [("--for", "30"), ("--for", "0s"), ("--messages", "0"), ("--messages", "many")])
-def test_the_error_for_a_wrong_limit_quotes_it(wrong: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "wrong", [("--for", "30"), ("--for", "0s"), ("--messages", "0"), ("--messages", "many")]
+)
+def test_the_error_for_a_wrong_limit_quotes_it(
+    wrong: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         cli.main(["learn", "mqtt://h", "--topic", "a", *wrong])
     assert repr(wrong[1]) in capsys.readouterr().err
@@ -141,5 +182,7 @@ def test_the_error_for_a_wrong_limit_quotes_it(wrong: tuple[str, str], capsys: p
 
 def test_a_learned_profile_has_no_password() -> None:
     """It has the other settings of --like."""
-    chosen = MqttSettings.model_validate({"username": "me", "password": "secret", "keepAlive": "30s"})
+    chosen = MqttSettings.model_validate(
+        {"username": "me", "password": "secret", "keepAlive": "30s"}
+    )
     assert learn._written(chosen) == {"username": "me", "keepAlive": "30s"}

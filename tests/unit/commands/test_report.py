@@ -11,7 +11,9 @@ from builders.results import Page, put
 from pytest_loadtest.commands import cli
 
 
-def test_a_sessions_report_goes_into_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sessions_report_goes_into_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The command prints its path and size."""
     put(tmp_path, document())
     assert cli.main(["report", str(tmp_path / "monday")]) == cli.OK
@@ -35,12 +37,19 @@ def test_a_report_of_several_sessions_names_the_session_of_each_run(tmp_path: Pa
     [
         (["nowhere"], "nowhere: no results.json here or below"),
         (["results", "results"], "several folders given: name the report with --output FILE"),
-        (["results", "--output", "results/monday/test_smoke"], "cannot write results/monday/test_smoke"),
+        (
+            ["results", "--output", "results/monday/test_smoke"],
+            "cannot write results/monday/test_smoke",
+        ),
         (["results", "--output", "file/report.html"], "cannot write file/report.html"),
     ],
 )
 def test_an_impossible_report_is_a_usage_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    text: str,
 ) -> None:
     """The error names the problem, and no file is written."""
     monkeypatch.chdir(tmp_path)

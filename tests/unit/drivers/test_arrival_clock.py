@@ -16,13 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.drivers import arrival_clock
-from pytest_loadtest.drivers.arrival_clock import RESOLUTION, ArrivalClock, SocketReader, stamps_work
+from pytest_loadtest.drivers.arrival_clock import (
+    RESOLUTION,
+    ArrivalClock,
+    SocketReader,
+    stamps_work,
+)
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROUNDING = 12_000  # ns: a smaller step is taken for an interruption, or for a drift of the given clock
+ROUNDING = (
+    12_000  # ns: a smaller step is taken for an interruption, or for a drift of the given clock
+)
 needs_stamps = pytest.mark.skipif(not stamps_work(), reason="this kernel does not stamp packets")
 
 
@@ -55,11 +62,16 @@ class Machine:
         return at + self._offsets[bisect.bisect(self._at, at)]
 
 
-steps = st.tuples(st.integers(1_500_000_000, 3 * SECOND), st.one_of(st.integers(-(10**13), 10**13), st.integers(-(10**6), 10**6)))
+steps = st.tuples(
+    st.integers(1_500_000_000, 3 * SECOND),
+    st.one_of(st.integers(-(10**13), 10**13), st.integers(-(10**6), 10**6)),
+)
 
 
 @given(step=steps, drift=st.integers(-100, 100), cost=st.integers(20, 200), data=st.data())
-def test_a_step_of_the_wall_clock_never_moves_an_arrival(step: tuple[int, int], drift: int, cost: int, data: st.DataObject) -> None:
+def test_a_step_of_the_wall_clock_never_moves_an_arrival(
+    step: tuple[int, int], drift: int, cost: int, data: st.DataObject
+) -> None:
     """In either direction, of any size: an arrival is true within the precision of the clocks, or unknown."""
     machine = Machine([step], drift, cost)
     clock = ArrivalClock(machine.now, machine.wall, kernel=True)
@@ -119,7 +131,10 @@ def test_interrupted_measurements_do_not_widen_what_is_known() -> None:
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     """A sender and a receiver."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as sender:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as sender,
+    ):
         receiver, _ = server.accept()
         with receiver:
             sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -138,7 +153,9 @@ def read_all(reader: SocketReader, wanted: int) -> list[tuple[int, int, int]]:
 
 
 @needs_stamps
-def test_a_read_has_the_time_of_the_arrival_and_not_its_own(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_read_has_the_time_of_the_arrival_and_not_its_own(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     sender, receiver = ends
     clock = ArrivalClock(time.monotonic_ns)
     reader = SocketReader(receiver, clock)
@@ -156,7 +173,9 @@ def test_a_read_has_the_time_of_the_arrival_and_not_its_own(ends: tuple[socket.s
     assert arrived + lag >= after + 2 * MILLISECOND
 
 
-def test_a_look_that_reports_not_all_sockets_does_not_show_that_the_others_were_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_reports_not_all_sockets_does_not_show_that_the_others_were_empty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(arrival_clock, "_MOST_EVENTS", 3)
     clock = ArrivalClock(time.monotonic_ns, kernel=False)
     reading, writing = os.pipe()
@@ -190,7 +209,9 @@ def test_a_wait_ends_with_its_first_event(seconds: float) -> None:
             epoll.register(reading, select.EPOLLIN)
             began = time.monotonic_ns()
             assert clock.wait(epoll, seconds) == []
-            assert time.monotonic_ns() - began >= int(seconds * 1000) * MILLISECOND, "not before its time"
+            assert time.monotonic_ns() - began >= int(seconds * 1000) * MILLISECOND, (
+                "not before its time"
+            )
             os.write(writing, b"x")
             assert clock.wait(epoll, seconds) == [(reading, select.EPOLLIN)]
     finally:
@@ -199,7 +220,9 @@ def test_a_wait_ends_with_its_first_event(seconds: float) -> None:
 
 
 @needs_stamps
-def test_packets_that_came_while_nobody_looked_have_their_own_times(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_packets_that_came_while_nobody_looked_have_their_own_times(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     """As far as the kernel has not merged them, which it does with some tens of small packets."""
     sender, receiver = ends
     clock = ArrivalClock(time.monotonic_ns)
@@ -244,7 +267,9 @@ def spend(ns: int) -> None:
 
 
 @needs_stamps
-def test_a_socket_that_was_empty_at_the_end_of_a_wait_is_read_at_once(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_socket_that_was_empty_at_the_end_of_a_wait_is_read_at_once(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     """However long the wait was: what came since then came within the resolution."""
     sender, receiver = ends
     clock = ArrivalClock(time.monotonic_ns)
@@ -314,11 +339,20 @@ def test_packets_that_came_while_a_wait_returned_late_have_their_own_times(
     read_all(reader, 5)
     assert clock.wait(watched, 0) == []
     monkeypatch.setattr(arrival_clock, "_FD_SETSIZE", 0 if high else 1024)
-    monkeypatch.setattr(select, "select", lambda given, _out, _other, seconds: ([given[0]] if given[0].poll(seconds, 1) else [], [], []))
+    monkeypatch.setattr(
+        select,
+        "select",
+        lambda given, _out, _other, seconds: (
+            [given[0]] if given[0].poll(seconds, 1) else [],
+            [],
+            [],
+        ),
+    )
     assert clock.wait(watched, 0.02)
     reads = read_all(reader, 10_000)
     assert all(
-        arrived >= epoll.sent[sum(size for size, _, _ in reads[: i + 1]) // 100 - 1] - ROUNDING for i, (_, arrived, _) in enumerate(reads)
+        arrived >= epoll.sent[sum(size for size, _, _ in reads[: i + 1]) // 100 - 1] - ROUNDING
+        for i, (_, arrived, _) in enumerate(reads)
     )
     assert reads[-1][1] - reads[0][1] >= 20 * RESOLUTION
 
@@ -344,7 +378,9 @@ def test_packets_smaller_than_a_message_do_not_split_messages(
     assert [size for size, _, _ in read_all(reader, 100)] == sizes
 
 
-def test_without_stamps_arrivals_have_the_time_of_the_read(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_without_stamps_arrivals_have_the_time_of_the_read(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     """And the lag is unknown, not 0."""
     sender, receiver = ends
     clock = ArrivalClock(time.monotonic_ns, kernel=False)
@@ -357,7 +393,9 @@ def test_without_stamps_arrivals_have_the_time_of_the_read(ends: tuple[socket.so
 
 
 @needs_stamps
-def test_a_missing_stamp_is_counted_and_has_the_time_of_the_read(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_missing_stamp_is_counted_and_has_the_time_of_the_read(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     sender, receiver = ends
     clock = ArrivalClock(time.monotonic_ns)
     reader = SocketReader(receiver, clock)

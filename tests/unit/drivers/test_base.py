@@ -38,7 +38,10 @@ def test_workers_on_different_kernels_have_different_clocks() -> None:
         DriverFacts(client="native", version="1"),
         DriverFacts(client="native", version="1", stamps="kernel", unstamped=2, late_stamps=3),
     )
-    totals = [add_worker_counts(FACTS, workers) for workers in ([client, kernel], [kernel, kernel], [client], [None])]
+    totals = [
+        add_worker_counts(FACTS, workers)
+        for workers in ([client, kernel], [kernel, kernel], [client], [None])
+    ]
     assert [(total.stamps, total.unstamped, total.late_stamps) for total in totals] == [
         ("client and kernel", 2, 3), ("kernel", 4, 6), ("client", None, None), ("client", None, None)
     ]  # fmt: skip
@@ -46,5 +49,11 @@ def test_workers_on_different_kernels_have_different_clocks() -> None:
 
 def test_incidents_of_workers_are_added_up() -> None:
     """By their texts, the most frequent first."""
-    workers = [DriverFacts(client="native", version="1", incidents=incidents) for incidents in ({"lost": 1}, {"refused": 2, "lost": 2}, {})]
-    assert list(add_worker_counts(FACTS, [*workers, None]).incidents.items()) == [("lost", 3), ("refused", 2)]
+    workers = [
+        DriverFacts(client="native", version="1", incidents=incidents)
+        for incidents in ({"lost": 1}, {"refused": 2, "lost": 2}, {})
+    ]
+    assert list(add_worker_counts(FACTS, [*workers, None]).incidents.items()) == [
+        ("lost", 3),
+        ("refused", 2),
+    ]

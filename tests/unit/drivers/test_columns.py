@@ -35,7 +35,9 @@ def test_the_first_messages_of_each_stream_find_room(streams: list[int], room: l
 
 
 @given(streams=BURSTS, room=ROOMS)
-def test_rejected_messages_are_the_last_of_their_stream(streams: list[int], room: list[int]) -> None:
+def test_rejected_messages_are_the_last_of_their_stream(
+    streams: list[int], room: list[int]
+) -> None:
     """No message overtakes one of its own stream, and none waits for another stream's window."""
     out = set(positions_without_room(np.array(streams, np.int32), np.array(room)).tolist())
     for stream in range(STREAMS):
@@ -45,7 +47,9 @@ def test_rejected_messages_are_the_last_of_their_stream(streams: list[int], room
 
 
 @given(streams=BURSTS, room=ROOMS, more=ROOMS)
-def test_messages_offered_again_use_the_new_room(streams: list[int], room: list[int], more: list[int]) -> None:
+def test_messages_offered_again_use_the_new_room(
+    streams: list[int], room: list[int], more: list[int]
+) -> None:
     """Windows that open in two steps let the same messages through as windows that open at once."""
     column, first, second = np.array(streams, np.int32), np.array(room), np.array(more)
     left = positions_without_room(column, first)
@@ -83,7 +87,11 @@ def test_resends_belong_to_their_answer() -> None:
     answers.add_one(8, 30, Status.ACKED, resends=1)
     second = answers.take()
     assert second is not None and second.resends is not None
-    assert (second.row.tolist(), second.time.tolist(), second.resends.tolist()) == ([6, 7, 8], [20, 30, 30], [2, 0, 1])
+    assert (second.row.tolist(), second.time.tolist(), second.resends.tolist()) == (
+        [6, 7, 8],
+        [20, 30, 30],
+        [2, 0, 1],
+    )
     assert answers.take() is None
 
 
@@ -93,5 +101,9 @@ def test_short_messages_have_padded_heads() -> None:
     received = arrived.take()
     assert received is not None
     assert [bytes(head) for head in received.heads] == [b"short".ljust(32, b"\0"), b"x" * 32]
-    assert (received.consumer.tolist(), received.size.tolist(), received.time.tolist()) == ([3, 3], [5, 40], [10, 10])
+    assert (received.consumer.tolist(), received.size.tolist(), received.time.tolist()) == (
+        [3, 3],
+        [5, 40],
+        [10, 10],
+    )
     assert arrived.take() is None

@@ -34,7 +34,9 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> KeysOfRun:
 class Ends:
     """A client, and a peer that runs in a thread."""
 
-    def __init__(self, keys: KeysOfRun, serve: Callable[[ssl.SSLSocket], None], host: str = "localhost") -> None:
+    def __init__(
+        self, keys: KeysOfRun, serve: Callable[[ssl.SSLSocket], None], host: str = "localhost"
+    ) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(keys.server.certificate, keys.server.key)
         server = socket.create_server(("127.0.0.1", 0))
@@ -44,12 +46,20 @@ class Ends:
         accepted, _ = server.accept()
 
         def run() -> None:
-            with contextlib.suppress(OSError), context.wrap_socket(accepted, server_side=True) as peer:
+            with (
+                contextlib.suppress(OSError),
+                context.wrap_socket(accepted, server_side=True) as peer,
+            ):
                 serve(peer)
 
         self._thread = threading.Thread(target=run)
         self._thread.start()
-        self.stream = TlsStream(self.socket, ArrivalClock(time.monotonic_ns), ssl.create_default_context(cafile=keys.authority), host)
+        self.stream = TlsStream(
+            self.socket,
+            ArrivalClock(time.monotonic_ns),
+            ssl.create_default_context(cafile=keys.authority),
+            host,
+        )
 
     def until(self, step: Callable[[], int | None]) -> int | None:
         """Repeat a step until it no longer waits for the socket."""
@@ -123,7 +133,9 @@ def test_bytes_that_do_not_fit_are_held_for_the_next_read(connect: Callable[...,
 
 
 @pytest.mark.parametrize("farewell", [True, False])
-def test_the_end_of_the_connection_is_a_read_of_nothing(connect: Callable[..., Ends], farewell: bool) -> None:
+def test_the_end_of_the_connection_is_a_read_of_nothing(
+    connect: Callable[..., Ends], farewell: bool
+) -> None:
     """With and without TLS's own farewell."""
 
     def leave(peer: ssl.SSLSocket) -> None:
@@ -135,16 +147,28 @@ def test_the_end_of_the_connection_is_a_read_of_nothing(connect: Callable[..., E
     assert ends.until(lambda: ends.stream.read(memoryview(bytearray(10)))) == 0
 
 
-def test_another_host_name_than_that_of_the_certificate_is_rejected(connect: Callable[..., Ends]) -> None:
+def test_another_host_name_than_that_of_the_certificate_is_rejected(
+    connect: Callable[..., Ends],
+) -> None:
     ends = connect(echo, host="broker.example")
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         ends.until(ends.stream.shake_hands)
 
 
-def test_a_peer_that_hangs_up_during_the_handshake_is_an_error(connect: Callable[..., Ends], keys: KeysOfRun) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+def test_a_peer_that_hangs_up_during_the_handshake_is_an_error(
+    connect: Callable[..., Ends], keys: KeysOfRun
+) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
         client.setblocking(False)
-        stream = TlsStream(client, ArrivalClock(time.monotonic_ns), ssl.create_default_context(cafile=keys.authority), "localhost")
+        stream = TlsStream(
+            client,
+            ArrivalClock(time.monotonic_ns),
+            ssl.create_default_context(cafile=keys.authority),
+            "localhost",
+        )
         with pytest.raises(ssl.SSLWantReadError):
             stream.shake_hands()
         server.accept()[0].close()

@@ -20,13 +20,25 @@ if TYPE_CHECKING:
 def block(row: int, size: int) -> Block:
     """Return a block of three streams in round robin."""
     rows = np.arange(row, row + size, dtype=np.int64)
-    return Block(row, (rows % 3).astype(np.int32), rows // 3, rows * 10, np.zeros(size, np.uint16), None)
+    return Block(
+        row, (rows % 3).astype(np.int32), rows // 3, rows * 10, np.zeros(size, np.uint16), None
+    )
 
 
-def acks(row: list[int] | NDArray[np.int64], status: Status = Status.ACKED, time: int = 99, resends: int | None = None) -> Acks:
+def acks(
+    row: list[int] | NDArray[np.int64],
+    status: Status = Status.ACKED,
+    time: int = 99,
+    resends: int | None = None,
+) -> Acks:
     n = len(row)
     times, statuses = np.full(n, time, np.int64), np.full(n, status, np.int8)
-    return Acks(np.array(row, np.int64), times, statuses, None if resends is None else np.full(n, resends, np.uint8))
+    return Acks(
+        np.array(row, np.int64),
+        times,
+        statuses,
+        None if resends is None else np.full(n, resends, np.uint8),
+    )
 
 
 EVERY = slice(None)
@@ -44,7 +56,9 @@ def test_only_the_first_answer_to_a_message_counts() -> None:
     """A failure after an acknowledgement changes nothing."""
     b = block(0, 3)
     assert b.answer(np.array([0, 1]), acks([0, 1], time=50), EVERY).tolist() == [Status.ACKED] * 2
-    assert b.answer(np.array([1, 2]), acks([1, 2], Status.FAILED, 60), EVERY).tolist() == [Status.FAILED]
+    assert b.answer(np.array([1, 2]), acks([1, 2], Status.FAILED, 60), EVERY).tolist() == [
+        Status.FAILED
+    ]
     assert b.status.tolist() == [Status.ACKED, Status.ACKED, Status.FAILED]
     assert b.acked.tolist() == [50, 50, 0]
     assert b.open == 0
@@ -69,7 +83,11 @@ def test_a_message_without_an_answer_is_unknown_if_it_was_sent_and_dropped_if_no
 @given(st.data())
 def test_every_answer_finds_its_message(data: st.DataObject) -> None:
     """Answers in any order and any portions complete every block once; answers to other rows are ignored."""
-    first, size, blocks = data.draw(st.integers(0, 1000)), data.draw(st.integers(1, 9)), data.draw(st.integers(1, 5))
+    first, size, blocks = (
+        data.draw(st.integers(0, 1000)),
+        data.draw(st.integers(1, 9)),
+        data.draw(st.integers(1, 5)),
+    )
     ledger = Ledger(first, size)
     made = [block(first + number * size, size) for number in range(blocks)]
     ledger.blocks = dict(enumerate(made))
@@ -80,7 +98,9 @@ def test_every_answer_finds_its_message(data: st.DataObject) -> None:
     while rows:
         n = data.draw(st.integers(1, len(rows)))
         portion, rows = list(rows[:n]), rows[n:]
-        done, status = ledger.answer(acks(portion + data.draw(st.lists(st.sampled_from(strange), max_size=2))))
+        done, status = ledger.answer(
+            acks(portion + data.draw(st.lists(st.sampled_from(strange), max_size=2)))
+        )
         complete += done
         statuses += sum(map(len, status))
     assert sorted(b.row for b in complete) == [b.row for b in made]
@@ -92,10 +112,16 @@ def test_every_answer_finds_its_message(data: st.DataObject) -> None:
 @given(st.data())
 def test_rows_are_found_in_their_blocks(data: st.DataObject) -> None:
     """Ascending rows are split by block; the streams of rows in any order are returned."""
-    first, size, blocks = data.draw(st.integers(0, 1000)), data.draw(st.integers(1, 9)), data.draw(st.integers(1, 5))
+    first, size, blocks = (
+        data.draw(st.integers(0, 1000)),
+        data.draw(st.integers(1, 9)),
+        data.draw(st.integers(1, 5)),
+    )
     ledger = Ledger(first, size)
     ledger.blocks = {number: block(first + number * size, size) for number in range(blocks)}
-    rows = np.array(sorted(data.draw(st.sets(st.integers(first, first + size * blocks - 1)))), np.int64)
+    rows = np.array(
+        sorted(data.draw(st.sets(st.integers(first, first + size * blocks - 1)))), np.int64
+    )
     parts = list(ledger.parts(rows))
     assert all(len(index) and 0 <= index.min() <= index.max() < size for _, index, _ in parts)
     assert len({b.row for b, _, _ in parts}) == len(parts)
@@ -104,7 +130,11 @@ def test_rows_are_found_in_their_blocks(data: st.DataObject) -> None:
     if not len(rows):
         return
     given_answers = Acks(rows[::-1], rows[::-1] + 9, np.zeros(len(rows), np.int8))
-    answers = [pair for streams, times in ledger.answers(given_answers) for pair in zip(streams.tolist(), times.tolist(), strict=True)]
+    answers = [
+        pair
+        for streams, times in ledger.answers(given_answers)
+        for pair in zip(streams.tolist(), times.tolist(), strict=True)
+    ]
     assert sorted(answers) == sorted((row % 3, row + 9) for row in rows.tolist())
 
 
@@ -118,9 +148,18 @@ def test_messages_in_flight_are_those_sent_and_not_answered() -> None:
     assert not len(ledger.in_flight())
 
 
-@pytest.mark.parametrize(("blocked", "status"), [(0, Status.DROPPED), (49, Status.DROPPED), (50, Status.BLOCKED), (100, Status.BLOCKED)])
-def test_a_dropped_message_is_the_targets_if_it_waited_half_of_its_delay_for_a_full_window(blocked: int, status: Status) -> None:
+@pytest.mark.parametrize(
+    ("blocked", "status"),
+    [(0, Status.DROPPED), (49, Status.DROPPED), (50, Status.BLOCKED), (100, Status.BLOCKED)],
+)
+def test_a_dropped_message_is_the_targets_if_it_waited_half_of_its_delay_for_a_full_window(
+    blocked: int, status: Status
+) -> None:
     made = block(0, 2)
     made.intended[:] = 1000, 1001
     made.drop(np.array([0]), np.array([blocked]), 1100)
-    assert (made.status.tolist(), made.blocked.tolist(), made.open) == ([status, Status.PENDING], [blocked, 0], 1)
+    assert (made.status.tolist(), made.blocked.tolist(), made.open) == (
+        [status, Status.PENDING],
+        [blocked, 0],
+        1,
+    )

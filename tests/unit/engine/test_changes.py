@@ -41,13 +41,18 @@ def test_a_new_rate_holds_from_its_instant_on(tmp_path: Path) -> None:
 def test_a_rate_of_0_is_a_pause(tmp_path: Path, mean: float | None) -> None:
     """Nothing is due until the next rate, and the phase goes on to its end."""
     pool = build_pool(**MIXED | {"buckets": None, "message_size": 64})  # type: ignore[arg-type]
-    told = [(START, Change(at=SECOND, rate=0.0)), (START + 2 * SECOND, Change(at=3 * SECOND, rate=500.0 * (mean or 1)))]
+    told = [
+        (START, Change(at=SECOND, rate=0.0)),
+        (START + 2 * SECOND, Change(at=3 * SECOND, rate=500.0 * (mean or 1))),
+    ]
     told.append((START + 3 * SECOND, Change(at=4 * SECOND, rate=0.0)))
 
     def paced(phase):  # type: ignore[no-untyped-def]
         return replace(phase, pacer=Pacer.of(1000 * (mean or 1), 3), mean_size=mean)
 
-    run = drive(tmp_path, rate=1000, seconds=6, told=told, change=paced, pool=pool, streams=3, start=0)
+    run = drive(
+        tmp_path, rate=1000, seconds=6, told=told, change=paced, pool=pool, streams=3, start=0
+    )
     intended = run.sent["intended"] - run.sent["intended"].min()
     per_second = np.bincount(intended // SECOND, minlength=6)
     assert per_second.tolist() == [1000, 0, 0, 500, 0, 0]
@@ -57,7 +62,13 @@ def test_a_rate_of_0_is_a_pause(tmp_path: Path, mean: float | None) -> None:
 
 def test_an_end_cuts_the_phase_short(tmp_path: Path) -> None:
     """Messages that are due at its instant or later are never sent, and are in no sample."""
-    run = drive(tmp_path, rate=1000, seconds=60, told=[(START, Change(at=1500 * MILLISECOND, end=True))], start=0)
+    run = drive(
+        tmp_path,
+        rate=1000,
+        seconds=60,
+        told=[(START, Change(at=1500 * MILLISECOND, end=True))],
+        start=0,
+    )
     assert len(run.sent["seq"]) == len(run.received["seq"]) == 1500
     assert run.progress[-1].offered == 1500
     assert run.engine.inbox.arrivals.duration == 1500 * MILLISECOND
@@ -66,7 +77,13 @@ def test_an_end_cuts_the_phase_short(tmp_path: Path) -> None:
 def test_a_change_that_is_heard_of_too_late_breaks_the_run(tmp_path: Path) -> None:
     """Messages that were sent cannot change any more, and another schedule than that of other workers would be wrong."""
     with pytest.raises(WorkerError, match="a change came too late: this worker had already sent"):
-        drive(tmp_path, rate=1000, seconds=2, told=[(START + SECOND, Change(at=500 * MILLISECOND, rate=10.0))], start=0)
+        drive(
+            tmp_path,
+            rate=1000,
+            seconds=2,
+            told=[(START + SECOND, Change(at=500 * MILLISECOND, rate=10.0))],
+            start=0,
+        )
 
 
 def test_a_new_distribution_changes_only_messages_due_from_its_instant_on(tmp_path: Path) -> None:
@@ -80,7 +97,10 @@ def test_a_new_distribution_changes_only_messages_due_from_its_instant_on(tmp_pa
 
 
 def test_a_pause_of_consumers_delays_messages_and_loses_none(tmp_path: Path) -> None:
-    told = [(START, Change(at=500 * MILLISECOND, paused=True)), (START, Change(at=1500 * MILLISECOND, paused=False))]
+    told = [
+        (START, Change(at=500 * MILLISECOND, paused=True)),
+        (START, Change(at=1500 * MILLISECOND, paused=False)),
+    ]
     run = drive(tmp_path, rate=1000, seconds=2, told=told, start=0)
     received = run.received["received"] - run.sent["intended"].min()
     assert ((received < 520 * MILLISECOND) | (received >= 1500 * MILLISECOND)).all()
@@ -95,7 +115,16 @@ def test_a_rate_in_bytes_holds_in_every_tenth_of_a_second(tmp_path: Path) -> Non
     def in_bytes(phase):  # type: ignore[no-untyped-def]
         return replace(phase, pacer=Pacer.of(rate, streams), mean_size=pool.mean_size)
 
-    run = drive(tmp_path, rate=1, seconds=3, change=in_bytes, pool=pool, streams=streams, start=0, warm_up=0.5)
+    run = drive(
+        tmp_path,
+        rate=1,
+        seconds=3,
+        change=in_bytes,
+        pool=pool,
+        streams=streams,
+        start=0,
+        warm_up=0.5,
+    )
     offset = run.sent["intended"] - run.sent["intended"].min()
     per_tenth = np.bincount(offset // (100 * MILLISECOND), weights=run.sent["size"], minlength=30)
     assert per_tenth.sum() == pytest.approx(rate * 3, abs=2 * streams * 3072)

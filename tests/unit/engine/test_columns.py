@@ -21,12 +21,18 @@ from pytest_loadtest.values.quantities import SECOND
 
 KEPT = Path(__file__).parent / "columns"
 STEPS = [(SECOND // 3, 300.0), (SECOND // 2, 1200.5), (SECOND // 4, 0.0), (SECOND, 700.0)]
-STAGES = (Change(at=SECOND // 3, distribution=1), Change(at=SECOND // 3 + SECOND // 2), Change(at=SECOND, distribution=0))
+STAGES = (
+    Change(at=SECOND // 3, distribution=1),
+    Change(at=SECOND // 3 + SECOND // 2),
+    Change(at=SECOND, distribution=0),
+)
 LENGTH = sum(length for length, _ in STEPS)
 
 
 def buckets(*sizes: tuple[str, int, int, int]) -> list[Bucket]:
-    return [Bucket(name=name, low=low, high=high, weight=weight) for name, low, high, weight in sizes]
+    return [
+        Bucket(name=name, low=low, high=high, weight=weight) for name, low, high, weight in sizes
+    ]
 
 
 POOL = build_pool(
@@ -42,7 +48,13 @@ def staged(phase: Any) -> Any:
 
 def staged_in_bytes(phase: Any) -> Any:
     rates = [(length, rate * POOL.mean_size) for length, rate in STEPS]
-    return replace(phase, pacer=Pacer.through(rates, 5), duration=LENGTH, changes=STAGES, mean_size=POOL.mean_size)
+    return replace(
+        phase,
+        pacer=Pacer.through(rates, 5),
+        duration=LENGTH,
+        changes=STAGES,
+        mean_size=POOL.mean_size,
+    )
 
 
 def in_bytes(phase: Any) -> Any:
@@ -50,7 +62,10 @@ def in_bytes(phase: Any) -> Any:
 
 
 HEARD, LATER = SECOND + SECOND // 4, 2 * SECOND
-TOLD = [(HEARD, Change(at=SECOND, rate=2345.5)), (LATER, Change(at=3 * SECOND // 2, distribution={"b": 1}))]
+TOLD = [
+    (HEARD, Change(at=SECOND, rate=2345.5)),
+    (LATER, Change(at=3 * SECOND // 2, distribution={"b": 1})),
+]
 ENDED = [(HEARD, Change(at=SECOND, rate=40_000.25)), (LATER, Change(at=2 * SECOND, end=True))]
 RUNS: dict[str, dict[str, Any]] = {
     "even": {"rate": 1000.5, "seconds": 2, "streams": 7, "warm_up": 0.5},

@@ -31,7 +31,10 @@ def bursts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def seen(driver: NullDriver, burst: Burst) -> Any:
         found.append(
-            {name: None if (column := getattr(burst, name)) is None else column.copy() for name in ("stream", "seq", "intended", "due")}
+            {
+                name: None if (column := getattr(burst, name)) is None else column.copy()
+                for name in ("stream", "seq", "intended", "due")
+            }
         )
         return send(driver, burst)
 
@@ -40,24 +43,41 @@ def bursts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("window", [None, 3])
-def test_each_message_is_offered_with_its_due_time(tmp_path: Path, bursts: list[dict[str, Any]], window: int | None) -> None:
+def test_each_message_is_offered_with_its_due_time(
+    tmp_path: Path, bursts: list[dict[str, Any]], window: int | None
+) -> None:
     """Also in the warm-up, and at every attempt."""
     latency = None if window is None else (lambda seq: np.full(len(seq), 20 * MILLISECOND))
-    drive(tmp_path, rate=200, seconds=1, warm_up=0.2, delays=DELAYS, wall=WALL, window=window, latency=latency)
+    drive(
+        tmp_path,
+        rate=200,
+        seconds=1,
+        warm_up=0.2,
+        delays=DELAYS,
+        wall=WALL,
+        window=window,
+        latency=latency,
+    )
     offered = [burst for burst in bursts if len(burst["seq"])]
     assert sum(len(burst["seq"]) for burst in offered) >= 240
     for burst in offered:
         phase = replace(DELAYS, wall=WALL)
-        assert (burst["due"] == phase.on_the_wire(burst["stream"], burst["seq"], burst["intended"])).all()
+        assert (
+            burst["due"] == phase.on_the_wire(burst["stream"], burst["seq"], burst["intended"])
+        ).all()
 
 
-def test_a_burst_without_delays_has_no_column_of_due_times(tmp_path: Path, bursts: list[dict[str, Any]]) -> None:
+def test_a_burst_without_delays_has_no_column_of_due_times(
+    tmp_path: Path, bursts: list[dict[str, Any]]
+) -> None:
     drive(tmp_path, rate=100, seconds=0.2)
     assert {burst["due"] is None for burst in bursts} == {True}
 
 
 @pytest.mark.parametrize(("tick", "expected"), [(0, True), (SECOND, False)])
-def test_messages_out_of_due_order_are_flagged_beyond_a_tick(tmp_path: Path, tick: int, expected: bool) -> None:
+def test_messages_out_of_due_order_are_flagged_beyond_a_tick(
+    tmp_path: Path, tick: int, expected: bool
+) -> None:
     """The driver delivers at once: due times have no order, but differ by less than a second."""
     found = drive(tmp_path, rate=200, seconds=1, delays=replace(DELAYS, tick=tick), wall=WALL)
     assert bool((found.received["flags"] & Flag.UNDUE).any()) is expected
@@ -66,7 +86,12 @@ def test_messages_out_of_due_order_are_flagged_beyond_a_tick(tmp_path: Path, tic
 def test_a_message_that_is_not_delayed_is_never_out_of_due_order(tmp_path: Path) -> None:
     """It is due when it is intended to leave, so any latency, here up to 90 ms, lets others overtake it."""
     found = drive(
-        tmp_path, rate=200, seconds=1, delays=Delays(seed=0, at=0), wall=WALL, latency=lambda seq: (seq * 7 % 10) * 10 * MILLISECOND
+        tmp_path,
+        rate=200,
+        seconds=1,
+        delays=Delays(seed=0, at=0),
+        wall=WALL,
+        latency=lambda seq: (seq * 7 % 10) * 10 * MILLISECOND,
     )
     intended = found.received["intended"][np.argsort(found.received["received"], kind="stable")]
     assert (np.diff(intended) < 0).any()

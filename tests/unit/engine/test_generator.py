@@ -20,7 +20,11 @@ def test_only_wake_ups_later_than_a_stall_count() -> None:
     watch.woke(1000, 1000 + 3 * STALL)
     watch.stop()
     evidence = watch.evidence("gw0")
-    assert (evidence.worker, evidence.stalled, evidence.longest_stall) == ("gw0", 4 * STALL + 1, 3 * STALL)
+    assert (evidence.worker, evidence.stalled, evidence.longest_stall) == (
+        "gw0",
+        4 * STALL + 1,
+        3 * STALL,
+    )
 
 
 def test_cpu_is_measured_between_start_and_stop() -> None:
@@ -68,7 +72,11 @@ def test_each_second_has_its_own_evidence() -> None:
     phase = 7 * SECOND // 2
     clean, stalled = evidence.during(0, SECOND, phase), evidence.during(SECOND, 2 * SECOND, phase)
     assert (clean.cpu, clean.stalled, clean.longest_stall) == (0.5, 0, 0)
-    assert (stalled.cpu, stalled.stalled, stalled.longest_stall) == (0.2, 3 * SECOND // 2, 2 * SECOND)
+    assert (stalled.cpu, stalled.stalled, stalled.longest_stall) == (
+        0.2,
+        3 * SECOND // 2,
+        2 * SECOND,
+    )
     assert evidence.during(3 * SECOND // 2, SECOND, phase).stalled == 3 * SECOND // 4
     last = evidence.during(3 * SECOND, SECOND // 2, phase)  # the phase's last second is a short one
     assert (last.cpu, last.stalled) == (0.2, SECOND // 2)

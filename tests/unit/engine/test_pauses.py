@@ -12,7 +12,13 @@ def test_the_longest_pauses_are_kept_in_the_order_of_time() -> None:
     for begin, end in ((0, 10), (20, 25), (30, 50)):
         log.add(begin, end)
         log.took()
-    assert log.document(exact=True) == {"begin": [0, 30], "end": [10, 50], "since": [0, 30], "until": [10, 50], "exact": True}
+    assert log.document(exact=True) == {
+        "begin": [0, 30],
+        "end": [10, 50],
+        "since": [0, 30],
+        "until": [10, 50],
+        "exact": True,
+    }
     log.clear()
     assert log.document(exact=False)["begin"] == []
 
@@ -26,5 +32,9 @@ def test_a_client_that_took_copies_in_a_pause_was_silent_for_the_longest_time_be
     log.took(np.arange(2000, 3000, 100))
     log.add(4000, 5000)
     document = log.document(exact=False)
-    assert list(zip(document["since"], document["until"], strict=True)) == [(0, 990), (2000, 2100), (4000, 5000)]
+    assert list(zip(document["since"], document["until"], strict=True)) == [
+        (0, 990),
+        (2000, 2100),
+        (4000, 5000),
+    ]
     assert document["end"] == [1000, 3000, 5000]

@@ -10,11 +10,20 @@ from pytest_loadtest.engine.progress import TimelyCounts
 from pytest_loadtest.values.quantities import SECOND
 
 START = 7_000 * SECOND
-COPIES = st.lists(st.tuples(st.integers(0, 40 * SECOND), st.integers(-SECOND, 60 * SECOND)), max_size=60)
+COPIES = st.lists(
+    st.tuples(st.integers(0, 40 * SECOND), st.integers(-SECOND, 60 * SECOND)), max_size=60
+)
 
 
-@given(COPIES, st.lists(st.integers(0, 10 * SECOND), min_size=1, max_size=3), st.integers(1, 50), st.integers(1, 5))
-def test_timely_copies_of_the_last_seconds_are_counted(copies: list[tuple[int, int]], bounds: list[int], kept: int, looks: int) -> None:
+@given(
+    COPIES,
+    st.lists(st.integers(0, 10 * SECOND), min_size=1, max_size=3),
+    st.integers(1, 50),
+    st.integers(1, 5),
+)
+def test_timely_copies_of_the_last_seconds_are_counted(
+    copies: list[tuple[int, int]], bounds: list[int], kept: int, looks: int
+) -> None:
     """Batches give the same counts as single copies; older seconds are discarded."""
     counts = TimelyCounts(bounds, kept)
     counts.begin(START)
@@ -26,7 +35,10 @@ def test_timely_copies_of_the_last_seconds_are_counted(copies: list[tuple[int, i
     assert report is not None
     assert report.first == max(41 - kept, 0)
     for i, bound in enumerate(bounds):
-        expected = [sum(at // SECOND == second and late <= bound for at, late in copies) for second in range(report.first, 41)]
+        expected = [
+            sum(at // SECOND == second and late <= bound for at, late in copies)
+            for second in range(report.first, 41)
+        ]
         assert [report.count(i, second) for second in range(report.first, 41)] == expected
         assert report.count(i, 41) == 0
 

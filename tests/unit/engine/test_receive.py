@@ -58,12 +58,19 @@ def first_of(before: int) -> list[int]:
 
 
 def intended(copy: Copy, before: int) -> int:
-    return START + offset(PACER, copy.stream, copy.seq - first_of(before)[copy.stream]) if copy.stream < STREAMS else START
+    return (
+        START + offset(PACER, copy.stream, copy.seq - first_of(before)[copy.stream])
+        if copy.stream < STREAMS
+        else START
+    )
 
 
 def taken(copies: list[Copy], before: int) -> Received:
     """Return copies as a driver does."""
-    columns = {name: np.array([getattr(copy, name) for copy in copies], np.int64) for name in Copy._fields[:-1]}
+    columns = {
+        name: np.array([getattr(copy, name) for copy in copies], np.int64)
+        for name in Copy._fields[:-1]
+    }
     due = np.array([intended(copy, before) for copy in copies], np.int64)
     nonces = [NONCE ^ (copy.whose == "foreign") for copy in copies]
     heads = np.concatenate([np.zeros((0, 32), np.uint8), *(
@@ -104,7 +111,13 @@ def inbox(before: int, *, ordered: bool = True) -> tuple[Inbox, Post]:
 
 
 def phase(before: int) -> Phase:
-    return Phase(name="measure", duration=SECOND, pacer=PACER, before=StreamCounts(streams=STREAMS).plus(before), recorded=True)
+    return Phase(
+        name="measure",
+        duration=SECOND,
+        pacer=PACER,
+        before=StreamCounts(streams=STREAMS).plus(before),
+        recorded=True,
+    )
 
 
 def collected(made: Inbox, post: Post, copies: list[Copy], before: int) -> dict[str, Any]:
@@ -119,13 +132,24 @@ COPIES = st.builds(
 )  # fmt: skip
 
 
-@given(st.lists(st.lists(COPIES, min_size=1, max_size=12), min_size=1, max_size=5), st.integers(0, 10), st.booleans())
-def test_each_copy_counts_as_what_it_is(batches: list[list[Copy]], before: int, ordered: bool) -> None:
+@given(
+    st.lists(st.lists(COPIES, min_size=1, max_size=12), min_size=1, max_size=5),
+    st.integers(0, 10),
+    st.booleans(),
+)
+def test_each_copy_counts_as_what_it_is(
+    batches: list[list[Copy]], before: int, ordered: bool
+) -> None:
     """Recorded are this phase's copies, to the column; late is below the highest before it in its consumer, stream and partition (a second
     copy of the highest is not); what is not above it may be a second copy. The others are counted by what they are.
     """
     made, post = inbox(before, ordered=ordered)
-    first, highest, counts, beyond = first_of(before), dict[tuple[int, int, int], int](), Counter[str](), [0, 0]
+    first, highest, counts, beyond = (
+        first_of(before),
+        dict[tuple[int, int, int], int](),
+        Counter[str](),
+        [0, 0],
+    )
     for copies in batches:
         expected = []
         for copy in copies:
@@ -141,14 +165,36 @@ def test_each_copy_counts_as_what_it_is(batches: list[list[Copy]], before: int, 
             counts["redelivered"] += copy.place == 1
             highest[group] = max(so_far, copy.seq)
             beyond = [n + (copy.latency > bound) for n, bound in zip(beyond, BOUNDS, strict=True)]
-            flags = Flag.REDELIVERED * (copy.place == 1) | Flag.LATE * (ordered and copy.seq < so_far) | Flag.CORRUPT * copy.more
+            flags = (
+                Flag.REDELIVERED * (copy.place == 1)
+                | Flag.LATE * (ordered and copy.seq < so_far)
+                | Flag.CORRUPT * copy.more
+            )
             size = int(POOL.sizes[copy.payload]) + copy.more
-            expected.append(((7, 5)[copy.place], copy.stream, copy.payload, size, flags, copy.seq, due, due + copy.latency))
+            expected.append(
+                (
+                    (7, 5)[copy.place],
+                    copy.stream,
+                    copy.payload,
+                    size,
+                    flags,
+                    copy.seq,
+                    due,
+                    due + copy.latency,
+                )
+            )
         found = collected(made, post, copies, before)
         assert not found or (found["lag"] == -1).all(), "a driver that does not report it"
         names = ("consumer", "stream", "bucket", "size", "flags", "seq", "intended", "received")
-        assert list(zip(*(found[name].tolist() for name in names), strict=True) if found else ()) == expected
-    assert (made.counts.received, made.repeats, made.counts.beyond_bounds) == (counts["ours"], counts["repeats"], beyond)
+        assert (
+            list(zip(*(found[name].tolist() for name in names), strict=True) if found else ())
+            == expected
+        )
+    assert (made.counts.received, made.repeats, made.counts.beyond_bounds) == (
+        counts["ours"],
+        counts["repeats"],
+        beyond,
+    )
     assert made.counts.redelivered == counts["redelivered"]
     assert (made.counts.foreign, made.counts.corrupt, made.counts.stragglers) == (
         counts["foreign"],
@@ -191,8 +237,15 @@ def test_a_copy_that_waited_arrived_between_its_longest_lag_and_its_stamp(
         if merged and inside[i] and len(later):
             stamp[i] = stamp[later[0]]
     lag = np.maximum(end, stamp + 1) - stamp
-    copies = replace(taken([Copy(place=0)] * len(packets), 0), consumer=place.astype(np.int32), time=stamp, lag=lag)
-    longest, late = longest_lag(copies, lag, [(begin - 10 * SECOND, begin - 9 * SECOND), (begin, end)])
+    copies = replace(
+        taken([Copy(place=0)] * len(packets), 0),
+        consumer=place.astype(np.int32),
+        time=stamp,
+        lag=lag,
+    )
+    longest, late = longest_lag(
+        copies, lag, [(begin - 10 * SECOND, begin - 9 * SECOND), (begin, end)]
+    )
     alone = [np.count_nonzero(stamp == one) == 1 for one in stamp]
     assert ((stamp + lag - longest <= arrived) | (stamp - arrived <= EXACT)).all()
     assert (stamp + lag - longest >= begin)[inside].all()
@@ -228,16 +281,22 @@ def test_a_pause_that_follows_a_long_one_goes_on_with_it(first: int, begin: int)
     for start, end in ((0, first), (first, 60)):
         made.note_pause(START + start * MILLISECOND, START + end * MILLISECOND)
     copies = taken([Copy(seq=0), Copy(seq=1)], 0)
-    post.received = replace(copies, time=np.full(2, START + 50 * MILLISECOND), lag=np.zeros(2, np.int64))
+    post.received = replace(
+        copies, time=np.full(2, START + 50 * MILLISECOND), lag=np.zeros(2, np.int64)
+    )
     assert (made.collect() or {})["lag"].tolist() == [(50 - begin) * 1000] * 2
 
 
 @pytest.mark.parametrize(("lag", "took"), [(None, [50, 60]), ([5 * MILLISECOND, -1], [55])])
-def test_the_instants_of_takes_are_known_after_a_pause(lag: list[int] | None, took: list[int]) -> None:
+def test_the_instants_of_takes_are_known_after_a_pause(
+    lag: list[int] | None, took: list[int]
+) -> None:
     """By the client's stamps, or by the kernel's and the lag; without a pause nobody asks."""
     made, post = inbox(0)
     times = START + np.array([50, 60]) * MILLISECOND
-    copies = replace(taken([Copy(seq=0), Copy(seq=1)], 0), time=times, lag=None if lag is None else np.array(lag))
+    copies = replace(
+        taken([Copy(seq=0), Copy(seq=1)], 0), time=times, lag=None if lag is None else np.array(lag)
+    )
     post.received = copies
     made.collect()
     assert made.took_at is None
@@ -252,7 +311,9 @@ def test_messages_of_an_earlier_phase_are_not_measured() -> None:
     """Ten were sent before: four of stream 0, three of each other stream."""
     made, post = inbox(10)
     assert collected(made, post, [Copy(stream=0, seq=3), Copy(stream=1, seq=2)], 10) == {}
-    assert collected(made, post, [Copy(stream=0, seq=3), Copy(stream=0, seq=4), Copy(stream=1, seq=3)], 10)["seq"].tolist() == [4, 3]
+    assert collected(
+        made, post, [Copy(stream=0, seq=3), Copy(stream=0, seq=4), Copy(stream=1, seq=3)], 10
+    )["seq"].tolist() == [4, 3]
     assert (made.counts.stragglers, made.counts.received) == (3, 2)
 
 
@@ -261,14 +322,23 @@ def test_a_second_copy_of_the_highest_message_is_not_late() -> None:
     made, post = inbox(0)
     assert collected(made, post, [Copy(seq=4), Copy(seq=4)], 0)["flags"].tolist() == [0, 0]
     assert made.repeats == 1
-    assert collected(made, post, [Copy(seq=4), Copy(seq=3), Copy(seq=5)], 0)["flags"].tolist() == [0, Flag.LATE, 0]
+    assert collected(made, post, [Copy(seq=4), Copy(seq=3), Copy(seq=5)], 0)["flags"].tolist() == [
+        0,
+        Flag.LATE,
+        0,
+    ]
     assert made.repeats == 3
 
 
 def test_a_phase_counts_its_own_copies() -> None:
     """Repeats, copies and those beyond bounds are reset; foreign and corrupt ones count over the whole run."""
     made, post = inbox(0)
-    collected(made, post, [Copy(latency=SECOND), Copy(latency=SECOND), Copy(whose="foreign"), Copy(whose="corrupt")], 0)
+    collected(
+        made,
+        post,
+        [Copy(latency=SECOND), Copy(latency=SECOND), Copy(whose="foreign"), Copy(whose="corrupt")],
+        0,
+    )
     assert (made.counts.received, made.repeats, made.counts.beyond_bounds) == (2, 1, [2, 2])
     made.begin(phase(30), START)
     assert (made.counts.received, made.repeats, made.counts.beyond_bounds) == (0, 0, [0, 0])
@@ -280,8 +350,20 @@ def test_a_phase_counts_its_own_copies() -> None:
 def test_a_run_without_producers_records_no_row() -> None:
     """Every message counts, whatever its head."""
     made, post = inbox(0)
-    made.begin(Phase(name="measure", duration=SECOND, pacer=PACER, before=StreamCounts(streams=0), recorded=True), START)
-    assert collected(made, post, [Copy(), Copy(seq=1), Copy(whose="foreign"), Copy(latency=SECOND)], 0) == {}
+    made.begin(
+        Phase(
+            name="measure",
+            duration=SECOND,
+            pacer=PACER,
+            before=StreamCounts(streams=0),
+            recorded=True,
+        ),
+        START,
+    )
+    assert (
+        collected(made, post, [Copy(), Copy(seq=1), Copy(whose="foreign"), Copy(latency=SECOND)], 0)
+        == {}
+    )
     assert (made.counts.received, made.counts.foreign, made.arrivals.seconds) == (4, 0, {0: 3})
 
 
@@ -295,8 +377,19 @@ def test_a_stream_number_above_31_bits_is_foreign(stream: int) -> None:
 
 def test_messages_of_streams_that_the_run_does_not_have_are_foreign() -> None:
     made, post = inbox(0)
-    made.begin(Phase(name="measure", duration=SECOND, pacer=Pacer.of(1000, 1), before=StreamCounts(streams=1), recorded=True), START)
-    assert collected(made, post, [Copy(seq=1), Copy(whose="foreign", stream=2), Copy(stream=1)], 0)["seq"].tolist() == [1]
+    made.begin(
+        Phase(
+            name="measure",
+            duration=SECOND,
+            pacer=Pacer.of(1000, 1),
+            before=StreamCounts(streams=1),
+            recorded=True,
+        ),
+        START,
+    )
+    assert collected(made, post, [Copy(seq=1), Copy(whose="foreign", stream=2), Copy(stream=1)], 0)[
+        "seq"
+    ].tolist() == [1]
     assert (made.counts.received, made.counts.foreign) == (1, 2)
 
 
@@ -308,16 +401,24 @@ def test_empty_columns_are_as_good_as_none() -> None:
 
 
 def pool_of(*sizes: int, per_bucket: int = 1) -> Any:
-    buckets = [Bucket(name=f"{size}-{2 * size}", low=size, high=2 * size, weight=1) for size in sizes]
+    buckets = [
+        Bucket(name=f"{size}-{2 * size}", low=size, high=2 * size, weight=1) for size in sizes
+    ]
     return build_pool(
         buckets=buckets, message_size=None, representative="uniform" if per_bucket > 1 else "midpoint", randomized=False, random_ratio=0.0,
         file_content=None, seed=0, checksum=False, max_size=None, per_bucket=per_bucket,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("pool", [pool_of(64), pool_of(16, 32, 1000), pool_of(16, 4000, per_bucket=4)], ids=["one", "three", "several"])
+@pytest.mark.parametrize(
+    "pool",
+    [pool_of(64), pool_of(16, 32, 1000), pool_of(16, 4000, per_bucket=4)],
+    ids=["one", "three", "several"],
+)
 @pytest.mark.parametrize("changed", [-1, 1, -900])
-def test_a_payload_of_another_size_is_corrupt(pool: Any, changed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_payload_of_another_size_is_corrupt(
+    pool: Any, changed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Shorter or longer, also without a checksum."""
     take, cut = NullDriver.take, set()
 
@@ -350,7 +451,9 @@ def test_only_arrivals_within_the_phase_are_counted() -> None:
     """A phase of 4.5 s ends within its fifth second: arrivals in the rest of it would raise the rate."""
     arrivals = Arrivals(START, 4500 * MILLISECOND)
     arrivals.add(received(-1, 0, SECOND - 1, SECOND, 4 * SECOND))
-    arrivals.add(received(4500 * MILLISECOND - 1, 4500 * MILLISECOND, 4900 * MILLISECOND, 6 * SECOND))
+    arrivals.add(
+        received(4500 * MILLISECOND - 1, 4500 * MILLISECOND, 4900 * MILLISECOND, 6 * SECOND)
+    )
     assert arrivals.seconds == {0: 2, 1: 1, 4: 2}
 
 
@@ -398,7 +501,10 @@ class Seats:
         self.paused -= set(places)
 
     def attach(self, consumers: list[int]) -> None:
-        assert not set(consumers) & {*self.waiting, *self.here}  # a second connection of one consumer would be nobody's
+        assert not set(consumers) & {
+            *self.waiting,
+            *self.here,
+        }  # a second connection of one consumer would be nobody's
         assert consumers
         self.waiting += consumers
 
@@ -430,7 +536,12 @@ class Act(NamedTuple):
 ACTS = st.builds(Act, limit=st.none() | st.integers(0, 4)) | st.builds(Act, paused=st.booleans())
 
 
-@given(st.integers(1, 3), st.lists(st.integers(3, 14), unique=True, min_size=1), st.data(), st.lists(ACTS, max_size=8))
+@given(
+    st.integers(1, 3),
+    st.lists(st.integers(3, 14), unique=True, min_size=1),
+    st.data(),
+    st.lists(ACTS, max_size=8),
+)
 def test_once_all_connect_exactly_the_wanted_consumers_are_connected(
     per_subscription: int, mine: list[int], data: st.DataObject, acts: list[Act]
 ) -> None:

@@ -33,7 +33,14 @@ def make_recorder(folder: Path) -> Recorder:
 
 def block(first: int, size: int) -> Block:
     rows = np.arange(first, first + size, dtype=np.int64)
-    return Block(first, np.array([1, 3, 5], np.int32)[rows % 3], rows // 3, rows * 10, np.zeros(size, np.uint16), None)
+    return Block(
+        first,
+        np.array([1, 3, 5], np.int32)[rows % 3],
+        rows // 3,
+        rows * 10,
+        np.zeros(size, np.uint16),
+        None,
+    )
 
 
 def arrivals(n: int) -> dict[str, np.ndarray]:
@@ -56,7 +63,12 @@ def test_the_manifest_lists_the_files_and_rows_on_the_disk(tmp_path: Path) -> No
     recorder.received(arrivals(3))
     recorder.close({"nonce": 7, "foreign": 1})
     manifest = json.loads((tmp_path / "gw0.manifest.json").read_text())
-    assert (manifest["worker"], manifest["clean"], manifest["nonce"], manifest["foreign"]) == ("gw0", True, 7, 1)
+    assert (manifest["worker"], manifest["clean"], manifest["nonce"], manifest["foreign"]) == (
+        "gw0",
+        True,
+        7,
+        1,
+    )
     assert manifest["sent"] == {
         "rows": 7, "files": [{"name": "gw0-000001.parquet", "rows": 5}, {"name": "gw0-000002.parquet", "rows": 2}], "streams": [1, 6, 2],
     }  # fmt: skip
@@ -65,14 +77,22 @@ def test_the_manifest_lists_the_files_and_rows_on_the_disk(tmp_path: Path) -> No
         for file in manifest[kind]["files"]:
             table = pq.read_table(tmp_path / kind / file["name"])
             assert table.num_rows == file["rows"]
-            assert [(field.name, str(field.type)) for field in table.schema] == [(column.name, column.type) for column in KINDS[kind]]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["gw0.manifest.json", "received", "sent"]
+            assert [(field.name, str(field.type)) for field in table.schema] == [
+                (column.name, column.type) for column in KINDS[kind]
+            ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "gw0.manifest.json",
+        "received",
+        "sent",
+    ]
 
 
 def test_the_manifest_lists_streams_that_are_not_evenly_spaced(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, "gw0", make_pool(), TOPOLOGY, np.array([0, 1, 5]))
     recorder.close({})
-    assert json.loads((tmp_path / "gw0.manifest.json").read_text())["sent"]["streams"] == {"numbers": [0, 1, 5]}
+    assert json.loads((tmp_path / "gw0.manifest.json").read_text())["sent"]["streams"] == {
+        "numbers": [0, 1, 5]
+    }
 
 
 def test_copies_of_broadcasts_are_recorded_64_to_a_row(tmp_path: Path) -> None:
@@ -81,14 +101,26 @@ def test_copies_of_broadcasts_are_recorded_64_to_a_row(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, "gw0", make_pool(), topology, range(2))
     consumers = np.arange(200, dtype=np.int32)
     nothing = np.zeros(200, np.int64)
-    recorder.received({**arrivals(200), "consumer": consumers, "stream": consumers // 100, "seq": nothing, "intended": nothing})
+    recorder.received(
+        {
+            **arrivals(200),
+            "consumer": consumers,
+            "stream": consumers // 100,
+            "seq": nothing,
+            "intended": nothing,
+        }
+    )
     recorder.close({})
     manifest = json.loads((tmp_path / "gw0.manifest.json").read_text())
     assert (manifest["received"]["rows"], manifest["broadcast"]["rows"]) == (0, 4)
     table = pq.read_table(tmp_path / "broadcast")
     assert table.schema.equals(arrow_schema("broadcast"))
     assert int(np.bitwise_count(table["got"].to_numpy().view(np.uint64)).sum()) == 200
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["broadcast", "gw0.manifest.json", "sent"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "broadcast",
+        "gw0.manifest.json",
+        "sent",
+    ]
 
 
 def test_topics_and_subscriptions_follow_from_numbers(tmp_path: Path) -> None:
@@ -116,7 +148,9 @@ def test_a_chunk_is_written_when_it_is_old(tmp_path: Path) -> None:
     recorder.abandon()
 
 
-def test_a_chunk_is_written_when_it_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_is_written_when_it_is_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Memory is bounded whatever the rate."""
     monkeypatch.setattr(module, "CHUNK_ROWS", 100)
     recorder = make_recorder(tmp_path)
@@ -159,7 +193,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 KiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True, text=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if mounted.returncode:
         pytest.skip(f"no small file system to be had: {mounted.stderr.strip()}")
     yield folder
@@ -169,7 +208,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("workers", [1, 4])
 def test_broadcasts_take_no_more_disk_than_planned(tmp_path: Path, workers: int) -> None:
     """Copies come in any order, within a tenth of a second."""
-    messages, plan = 500, made(loopback(rate=500, subscriptions=100, duration="1s"), workers=workers)
+    messages, plan = (
+        500,
+        made(loopback(rate=500, subscriptions=100, duration="1s"), workers=workers),
+    )
     after = np.random.default_rng(1).integers(0, SECOND // 10, (messages, 100))
     for rank, share in enumerate(plan.assignments):
         consumers = np.fromiter(share.consumers, np.int32, len(share.consumers))
@@ -193,22 +235,31 @@ def test_a_full_disk_is_no_data(small_disk: Path) -> None:
     recorder.received(columns)
     with pytest.raises(NoData) as full:
         recorder.close({})
-    assert f"worker gw0 could not write samples below {small_disk}: the disk is full" in str(full.value)
+    assert f"worker gw0 could not write samples below {small_disk}: the disk is full" in str(
+        full.value
+    )
     assert "the plan needs 3.00 MiB there for the samples of all workers" in str(full.value)
     assert [path for path in small_disk.rglob("*") if path.is_file()] == []
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("loadtest-recorder")]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("loadtest-recorder")
+    ]
 
 
-def test_samples_that_wait_for_a_slow_disk_end_the_run_before_they_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_that_wait_for_a_slow_disk_end_the_run_before_they_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The loop does not wait, and the error names the cause."""
     monkeypatch.setattr(module, "MOST_WAITING", 20_000)
     release = threading.Event()
     write = module.write_samples
-    monkeypatch.setattr(module, "write_samples", lambda *arguments: release.wait() and write(*arguments))
+    monkeypatch.setattr(
+        module, "write_samples", lambda *arguments: release.wait() and write(*arguments)
+    )
     recorder = make_recorder(tmp_path)
     try:
         with pytest.raises(
-            NoData, match=r"worker gw0: the disk does not keep up with the samples: \d+.* wait to be written to .*faster disk"
+            NoData,
+            match=r"worker gw0: the disk does not keep up with the samples: \d+.* wait to be written to .*faster disk",
         ):
             for chunk in range(100):
                 recorder.received(arrivals(100))

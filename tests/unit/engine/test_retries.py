@@ -31,7 +31,9 @@ def histories(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
 
 
 @given(histories(), st.integers(0, STREAMS - 1), st.data())
-def test_blocked_is_the_overlap_with_full_windows(history: list[tuple[int, int, int, int]], stream: int, data: st.DataObject) -> None:
+def test_blocked_is_the_overlap_with_full_windows(
+    history: list[tuple[int, int, int, int]], stream: int, data: st.DataObject
+) -> None:
     """Blocked is the part of a message's wait between an attempt cut short and the next one, less the target's idle time."""
     waiting, one = Waiting(STREAMS), column(stream)
     start = history[0][0]
@@ -44,7 +46,11 @@ def test_blocked_is_the_overlap_with_full_windows(history: list[tuple[int, int, 
         waiting.join(np.full(joined, stream))
         offered, _ = waiting.offer(one, column(wanted))
         taken = len(offered)
-        tried, blocked, newcomers = waiting.tried_at[one], waiting.blocked[one], waiting.newcomers(one)
+        tried, blocked, newcomers = (
+            waiting.tried_at[one],
+            waiting.blocked[one],
+            waiting.newcomers(one),
+        )
         assert newcomers[1].tolist() == [7 + len(intended) - joined + i for i in range(joined)]
         until = waiting.tried(one, column(taken), column(idle), now)
         intervals.append((full, now if taken == 0 or idle == 0 else min(now, max(idle, full))))

@@ -24,14 +24,17 @@ if TYPE_CHECKING:
 
 def known(seq: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return 1 ms for most messages, 10 ms for every tenth, 100 ms for every hundredth."""
-    return np.where(seq % 100 == 0, 100 * MILLISECOND, np.where(seq % 10 == 0, 10 * MILLISECOND, MILLISECOND))
+    return np.where(
+        seq % 100 == 0, 100 * MILLISECOND, np.where(seq % 10 == 0, 10 * MILLISECOND, MILLISECOND)
+    )
 
 
 def test_known_latencies_are_measured_exactly(tmp_path: Path) -> None:
     """Percentiles are exact to their HDR bucket, counts are exact."""
     run = drive(tmp_path, rate=1000, seconds=2, latency=known)
     service = histogram(
-        run.received["received"] - run.sent["sent"][np.lexsort((run.sent["seq"], run.sent["stream"]))][_order(run.received)]
+        run.received["received"]
+        - run.sent["sent"][np.lexsort((run.sent["seq"], run.sent["stream"]))][_order(run.received)]
     )
     assert service is not None
     assert (service.n, service.minimum, service.maximum) == (2000, MILLISECOND, 100 * MILLISECOND)
@@ -59,7 +62,10 @@ def test_every_planned_message_is_sent_once_and_none_before_its_time(tmp_path: P
         mine = run.sent["stream"] == stream
         count = int(mine.sum())
         assert run.sent["seq"][mine].tolist() == list(range(count))
-        assert run.sent["intended"][mine].tolist() == (offsets(pacer, stream, 0, count) + SECOND).tolist()
+        assert (
+            run.sent["intended"][mine].tolist()
+            == (offsets(pacer, stream, 0, count) + SECOND).tolist()
+        )
     assert (run.sent["sent"] >= run.sent["intended"]).all()
     assert (run.sent["status"] == Status.ACKED).all()
 
@@ -70,7 +76,11 @@ def test_a_report_counts_every_arrival_up_to_a_collect_before_it(tmp_path: Path)
     arrived = run.received["received"] - SECOND
     assert len({progress.elapsed for progress in run.progress}) > 6
     for progress in run.progress:
-        assert (arrived <= progress.elapsed - COLLECT).sum() <= progress.received <= (arrived <= progress.elapsed).sum()
+        assert (
+            (arrived <= progress.elapsed - COLLECT).sum()
+            <= progress.received
+            <= (arrived <= progress.elapsed).sum()
+        )
 
 
 def test_the_warm_up_is_not_recorded(tmp_path: Path) -> None:
@@ -120,14 +130,22 @@ def test_a_message_later_than_max_send_delay_is_dropped_and_recorded(tmp_path: P
 
 def test_unanswered_is_unknown_not_acked(tmp_path: Path) -> None:
     """After the drain's deadline."""
-    run = drive(tmp_path, rate=100, seconds=1, latency=lambda seq: np.full(len(seq), 3600 * SECOND), deliver=False)
+    run = drive(
+        tmp_path,
+        rate=100,
+        seconds=1,
+        latency=lambda seq: np.full(len(seq), 3600 * SECOND),
+        deliver=False,
+    )
     assert (run.sent["status"] == Status.UNKNOWN).all()
     assert (run.sent["acked"] == 0).all()
 
 
 def test_compact_payloads_get_their_intended_time_from_the_plan(tmp_path: Path) -> None:
     """Their envelope of 16 bytes has none."""
-    run = drive(tmp_path, rate=1000, seconds=1, size=20, latency=lambda seq: np.full(len(seq), MILLISECOND))
+    run = drive(
+        tmp_path, rate=1000, seconds=1, size=20, latency=lambda seq: np.full(len(seq), MILLISECOND)
+    )
     pacer = Pacer.of(1000, 2)
     for stream in range(2):
         mine = run.received["stream"] == stream
@@ -136,19 +154,37 @@ def test_compact_payloads_get_their_intended_time_from_the_plan(tmp_path: Path) 
 
 
 def test_exactly_the_overtaken_messages_of_a_stream_are_late(tmp_path: Path) -> None:
-    run = drive(tmp_path, rate=1000, seconds=1, streams=1, latency=lambda seq: np.where(seq % 100 == 50, 20 * MILLISECOND, MILLISECOND))
+    run = drive(
+        tmp_path,
+        rate=1000,
+        seconds=1,
+        streams=1,
+        latency=lambda seq: np.where(seq % 100 == 50, 20 * MILLISECOND, MILLISECOND),
+    )
     late = run.received["seq"][run.received["flags"] & 2 != 0]
     assert sorted(late.tolist()) == list(range(50, 1000, 100))
 
 
-def test_the_generator_is_watched_in_the_phase_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_generator_is_watched_in_the_phase_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither the wait for the start nor the drain belongs to it."""
     seen: list[tuple[str, int]] = []
     for name in ("start", "stop"):
-        monkeypatch.setattr(GeneratorWatch, name, lambda watch, *_, name=name: seen.append((name, watch._clock())))
-    monkeypatch.setattr(GeneratorWatch, "woke", lambda watch, wanted, now: seen.append(("woke", now)))
+        monkeypatch.setattr(
+            GeneratorWatch, name, lambda watch, *_, name=name: seen.append((name, watch._clock()))
+        )
+    monkeypatch.setattr(
+        GeneratorWatch, "woke", lambda watch, wanted, now: seen.append(("woke", now))
+    )
     half_a_tick = MILLISECOND // 2
-    drive(tmp_path, rate=100, seconds=1 + half_a_tick / SECOND, start=SECOND, latency=lambda seq: np.full(len(seq), SECOND // 2))
+    drive(
+        tmp_path,
+        rate=100,
+        seconds=1 + half_a_tick / SECOND,
+        start=SECOND,
+        latency=lambda seq: np.full(len(seq), SECOND // 2),
+    )
     (began,) = (at for name, at in seen if name == "start")
     ended = next(at for name, at in seen if name == "stop")
     woke = [at for name, at in seen if name == "woke"]
@@ -158,18 +194,25 @@ def test_the_generator_is_watched_in_the_phase_alone(tmp_path: Path, monkeypatch
     assert began == min(woke) <= max(woke) == ended
 
 
-def test_a_worker_that_stood_still_over_the_start_of_a_phase_paused_from_its_start_on(tmp_path: Path) -> None:
+def test_a_worker_that_stood_still_over_the_start_of_a_phase_paused_from_its_start_on(
+    tmp_path: Path,
+) -> None:
     """Its loop had no turn before: the start is known, and nothing was looked at since."""
     engine = drive(tmp_path, rate=100, seconds=1, start=-300 * MILLISECOND).engine
     document = engine.pauses.document(exact=False)
-    longest = max(end - begin for begin, end in zip(document["begin"], document["end"], strict=True))
+    longest = max(
+        end - begin for begin, end in zip(document["begin"], document["end"], strict=True)
+    )
     assert longest >= 300 * MILLISECOND
     assert engine.watch.evidence("main").longest_stall >= 300 * MILLISECOND
 
 
 def test_consumers_come_and_go_at_their_instants(tmp_path: Path) -> None:
     """In the order of the instants, whatever the order of the announcements."""
-    changes = [Change(at=1500 * MILLISECOND, consumers=1), Change(at=500 * MILLISECOND, consumers=0)]
+    changes = [
+        Change(at=1500 * MILLISECOND, consumers=1),
+        Change(at=500 * MILLISECOND, consumers=0),
+    ]
     run = drive(tmp_path, rate=1000, seconds=2, told=[(0, change) for change in changes], start=0)
     received = run.received["received"] - run.sent["intended"].min()
     assert ((received < 520 * MILLISECOND) | (received >= 1500 * MILLISECOND)).all()

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.fs
 import pytest
 
-from pytest_loadtest.engine.sample_store import SampleStore, file_system, is_uri, make_location, s3_file_system, store_samples
+from pytest_loadtest.engine.sample_store import (
+    SampleStore,
+    file_system,
+    is_uri,
+    make_location,
+    s3_file_system,
+    store_samples,
+)
 from pytest_loadtest.errors import NoData
 
 if TYPE_CHECKING:
@@ -36,7 +43,9 @@ def never() -> bool:
     return False
 
 
-def test_files_are_stored_with_size_and_checksum_in_the_manifest(recorded: Path, tmp_path: Path) -> None:
+def test_files_are_stored_with_size_and_checksum_in_the_manifest(
+    recorded: Path, tmp_path: Path
+) -> None:
     """What was recorded stays as it is: its owner deletes it when everything is stored."""
     before = {path: path.read_bytes() for path in recorded.rglob("*.*")}
     location = str(tmp_path / "shared/session/test")
@@ -49,7 +58,12 @@ def test_files_are_stored_with_size_and_checksum_in_the_manifest(recorded: Path,
     manifest = json.loads(store.read("gw0.manifest.json"))
     for kind, content in CONTENT.items():
         (entry,) = manifest[kind]["files"]
-        assert entry == {"name": "gw0-000001.parquet", "rows": 3, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        assert entry == {
+            "name": "gw0-000001.parquet",
+            "rows": 3,
+            "size": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
         assert store.read(f"{kind}/gw0-000001.parquet") == content
     assert {path: path.read_bytes() for path in recorded.rglob("*.*")} == before
     assert not (tmp_path / "shared/session/test/broadcast").exists()
@@ -63,15 +77,21 @@ def test_a_second_worker_uses_the_folders_of_the_first(recorded: Path, tmp_path:
     assert len(SampleStore(location).sizes()) == 3
 
 
-def test_the_manifest_is_missing_if_a_file_could_not_be_stored(recorded: Path, tmp_path: Path) -> None:
+def test_the_manifest_is_missing_if_a_file_could_not_be_stored(
+    recorded: Path, tmp_path: Path
+) -> None:
     """The error names the file, and the folder and host that keep the samples."""
     location = str(tmp_path / "shared")
     make_location(location)
     (tmp_path / "shared/received/gw0-000001.parquet").mkdir(parents=True)
     with pytest.raises(NoData) as caught:
         store_samples("worker gw0", recorded, location, never)
-    assert f"worker gw0 could not write {location}/received/gw0-000001.parquet: " in str(caught.value)
-    assert f"kept in {recorded} on {socket.gethostname()}: check --load-samples" in str(caught.value)
+    assert f"worker gw0 could not write {location}/received/gw0-000001.parquet: " in str(
+        caught.value
+    )
+    assert f"kept in {recorded} on {socket.gethostname()}: check --load-samples" in str(
+        caught.value
+    )
     assert "gw0.manifest.json" not in SampleStore(location).sizes()
 
 

@@ -57,7 +57,9 @@ class Rooms:
         self.calls += 1
         assert len(burst) and not burst.sent.any() and not burst.idle.any()
         rejected = []
-        for i, (row, stream, seq) in enumerate(zip(burst.row.tolist(), burst.stream.tolist(), burst.seq.tolist(), strict=True)):
+        for i, (row, stream, seq) in enumerate(
+            zip(burst.row.tolist(), burst.stream.tolist(), burst.seq.tolist(), strict=True)
+        ):
             if self.room[stream]:
                 self.room[stream] -= 1
                 burst.sent[i] = self.now
@@ -70,7 +72,11 @@ class Rooms:
     def acks(self) -> Acks | None:
         rows, self.answers = self.answers, []
         return (
-            Acks(np.array(rows, np.int64), np.full(len(rows), self.answered_at), np.full(len(rows), Status.ACKED, np.int8))
+            Acks(
+                np.array(rows, np.int64),
+                np.full(len(rows), self.answered_at),
+                np.full(len(rows), Status.ACKED, np.int8),
+            )
             if rows
             else None
         )
@@ -83,10 +89,15 @@ class Expected:
     """The expected result, one message at a time: a rejected stream waits with all its messages for answers or its turn."""
 
     def __init__(self, first: dict[int, int]) -> None:
-        self.first, self.due = first, dict.fromkeys(MINE, 0)  # messages of the phase that were due so far
+        self.first, self.due = (
+            first,
+            dict.fromkeys(MINE, 0),
+        )  # messages of the phase that were due so far
         self.queue: dict[int, list[int]] = {stream: [] for stream in MINE}
         self.freed, self.tried, self.retry_at = Counter[int](), dict[int, int](), 0
-        self.answered_at: dict[int, int] = {}  # by stream, the time of the latest answer that was taken in
+        self.answered_at: dict[
+            int, int
+        ] = {}  # by stream, the time of the latest answer that was taken in
         self.full: dict[tuple[int, int], int] = {}  # since when the window stood in a message's way
         self.blocked: dict[tuple[int, int], int] = {}
         self.dropped: dict[tuple[int, int], int] = {}  # messages and when they were dropped
@@ -108,7 +119,11 @@ class Expected:
     def full_until(self, stream: int, now: int, in_flight: set[int]) -> int:
         """Return when the window of a waiting stream stopped to be full: a target that has answered everything was idle from then on."""
         stalled = self.freed[stream] > 0 and self.tried[stream] < now - STALL
-        return max(self.answered_at[stream], self.tried[stream]) if stalled and stream not in in_flight else now
+        return (
+            max(self.answered_at[stream], self.tried[stream])
+            if stalled and stream not in in_flight
+            else now
+        )
 
     def drop(self, stream: int, seq: int, now: int, until: int | None) -> None:
         """Drop a message. :param until: None if its stream does not wait."""
@@ -132,7 +147,14 @@ class Expected:
         for seq in self.fresh(stream, now)[0]:
             self.drop(stream, seq, now, until)
 
-    def tick(self, now: int, room: dict[int, int], answers: list[int], answered_at: int, in_flight: set[int]) -> list[tuple[int, int]]:
+    def tick(
+        self,
+        now: int,
+        room: dict[int, int],
+        answers: list[int],
+        answered_at: int,
+        in_flight: set[int],
+    ) -> list[tuple[int, int]]:
         """Return the messages that are sent.
 
         :param answers: by stream, taken in before anything is dropped or tried. :param in_flight: streams with unanswered messages.
@@ -159,7 +181,10 @@ class Expected:
             self.queue[stream] += fresh
             self.due[stream] += len(late) + len(fresh)
             if stream in waits:
-                self.full |= {(stream, seq): max(self.intended(stream, seq), self.tried[stream]) for seq in fresh}
+                self.full |= {
+                    (stream, seq): max(self.intended(stream, seq), self.tried[stream])
+                    for seq in fresh
+                }
         for stream in [one for one in MINE if one not in waits]:
             taken += self.take(stream, room, ALL * 1000, now)
         rejected = [stream for stream in MINE if stream not in waits and self.queue[stream]]
@@ -181,7 +206,9 @@ class Tick(NamedTuple):
     answers: int
 
 
-def sender(driver: Rooms, retired: list[Block], before: int = 0, pool: Any = None, streams: Streams = MINE) -> Sender:
+def sender(
+    driver: Rooms, retired: list[Block], before: int = 0, pool: Any = None, streams: Streams = MINE
+) -> Sender:
     setup = Setup(
         driver=driver, clock=lambda: driver.now, pool=pool or make_pool(), topology=Topology(topics=1, partitions=1, producers=ALL, subscriptions=1, consumers=1),
         streams=streams, opened=Joined(np.zeros(0, np.int32), np.zeros(0, np.int32)), nonce=7, seed=1, key_distributor="KEY_ROUND_ROBIN",
@@ -208,12 +235,16 @@ TICKS = st.lists(
 
 @settings(max_examples=60)
 @given(TICKS, st.integers(0, 20), st.sampled_from([MINE, stream_column(MINE)]))
-def test_each_tick_sends_the_due_messages_that_find_room(ticks: list[Tick], before: int, streams: Streams) -> None:
+def test_each_tick_sends_the_due_messages_that_find_room(
+    ticks: list[Tick], before: int, streams: Streams
+) -> None:
     """Rejected streams wait for answers or their turn, late messages are dropped, and blocked is the time explained by the target."""
     driver, retired = Rooms(), list[Block]()
     made = sender(driver, retired, before, streams=streams)
     assert made.next_at() == START + PACER.time(MINE[0])
-    first = {stream: StreamCounts(streams=ALL).plus(before).column().tolist()[stream] for stream in MINE}
+    first = {
+        stream: StreamCounts(streams=ALL).plus(before).column().tolist()[stream] for stream in MINE
+    }
     expected, sent, answered, delays = Expected(first), list[tuple[int, int]](), 0, list[int]()
     now = START
     for after, room, answers in ticks:
@@ -235,9 +266,15 @@ def test_each_tick_sends_the_due_messages_that_find_room(ticks: list[Tick], befo
         assert made.counts.in_flight == len(driver.open)
         assert made.blocked is any(expected.queue.values())
         due = sum(expected.due.values())
-        assert made.offered(now - START) == due == len(sent) + dropped + sum(map(len, expected.queue.values()))
+        assert (
+            made.offered(now - START)
+            == due
+            == len(sent) + dropped + sum(map(len, expected.queue.values()))
+        )
         assert made.finished is (due == made.offered(LENGTH) and not made.blocked)
-        assert made.next_at() == (0 if made.blocked else NEVER if made.finished else START + made._schedule.time(due))
+        assert made.next_at() == (
+            0 if made.blocked else NEVER if made.finished else START + made._schedule.time(due)
+        )
     for stream in MINE:
         seqs = [seq for one, seq in sent if one == stream]
         assert seqs == sorted(seqs)
@@ -246,20 +283,32 @@ def test_each_tick_sends_the_due_messages_that_find_room(ticks: list[Tick], befo
     assert made.own_delay_p99() is None
     for stream, queue in expected.queue.items():
         for seq in queue:
-            expected.drop(stream, seq, now, expected.full_until(stream, now, {MINE[row % len(MINE)] for row in driver.open}))
+            expected.drop(
+                stream,
+                seq,
+                now,
+                expected.full_until(stream, now, {MINE[row % len(MINE)] for row in driver.open}),
+            )
     made.end()
     check_rows(retired, expected, sent, made)
     check_late(retired, made)
 
 
-def check_rows(retired: list[Block], expected: Expected, sent: list[tuple[int, int]], made: Sender) -> None:
+def check_rows(
+    retired: list[Block], expected: Expected, sent: list[tuple[int, int]], made: Sender
+) -> None:
     """Assert that every planned message is in one row of one block."""
     rows = {
         name: np.concatenate([getattr(block, name) for block in retired]).tolist()
         for name in ("stream", "seq", "intended", "blocked", "status", "key")
     }
-    planned = {stream: range(expected.first[stream], int(end)) for stream, end in zip(MINE, made.ends, strict=True)}
-    assert [len(seqs) for seqs in planned.values()] == [due_in_stream(PACER, LENGTH - 1, stream) for stream in MINE]
+    planned = {
+        stream: range(expected.first[stream], int(end))
+        for stream, end in zip(MINE, made.ends, strict=True)
+    }
+    assert [len(seqs) for seqs in planned.values()] == [
+        due_in_stream(PACER, LENGTH - 1, stream) for stream in MINE
+    ]
     keys = list(zip(rows["stream"], rows["seq"], strict=True))
     assert sorted(keys) == [(stream, seq) for stream in MINE for seq in planned[stream]]
     assert rows["intended"] == [expected.intended(*key) for key in keys]
@@ -272,12 +321,17 @@ def check_rows(retired: list[Block], expected: Expected, sent: list[tuple[int, i
         for key, now in expected.dropped.items()
         if expected.blocked.get(key) and 2 * expected.blocked[key] >= now - expected.intended(*key)
     }
-    assert [status == Status.BLOCKED for status in rows["status"]] == [key in blocked for key in keys]
+    assert [status == Status.BLOCKED for status in rows["status"]] == [
+        key in blocked for key in keys
+    ]
 
 
 def check_late(retired: list[Block], made: Sender) -> None:
     """Assert that no message is later by the noted late sends than it was by the generator alone."""
-    rows = {name: np.concatenate([getattr(block, name) for block in retired]) for name in ("intended", "sent", "blocked")}
+    rows = {
+        name: np.concatenate([getattr(block, name) for block in retired])
+        for name in ("intended", "sent", "blocked")
+    }
     went = rows["sent"] > 0
     own = (rows["sent"] - rows["intended"] - rows["blocked"])[went]
     assert (late_by_steps(made, rows["intended"][went]) <= own).all()
@@ -287,7 +341,9 @@ def late_by_steps(made: Sender, intended: Any) -> Any:
     """Return by how much messages were sent late, as the sender has noted it, ns."""
     steps = {name: np.array(column, np.int64) for name, column in made.late.document().items()}
     none = np.zeros(0, np.int64)
-    return Pauses(begin=none, end=none, since=none, until=none, exact=True, **steps).until_sent(intended)
+    return Pauses(begin=none, end=none, since=none, until=none, exact=True, **steps).until_sent(
+        intended
+    )
 
 
 def test_messages_that_were_due_while_the_loop_stood_still_are_late_by_the_rest_of_it() -> None:
@@ -295,11 +351,22 @@ def test_messages_that_were_due_while_the_loop_stood_still_are_late_by_the_rest_
     driver, retired = Rooms(), list[Block]()
     made = sender(driver, retired)
     driver.room = dict.fromkeys(MINE, 10_000)
-    for driver.now in (START + 10 * MILLISECOND, START + 250 * MILLISECOND, START + 251 * MILLISECOND):
+    for driver.now in (
+        START + 10 * MILLISECOND,
+        START + 250 * MILLISECOND,
+        START + 251 * MILLISECOND,
+    ):
         made.tick(driver.now)
     made.end()
-    rows = {name: np.concatenate([getattr(block, name) for block in retired]) for name in ("intended", "sent")}
-    went = (rows["sent"] > 0) & (rows["intended"] > START + 10 * MILLISECOND) & (rows["intended"] <= START + 250 * MILLISECOND)
+    rows = {
+        name: np.concatenate([getattr(block, name) for block in retired])
+        for name in ("intended", "sent")
+    }
+    went = (
+        (rows["sent"] > 0)
+        & (rows["intended"] > START + 10 * MILLISECOND)
+        & (rows["intended"] <= START + 250 * MILLISECOND)
+    )
     assert went.sum() > 20
     own = (rows["sent"] - rows["intended"])[went]
     assert late_by_steps(made, rows["intended"][went]).tolist() == own.tolist()
@@ -319,7 +386,10 @@ def test_the_wait_for_a_full_window_is_not_the_senders_lateness() -> None:
     while_full = START + np.array([101, 150, 199]) * MILLISECOND
     assert late_by_steps(made, while_full).tolist() == [0, 0, 0]
     # The window had room again, and was never tried.
-    assert late_by_steps(made, START + np.array([50, 215]) * MILLISECOND).tolist() == [50 * MILLISECOND, 15 * MILLISECOND]
+    assert late_by_steps(made, START + np.array([50, 215]) * MILLISECOND).tolist() == [
+        50 * MILLISECOND,
+        15 * MILLISECOND,
+    ]
     made.end()
     check_late(retired, made)
 
@@ -413,8 +483,16 @@ def test_slow_calls_lose_no_message(ticks: list[Tick], takes: int) -> None:
     ends = made.ends
     counts = made.counts
     made.end()
-    rows = [row for block in retired for row in zip(block.stream.tolist(), block.seq.tolist(), block.status.tolist(), strict=True)]
-    assert sorted(row[:2] for row in rows) == [(stream, seq) for stream, end in zip(MINE, ends.tolist(), strict=True) for seq in range(end)]
+    rows = [
+        row
+        for block in retired
+        for row in zip(
+            block.stream.tolist(), block.seq.tolist(), block.status.tolist(), strict=True
+        )
+    ]
+    assert sorted(row[:2] for row in rows) == [
+        (stream, seq) for stream, end in zip(MINE, ends.tolist(), strict=True) for seq in range(end)
+    ]
     gone = {row[:2] for row in rows if row[2] in NEVER_SENT}
     assert len(set(driver.took)) == len(driver.took) == counts.sent
     assert not gone & set(driver.took)
@@ -451,7 +529,9 @@ def test_a_window_that_opens_without_an_answer_is_filled_in_few_calls() -> None:
     assert driver.calls == (waiting + 1).bit_length()
 
 
-@pytest.mark.parametrize(("rate", "size"), [(1.0, 64), (127.9, 64), (128.0, 128), (1e4, 8192), (1e7, 8192)])
+@pytest.mark.parametrize(
+    ("rate", "size"), [(1.0, 64), (127.9, 64), (128.0, 128), (1e4, 8192), (1e7, 8192)]
+)
 def test_a_block_is_half_a_second_of_the_workers_own_rate(rate: float, size: int) -> None:
     """Rounded up to a power of two, from 64 to 8 192 rows."""
     made = sender(Rooms(), [])
@@ -477,7 +557,9 @@ def test_a_worker_without_streams_has_nothing_to_send_of_a_rate_in_bytes() -> No
 
 
 @pytest.mark.parametrize("waiting", [False, True])
-def test_unanswered_messages_do_not_keep_the_rows_of_a_rate_in_bytes_after_them(waiting: bool) -> None:
+def test_unanswered_messages_do_not_keep_the_rows_of_a_rate_in_bytes_after_them(
+    waiting: bool,
+) -> None:
     """A target that leaves one message without an answer would fill the memory in a day, and each drawing would copy all rows.
 
     Rows of a stream that waits are kept until they are dropped, and no longer.
@@ -514,19 +596,27 @@ CHANGES = st.builds(
 )  # fmt: skip
 
 
-def changing(change: Change, told_at: int, step: int, in_bytes: bool) -> tuple[Sender, list[tuple[Any, ...]]]:
+def changing(
+    change: Change, told_at: int, step: int, in_bytes: bool
+) -> tuple[Sender, list[tuple[Any, ...]]]:
     """Return all rows of a phase with a change announced at a time, after ticks in steps."""
     driver, retired = Rooms(), list[Block]()
     made = sender(driver, retired, 5, MIXED)
     size = MIXED.mean_size if in_bytes else 1
     pacer = Pacer.of(PACER.highest * size, ALL)
-    made.begin(replace(phase(5), pacer=pacer, mean_size=MIXED.mean_size if in_bytes else None), START)
+    made.begin(
+        replace(phase(5), pacer=pacer, mean_size=MIXED.mean_size if in_bytes else None), START
+    )
     assert made.finished is False
     told = False
     for elapsed in [*range(0, LENGTH, step), LENGTH]:
         if not told and elapsed >= told_at:
             changed = None if change.rate is None else pacer.changed(change.at, change.rate * size)
-            made.change(change, changed, None if change.distribution is None else MIXED.table(change.distribution))
+            made.change(
+                change,
+                changed,
+                None if change.distribution is None else MIXED.table(change.distribution),
+            )
             told = True
         driver.room, driver.now = dict.fromkeys(MINE, 10_000), START + elapsed
         made.tick(driver.now)
@@ -541,8 +631,15 @@ def changing(change: Change, told_at: int, step: int, in_bytes: bool) -> tuple[S
 
 
 @settings(max_examples=60)
-@given(change=CHANGES, ahead=st.integers(0, LENGTH), step=st.sampled_from([LENGTH // 40, LENGTH // 7]), in_bytes=st.booleans())
-def test_the_time_of_the_announcement_of_a_change_makes_no_difference(change: Change, ahead: int, step: int, in_bytes: bool) -> None:
+@given(
+    change=CHANGES,
+    ahead=st.integers(0, LENGTH),
+    step=st.sampled_from([LENGTH // 40, LENGTH // 7]),
+    in_bytes=st.booleans(),
+)
+def test_the_time_of_the_announcement_of_a_change_makes_no_difference(
+    change: Change, ahead: int, step: int, in_bytes: bool
+) -> None:
     """If it is before the change's instant."""
     known, expected = changing(change, 0, step, in_bytes)
     told_at = max(change.at - step - ahead, 0)
@@ -551,7 +648,9 @@ def test_the_time_of_the_announcement_of_a_change_makes_no_difference(change: Ch
     assert made.ends.tolist() == known.ends.tolist()
     ((at, marks),) = made.marks
     assert at == change.at
-    for stream, end, mark, first in zip(MINE, made.ends.tolist(), marks.tolist(), phase(5).first_of(MINE).tolist(), strict=True):
+    for stream, end, mark, first in zip(
+        MINE, made.ends.tolist(), marks.tolist(), phase(5).first_of(MINE).tolist(), strict=True
+    ):
         mine = [row for row in rows if row[0] == stream]
         assert [row[1] for row in mine] == list(range(first, end))
         assert mark == first + sum(row[2] < START + at for row in mine)
@@ -562,7 +661,9 @@ def test_the_time_of_the_announcement_of_a_change_makes_no_difference(change: Ch
     assert large == [change.distribution == 1 and row[2] >= START + at for row in rows]
     if not in_bytes and change.rate is not None:
         pacer = Pacer.of(PACER.highest, ALL).changed(at, change.rate)
-        assert [row[2] for row in rows] == [START + offset(pacer, row[0], row[1] - phase(5).first[row[0]]) for row in rows]
+        assert [row[2] for row in rows] == [
+            START + offset(pacer, row[0], row[1] - phase(5).first[row[0]]) for row in rows
+        ]
 
 
 def test_a_change_announced_too_late_is_an_error() -> None:
@@ -571,9 +672,14 @@ def test_a_change_announced_too_late_is_an_error() -> None:
     made = sender(driver, [])
     driver.room, driver.now = dict.fromkeys(MINE, 100), START + 290 * MILLISECOND
     made.tick(driver.now)
-    late = sum(made._schedule.time(row) >= 200 * MILLISECOND for row in range(made.offered(290 * MILLISECOND)))
+    late = sum(
+        made._schedule.time(row) >= 200 * MILLISECOND
+        for row in range(made.offered(290 * MILLISECOND))
+    )
     with pytest.raises(WorkerError, match=f"had already sent {late} messages"):
-        made.change(Change(at=200 * MILLISECOND, rate=1.0), PACER.changed(200 * MILLISECOND, 1.0), None)
+        made.change(
+            Change(at=200 * MILLISECOND, rate=1.0), PACER.changed(200 * MILLISECOND, 1.0), None
+        )
 
 
 def test_without_keys_there_is_no_column() -> None:
@@ -582,14 +688,18 @@ def test_without_keys_there_is_no_column() -> None:
 
 def test_a_round_robin_key_is_the_sequence_modulo_the_keys() -> None:
     """In every stream, as each producer of OMB has a distributor of its own."""
-    keys = key_column("KEY_ROUND_ROBIN", 1, range(3))(np.array([0, 1, 2]), np.array([0, 9_999, 10_000]))
+    keys = key_column("KEY_ROUND_ROBIN", 1, range(3))(
+        np.array([0, 1, 2]), np.array([0, 9_999, 10_000])
+    )
     assert keys is not None
     assert keys.tolist() == [0, 9_999, 0]
 
 
 def test_random_keys_are_pinned() -> None:
     """A seed means the same keys in every release; they are not the draws of payloads or bodies."""
-    keys = key_column("RANDOM_NANO", 7, range(1, 5, 3))(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 10**9]))
+    keys = key_column("RANDOM_NANO", 7, range(1, 5, 3))(
+        np.array([0, 0, 1, 1]), np.array([0, 1, 0, 10**9])
+    )
     assert keys is not None
     assert keys.tolist() == [3774, 1115, 6048, 5803]
 
@@ -600,7 +710,10 @@ def test_random_keys_do_not_depend_on_workers(seed: int, workers: int, streams: 
     for rank in range(min(workers, streams)):
         mine = range(rank, streams, workers)
         index, seq = np.repeat(np.arange(len(mine)), 5), np.tile(np.arange(5), len(mine))
-        keys, expected = key_column("RANDOM_NANO", seed, mine)(index, seq), whole(np.array(mine)[index], seq)
+        keys, expected = (
+            key_column("RANDOM_NANO", seed, mine)(index, seq),
+            whole(np.array(mine)[index], seq),
+        )
         assert keys is not None
         assert expected is not None
         assert keys.tolist() == expected.tolist()
@@ -618,7 +731,9 @@ def test_random_keys_are_even() -> None:
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_drops_after_a_stall_are_the_targets_unless_it_had_answered_everything_meanwhile(answered: bool) -> None:
+def test_drops_after_a_stall_are_the_targets_unless_it_had_answered_everything_meanwhile(
+    answered: bool,
+) -> None:
     """The driver reads the answers before anything is dropped."""
 
     class Unread(Rooms):
@@ -635,5 +750,8 @@ def test_drops_after_a_stall_are_the_targets_unless_it_had_answered_everything_m
     made.tick(driver.now)
     assert driver.polls == 1
     made.end()
-    late = [block.status[(block.sent == 0) & (block.intended < driver.now - MAX_DELAY)] for block in retired]
+    late = [
+        block.status[(block.sent == 0) & (block.intended < driver.now - MAX_DELAY)]
+        for block in retired
+    ]
     assert set(np.concatenate(late).tolist()) == {Status.DROPPED if answered else Status.BLOCKED}

@@ -33,10 +33,20 @@ class Polled(NullDriver):
 
 def engine_on(clock: FakeClock) -> tuple[Engine, Polled]:
     """Return an engine, connected and ready, and its driver."""
-    pool, topology = make_pool(), Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1)
+    pool, topology = (
+        make_pool(),
+        Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1),
+    )
     driver = Polled(
         DriverContext(
-            target=TargetAddress(url="null://"), settings=None, clock=clock, run="r", nonce=7, worker="main", topology=topology, pool=pool
+            target=TargetAddress(url="null://"),
+            settings=None,
+            clock=clock,
+            run="r",
+            nonce=7,
+            worker="main",
+            topology=topology,
+            pool=pool,
         )
     )
     opened = Joined(np.zeros(1, np.int32), driver.open_consumers(range(1)))

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     drop_after=st.sampled_from([10 * SECOND, 30 * MILLISECOND]), in_bytes=st.booleans(),
 )  # fmt: skip
 def test_every_message_is_sent_once_in_the_order_of_its_stream_or_dropped(
-    tmp_path_factory: pytest.TempPathFactory, streams: int, window: int, rate: int, milliseconds: int, drop_after: int, in_bytes: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    streams: int,
+    window: int,
+    rate: int,
+    milliseconds: int,
+    drop_after: int,
+    in_bytes: bool,
 ) -> None:
     """With any windows and any latencies."""
     from dataclasses import replace
@@ -48,7 +54,9 @@ def test_every_message_is_sent_once_in_the_order_of_its_stream_or_dropped(
     own = sent["sent"] - sent["intended"] - sent["blocked"]
     assert own[~np.isin(sent["status"], NEVER_SENT)].min(initial=0) >= 0
     assert (sent["blocked"] >= 0).all()
-    assert (sent["status"] == Status.ACKED).sum() == len(run.received["seq"]) == run.progress[-1].acked
+    assert (
+        (sent["status"] == Status.ACKED).sum() == len(run.received["seq"]) == run.progress[-1].acked
+    )
     assert run.progress[-1].in_flight == 0
 
 
@@ -58,7 +66,15 @@ def test_full_streams_are_alike_and_their_delay_is_blocked_time(tmp_path: Path) 
     def latency(seq):  # type: ignore[no-untyped-def]
         return np.full(len(seq), 5 * MILLISECOND)
 
-    run = drive(tmp_path, rate=2000, seconds=0.5, streams=4, window=1, latency=latency, max_send_delay=10 * SECOND)
+    run = drive(
+        tmp_path,
+        rate=2000,
+        seconds=0.5,
+        streams=4,
+        window=1,
+        latency=latency,
+        max_send_delay=10 * SECOND,
+    )
     delay = run.sent["sent"] - run.sent["intended"]
     for stream in range(4):  # 500 msg/s a stream, answered in 5 ms: 200 msg/s go; all alike
         mine = delay[run.sent["stream"] == stream]

@@ -31,7 +31,10 @@ LONG_AGO = 1 << 60
 
 
 def watch_of(
-    section: dict[str, object], rate: float = RATE, seconds: int = LASTS, mixes: tuple[tuple[int, SizeMix], ...] = ()
+    section: dict[str, object],
+    rate: float = RATE,
+    seconds: int = LASTS,
+    mixes: tuple[tuple[int, SizeMix], ...] = (),
 ) -> AbortWatch:
     """Return the watch of a phase with one stream and one subscription. :param mixes: sizes, if the rate is in bytes."""
     pacer = Pacer.of(rate, 1)
@@ -46,12 +49,16 @@ def watch_of(
     return AbortWatch(Abort.read(section), phase, 1, lambda: DueMessages(pacer, mixes))
 
 
-def ends(came: np.ndarray, due: np.ndarray, watch: AbortWatch, shift: int = 0) -> tuple[int, Change] | None:
+def ends(
+    came: np.ndarray, due: np.ndarray, watch: AbortWatch, shift: int = 0
+) -> tuple[int, Change] | None:
     """Return when and how two workers' reports end the phase. :param came: of each message, ns after the start; workers get them in turn."""
     counts = [TimelyCounts((BOUND,), HOLD + 2 + STALE) for _ in range(2)]
     last: dict[int, Progress] = {}
     told = [0, 0]
-    for moment, worker in sorted((n * PROGRESS + worker * shift, worker) for n in range(1, 2 * LASTS) for worker in (0, 1)):
+    for moment, worker in sorted(
+        (n * PROGRESS + worker * shift, worker) for n in range(1, 2 * LASTS) for worker in (0, 1)
+    ):
         mine = slice(worker, None, 2)
         new = (came[mine] > told[worker]) & (came[mine] <= moment - COLLECT)
         counts[worker].add(due[mine][new], came[mine][new])
@@ -67,20 +74,36 @@ def ends(came: np.ndarray, due: np.ndarray, watch: AbortWatch, shift: int = 0) -
     seed=st.integers(0, 1 << 32), slow=st.sampled_from([0.0, 0.005, 0.02, 0.5, 1.0]), first=st.integers(0, 30), length=st.integers(0, 12),
     shift=st.integers(0, PROGRESS - 1),
 )  # fmt: skip
-def test_a_run_ends_when_and_only_when_every_second_is_lost(seed: int, slow: float, first: int, length: int, shift: int) -> None:
+def test_a_run_ends_when_and_only_when_every_second_is_lost(
+    seed: int, slow: float, first: int, length: int, shift: int
+) -> None:
     """At any age of the reports, for messages that come late or never."""
     random = np.random.default_rng(seed)
     due = np.arange(RATE * LASTS, dtype=np.int64) * (SECOND // RATE)
-    ill = (due // SECOND >= first) & (due // SECOND < first + length) & (random.random(len(due)) < slow)
+    ill = (
+        (due // SECOND >= first)
+        & (due // SECOND < first + length)
+        & (random.random(len(due)) < slow)
+    )
     latency = np.where(
-        ill, np.where(random.random(len(due)) < 0.5, LONG_AGO, BOUND + 1 + random.integers(0, 9 * SECOND, len(due))), MILLISECOND
+        ill,
+        np.where(
+            random.random(len(due)) < 0.5,
+            LONG_AGO,
+            BOUND + 1 + random.integers(0, 9 * SECOND, len(due)),
+        ),
+        MILLISECOND,
     )
     late = np.bincount(due[latency > BOUND] // SECOND, minlength=LASTS)
     lost = RATE - late < rank(99, RATE)
     windows = [at for at in range(LASTS - HOLD + 1) if lost[at : at + HOLD].all()]
     found = ends(due + latency, due, watch_of({"endToEndLatency.p99": "2s", "for": "3s"}), shift)
     if found is None:  # too near the end to gain anything
-        assert not windows or (windows[0] + HOLD) * SECOND + BOUND + COLLECT + 3 * PROGRESS + 2 * CHANGE_IN >= LASTS * SECOND
+        assert (
+            not windows
+            or (windows[0] + HOLD) * SECOND + BOUND + COLLECT + 3 * PROGRESS + 2 * CHANGE_IN
+            >= LASTS * SECOND
+        )
         return
     moment, change = found
     assert change.end
@@ -93,7 +116,11 @@ def test_a_run_ends_when_and_only_when_every_second_is_lost(seed: int, slow: flo
 def test_a_target_that_hangs_ends_the_run_though_no_message_arrives() -> None:
     """Second 4 is the first lost one; seconds 4 to 6 are known to be lost after nine seconds."""
     due = np.arange(RATE * LASTS, dtype=np.int64) * (SECOND // RATE)
-    found = ends(np.where(due < 4 * SECOND, due + MILLISECOND, LONG_AGO), due, watch_of({"endToEndLatency.p99": "2s", "for": "3s"}))
+    found = ends(
+        np.where(due < 4 * SECOND, due + MILLISECOND, LONG_AGO),
+        due,
+        watch_of({"endToEndLatency.p99": "2s", "for": "3s"}),
+    )
     assert found is not None
     assert found[0] == 9 * SECOND + PROGRESS
     assert found[1].aborted is not None
@@ -111,7 +138,8 @@ def test_one_second_that_holds_saves_the_run() -> None:
 
 def look(section: dict[str, object], **said: int) -> Callable[[int], Change | None]:
     return lambda seconds: watch_of(section, rate=1000, seconds=100).look(
-        [made_progress(elapsed=seconds * SECOND, **said), made_progress(elapsed=seconds * SECOND)], seconds * SECOND
+        [made_progress(elapsed=seconds * SECOND, **said), made_progress(elapsed=seconds * SECOND)],
+        seconds * SECOND,
     )
 
 
@@ -120,7 +148,9 @@ def test_a_bound_on_a_count_is_a_share_of_the_whole_phase() -> None:
     assert look({"failed": "1%"}, failed=1000)(10) is None
     change = look({"failed": "1%"}, failed=1001)(10)
     assert change is not None
-    assert change.aborted == Aborted(reason="aborted 10.0 s into the phase: failed 1 001 > 1 % of the 100 000 messages planned")
+    assert change.aborted == Aborted(
+        reason="aborted 10.0 s into the phase: failed 1 001 > 1 % of the 100 000 messages planned"
+    )
     assert look({"dropped": 5}, dropped=5)(10) is None
     change = look({"dropped": 5}, dropped=6)(10)
     assert change is not None
@@ -138,7 +168,12 @@ def test_a_phase_is_ended_once_and_not_near_its_end() -> None:
 
 def test_without_counts_of_arrivals_no_second_is_lost() -> None:
     """A report without them proves nothing."""
-    assert watch_of({"endToEndLatency.p99": "2s", "for": "3s"}).look([made_progress(elapsed=20 * SECOND, timely=None)], 20 * SECOND) is None
+    assert (
+        watch_of({"endToEndLatency.p99": "2s", "for": "3s"}).look(
+            [made_progress(elapsed=20 * SECOND, timely=None)], 20 * SECOND
+        )
+        is None
+    )
 
 
 def test_if_bytes_are_paced_a_run_is_aborted_by_the_most_messages_that_it_can_have() -> None:

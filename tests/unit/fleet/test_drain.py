@@ -83,7 +83,10 @@ def test_every_subscription_is_due_a_copy() -> None:
 
 def asked(**counts: Any) -> tuple[Drain, dict[str, Progress]]:
     """Return a drain with reports in which a message is missing, and which has asked at ``1 + GRACE``."""
-    d, reports = Drain("measure", 2, 1, 30 * SECOND, can_ask=True), {"a": report(received=9, taken=12), "b": report(taken=10)}
+    d, reports = (
+        Drain("measure", 2, 1, 30 * SECOND, can_ask=True),
+        {"a": report(received=9, taken=12), "b": report(taken=10)},
+    )
     assert not d.has_ended(reports, 1)
     assert not d.asks(GRACE)
     assert d.asks(1 + GRACE)
@@ -91,15 +94,22 @@ def asked(**counts: Any) -> tuple[Drain, dict[str, Progress]]:
 
 
 @pytest.mark.parametrize("handed_over", [None, 22])
-def test_a_phase_ends_when_the_target_holds_nothing_and_all_it_handed_over_was_taken(handed_over: int | None) -> None:
+def test_a_phase_ends_when_the_target_holds_nothing_and_all_it_handed_over_was_taken(
+    handed_over: int | None,
+) -> None:
     """Or all of it was acknowledged by its consumers."""
     d, reports = asked()
     d.answered(Undelivered(0, handed_over), 0, 1)
     assert d.has_ended(reports, 2 + GRACE)
 
 
-@pytest.mark.parametrize("undelivered", [None, Undelivered(1), Undelivered(0, 23), Undelivered(1, 22), Undelivered(0, 21)])
-def test_an_answer_that_proves_nothing_ends_no_phase_before_its_deadline(undelivered: Undelivered | None) -> None:
+@pytest.mark.parametrize(
+    "undelivered",
+    [None, Undelivered(1), Undelivered(0, 23), Undelivered(1, 22), Undelivered(0, 21)],
+)
+def test_an_answer_that_proves_nothing_ends_no_phase_before_its_deadline(
+    undelivered: Undelivered | None,
+) -> None:
     """Unknown, still held, on the way, or a count that was reset and is below what was taken."""
     d, reports = asked()
     d.answered(undelivered, 0, 1)
@@ -107,8 +117,13 @@ def test_an_answer_that_proves_nothing_ends_no_phase_before_its_deadline(undeliv
     assert d.has_ended(reports, 30 * SECOND + 1)
 
 
-@pytest.mark.parametrize("change", [{"in_flight": 1}, {"failed": 1}, {"resent": 1}, {"connected": False}, {"sending": True}])
-def test_no_question_is_asked_while_messages_may_still_reach_the_target(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [{"in_flight": 1}, {"failed": 1}, {"resent": 1}, {"connected": False}, {"sending": True}],
+)
+def test_no_question_is_asked_while_messages_may_still_reach_the_target(
+    change: dict[str, Any],
+) -> None:
     """In flight; failed or sent again, and perhaps in a broken connection; and a client that is not connected may return."""
     d = Drain("measure", 2, 1, 30 * SECOND, can_ask=True)
     assert not d.has_ended({"a": report(received=9), "b": report(**change)}, 1)
@@ -125,7 +140,10 @@ def test_an_answer_is_not_used_once_a_client_has_lost_its_connection() -> None:
 
 def test_duplicates_are_not_waited_for_once_the_target_holds_nothing() -> None:
     """As many copies as due arrived, and some may hide others: the answer replaces the quiet time."""
-    d, doubtful = Drain("measure", 2, 1, 30 * SECOND, can_ask=True), {"a": report(repeats=1), "b": report()}
+    d, doubtful = (
+        Drain("measure", 2, 1, 30 * SECOND, can_ask=True),
+        {"a": report(repeats=1), "b": report()},
+    )
     assert not d.has_ended(doubtful, 1)
     assert d.asks(1 + GRACE)
     d.answered(Undelivered(0), 0, 1)
@@ -154,11 +172,17 @@ def test_a_target_that_cannot_be_asked_is_not() -> None:
 def test_a_drain_describes_what_is_missing_and_when_it_ends() -> None:
     """Nothing before it begins, and nothing when all copies are there."""
     d = Drain("measure", 2, 1, 30 * SECOND, can_ask=True)
-    for reports in ({"a": report(received=9), "b": report(sending=True)}, {"a": report(), "b": report()}):
+    for reports in (
+        {"a": report(received=9), "b": report(sending=True)},
+        {"a": report(), "b": report()},
+    ):
         assert not d.has_ended(reports, SECOND)
         assert d.describe(SECOND) is None
     assert not d.has_ended({"a": report(received=8), "b": report()}, SECOND)
-    assert d.describe(7 * SECOND) == "2 of 20 deliveries missing, ends in 24 s, sooner if the target holds no more"
+    assert (
+        d.describe(7 * SECOND)
+        == "2 of 20 deliveries missing, ends in 24 s, sooner if the target holds no more"
+    )
     without = drain()
     assert not without.has_ended({"a": report(received=8), "b": report()}, SECOND)
     assert without.describe(40 * SECOND) == "2 of 20 deliveries missing, ends in 0 s"
@@ -202,7 +226,12 @@ class Target:
             self.taken[worker] += 1
         elif action == "report":
             count = self.taken[worker]
-            self.reports[worker] = report(acked=0 if worker else self.sent, received=count, taken=count, repeats=int(count > self.sent))
+            self.reports[worker] = report(
+                acked=0 if worker else self.sent,
+                received=count,
+                taken=count,
+                repeats=int(count > self.sent),
+            )
 
     def count(self) -> Undelivered:
         if self._acknowledged:
@@ -215,13 +244,23 @@ ACTIONS = st.sampled_from(["hand over", "double", "lose", "take", "report", *["a
 
 
 @settings(max_examples=400)
-@given(st.integers(1, 3), st.booleans(), st.lists(st.tuples(ACTIONS, st.integers(0, 1)), min_size=8, max_size=40))
-def test_no_answer_ends_a_phase_while_a_copy_can_still_come(stored: int, acknowledged: bool, actions: list[tuple[str, int]]) -> None:
+@given(
+    st.integers(1, 3),
+    st.booleans(),
+    st.lists(st.tuples(ACTIONS, st.integers(0, 1)), min_size=8, max_size=40),
+)
+def test_no_answer_ends_a_phase_while_a_copy_can_still_come(
+    stored: int, acknowledged: bool, actions: list[tuple[str, int]]
+) -> None:
     """Whatever the order of deliveries, old reports, questions and late answers: at the end nothing is stored and nothing on the way.
 
     Time stands still after the first question may be asked, so that only answers can end the phase.
     """
-    target, d, now = Target(stored, acknowledged=acknowledged), Drain("measure", 2, 1, 10**9 * SECOND, can_ask=True), 1
+    target, d, now = (
+        Target(stored, acknowledged=acknowledged),
+        Drain("measure", 2, 1, 10**9 * SECOND, can_ask=True),
+        1,
+    )
     answer: Undelivered | None = None
     assert not d.has_ended(dict(zip("ab", target.reports, strict=True)), now)
     for action, worker in actions:

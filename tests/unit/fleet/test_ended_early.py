@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize(("foregone", "outcome"), [(None, "no data"), ("endToEndLatency.p99", "missed")])
-def test_a_phase_ended_by_a_broken_objective_is_missed(tmp_path: Path, foregone: str | None, outcome: str) -> None:
+@pytest.mark.parametrize(
+    ("foregone", "outcome"), [(None, "no data"), ("endToEndLatency.p99", "missed")]
+)
+def test_a_phase_ended_by_a_broken_objective_is_missed(
+    tmp_path: Path, foregone: str | None, outcome: str
+) -> None:
     """It has too few samples for p99; the reason is kept for later judgements too."""
     profile = loopback().model_copy(update={"slo": Slo.read({"endToEndLatency": {"p99": "10ms"}})})
     workload = WorkloadRun(

@@ -12,7 +12,13 @@ from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddre
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import NoData, TargetError
 from pytest_loadtest.fleet import host_bandwidth
-from pytest_loadtest.fleet.host_bandwidth import SIZE, STREAMS, BandwidthRequest, bandwidth_answer, measure_bandwidth
+from pytest_loadtest.fleet.host_bandwidth import (
+    SIZE,
+    STREAMS,
+    BandwidthRequest,
+    bandwidth_answer,
+    measure_bandwidth,
+)
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.values.quantities import MILLISECOND
 
@@ -20,12 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 REQUEST = BandwidthRequest(
-    target=TargetAddress(url="mqtt://b:1"), settings=MqttSettings(password="s3cret"), client="native", sources=("::1",)
+    target=TargetAddress(url="mqtt://b:1"),
+    settings=MqttSettings(password="s3cret"),
+    client="native",
+    sources=("::1",),
 )
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[DriverContext], Any]], host_bandwidth.Bandwidth]:
+def measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Callable[[DriverContext], Any]], host_bandwidth.Bandwidth]:
     """Measure with a driver, in two rounds of a tenth of a second each."""
 
     def measure(driver: Callable[[DriverContext], Any]) -> host_bandwidth.Bandwidth:
@@ -42,7 +53,14 @@ def test_the_result_is_a_lower_bound_of_what_the_target_takes(measured: Any) -> 
     drivers = []
 
     def driver(context: DriverContext) -> NullDriver:
-        drivers.append(NullDriver(context, deliver=False, latency=lambda seq: np.full(len(seq), 5 * MILLISECOND), window=3))
+        drivers.append(
+            NullDriver(
+                context,
+                deliver=False,
+                latency=lambda seq: np.full(len(seq), 5 * MILLISECOND),
+                window=3,
+            )
+        )
         return drivers[-1]
 
     capacity = STREAMS * 3 / 0.005 * SIZE * 8
@@ -66,7 +84,9 @@ class Scripted(NullDriver):
     def send(self, burst: Burst) -> Any:
         """Take the first half only, if it rejects."""
         count = (len(burst) + 1) // 2 if self.rejects else len(burst)
-        self.offered += zip(burst.row.tolist(), burst.stream.tolist(), burst.seq.tolist(), strict=True)
+        self.offered += zip(
+            burst.row.tolist(), burst.stream.tolist(), burst.seq.tolist(), strict=True
+        )
         self.taken += burst.row[:count].tolist()
         self._unanswered += burst.row[:count].tolist()
         rejected = np.arange(count, len(burst))
@@ -83,16 +103,27 @@ class Scripted(NullDriver):
 made: list[Scripted] = []
 
 
-@pytest.mark.parametrize(("status", "reason"), [(None, r"within 0 s$"), (int(Status.FAILED), r"; it rejected \d+$")])
-def test_a_target_that_acknowledges_nothing_has_no_bandwidth(measured: Any, status: int | None, reason: str) -> None:
-    with pytest.raises(NoData, match=rf"the target acknowledged none of \d+ messages of 64 KiB .*{reason}"):
+@pytest.mark.parametrize(
+    ("status", "reason"), [(None, r"within 0 s$"), (int(Status.FAILED), r"; it rejected \d+$")]
+)
+def test_a_target_that_acknowledges_nothing_has_no_bandwidth(
+    measured: Any, status: int | None, reason: str
+) -> None:
+    with pytest.raises(
+        NoData, match=rf"the target acknowledged none of \d+ messages of 64 KiB .*{reason}"
+    ):
         measured(type("Silent", (Scripted,), {"status": status}))
 
 
 def test_a_target_that_is_lost_meanwhile_has_no_bandwidth(measured: Any) -> None:
     """Although it acknowledged messages before."""
-    lost = {"status": int(Status.ACKED), "disconnected": lambda _: "producer of stream 3 (connection lost)"}
-    with pytest.raises(TargetError, match=r"lost while it was measured: producer of stream 3 \(connection lost\)"):
+    lost = {
+        "status": int(Status.ACKED),
+        "disconnected": lambda _: "producer of stream 3 (connection lost)",
+    }
+    with pytest.raises(
+        TargetError, match=r"lost while it was measured: producer of stream 3 \(connection lost\)"
+    ):
         measured(type("Lost", (Scripted,), lost))
 
 
@@ -101,10 +132,14 @@ def test_every_message_is_offered_until_it_is_taken(measured: Any) -> None:
     measured(type("Rejecting", (Scripted,), {"status": int(Status.ACKED), "rejects": True}))
     taken = made[-1].taken
     assert taken == list(range(len(taken)))
-    assert all((row % STREAMS, row // STREAMS) == (stream, seq) for row, stream, seq in made[-1].offered)
+    assert all(
+        (row % STREAMS, row // STREAMS) == (stream, seq) for row, stream, seq in made[-1].offered
+    )
 
 
-def test_a_round_ends_at_its_number_of_bytes(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_ends_at_its_number_of_bytes(
+    measured: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Exceeded by a burst at most."""
     monkeypatch.setattr(host_bandwidth, "WARMUP_BYTES", 100 * SIZE)
     monkeypatch.setattr(host_bandwidth, "MOST_BYTES", 200 * SIZE)

@@ -107,7 +107,9 @@ class Hosts:
         until = time.monotonic_ns() + (self.slow if self.answers % SMALL_BURST else 0)
         while time.monotonic_ns() < until:
             time.sleep(0)
-        self.clocks.receive(worker, message.number, time.monotonic_ns() + self.ahead[worker.partition("-")[0]])
+        self.clocks.receive(
+            worker, message.number, time.monotonic_ns() + self.ahead[worker.partition("-")[0]]
+        )
 
     def phase(self, *, set_clock: int = 0, host: str = "h1") -> ClockFit:
         """Ask as in a phase in whose middle the clock of a host is set."""

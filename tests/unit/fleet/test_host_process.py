@@ -23,7 +23,10 @@ from pytest_loadtest.fleet.host_process import (
     main,
 )
 
-JSON = st.recursive(st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+JSON = st.recursive(
+    st.text() | st.integers() | st.none(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
 
 
 @given(JSON)
@@ -50,7 +53,12 @@ def test_a_specification_of_execnet_holds_the_command() -> None:
 
 def test_a_probe_prints_the_facts(tmp_path: Path) -> None:
     """One line of JSON, in the directory of the host."""
-    done = subprocess.run(host_command("env", sys.executable, str(tmp_path), "probe"), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        host_command("env", sys.executable, str(tmp_path), "probe"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert json.loads(done.stdout) == host_facts()
 
 
@@ -69,5 +77,9 @@ def test_files_that_differ_are_named_with_both_versions(tmp_path: Path) -> None:
     here = file_hashes(tmp_path, there)
     text = different_files("h1", there, here)
     assert text is not None
-    assert all(part in text for part in ("test_a.py", "host h1", there["test_a.py"], here["test_a.py"]))
-    assert "missing" in (different_files("h1", {"b.yaml": "0"}, file_hashes(tmp_path, ["b.yaml"])) or "")
+    assert all(
+        part in text for part in ("test_a.py", "host h1", there["test_a.py"], here["test_a.py"])
+    )
+    assert "missing" in (
+        different_files("h1", {"b.yaml": "0"}, file_hashes(tmp_path, ["b.yaml"])) or ""
+    )

@@ -58,7 +58,11 @@ class Sent:
 
 
 def order(pid: int | None = None, addresses: tuple[tuple[str, int], ...] = ()) -> HostSampling:
-    return HostSampling(host="h1", workers={"h1-1": pid or os.getpid()}, addresses={"": addresses} if addresses else {})
+    return HostSampling(
+        host="h1",
+        workers={"h1-1": pid or os.getpid()},
+        addresses={"": addresses} if addresses else {},
+    )
 
 
 def phase(folder: Path | None, start: int = 0) -> StartPhase:
@@ -71,15 +75,26 @@ def idle() -> None: ...
 
 def test_a_phase_is_sampled_in_the_controllers_clock(tmp_path: Path) -> None:
     """Processes and sockets of this host, at whole seconds after the start of the phase."""
-    with socket_pair() as port, HostSampler(order(addresses=(("127.0.0.1", port),)), idle) as sampler:
+    with (
+        socket_pair() as port,
+        HostSampler(order(addresses=(("127.0.0.1", port),)), idle) as sampler,
+    ):
         sampler.wait_until_ready()
         for seconds in (1.2, 5, 20):
             sent, start = Sent(), time.monotonic_ns() + BEHIND
             sampler.begin("", phase(tmp_path, start))
-            wait_until(lambda start=start, seconds=seconds: time.monotonic_ns() + BEHIND > start + seconds * SECOND, "samples", 60)
+            wait_until(
+                lambda start=start, seconds=seconds: (
+                    time.monotonic_ns() + BEHIND > start + seconds * SECOND
+                ),
+                "samples",
+                60,
+            )
             sampler.end(sent.link)
             took, telemetry = time.monotonic_ns() + BEHIND - start, sent.telemetry()
-            if telemetry.has_values(CONNECTIONS):  # with 20 000 other sockets on this host, sockets are not read every second
+            if telemetry.has_values(
+                CONNECTIONS
+            ):  # with 20 000 other sockets on this host, sockets are not read every second
                 break
         following = Sent()
         sampler.begin("", phase(tmp_path / "step-02", start))
@@ -91,15 +106,25 @@ def test_a_phase_is_sampled_in_the_controllers_clock(tmp_path: Path) -> None:
     assert telemetry.has_values("worker h1-1.busiestWanted")
     connections = telemetry.column(CONNECTIONS)
     assert set(connections[~np.isnan(connections)]) == {1}
-    assert (telemetry.missing, telemetry.lost, telemetry.columns.keys() & {"workers.connections"}) == ((), {}, set())
+    assert (
+        telemetry.missing,
+        telemetry.lost,
+        telemetry.columns.keys() & {"workers.connections"},
+    ) == ((), {}, set())
     assert sent.cores == len(os.sched_getaffinity(0))
-    assert (following.targets, following.telemetry().missing) == ({part_file(tmp_path / "step-02", "h1-1")}, ())
+    assert (following.targets, following.telemetry().missing) == (
+        {part_file(tmp_path / "step-02", "h1-1")},
+        (),
+    )
 
 
 @contextlib.contextmanager
 def socket_pair() -> Iterator[int]:
     """Open a connection of this process to a port of its own."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()),
+    ):
         yield server.getsockname()[1]
 
 
@@ -135,21 +160,29 @@ def test_a_process_that_is_killed_is_a_reason_and_no_error(tmp_path: Path) -> No
     assert sent.cores is None
 
 
-def test_the_error_of_a_process_that_cannot_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_process_that_cannot_start_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As without the package that reads processes, or without /proc; connections are kept alive meanwhile."""
     tmp_path.joinpath("psutil.py").write_text("raise PermissionError('no /proc here')")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    )
     sent, polls = Sent(), list[None]()
     with HostSampler(order(), lambda: polls.append(None)) as sampler:
         sampler.wait_until_ready()
         sampler.begin("", phase(tmp_path))
         sampler.end(sent.link)
-    assert sent.telemetry().missing == ("sampling of h1-1: its process ended: PermissionError: no /proc here",)
+    assert sent.telemetry().missing == (
+        "sampling of h1-1: its process ended: PermissionError: no /proc here",
+    )
     assert sent.telemetry().lost == {}, "it never was a source"
     assert polls
 
 
-def test_a_test_module_with_the_name_of_another_one_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_module_with_the_name_of_another_one_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The worker has its folder in front of all others, where pytest put it."""
     for name in ("psutil", "selectors", "numpy"):
         tmp_path.joinpath(f"{name}.py").write_text("raise RuntimeError('a test')")
@@ -163,14 +196,18 @@ def test_a_test_module_with_the_name_of_another_one_is_not_loaded(tmp_path: Path
     assert sent.telemetry().missing == ()
 
 
-def test_a_command_that_does_not_exist_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_does_not_exist_is_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
     sent = Sent()
     with HostSampler(order(), idle) as sampler:
         sampler.wait_until_ready()
         sampler.begin("", phase(tmp_path))
         sampler.end(sent.link)
-    assert sent.telemetry().missing == ("sampling of h1-1: cannot start a process: No such file or directory",)
+    assert sent.telemetry().missing == (
+        "sampling of h1-1: cannot start a process: No such file or directory",
+    )
 
 
 def test_a_process_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,4 +252,8 @@ def test_the_process_ends_with_its_worker() -> None:
     child = psutil.Process(int(worker.stdout.readline()))
     worker.kill()
     worker.communicate()
-    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "the end of the process", 60)
+    wait_until(
+        lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE,
+        "the end of the process",
+        60,
+    )

@@ -9,7 +9,13 @@ import execnet
 import pytest
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.fleet.hosts import host_commands, host_shares, hosts_of, probe_hosts, worker_specs
+from pytest_loadtest.fleet.hosts import (
+    host_commands,
+    host_shares,
+    hosts_of,
+    probe_hosts,
+    worker_specs,
+)
 from pytest_loadtest.profile.hosts import HostEntry
 
 
@@ -27,13 +33,18 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_repeated_name_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"build1 is repeated: write it once, with its number of workers: 2\*build1"):
+    with pytest.raises(
+        UsageError,
+        match=r"build1 is repeated: write it once, with its number of workers: 2\*build1",
+    ):
         hosts_of("build1,ci@build1", tmp_path)
 
 
 def test_each_worker_has_a_specification_that_execnet_reads(tmp_path: Path) -> None:
     """Local workers first; the command tells on which host a worker is."""
-    tmp_path.joinpath("hosts.yaml").write_text("- {name: h1, command: ssh h1, workers: 2, directory: /srv/load}")
+    tmp_path.joinpath("hosts.yaml").write_text(
+        "- {name: h1, command: ssh h1, workers: 2, directory: /srv/load}"
+    )
     entries = hosts_of("hosts.yaml", tmp_path)
     local, *remote = worker_specs(entries, 1)
     specs = [execnet.XSpec(spec) for spec in remote]
@@ -52,16 +63,33 @@ def test_a_host_tells_what_it_is() -> None:
 def test_a_command_that_splits_its_arguments_again_reaches_the_host(tmp_path: Path) -> None:
     """``ssh`` does: it joins them, and a shell of the host splits them."""
     like_ssh = """sh -c 'exec sh -c "$*"' ssh"""
-    facts = probe_hosts([HostEntry(name="here", command=like_ssh, python=sys.executable, directory=str(tmp_path))])
+    facts = probe_hosts(
+        [HostEntry(name="here", command=like_ssh, python=sys.executable, directory=str(tmp_path))]
+    )
     assert facts["here"].cores >= 1
 
 
 @pytest.mark.parametrize(
     ("command", "python", "directory", "expected"),
     [
-        ("no-such-command h1", "python3", None, "host h1: cannot run no-such-command: No such file or directory"),
-        ("false", "python3", None, "host h1: false ended with status 1: no error message: try false true"),
-        ("env", sys.executable, "/no/such/directory", "host h1: it has no directory /no/such/directory"),
+        (
+            "no-such-command h1",
+            "python3",
+            None,
+            "host h1: cannot run no-such-command: No such file or directory",
+        ),
+        (
+            "false",
+            "python3",
+            None,
+            "host h1: false ended with status 1: no error message: try false true",
+        ),
+        (
+            "env",
+            sys.executable,
+            "/no/such/directory",
+            "host h1: it has no directory /no/such/directory",
+        ),
         ("env", "no-such-python", None, "name its Python by the full path"),
         ("env -i PYTHONPATH=", "python3", None, "lacks pytest-loadtest"),
     ],
@@ -92,15 +120,21 @@ def test_other_versions_are_an_error_with_both(tmp_path: Path) -> None:
         probe_hosts([HostEntry(name="h1", command="env", python=str(fake))])
     minor = ".".join(map(str, sys.version_info[:2]))
     fake.write_text(fake.read_text().replace("3.9.1", f"{minor}.99"))
-    with pytest.raises(UsageError, match=r"host h1: its pytest-loadtest is 0\.0\.1, the controller's is .*: pip install pytest-loadtest=="):
+    with pytest.raises(
+        UsageError,
+        match=r"host h1: its pytest-loadtest is 0\.0\.1, the controller's is .*: pip install pytest-loadtest==",
+    ):
         probe_hosts([HostEntry(name="h1", command="env", python=str(fake))])
 
 
 def test_an_address_that_a_host_does_not_have_is_an_error_with_its_remedy() -> None:
     """192.0.2.1 is for documentation (RFC 5737); each host has all of 127.0.0.0/8."""
-    entry = HostEntry(name="h1", command="env", python=sys.executable, source_addresses=("127.0.0.5", "192.0.2.1"))
+    entry = HostEntry(
+        name="h1", command="env", python=sys.executable, source_addresses=("127.0.0.5", "192.0.2.1")
+    )
     with pytest.raises(
-        UsageError, match=r"host h1: it cannot connect from 192\.0\.2\.1 \(Cannot assign requested address\): correct sourceA"
+        UsageError,
+        match=r"host h1: it cannot connect from 192\.0\.2\.1 \(Cannot assign requested address\): correct sourceA",
     ) as raised:
         probe_hosts([entry])
     assert "give the host the address: ip address add 192.0.2.1 dev DEVICE" in str(raised.value)
@@ -108,11 +142,23 @@ def test_an_address_that_a_host_does_not_have_is_an_error_with_its_remedy() -> N
 
 def test_each_source_address_of_a_host_has_its_ports() -> None:
     entries = [
-        HostEntry(name="h1", command="env", python=sys.executable, source_addresses=("127.0.0.5", "127.0.0.6")),
+        HostEntry(
+            name="h1",
+            command="env",
+            python=sys.executable,
+            source_addresses=("127.0.0.5", "127.0.0.6"),
+        ),
         HostEntry(name="h2", command="env", python=sys.executable, bandwidth="1Gbit/s"),
     ]
     facts = probe_hosts(entries)
     two, one = host_shares(entries, facts, 0)
-    assert (two.machine.ports, two.machine.source_ports) == (2 * facts["h1"].ports, facts["h1"].ports)
-    assert (one.machine.ports, one.sources, two.sources) == (facts["h2"].ports, (), ("127.0.0.5", "127.0.0.6"))
+    assert (two.machine.ports, two.machine.source_ports) == (
+        2 * facts["h1"].ports,
+        facts["h1"].ports,
+    )
+    assert (one.machine.ports, one.sources, two.sources) == (
+        facts["h2"].ports,
+        (),
+        ("127.0.0.5", "127.0.0.6"),
+    )
     assert (one.machine.bandwidth, two.machine.bandwidth) == (1e9, None)

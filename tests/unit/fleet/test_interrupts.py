@@ -52,5 +52,8 @@ def test_processes_started_after_the_interrupt_can_be_terminated() -> None:
     interrupt_on_sigterm()
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGTERM)
-    child = subprocess.run([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"], check=False)
+    child = subprocess.run(
+        [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"],
+        check=False,
+    )
     assert child.returncode == -signal.SIGTERM

@@ -40,16 +40,38 @@ if TYPE_CHECKING:
     from pytest_loadtest.verdict.slo import Finding
 
 
-LEAST = "name: p\nmessageSize: 100\nproducerRate: 10000\ntestDuration: 10s\ndriver: {name: loopback}\n"
+LEAST = (
+    "name: p\nmessageSize: 100\nproducerRate: 10000\ntestDuration: 10s\ndriver: {name: loopback}\n"
+)
 
 
-def samples(profile: Profile, folder: Path, *, scale: float | None = None, cap: int | None = None, **changed: Any) -> MeasuredRun:
+def samples(
+    profile: Profile,
+    folder: Path,
+    *,
+    scale: float | None = None,
+    cap: int | None = None,
+    **changed: Any,
+) -> MeasuredRun:
     """Return a run folder with measurements, as a run of the profile would leave it."""
     plan = planned(profile, scale=scale, duration_cap=cap)
     run = WorkloadRun(
-        name="", part=Part(profile=profile), plan=plan, root=folder, nonce=1, test="t", source="p.yaml", run="r", workers=["main"]
+        name="",
+        part=Part(profile=profile),
+        plan=plan,
+        root=folder,
+        nonce=1,
+        test="t",
+        source="p.yaml",
+        run="r",
+        workers=["main"],
     )
-    return MeasuredRun(folder=folder, run=replace(run.run_file(), started=1.7e9), measurements=measured(**changed), stages=())
+    return MeasuredRun(
+        folder=folder,
+        run=replace(run.run_file(), started=1.7e9),
+        measurements=measured(**changed),
+        stages=(),
+    )
 
 
 def findings(of: MeasuredRun, **seen: Any) -> dict[str, Finding]:
@@ -57,28 +79,44 @@ def findings(of: MeasuredRun, **seen: Any) -> dict[str, Finding]:
     return {finding.objective.name: finding for finding in outcome.load.verdict.findings}
 
 
-@pytest.mark.parametrize(("scale", "cap", "bound"), [(None, None, 1000), (0.01, None, 10), (None, SECOND, 100), (0.1, SECOND, 10)])
-def test_a_tolerance_in_messages_shrinks_with_the_run(scale: float | None, cap: int | None, bound: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("scale", "cap", "bound"),
+    [(None, None, 1000), (0.01, None, 10), (None, SECOND, 100), (0.1, SECOND, 10)],
+)
+def test_a_tolerance_in_messages_shrinks_with_the_run(
+    scale: float | None, cap: int | None, bound: int, tmp_path: Path
+) -> None:
     """A thousand lost messages of the whole load are ten of a hundredth, by a lower rate or a shorter duration."""
     profile = profiles.loads(f"{LEAST}slo: {{loss: 1000}}\n", "p.yaml")
     for lost, outcome in ((bound, Outcome.MET), (bound + 1, Outcome.MISSED)):
-        found = findings(samples(profile, tmp_path, scale=scale, cap=cap, counts={"lost": lost, "received": 100_000 - lost}))["loss"]
+        found = findings(
+            samples(
+                profile,
+                tmp_path,
+                scale=scale,
+                cap=cap,
+                counts={"lost": lost, "received": 100_000 - lost},
+            )
+        )["loss"]
         assert (found.outcome, found.objective.maximum) == (outcome, bound)
 
 
 def test_a_scaled_run_is_judged_by_the_section_scaled(tmp_path: Path) -> None:
     """Its numbers are not scaled; the bounds for production apply to a full run only."""
-    text = (
-        "slo: {endToEndLatency: {p50: 1ms, p99: 5ms}, loss: 0}\nscaled: {slo: {endToEndLatency: {p99: 1s}, loss: 7}, generator: {cpu: 2}}\n"
-    )
+    text = "slo: {endToEndLatency: {p50: 1ms, p99: 5ms}, loss: 0}\nscaled: {slo: {endToEndLatency: {p99: 1s}, loss: 7}, generator: {cpu: 2}}\n"
     profile = profiles.loads(LEAST + text, "p.yaml")
     whole = findings(samples(profile, tmp_path))
-    assert [whole[name].outcome for name in ("endToEndLatency.p50", "endToEndLatency.p99")] == [Outcome.MISSED] * 2
+    assert [whole[name].outcome for name in ("endToEndLatency.p50", "endToEndLatency.p99")] == [
+        Outcome.MISSED
+    ] * 2
     scaled = findings(samples(profile, tmp_path, scale=0.1, counts={"lost": 7}))
     assert "endToEndLatency.p50" not in scaled
     assert [scaled[name].outcome for name in ("endToEndLatency.p99", "loss")] == [Outcome.MET] * 2
     busy = measured().workers[0].__class__(worker="gw0", cpu=1.5, stalled=0, longest_stall=0, gc=0)
-    outcomes = [conclude_run(samples(profile, tmp_path, scale=scale, workers=(busy,)))[0].load.outcome for scale in (None, 0.1)]
+    outcomes = [
+        conclude_run(samples(profile, tmp_path, scale=scale, workers=(busy,)))[0].load.outcome
+        for scale in (None, 0.1)
+    ]
     assert outcomes == [Outcome.GENERATOR_LIMITED, Outcome.MET]
 
 
@@ -90,7 +128,9 @@ def counted_by_the_broker(folder: Path, continuous: float, taken: float) -> None
 
 
 @pytest.mark.parametrize(("continuous", "outcome"), [(1.0, Outcome.NO_DATA), (0.0, Outcome.MET)])
-def test_a_broker_that_counts_fewer_messages_than_it_confirmed_is_no_data(continuous: float, outcome: Outcome, tmp_path: Path) -> None:
+def test_a_broker_that_counts_fewer_messages_than_it_confirmed_is_no_data(
+    continuous: float, outcome: Outcome, tmp_path: Path
+) -> None:
     """Other clients can only raise its counter. If the counter may have restarted, the difference is only a note."""
     made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
     made.run.facts.broker["mode"] = "url"
@@ -101,13 +141,20 @@ def test_a_broker_that_counts_fewer_messages_than_it_confirmed_is_no_data(contin
     assert any(text.startswith("the broker received ") for text in told)
 
 
-@pytest.mark.parametrize(("restarts", "outcome"), [([], Outcome.NO_DATA), ([{"down": 1, "ready": 2}], Outcome.MET)])
-def test_losing_the_broker_counters_is_no_data(restarts: list[Any], outcome: Outcome, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("restarts", "outcome"), [([], Outcome.NO_DATA), ([{"down": 1, "ready": 2}], Outcome.MET)]
+)
+def test_losing_the_broker_counters_is_no_data(
+    restarts: list[Any], outcome: Outcome, tmp_path: Path
+) -> None:
     """Unless the run restarted the broker on purpose, which resets its counters."""
     made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
     made.run.facts.broker["restarts"] = restarts
     said = f"{COUNTERS}: KeyError: 'x', 12 s into the phase"
-    observing.write_telemetry(tmp_path, Telemetry.of_rows([SECOND], [{"sys.dropped": 0.0}], missing=(said,), lost={COUNTERS: said}))
+    observing.write_telemetry(
+        tmp_path,
+        Telemetry.of_rows([SECOND], [{"sys.dropped": 0.0}], missing=(said,), lost={COUNTERS: said}),
+    )
     result, document = conclude_run(made)
     assert result.load.outcome is outcome
     assert document.bottleneck is not None and document.bottleneck.missing == (said,)
@@ -116,12 +163,17 @@ def test_losing_the_broker_counters_is_no_data(restarts: list[Any], outcome: Out
 def test_results_note_that_host_names_were_not_checked(tmp_path: Path) -> None:
     """Answers of another broker would prove nothing about this one."""
     tls = {"url": "pulsar+ssl://h:1", "adminUrl": None}
-    for driver, notes in (("{name: pulsar}", 0), ("{name: pulsar, tlsEnableHostnameVerification: false}", 1)):
+    for driver, notes in (
+        ("{name: pulsar}", 0),
+        ("{name: pulsar, tlsEnableHostnameVerification: false}", 1),
+    ):
         profile = profiles.loads(LEAST.replace("{name: loopback}", driver), "p.yaml")
         aggregated = samples(profile, tmp_path)
         aggregated.run.facts.broker.update(tls)
         _, results = conclude_run(aggregated)
-        assert sum("names in certificates were not checked" in note for note in results.notes) == notes
+        assert (
+            sum("names in certificates were not checked" in note for note in results.notes) == notes
+        )
 
 
 WITHIN = "100 000 of 100 000 deliveries (100 %) are within one host: their latencies need no relation of clocks"
@@ -152,20 +204,35 @@ WITHIN = "100 000 of 100 000 deliveries (100 %) are within one host: their laten
         ),
     ],
 )  # fmt: skip
-def test_results_note_how_far_clocks_matter(key: str, within: WithinHosts | None, holds: bool, expected: list[str], tmp_path: Path) -> None:
+def test_results_note_how_far_clocks_matter(
+    key: str, within: WithinHosts | None, holds: bool, expected: list[str], tmp_path: Path
+) -> None:
     """On one host there is no such note."""
     made = samples(profiles.loads(LEAST + key + "\n", "p.yaml"), tmp_path)
     assert not [note for note in conclude_run(made)[1].notes if "host" in note]
     line = ClockLine(at=0, offset=0)
     fit = ClockFit(line=line, error=6 * MS, round_trip=MS, exchanges=9, holds=holds)
-    run = replace(made.run, workers=("gw0", "h1-1"), clocks=(RunClock(worker="h1-1", host="h1", used=line, fit=fit),))
+    run = replace(
+        made.run,
+        workers=("gw0", "h1-1"),
+        clocks=(RunClock(worker="h1-1", host="h1", used=line, fit=fit),),
+    )
     clocks = (HostTime(host="h1", error=6 * MS, round_trip=MS, holds=holds),)
-    of = replace(made, run=run, measurements=replace(made.measurements, clocks=clocks, within_hosts=within))
+    of = replace(
+        made, run=run, measurements=replace(made.measurements, clocks=clocks, within_hosts=within)
+    )
     _, document = conclude_run(of)
     assert [note for note in document.notes if "host" in note] == expected
     section = as_json(document)["measurements"]["withinHosts"]
     deliveries = None if within is None else within.deliveries
-    assert section == (within and {"deliveries": deliveries, "share": within.deliveries / 100_000, "complete": within.complete})
+    assert section == (
+        within
+        and {
+            "deliveries": deliveries,
+            "share": within.deliveries / 100_000,
+            "complete": within.complete,
+        }
+    )
     jsonschema.validate(as_json(document), results_schema())
 
 
@@ -193,7 +260,9 @@ def watched(profile: Profile, left: int, *, after: int = 3 * SECOND) -> BacklogW
         ("{backlogDrain: {min: 1s}}", 1001, 10 * SECOND, Outcome.MISSED),
     ],
 )
-def test_a_backlog_that_is_not_drained_in_time_is_missed(slo: str, left: int, after: int, outcome: Outcome, tmp_path: Path) -> None:
+def test_a_backlog_that_is_not_drained_in_time_is_missed(
+    slo: str, left: int, after: int, outcome: Outcome, tmp_path: Path
+) -> None:
     """With or without an objective on it, and again when the samples are judged later, from the recorded backlog."""
     profile = profiles.loads(f"{LEAST}{BACKLOG}slo: {slo}\n", "p.yaml")
     made = samples(profile, tmp_path)
@@ -201,28 +270,42 @@ def test_a_backlog_that_is_not_drained_in_time_is_missed(slo: str, left: int, af
     again, document = conclude_run(made, before=read_results(tmp_path))
     for load in (first.load, again.load):
         assert load.outcome is outcome
-    text = next(finding.text for finding in document.verdict.findings if finding.outcome is outcome and "Drain" in finding.name)
+    text = next(
+        finding.text
+        for finding in document.verdict.findings
+        if finding.outcome is outcome and "Drain" in finding.name
+    )
     assert text.startswith("backlogDrain ")
-    assert ("NOT drained: 1 001 of 20 000 deliveries still waiting after 10.0 s, 1 000 would do" in text) == (left > 1000)
+    assert (
+        "NOT drained: 1 001 of 20 000 deliveries still waiting after 10.0 s, 1 000 would do" in text
+    ) == (left > 1000)
     assert json.loads((tmp_path / "results.json").read_text())["backlog"]["left"] == left
 
 
 @pytest.mark.parametrize(
     ("left", "text", "observed"),
     [
-        (1001, "backlogDrain more than 10.1 s > 10.0 s: it was not drained by then (NOT drained: 1 001 of ", 10_063 * MS + 1),
+        (
+            1001,
+            "backlogDrain more than 10.1 s > 10.0 s: it was not drained by then (NOT drained: 1 001 of ",
+            10_063 * MS + 1,
+        ),
         (20_000, "backlogDrain never > 10.0 s: it did not shrink (NOT drained: 20 000 of ", None),
         (21_126, "backlogDrain never > 10.0 s: it did not shrink (NOT drained: 21 126 of ", None),
     ],
 )
-def test_a_drain_that_was_given_up_has_no_end(left: int, text: str, observed: int | None, tmp_path: Path) -> None:
+def test_a_drain_that_was_given_up_has_no_end(
+    left: int, text: str, observed: int | None, tmp_path: Path
+) -> None:
     """It is longer than the wait, and never over if the backlog did not shrink; also where the samples are judged later."""
     profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
     made = samples(profile, tmp_path)
     conclude_run(made, backlog=watched(profile, left, after=10_063 * MS))
     for _ in range(2):
         document = read_results(tmp_path)
-        found = next(finding for finding in document.verdict.findings if finding.metric == "backlogDrain")
+        found = next(
+            finding for finding in document.verdict.findings if finding.metric == "backlogDrain"
+        )
         assert found.text.startswith(text)
         assert (found.observed, found.outcome) == (observed, Outcome.MISSED)
         assert f"{found.shown.observed} > 10.0 s: {found.shown.over}" in found.text
@@ -236,14 +319,20 @@ def test_a_backlog_that_was_never_built_is_no_data(tmp_path: Path) -> None:
     profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
     plan = planned(profile)
     assert plan.backlog is not None
-    outcome, _ = conclude_run(samples(profile, tmp_path), backlog=BacklogWatch(plan.backlog, plan.mean_size))
+    outcome, _ = conclude_run(
+        samples(profile, tmp_path), backlog=BacklogWatch(plan.backlog, plan.mean_size)
+    )
     assert outcome.load.outcome is Outcome.NO_DATA
-    assert outcome.load.verdict.reasons == ("backlogDrain: no backlog was built, or its drain was not seen",)
+    assert outcome.load.verdict.reasons == (
+        "backlogDrain: no backlog was built, or its drain was not seen",
+    )
 
 
 def test_the_duration_of_a_drain_counts_from_the_resumption_of_consumers(tmp_path: Path) -> None:
     profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
-    found = findings(samples(profile, tmp_path), backlog=watched(profile, 0, after=1500 * MS))["backlogDrain"]
+    found = findings(samples(profile, tmp_path), backlog=watched(profile, 0, after=1500 * MS))[
+        "backlogDrain"
+    ]
     assert (found.observed, found.objective.implicit) == (1500 * MS, True)
 
 
@@ -256,7 +345,9 @@ def test_the_duration_of_a_drain_counts_from_the_resumption_of_consumers(tmp_pat
         ("{backlogDrain: 2s}", Outcome.MISSED, 3 * SECOND),
     ],
 )
-def test_an_uncertain_drain_is_judged_if_both_its_limits_agree(slo: str, outcome: Outcome, observed: int | None, tmp_path: Path) -> None:
+def test_an_uncertain_drain_is_judged_if_both_its_limits_agree(
+    slo: str, outcome: Outcome, observed: int | None, tmp_path: Path
+) -> None:
     """4 000 copies were second ones: drained after 3 s at the earliest, certainly after 5 s. The same when judged again."""
     profile = profiles.loads(f"{LEAST}{BACKLOG}slo: {slo}\n", "p.yaml")
     watch = watched(profile, 900)
@@ -307,15 +398,23 @@ def ended_after_the_first_stage(folder: Path, aborted: Aborted | None = None) ->
     return replace(found, run=run, stages=(("ramp", found.measurements),))
 
 
-@pytest.mark.parametrize(("aborted", "outcome"), [(None, Outcome.NO_DATA), (Aborted(reason="too late"), Outcome.MISSED)])
-def test_a_stage_that_never_began_is_named_and_never_met(aborted: Aborted | None, outcome: Outcome, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("aborted", "outcome"), [(None, Outcome.NO_DATA), (Aborted(reason="too late"), Outcome.MISSED)]
+)
+def test_a_stage_that_never_began_is_named_and_never_met(
+    aborted: Aborted | None, outcome: Outcome, tmp_path: Path
+) -> None:
     """Its objectives were not judged; an aborted run is missed in any case."""
     result, document = conclude_run(ended_after_the_first_stage(tmp_path, aborted))
     assert result.load.outcome is outcome
     spike, calm = result.load.stage("spike"), result.load.stage("calm")
-    assert [(one.objective.name, one.outcome) for one in spike.verdict.findings] == [("endToEndLatency.p99", Outcome.NO_DATA)]
+    assert [(one.objective.name, one.outcome) for one in spike.verdict.findings] == [
+        ("endToEndLatency.p99", Outcome.NO_DATA)
+    ]
     assert (spike.outcome, calm.outcome) == (outcome, Outcome.MET)  # nothing was asked of the calm
-    with pytest.raises(NoData, match=r"stage spike never began: the load was ended 10.0 s into the phase"):
+    with pytest.raises(
+        NoData, match=r"stage spike never began: the load was ended 10.0 s into the phase"
+    ):
         _ = spike.lost
     assert [stage.measurements is None for stage in document.stages] == [False, True, True]
     jsonschema.validate(as_json(document), results_schema())
@@ -323,21 +422,32 @@ def test_a_stage_that_never_began_is_named_and_never_met(aborted: Aborted | None
     assert "stage spike never began: the load was ended 10.0 s into the phase" in shown
     assert "stage calm never began" in shown
     if aborted is None:
-        assert document.verdict.reasons == ("stage spike: never began: the load was ended 10.0 s into the phase",)
+        assert document.verdict.reasons == (
+            "stage spike: never began: the load was ended 10.0 s into the phase",
+        )
 
 
 def test_a_target_that_fell_silent_is_a_miss_whatever_the_objectives_say(tmp_path: Path) -> None:
     """Also when the samples are judged again."""
     made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
     assert conclude_run(made)[0].load.outcome is Outcome.MET
-    result, document = conclude_run(replace(made, run=replace(made.run, went_away="the target went away")))
-    assert (result.load.outcome, document.verdict.reasons) == (Outcome.MISSED, ("the target went away",))
+    result, document = conclude_run(
+        replace(made, run=replace(made.run, went_away="the target went away"))
+    )
+    assert (result.load.outcome, document.verdict.reasons) == (
+        Outcome.MISSED,
+        ("the target went away",),
+    )
 
 
 def test_a_run_that_the_generator_limited_says_that_the_target_went_away(tmp_path: Path) -> None:
     """As a note: it is no evidence against the generator."""
-    made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path, counts={"offered": 100_001, "dropped": 1})
-    result, document = conclude_run(replace(made, run=replace(made.run, went_away="the target went away")))
+    made = samples(
+        profiles.loads(LEAST, "p.yaml"), tmp_path, counts={"offered": 100_001, "dropped": 1}
+    )
+    result, document = conclude_run(
+        replace(made, run=replace(made.run, went_away="the target went away"))
+    )
     assert result.load.outcome is Outcome.GENERATOR_LIMITED
     assert "the target went away" not in document.verdict.reasons
     assert "the target went away" in document.notes
@@ -347,12 +457,18 @@ HUNG = dict.fromkeys(("sent", "sent_in_time", "acked", "received", "received_in_
 """The counts of a stage in which the target answered nothing."""
 
 
-def stage_outcome(folder: Path, *, subscriptions: int = 1, dropped: int = 0, own_drops: int = 0, **counts: int) -> Outcome:
+def stage_outcome(
+    folder: Path, *, subscriptions: int = 1, dropped: int = 0, own_drops: int = 0, **counts: int
+) -> Outcome:
     """Return the outcome of a stage between two good ones. :param dropped: before full windows. :param counts: of the stage."""
     nothing = {} if subscriptions else {"received": 0, "received_in_time": 0}
-    found = samples(profiles.loads(STAGED, "p.yaml"), folder, subscriptions=subscriptions, counts=nothing)
+    found = samples(
+        profiles.loads(STAGED, "p.yaml"), folder, subscriptions=subscriptions, counts=nothing
+    )
     topic = BlockedTopic(topic=0, dropped=dropped, start=0, end=10 * SECOND)
-    full = FullWindows(dropped=dropped, waited=1, topics=1, first_topics=(topic,)) if dropped else None
+    full = (
+        FullWindows(dropped=dropped, waited=1, topics=1, first_topics=(topic,)) if dropped else None
+    )
     every = {**HUNG, "dropped": dropped + own_drops, **counts}
     made = replace(found.measurements.counts, **every, offered=every["dropped"] + every["sent"])
     hung = replace(found.measurements, counts=made, full_windows=full, latencies={})
@@ -367,18 +483,30 @@ def stage_outcome(folder: Path, *, subscriptions: int = 1, dropped: int = 0, own
 
 @pytest.mark.parametrize("subscriptions", [0, 1])
 @pytest.mark.parametrize(("own_drops", "outcome"), [(0, Outcome.MISSED), (1, Outcome.NO_DATA)])
-def test_a_stage_in_which_the_target_hung_is_a_miss(own_drops: int, outcome: Outcome, subscriptions: int, tmp_path: Path) -> None:
+def test_a_stage_in_which_the_target_hung_is_a_miss(
+    own_drops: int, outcome: Outcome, subscriptions: int, tmp_path: Path
+) -> None:
     """It answered before, in the same phase; nothing of the stage came, and all of it was dropped before full windows."""
-    assert stage_outcome(tmp_path, subscriptions=subscriptions, dropped=100_000, own_drops=own_drops) is outcome
+    assert (
+        stage_outcome(tmp_path, subscriptions=subscriptions, dropped=100_000, own_drops=own_drops)
+        is outcome
+    )
 
 
 @pytest.mark.parametrize("subscriptions", [0, 1])
-def test_a_stage_whose_messages_the_target_took_and_never_answered_is_a_miss(subscriptions: int, tmp_path: Path) -> None:
+def test_a_stage_whose_messages_the_target_took_and_never_answered_is_a_miss(
+    subscriptions: int, tmp_path: Path
+) -> None:
     """All of them fit into the windows, so that none is dropped."""
-    assert stage_outcome(tmp_path, subscriptions=subscriptions, sent=1000, unknown=1000) is Outcome.MISSED
+    assert (
+        stage_outcome(tmp_path, subscriptions=subscriptions, sent=1000, unknown=1000)
+        is Outcome.MISSED
+    )
 
 
-def test_a_stage_whose_messages_were_acknowledged_and_not_received_is_no_data(tmp_path: Path) -> None:
+def test_a_stage_whose_messages_were_acknowledged_and_not_received_is_no_data(
+    tmp_path: Path,
+) -> None:
     """The consumers may have failed, and not the target."""
     assert stage_outcome(tmp_path, sent=1000, acked=1000) is Outcome.NO_DATA
 
@@ -386,29 +514,51 @@ def test_a_stage_whose_messages_were_acknowledged_and_not_received_is_no_data(tm
 def test_the_loss_bound_of_the_profile_applies_to_the_max_of_a_stage(tmp_path: Path) -> None:
     """The stage's own section bounds no loss; the profile's allows 1 %."""
     some = {"counts": {"lost": 10, "received": 99_990}, "end_to_end": spread(1, 20, 99_990)}
-    for slo, outcome in (("loss: 1%", Outcome.MET), ("loss: 5", Outcome.MISSED), ("sent: 99%", Outcome.MISSED)):
+    for slo, outcome in (
+        ("loss: 1%", Outcome.MET),
+        ("loss: 5", Outcome.MISSED),
+        ("sent: 99%", Outcome.MISSED),
+    ):
         text = f"slo: {{{slo}}}\nstages: [{{name: only, duration: 10s, slo: {{endToEndLatency: {{max: 50ms}}}}}}]\n"
         profile = profiles.loads(LEAST.replace("testDuration: 10s\n", "") + text, "p.yaml")
         made = samples(profile, tmp_path, **some)
-        stages = (RunStage(name="only", start=0, duration=10 * SECOND, slo=dict(profile.stages[0].slo), rate=1.0),)
-        made = replace(made, run=replace(made.run, stages=stages), stages=(("only", made.measurements),))
+        stages = (
+            RunStage(
+                name="only",
+                start=0,
+                duration=10 * SECOND,
+                slo=dict(profile.stages[0].slo),
+                rate=1.0,
+            ),
+        )
+        made = replace(
+            made, run=replace(made.run, stages=stages), stages=(("only", made.measurements),)
+        )
         load = conclude_run(made)[0].load
         assert load.stage("only").outcome is outcome
         assert (load.stage("only").end_to_end.max < ms(50)) is (outcome is Outcome.MET)
 
 
-@pytest.mark.parametrize(("forgotten", "outcome"), [(0, Outcome.MISSED), (2, Outcome.MET), (None, Outcome.NO_DATA)])
-def test_duplicates_at_qos_2_are_judged_by_the_reported_session_losses(forgotten: int | None, outcome: Outcome, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("forgotten", "outcome"), [(0, Outcome.MISSED), (2, Outcome.MET), (None, Outcome.NO_DATA)]
+)
+def test_duplicates_at_qos_2_are_judged_by_the_reported_session_losses(
+    forgotten: int | None, outcome: Outcome, tmp_path: Path
+) -> None:
     """From the run's facts, once all workers have reported."""
     profile = profiles.loads(LEAST.replace("{name: loopback}", "{name: mqtt, qos: 2}"), "p.yaml")
-    made = samples(profile, tmp_path, counts={"duplicates": 4, "resent": 4, "duplicates_of_resent": 4})
+    made = samples(
+        profile, tmp_path, counts={"duplicates": 4, "resent": 4, "duplicates_of_resent": 4}
+    )
     made.run.facts.driver["forgotten"] = forgotten
     assert conclude_run(made)[0].load.outcome is outcome
 
 
 def test_the_notes_of_telemetry_are_in_the_results(tmp_path: Path) -> None:
     made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
-    observing.write_telemetry(tmp_path, Telemetry.of_rows([SECOND], [{}], notes=("a topic has more partitions",)))
+    observing.write_telemetry(
+        tmp_path, Telemetry.of_rows([SECOND], [{}], notes=("a topic has more partitions",))
+    )
     _, document = conclude_run(made)
     assert list(document.notes) == ["a topic has more partitions"]
 

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from pytest_loadtest.errors import GeneratorLimited, NoData, Problem, ProfileError, TargetError, UsageError, WorkerError
+from pytest_loadtest.errors import (
+    GeneratorLimited,
+    NoData,
+    Problem,
+    ProfileError,
+    TargetError,
+    UsageError,
+    WorkerError,
+)
 from pytest_loadtest.fleet.link import Link, Released, portable
 from pytest_loadtest.fleet.messages import (
     AbortRun,
@@ -94,9 +102,15 @@ def test_idle_is_called_repeatedly_while_a_worker_waits() -> None:
 
 @pytest.mark.parametrize(
     ("message", "raised"),
-    [(AbortRun(KEY, TargetError("gone")), TargetError), (Release(KEY), Released), (SessionClosed(), NoData)],
+    [
+        (AbortRun(KEY, TargetError("gone")), TargetError),
+        (Release(KEY), Released),
+        (SessionClosed(), NoData),
+    ],
 )
-def test_the_end_of_a_run_is_raised_at_a_meeting_and_while_load_runs(message: ControllerMessage, raised: type[Exception]) -> None:
+def test_the_end_of_a_run_is_raised_at_a_meeting_and_while_load_runs(
+    message: ControllerMessage, raised: type[Exception]
+) -> None:
     """Aborted, released, or the controller is gone."""
     with pytest.raises(raised):
         line(message)[0].meet(Order(), Continue)
@@ -154,5 +168,8 @@ def test_a_command_is_sent_and_its_answer_kept() -> None:
 def test_errors_can_be_pickled_and_keep_their_kind(error: BaseException) -> None:
     """Errors of other libraries become no data: they prove nothing about the target."""
     crossed: Any = pickle.loads(pickle.dumps(portable(error)))
-    assert isinstance(crossed, type(error) if isinstance(error, (NoData, GeneratorLimited, UsageError)) else NoData)
+    assert isinstance(
+        crossed,
+        type(error) if isinstance(error, (NoData, GeneratorLimited, UsageError)) else NoData,
+    )
     assert str(error) in str(crossed)

@@ -18,7 +18,9 @@ from pytest_loadtest.schedule.pacing import StreamCounts
 from pytest_loadtest.values.quantities import SECOND
 
 BASE = "name: p\ntopics: 1\nproducersPerTopic: 1\nconsumerPerSubscription: 2\ndriver: {name: loopback}\n"
-PACED = "testDuration: 10s\nproducerRate: 100\nmessageSizeDistribution: {64B-128B: 1, 128B-256B: 1}\n"
+PACED = (
+    "testDuration: 10s\nproducerRate: 100\nmessageSizeDistribution: {64B-128B: 1, 128B-256B: 1}\n"
+)
 STAGES = "messageSize: 64\nproducerRate: 100\nstages: [{name: a, duration: 5s}, {name: b, duration: 5s}]\n"
 START = 7 * SECOND
 
@@ -27,16 +29,33 @@ def measuring(tmp_path: Path, more: str = PACED) -> WorkloadRun:
     """Return a workload in its measured phase, which began at :data:`START`."""
     profile = profiles.loads(BASE + more, "p.yaml")
     workload = WorkloadRun(
-        name="", part=Part(profile=profile), plan=made(profile), root=tmp_path, nonce=1, test="t", source="p", run="r", workers=("main",)
+        name="",
+        part=Part(profile=profile),
+        plan=made(profile),
+        root=tmp_path,
+        nonce=1,
+        test="t",
+        source="p",
+        run="r",
+        workers=("main",),
     )
     workload.begin(workload.plan.measure, "measure", START)
     return workload
 
 
 @pytest.mark.parametrize(
-    ("kind", "argument"), [("rate", 50.0), ("paused", True), ("consumers", 0), ("consumers", 2), ("distribution", {"64B-128B": 1})]
+    ("kind", "argument"),
+    [
+        ("rate", 50.0),
+        ("paused", True),
+        ("consumers", 0),
+        ("consumers", 2),
+        ("distribution", {"64B-128B": 1}),
+    ],
 )
-def test_a_change_takes_effect_at_one_instant_that_all_workers_can_still_apply(tmp_path: Path, kind: str, argument: Any) -> None:
+def test_a_change_takes_effect_at_one_instant_that_all_workers_can_still_apply(
+    tmp_path: Path, kind: str, argument: Any
+) -> None:
     change = requested_change(measuring(tmp_path), kind, argument, START + SECOND)
     assert (change.at, getattr(change, kind), change.end) == (SECOND + CHANGE_IN, argument, False)
 
@@ -44,21 +63,32 @@ def test_a_change_takes_effect_at_one_instant_that_all_workers_can_still_apply(t
 def test_the_load_may_be_ended_until_its_end(tmp_path: Path) -> None:
     """At its own end at the latest; any other change would come too late then."""
     workload = measuring(tmp_path)
-    assert requested_change(workload, "end", None, START + 9 * SECOND) == Change(at=10 * SECOND, end=True)
-    with pytest.raises(UsageError, match="ends before the change could be agreed: make testDuration longer"):
+    assert requested_change(workload, "end", None, START + 9 * SECOND) == Change(
+        at=10 * SECOND, end=True
+    )
+    with pytest.raises(
+        UsageError, match="ends before the change could be agreed: make testDuration longer"
+    ):
         requested_change(workload, "rate", 5.0, START + 9 * SECOND)
 
 
 @pytest.mark.parametrize(
     ("more", "kind", "argument", "text"),
     [
-        (PACED, "consumers", 3, r"load.set_consumers\(3\): from 0 to 2, the profile's consumerPerSubscription"),
+        (
+            PACED,
+            "consumers",
+            3,
+            r"load.set_consumers\(3\): from 0 to 2, the profile's consumerPerSubscription",
+        ),
         (PACED, "distribution", {"1KB-2KB": 1}, "1KB-2KB"),
         (STAGES, "rate", 5.0, "the profile's stages say what changes when"),
         (STAGES, "consumers", 1, "the profile's stages say what changes when"),
     ],
 )
-def test_an_impossible_change_is_a_usage_error(tmp_path: Path, more: str, kind: str, argument: Any, text: str) -> None:
+def test_an_impossible_change_is_a_usage_error(
+    tmp_path: Path, more: str, kind: str, argument: Any, text: str
+) -> None:
     with pytest.raises(UsageError, match=text):
         requested_change(measuring(tmp_path, more), kind, argument, START)
 

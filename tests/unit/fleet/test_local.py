@@ -44,7 +44,13 @@ class Controller:
 
 def request(nodeid: str, attempt: int = 1) -> Request:
     profile = loopback()
-    return Request(nodeid=nodeid, attempt=attempt, profile=profile, parts=(Part(profile=profile),), source="p.yaml")
+    return Request(
+        nodeid=nodeid,
+        attempt=attempt,
+        profile=profile,
+        parts=(Part(profile=profile),),
+        source="p.yaml",
+    )
 
 
 def test_each_run_has_its_own_link_and_its_error_is_raised_to_the_test() -> None:

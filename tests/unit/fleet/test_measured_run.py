@@ -33,18 +33,43 @@ def test_durations_rates_numbers_and_none_are_accepted(tmp_path: Path) -> None:
     import numpy as np
 
     metrics, failure = measured(
-        tmp_path, {"a": ms(12), "b": Rate(5), "c": np.int64(3), "d": np.float32(0.5), "e": Decimal("1.5"), "f": None}
+        tmp_path,
+        {
+            "a": ms(12),
+            "b": Rate(5),
+            "c": np.int64(3),
+            "d": np.float32(0.5),
+            "e": Decimal("1.5"),
+            "f": None,
+        },
     )
-    assert (metrics, failure) == ({"a": ms(12), "b": Rate(5), "c": 3.0, "d": 0.5, "e": 1.5, "f": None}, "")
+    assert (metrics, failure) == (
+        {"a": ms(12), "b": Rate(5), "c": 3.0, "d": 0.5, "e": 1.5, "f": None},
+        "",
+    )
     assert type(metrics["b"]) is Rate and type(metrics["c"]) is float
 
 
-@pytest.mark.parametrize("value", [True, "12ms", float("nan"), float("inf"), [1], ms(float("nan")), Rate(float("nan")), Rate(float("inf"))])
+@pytest.mark.parametrize(
+    "value",
+    [
+        True,
+        "12ms",
+        float("nan"),
+        float("inf"),
+        [1],
+        ms(float("nan")),
+        Rate(float("nan")),
+        Rate(float("inf")),
+    ],
+)
 def test_any_other_value_is_the_users_error(tmp_path: Path, value: object) -> None:
     """The error has the name and says what to return."""
     metrics, failure = measured(tmp_path, {"gold.p99": value})
     assert not metrics
-    assert failure.startswith(f"pytest_loadtest_aggregate returned {value!r} for 'gold.p99': return a duration, ms(…)")
+    assert failure.startswith(
+        f"pytest_loadtest_aggregate returned {value!r} for 'gold.p99': return a duration, ms(…)"
+    )
 
 
 def test_an_exception_is_reported_with_the_lines_of_the_users_code(tmp_path: Path) -> None:
@@ -53,4 +78,8 @@ def test_an_exception_is_reported_with_the_lines_of_the_users_code(tmp_path: Pat
     assert not metrics
     first, *rest = failure.splitlines()
     assert first == "pytest_loadtest_aggregate failed: KeyError: 'gold'"
-    assert "test_measured_run.py" in rest[0] and "raise answer" in rest[1] and "pytest_loadtest/fleet" not in failure
+    assert (
+        "test_measured_run.py" in rest[0]
+        and "raise answer" in rest[1]
+        and "pytest_loadtest/fleet" not in failure
+    )

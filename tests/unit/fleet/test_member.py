@@ -38,7 +38,10 @@ class Share:
     """One of several workloads; notes which drivers are polled while it opens its connections."""
 
     def __init__(self, name: str, turns: list[str]) -> None:
-        self.driver, self._turns = SimpleNamespace(poll=lambda _: turns.append(name), close=lambda: None), turns
+        self.driver, self._turns = (
+            SimpleNamespace(poll=lambda _: turns.append(name), close=lambda: None),
+            turns,
+        )
         self.polled: list[list[str]] = []
 
     def open_consumers(self, _: object, idle: Callable[[], None]) -> None:
@@ -76,10 +79,16 @@ def test_the_other_drivers_are_polled_while_one_connects(link: Link) -> None:
     turns: list[str] = []
     shares: list[Any] = [Share(name, turns) for name in ("a", "b", "c")]
     _drive(link, shares, time.monotonic_ns, lead=False)
-    assert [share.polled for share in shares] == [[["b", "c"]] * 2, [["a", "c"]] * 2, [["a", "b"]] * 2]
+    assert [share.polled for share in shares] == [
+        [["b", "c"]] * 2,
+        [["a", "c"]] * 2,
+        [["a", "b"]] * 2,
+    ]
 
 
-def test_an_aborted_run_opens_no_more_connections(link: Link, inbox: queue.SimpleQueue[ControllerMessage]) -> None:
+def test_an_aborted_run_opens_no_more_connections(
+    link: Link, inbox: queue.SimpleQueue[ControllerMessage]
+) -> None:
     """Connecting may take a quarter of an hour, and another worker may die in it."""
 
     class Last(Share):
@@ -105,9 +114,13 @@ def test_cpu_time_of_connecting_excludes_making_the_clients() -> None:
 
     driver, connected, made = Paced(), dict[str, Any](), 100_000_000  # ns of CPU
     assigned = SimpleNamespace(profile=SimpleNamespace(connect_rate=1000.0), workload="")
-    share: Any = SimpleNamespace(assigned=assigned, driver=driver, _connected=connected, _clock=time.monotonic_ns)
+    share: Any = SimpleNamespace(
+        assigned=assigned, driver=driver, _connected=connected, _clock=time.monotonic_ns
+    )
     before = time.process_time_ns()
-    with WorkloadShare._connecting(share, "producers", np.arange(3), lambda *_: time.monotonic_ns(), lambda: None):
+    with WorkloadShare._connecting(
+        share, "producers", np.arange(3), lambda *_: time.monotonic_ns(), lambda: None
+    ):
         while time.process_time_ns() < before + made:
             pass
         driver.idle()
@@ -137,24 +150,43 @@ class Storing:
         self.polled += 1
 
 
-def test_connections_and_controller_are_kept_alive_while_samples_are_stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_connections_and_controller_are_kept_alive_while_samples_are_stored(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Signs are sent only while there is progress."""
     sent: list[WorkerMessage] = []
     storing = Storing(monkeypatch)
-    _store_samples(Link(sent.append, queue.SimpleQueue(), (0, 0)), "worker gw0", tmp_path, "s3://b", storing.idle)
+    _store_samples(
+        Link(sent.append, queue.SimpleQueue(), (0, 0)),
+        "worker gw0",
+        tmp_path,
+        "s3://b",
+        storing.idle,
+    )
     assert storing.polled >= 5
     assert storing.stopped == [False]
     assert sent and set(sent) == {StoresSamples((0, 0))}
 
 
-def test_a_failure_to_store_samples_is_raised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, link: Link) -> None:
+def test_a_failure_to_store_samples_is_raised(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, link: Link
+) -> None:
     storing = Storing(monkeypatch, NoData("the bucket is full"))
     with pytest.raises(NoData, match="the bucket is full"):
-        _store_samples(Link(lambda _: None, queue.SimpleQueue(), (0, 0)), "worker gw0", tmp_path, "s3://b", storing.idle)
+        _store_samples(
+            Link(lambda _: None, queue.SimpleQueue(), (0, 0)),
+            "worker gw0",
+            tmp_path,
+            "s3://b",
+            storing.idle,
+        )
 
 
 def test_storing_stops_when_the_run_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, link: Link, inbox: queue.SimpleQueue[ControllerMessage]
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    link: Link,
+    inbox: queue.SimpleQueue[ControllerMessage],
 ) -> None:
     """Another worker may have failed."""
     storing = Storing(monkeypatch)

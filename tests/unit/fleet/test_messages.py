@@ -13,7 +13,14 @@ from builders.plans import loopback
 from builders.plans import made as planned
 
 from pytest_loadtest.drivers.base import TargetAddress
-from pytest_loadtest.fleet.messages import Part, PhaseFinished, Request, RunResult, StartPhase, WorkloadAssignment
+from pytest_loadtest.fleet.messages import (
+    Part,
+    PhaseFinished,
+    Request,
+    RunResult,
+    StartPhase,
+    WorkloadAssignment,
+)
 from pytest_loadtest.results.load import Load
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
@@ -24,7 +31,9 @@ if TYPE_CHECKING:
 def messages(folder: Path) -> list[Any]:
     profile = loopback(topics=3)
     plan, part = planned(profile, workers=2), Part(profile=profile, payload_file=b"payload")
-    load = Load(profile_name="p", observed=made(), verdict=Verdict(outcome=Outcome.MET, findings=()))
+    load = Load(
+        profile_name="p", observed=made(), verdict=Verdict(outcome=Outcome.MET, findings=())
+    )
     return [
         Request(nodeid="t", attempt=1, profile=profile, parts=(part,), source="p.yaml"),
         WorkloadAssignment(
@@ -37,7 +46,9 @@ def messages(folder: Path) -> list[Any]:
     ]  # fmt: skip
 
 
-def test_every_message_reaches_another_process_unchanged_and_cannot_be_modified(tmp_path: Path) -> None:
+def test_every_message_reaches_another_process_unchanged_and_cannot_be_modified(
+    tmp_path: Path,
+) -> None:
     """Workers of xdist get them pickled, the local fleet as they are."""
     for message in messages(tmp_path):
         received = pickle.loads(pickle.dumps(message))

@@ -39,10 +39,14 @@ def location(namespace: str, *, pid: int = 7, network: str | None = None) -> Wor
     return WorkerLocation(pid=pid, processes=namespace, network=network or namespace)
 
 
-def test_a_recorded_phase_has_telemetry_that_names_what_could_not_be_sampled(tmp_path: Path) -> None:
+def test_a_recorded_phase_has_telemetry_that_names_what_could_not_be_sampled(
+    tmp_path: Path,
+) -> None:
     """A worker on another machine, and a broker that the run did not start."""
     run, observing = workload(tmp_path), Observing()
-    assert observing.locate_workers({"a": worker_location(), "b": location("elsewhere")}, {}, [run]) == [None, None]
+    assert observing.locate_workers(
+        {"a": worker_location(), "b": location("elsewhere")}, {}, [run]
+    ) == [None, None]
     run.begin(run.plan.measure, "measure", 0)
     observing.begin(run)
     observing.end(run)
@@ -51,7 +55,10 @@ def test_a_recorded_phase_has_telemetry_that_names_what_could_not_be_sampled(tmp
     telemetry = read_telemetry(run.folder)
     assert telemetry is not None
     assert "worker b: it runs on another machine" in telemetry.missing
-    assert "broker's CPU, memory, disk and sockets: its process was not started by the run on this machine" in telemetry.missing
+    assert (
+        "broker's CPU, memory, disk and sockets: its process was not started by the run on this machine"
+        in telemetry.missing
+    )
 
 
 def test_a_phase_that_is_not_recorded_leaves_no_telemetry(tmp_path: Path) -> None:
@@ -102,7 +109,9 @@ def test_one_worker_samples_all_that_it_can_see_on_its_host(tmp_path: Path) -> N
 def test_samples_of_hosts_are_merged_and_their_files_removed(tmp_path: Path) -> None:
     """A host whose samples did not arrive is missing, with its name."""
     run, observing = workload(tmp_path), Observing()
-    observing.locate_workers({"h1-1": location("one"), "h2-1": location("two")}, {"h1-1": "h1", "h2-1": "h2"}, [run])
+    observing.locate_workers(
+        {"h1-1": location("one"), "h2-1": location("two")}, {"h1-1": "h1", "h2-1": "h2"}, [run]
+    )
     run.begin(run.plan.measure, "measure", 0)
     observing.begin(run)
     assert run.folder is not None
@@ -118,15 +127,25 @@ def test_samples_of_hosts_are_merged_and_their_files_removed(tmp_path: Path) -> 
     )
     assert 0.5 in telemetry.column("worker h1-1.cpu")
     assert "host h2: sampling of h2-1: its samples did not arrive" in telemetry.missing
-    assert not telemetry.has_values("workers.connections"), "no worker uses the controller's network"
+    assert not telemetry.has_values("workers.connections"), (
+        "no worker uses the controller's network"
+    )
     assert not file.exists()
 
 
 def test_a_network_that_hosts_share_is_named(tmp_path: Path) -> None:
     run, observing = workload(tmp_path), Observing()
     network = worker_location().network
-    locations = {"h1-1": location("one", network=network), "h1-2": location("two", network=network), "h2-1": location("three")}
-    observing.locate_workers(locations | {"h3-1": location("three")}, {"h1-1": "h1", "h1-2": "h1", "h2-1": "h2", "h3-1": "h3"}, [run])
+    locations = {
+        "h1-1": location("one", network=network),
+        "h1-2": location("two", network=network),
+        "h2-1": location("three"),
+    }
+    observing.locate_workers(
+        locations | {"h3-1": location("three")},
+        {"h1-1": "h1", "h1-2": "h1", "h2-1": "h2", "h3-1": "h3"},
+        [run],
+    )
     run.begin(run.plan.measure, "measure", 0)
     observing.begin(run)
     observing.end(run)

@@ -17,7 +17,9 @@ from pytest_loadtest.fleet.options import (
 from pytest_loadtest.values.quantities import SECOND
 
 
-@pytest.mark.parametrize(("text", "value"), [(None, None), ("auto", "auto"), ("0.1", 0.1), ("2", 2.0), ("1e-3", 0.001)])
+@pytest.mark.parametrize(
+    ("text", "value"), [(None, None), ("auto", "auto"), ("0.1", 0.1), ("2", 2.0), ("1e-3", 0.001)]
+)
 def test_a_scale_is_a_factor_or_auto(text: str | None, value: object) -> None:
     assert parse_scale(text) == value
 
@@ -38,11 +40,19 @@ def test_a_duration_needs_a_unit_and_must_be_positive() -> None:
 
 def test_an_image_needs_a_container_started_by_the_run() -> None:
     """Another mode or an address is a usage error."""
-    assert check_image("registry.example/pulsar:4", "auto", None) == check_image("registry.example/pulsar:4", "container", None)
+    assert check_image("registry.example/pulsar:4", "auto", None) == check_image(
+        "registry.example/pulsar:4", "container", None
+    )
     assert check_image(None, "process", "mqtt://h:1") is None
-    with pytest.raises(pytest.UsageError, match="--load-image x: an image runs as a container; leave --load-broker process out"):
+    with pytest.raises(
+        pytest.UsageError,
+        match="--load-image x: an image runs as a container; leave --load-broker process out",
+    ):
         check_image("x", "process", None)
-    with pytest.raises(pytest.UsageError, match="--load-image x: the broker of --load-target mqtt://h:1 runs already"):
+    with pytest.raises(
+        pytest.UsageError,
+        match="--load-image x: the broker of --load-target mqtt://h:1 runs already",
+    ):
         check_image("x", "auto", "mqtt://h:1")
 
 
@@ -71,7 +81,13 @@ def test_the_place_of_samples_is_a_uri_or_an_existing_folder(tmp_path: Path) -> 
     assert parse_samples_location("s3://b/p/", "s3://c", tmp_path) == "s3://b/p"
     assert parse_samples_location(None, "shared/", tmp_path) == str(tmp_path / "shared")
     assert parse_samples_location(str(tmp_path), "", Path("/")) == str(tmp_path)
-    with pytest.raises(pytest.UsageError, match=r"^load_samples \(ini\) away: .*/away is not a folder: name one that all hosts share"):
+    with pytest.raises(
+        pytest.UsageError,
+        match=r"^load_samples \(ini\) away: .*/away is not a folder: name one that all hosts share",
+    ):
         parse_samples_location(None, "away", tmp_path)
-    with pytest.raises(pytest.UsageError, match=r"^--load-samples s3://\*\*\*: a URI of samples must not have a user"):
+    with pytest.raises(
+        pytest.UsageError,
+        match=r"^--load-samples s3://\*\*\*: a URI of samples must not have a user",
+    ):
         parse_samples_location("s3://key:hush@b", "", tmp_path)

@@ -46,10 +46,17 @@ def test_a_kill_and_a_start_are_one_outage() -> None:
     down, ready = make(outages, broker, action="kill", role="bookie", number=2)
     assert ready is None
     (entry,) = outages.document(WallClock(0))
-    assert (entry["node"], entry["down"], entry["ready"], entry["readyAt"]) == ("bookie 2", down, None, None)
+    assert (entry["node"], entry["down"], entry["ready"], entry["readyAt"]) == (
+        "bookie 2",
+        down,
+        None,
+        None,
+    )
     again, ready = make(outages, broker, action="start", role="bookie", number=2)
     assert again == down and ready is not None and ready >= down
-    assert [(one["down"], one["ready"]) for one in outages.document(WallClock(0))] == [(down, ready)]
+    assert [(one["down"], one["ready"]) for one in outages.document(WallClock(0))] == [
+        (down, ready)
+    ]
     assert broker.calls == ["bookie 2", "kill", "bookie 2", "start"]
 
 
@@ -70,6 +77,8 @@ def test_an_impossible_request_leaves_no_outage() -> None:
     outages = Outages(0)
     with pytest.raises(UsageError, match="no bookie 9"):
         make(outages, Recorder(), action="kill", role="bookie", number=9)
-    with pytest.raises(UsageError, match=r"name one process of a cluster, e\.g\. load\.kill_broker\(1\)"):
+    with pytest.raises(
+        UsageError, match=r"name one process of a cluster, e\.g\. load\.kill_broker\(1\)"
+    ):
         make(outages, Recorder(), action="kill")
     assert outages.document(WallClock(0)) == []

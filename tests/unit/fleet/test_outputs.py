@@ -24,7 +24,10 @@ def test_each_run_adds_a_line_to_the_history_and_a_file(tmp_path: Path) -> None:
     made = outputs(tmp_path, history=tmp_path / "h.jsonl", omb_json=tmp_path / "omb")
     made.write_results([document()])
     made.add_to_history([document()])
-    assert (len(history.read_history(tmp_path / "h.jsonl")[0]), len(list((tmp_path / "omb").iterdir()))) == (2, 1)
+    assert (
+        len(history.read_history(tmp_path / "h.jsonl")[0]),
+        len(list((tmp_path / "omb").iterdir())),
+    ) == (2, 1)
     assert made.unwritten == []
     outputs(tmp_path).write_results([document()])
 
@@ -33,7 +36,9 @@ def test_results_of_a_broken_run_that_cannot_be_written_are_a_warning(tmp_path: 
     """The reason why the run broke is still reported."""
     made = outputs(tmp_path)
     made.write_broken(tmp_path, lambda: tmp_path.write_text(""))
-    assert made.unwritten == [f"WARNING: the results in {tmp_path} cannot be written: Is a directory"]
+    assert made.unwritten == [
+        f"WARNING: the results in {tmp_path} cannot be written: Is a directory"
+    ]
 
 
 def test_a_file_that_cannot_be_written_is_one_warning(tmp_path: Path) -> None:
@@ -49,8 +54,13 @@ def test_a_file_that_cannot_be_written_is_one_warning(tmp_path: Path) -> None:
 
 def test_the_folder_of_a_workload_is_below_session_test_and_attempt() -> None:
     """Its name is readable; nothing is created."""
-    folder = workload_folder(Path("s"), "loadtests/test_a.py::test_b[x/y]", 2, "Production load test - 2M msg/s")
-    assert re.fullmatch(r"s/loadtests-test_a\.py-test_b-x-y-[0-9a-f]{6}/2/Production-load-test---2M-msg-s-[0-9a-f]{6}", str(folder))
+    folder = workload_folder(
+        Path("s"), "loadtests/test_a.py::test_b[x/y]", 2, "Production load test - 2M msg/s"
+    )
+    assert re.fullmatch(
+        r"s/loadtests-test_a\.py-test_b-x-y-[0-9a-f]{6}/2/Production-load-test---2M-msg-s-[0-9a-f]{6}",
+        str(folder),
+    )
     assert not folder.exists()
     assert session_folder(Path("r")).parent == Path("r")
 

@@ -18,13 +18,22 @@ def record_of(rate: float = 10) -> PhaseRecord:
     """Return the record of a phase of two seconds with five streams on two workers."""
     profile = loopback(producers=5, rate=rate, duration="2s")
     plan = made(profile, workers=2)
-    return PhaseRecord(plan=plan, phase=plan.measure, start=7 * SECOND, pool=lambda: profile_pool(profile, None), spans=plan.measure.stages)
+    return PhaseRecord(
+        plan=plan,
+        phase=plan.measure,
+        start=7 * SECOND,
+        pool=lambda: profile_pool(profile, None),
+        spans=plan.measure.stages,
+    )
 
 
 def reports(record: PhaseRecord, sent: int) -> list[PhaseFinished]:
     """Return the reports of both workers, if each stream has sent so many messages in the phase."""
     ends = record.phase.first + sent
-    return [PhaseFinished(ends=ends[rank::2], marks=(), disconnected=None, answered=True) for rank in range(2)]
+    return [
+        PhaseFinished(ends=ends[rank::2], marks=(), disconnected=None, answered=True)
+        for rank in range(2)
+    ]
 
 
 def test_a_phase_ends_with_the_planned_messages_of_every_stream() -> None:
@@ -39,7 +48,10 @@ def test_a_stream_that_sent_other_than_planned_is_an_error_with_both_counts() ->
     """The phase has no end then."""
     record = record_of()
     end = record.phase.first[0] + 4
-    with pytest.raises(NoData, match=f"{end - 1} messages of stream 0 were sent, {end} were planned .internal error."):
+    with pytest.raises(
+        NoData,
+        match=f"{end - 1} messages of stream 0 were sent, {end} were planned .internal error.",
+    ):
         record.finish(reports(record, 3))
     assert record.ends is None
 

@@ -26,7 +26,9 @@ def test_without_a_baseline_regression_bounds_do_not_apply() -> None:
     """The results note it; the verdict is that of the run alone."""
     found, findings = compare_with_baseline(RUN, GATES, None)
     assert (found.verdict, found.comparison, findings) == (RUN.verdict, None, ())
-    assert found.notes == ("regression of endToEndLatency.p99 is not judged: no baseline was given (--load-baseline)",)
+    assert found.notes == (
+        "regression of endToEndLatency.p99 is not judged: no baseline was given (--load-baseline)",
+    )
     assert compare_with_baseline(RUN, (), None) == (RUN, ())
 
 
@@ -35,7 +37,11 @@ def test_a_requested_baseline_that_is_missing_is_no_data() -> None:
     nowhere = Baseline(lambda _: "none is there")
     found, findings = compare_with_baseline(RUN, GATES, nowhere)
     assert found.verdict.outcome == "no data"
-    assert found.verdict.reasons == ("regression.endToEndLatency.p99: none is there",) == tuple(finding.text for finding in findings)
+    assert (
+        found.verdict.reasons
+        == ("regression.endToEndLatency.p99: none is there",)
+        == tuple(finding.text for finding in findings)
+    )
     assert compare_with_baseline(RUN, (), nowhere)[0].verdict.outcome == "met"
 
 
@@ -57,8 +63,13 @@ def test_a_baseline_does_not_change_a_run_without_a_verdict() -> None:
 
 def steps_of(percent: float, many: int) -> list[RunDocument]:
     """Return runs that were all met, each slower than the one before by this share."""
-    quiet = [wandering(number, factor=(1 + percent / 100) ** number, noise=0.001) for number in range(many)]
-    return [replace(run_of(latencies), results=f"{number}") for number, latencies in enumerate(quiet)]
+    quiet = [
+        wandering(number, factor=(1 + percent / 100) ** number, noise=0.001)
+        for number in range(many)
+    ]
+    return [
+        replace(run_of(latencies), results=f"{number}") for number, latencies in enumerate(quiet)
+    ]
 
 
 def test_six_steps_of_nine_percent_do_not_pass_a_bound_of_ten() -> None:
@@ -66,9 +77,15 @@ def test_six_steps_of_nine_percent_do_not_pass_a_bound_of_ten() -> None:
     runs, outcomes = steps_of(9, 7), []
     for number in range(1, 7):
         before = runs[:number][::-1]
-        beside_last, _ = compare_with_baseline(runs[number], MEDIAN, Baseline(lambda _, before=before: before[0]))
+        beside_last, _ = compare_with_baseline(
+            runs[number], MEDIAN, Baseline(lambda _, before=before: before[0])
+        )
         found, findings = compare_with_baseline(
-            runs[number], MEDIAN, Baseline(lambda _, before=before: before[0], earlier=lambda _, before=before: before[1:])
+            runs[number],
+            MEDIAN,
+            Baseline(
+                lambda _, before=before: before[0], earlier=lambda _, before=before: before[1:]
+            ),
         )
         outcomes.append((beside_last.verdict.outcome, found.verdict.outcome))
     assert [last for last, _ in outcomes] == ["met"] * 6
@@ -80,5 +97,7 @@ def test_six_steps_of_nine_percent_do_not_pass_a_bound_of_ten() -> None:
 def test_the_best_of_earlier_runs_adds_only_certain_misses() -> None:
     """A change within the noise leaves the finding against the newest run unchanged."""
     best = run_of(wandering(2, factor=0.93))
-    found, findings = compare_with_baseline(RUN, GATES, Baseline(lambda _: RUN, earlier=lambda _: [best]))
+    found, findings = compare_with_baseline(
+        RUN, GATES, Baseline(lambda _: RUN, earlier=lambda _: [best])
+    )
     assert (found.verdict.outcome, "best of" in findings[0].text) == ("met", False)

@@ -86,7 +86,9 @@ class Controller:
             case Begins():
                 return StepAnswers(by_rank=tuple(range(len(brought))), drains=self.begin(run))  # type: ignore[arg-type]
             case _:
-                pairs = tuple((rank, getattr(step, "payload", None)) for rank, step in enumerate(brought))
+                pairs = tuple(
+                    (rank, getattr(step, "payload", None)) for rank, step in enumerate(brought)
+                )
                 return StepAnswers(by_rank=pairs)  # type: ignore[arg-type]
 
     def check(self, run: Run) -> None:
@@ -116,7 +118,9 @@ class Fleet:
         self.sent: list[tuple[str, ControllerMessage]] = []
         self.killed: list[str] = []
         self._came = threading.Condition()
-        self.rendezvous = Rendezvous(self.controller, self._send, self.clock, lambda: self.stop, self.killed.append)
+        self.rendezvous = Rendezvous(
+            self.controller, self._send, self.clock, lambda: self.stop, self.killed.append
+        )
 
     def _send(self, worker: str, message: ControllerMessage) -> None:
         with self._came:
@@ -177,7 +181,11 @@ def test_a_run_starts_when_all_workers_have_arrived(fleet: Fleet) -> None:
     assert not fleet.sent
     run = fleet.start("a")
     assert run.members == ("a", "b", "c")
-    assert [(worker, role.lead) for worker, role in fleet.got(TakeRole)] == [("a", True), ("b", False), ("c", False)]
+    assert [(worker, role.lead) for worker, role in fleet.got(TakeRole)] == [
+        ("a", True),
+        ("b", False),
+        ("c", False),
+    ]
 
 
 def test_a_meeting_ends_when_all_are_there_with_answers_by_rank(fleet: Fleet) -> None:
@@ -192,9 +200,14 @@ def test_a_meeting_ends_when_all_are_there_with_answers_by_rank(fleet: Fleet) ->
 
 @pytest.mark.parametrize(
     ("error", "kind", "text"),
-    [(TargetError("no broker"), TargetError, "no broker"), (ValueError("odd"), NoData, "ValueError: odd")],
+    [
+        (TargetError("no broker"), TargetError, "no broker"),
+        (ValueError("odd"), NoData, "ValueError: odd"),
+    ],
 )
-def test_an_error_at_a_meeting_reaches_every_worker(fleet: Fleet, error: Exception, kind: type[Exception], text: str) -> None:
+def test_an_error_at_a_meeting_reaches_every_worker(
+    fleet: Fleet, error: Exception, kind: type[Exception], text: str
+) -> None:
     """As the kind of error that it is."""
     fleet.join("a", "b")
     fleet.start("a", "b")
@@ -286,7 +299,10 @@ def test_a_rerun_consists_of_the_members_that_are_left(fleet: Fleet) -> None:
     fleet.say("a", Again((4, 1)))
     run = fleet.rendezvous.runs[4, 1]
     assert run.members == ("a", "c")
-    assert fleet.got(TakeRole)[-2:] == [("a", TakeRole((4, 1), lead=True)), ("c", TakeRole((4, 1), lead=False))]
+    assert fleet.got(TakeRole)[-2:] == [
+        ("a", TakeRole((4, 1), lead=True)),
+        ("c", TakeRole((4, 1), lead=False)),
+    ]
 
 
 def test_a_run_with_results_is_not_given_up(fleet: Fleet) -> None:
@@ -307,7 +323,12 @@ def test_a_run_with_results_is_not_given_up(fleet: Fleet) -> None:
     assert not run.ended
     fleet.rendezvous.leave("a", "SIGKILL")
     assert [worker for worker, _ in fleet.got(Release)][-3:] == ["a", "b", "c"]
-    assert (fleet.controller.broken, fleet.got(AbortRun), run.ended, run.concluded) == ([], [], True, True)
+    assert (fleet.controller.broken, fleet.got(AbortRun), run.ended, run.concluded) == (
+        [],
+        [],
+        True,
+        True,
+    )
 
 
 def test_an_answer_that_fails_gives_up_a_run_with_results(fleet: Fleet) -> None:
@@ -368,7 +389,10 @@ def test_the_end_of_a_drain_is_sent_to_every_member_once(fleet: Fleet) -> None:
 
 def test_an_error_names_its_worker_once(fleet: Fleet) -> None:
     """Also if its text does so already."""
-    for error, told in ((NoData("odd"), "worker a: odd"), (NoData("worker a could not write"), "worker a could not write")):
+    for error, told in (
+        (NoData("odd"), "worker a: odd"),
+        (NoData("worker a could not write"), "worker a could not write"),
+    ):
         key = (len(fleet.controller.broken) + 7, 0)
         fleet.say("a", Arrive(key))
         fleet.say("a", Failed(key, error))
@@ -481,7 +505,9 @@ def test_a_target_that_is_gone_aborts_the_run(fleet: Fleet) -> None:
     assert fleet.errors(1) == {"a": "exited with status 9"}
 
 
-def test_clocks_of_other_hosts_are_asked_while_load_runs_and_a_silent_host_aborts_the_run(fleet: Fleet) -> None:
+def test_clocks_of_other_hosts_are_asked_while_load_runs_and_a_silent_host_aborts_the_run(
+    fleet: Fleet,
+) -> None:
     """Not between phases: then the run controller asks. A target whose engine does not answer does not delay them."""
     asked, released = threading.Event(), threading.Event()
 
@@ -508,7 +534,9 @@ def test_a_change_is_sent_to_all_workers(fleet: Fleet) -> None:
     run = fleet.drive("a", "b")
     change = Change(at=5, rate=10.0)
     fleet.rendezvous.change(run, "small", "measure", change)
-    assert fleet.got(ChangeLoad) == [(worker, ChangeLoad(KEY, "small", "measure", change)) for worker in ("a", "b")]
+    assert fleet.got(ChangeLoad) == [
+        (worker, ChangeLoad(KEY, "small", "measure", change)) for worker in ("a", "b")
+    ]
 
 
 def test_a_command_is_answered_to_its_worker(fleet: Fleet) -> None:
@@ -586,7 +614,9 @@ def test_a_run_that_has_ended_holds_no_payloads(fleet: Fleet) -> None:
         fleet.sent.clear()
     gc.collect()
     assert [one() for one in held] == [None] * 3
-    assert [(run.progress, run.last_message, run.members) for run in fleet.rendezvous.runs.values()] == [({}, {}, ("a",))] * 3
+    assert [
+        (run.progress, run.last_message, run.members) for run in fleet.rendezvous.runs.values()
+    ] == [({}, {}, ("a",))] * 3
     assert fleet.controller.forgotten == [(0, 0), (1, 0), (2, 0)]
 
 
@@ -598,7 +628,10 @@ def test_a_message_for_a_run_that_has_ended_is_answered_with_an_abort(fleet: Fle
     fleet.sent.clear()
     fleet.say("a", ReportProgress(KEY, made_progress()))
     fleet.meet("a", Order())
-    assert [(worker, type(message)) for worker, message in fleet.sent] == [("a", AbortRun), ("a", AbortRun)]
+    assert [(worker, type(message)) for worker, message in fleet.sent] == [
+        ("a", AbortRun),
+        ("a", AbortRun),
+    ]
     assert run.progress == {}
 
 
@@ -609,7 +642,10 @@ def test_a_rerun_that_was_ended_before_it_began_is_an_error_of_its_worker(fleet:
     for worker in ("b", "a", "a"):
         fleet.say(worker, Again((4, 1)))
         text = fleet.errors(1)[worker]
-        assert text == "run (4, 1), waiting for workers: worker b sent Again, which it cannot now (internal error)"
+        assert (
+            text
+            == "run (4, 1), waiting for workers: worker b sent Again, which it cannot now (internal error)"
+        )
     assert fleet.rendezvous.runs[4, 1].ended
 
 

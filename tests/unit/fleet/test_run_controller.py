@@ -15,7 +15,14 @@ from pytest_loadtest.brokers.base import BrokerFacts
 from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.host_clocks import BURST, RECENT, SMALL_BURST, HostClocks
-from pytest_loadtest.fleet.messages import ClientsMade, ConnectFrom, Part, PhaseDone, ReadClock, Request
+from pytest_loadtest.fleet.messages import (
+    ClientsMade,
+    ConnectFrom,
+    Part,
+    PhaseDone,
+    ReadClock,
+    Request,
+)
 from pytest_loadtest.fleet.options import Options
 from pytest_loadtest.fleet.run_controller import PlannedRun, RunController
 from pytest_loadtest.fleet.run_states import GivenUp, Run
@@ -47,14 +54,24 @@ class Announcements:
         self.lines.append(text)
 
 
-def connecting(folder: Path, producers: int, client: str = "native") -> tuple[RunController, Run, list[str]]:
+def connecting(
+    folder: Path, producers: int, client: str = "native"
+) -> tuple[RunController, Run, list[str]]:
     """Return a controller with a run of two workloads, ``""`` and ``two words``, on two workers; and its announcements."""
     options = Options(results=folder)
     profile = profiles.loads(TEXT.format(producers=producers, client=client), "p.yaml")
     part, live = Part(profile=profile), Announcements()
     workloads = [
         WorkloadRun(
-            name=name, part=part, plan=made(profile), root=folder / str(i), nonce=1, test="t", source="p", run="r", workers=("gw0", "gw1")
+            name=name,
+            part=part,
+            plan=made(profile),
+            root=folder / str(i),
+            nonce=1,
+            test="t",
+            source="p",
+            run="r",
+            workers=("gw0", "gw1"),
         )
         for i, name in enumerate(("", "two words"))
     ]
@@ -75,7 +92,12 @@ def instants(controller: RunController, run: Run, clients: str, workload: str = 
     ("clients", "workload", "producers", "announced"),
     [
         ("producers", "", 600, ["t: connecting 600 producers at 100/s, which takes 6.00 s"]),
-        ("producers", "two words", 600, ["t: connecting 600 producers at 100/s, which takes 6.00 s"]),
+        (
+            "producers",
+            "two words",
+            600,
+            ["t: connecting 600 producers at 100/s, which takes 6.00 s"],
+        ),
         ("producers", "", 400, []),
         ("consumers", "", 600, []),
     ],
@@ -105,11 +127,20 @@ def test_a_run_that_breaks_has_results_with_the_reason(tmp_path: Path) -> None:
     assert not controller.documents
     controller.gave_up(run, NoData("gw1 went down"))
     verdicts = [document.verdict for document in controller.documents]
-    assert [(verdict.outcome, list(verdict.reasons)) for verdict in verdicts] == [("no data", ["gw1 went down"])] * 2
+    assert [(verdict.outcome, list(verdict.reasons)) for verdict in verdicts] == [
+        ("no data", ["gw1 went down"])
+    ] * 2
     assert all((tmp_path / str(i) / "measure" / "results.json").is_file() for i in range(2))
 
 
-@pytest.mark.parametrize("damage", ["a file in place of its folder", "a folder in place of its telemetry", "telemetry that is no JSON"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "a file in place of its folder",
+        "a folder in place of its telemetry",
+        "telemetry that is no JSON",
+    ],
+)
 def test_damaged_results_do_not_hide_why_a_run_broke(tmp_path: Path, damage: str) -> None:
     """What cannot be read is missing, what cannot be written is a warning."""
     controller, run, _ = connecting(tmp_path, 1)
@@ -121,7 +152,9 @@ def test_damaged_results_do_not_hide_why_a_run_broke(tmp_path: Path, damage: str
     else:
         (tmp_path / "0" / "measure" / "telemetry.json").mkdir(parents=True)
     controller.gave_up(run, NoData("gw1 went down"))
-    assert [document.verdict.reasons for document in controller.documents] == [("gw1 went down",)] * 2
+    assert [document.verdict.reasons for document in controller.documents] == [
+        ("gw1 went down",)
+    ] * 2
     assert len(controller.outputs.unwritten) == ("file" in damage)
 
 

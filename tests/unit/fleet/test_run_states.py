@@ -125,7 +125,12 @@ def run_in(state: type[State], members: Sequence[str] = ("a", "b")) -> Run:
 
 def described(effects: Iterable[Effect]) -> list[str]:
     """Return each effect by its name, a message with its receiver."""
-    return [f"{type(effect.message).__name__} {effect.worker}" if isinstance(effect, Send) else type(effect).__name__ for effect in effects]
+    return [
+        f"{type(effect.message).__name__} {effect.worker}"
+        if isinstance(effect, Send)
+        else type(effect).__name__
+        for effect in effects
+    ]
 
 
 PROGRESS = ReportProgress(KEY, made_progress())
@@ -231,15 +236,21 @@ def test_every_row_of_the_table_has_a_test() -> None:
 
 def event_of(kind: type[Event]) -> tuple[Any, str]:
     """Return an event of this kind, and the member that it is from."""
-    events: list[tuple[Any, str]] = [(event, worker) for _, event, worker, *_ in ROWS if type(event) is kind]
+    events: list[tuple[Any, str]] = [
+        (event, worker) for _, event, worker, *_ in ROWS if type(event) is kind
+    ]
     return events[0] if events else (kind(KEY), "a")  # type: ignore[call-arg]
 
 
-WITHOUT_ROW = [(state, event) for state in STATES for event in EVENTS if (state, event) not in TABLE]
+WITHOUT_ROW = [
+    (state, event) for state in STATES for event in EVENTS if (state, event) not in TABLE
+]
 
 
 @pytest.mark.parametrize(("state", "kind"), WITHOUT_ROW, ids=lambda part: part.__name__)
-def test_an_event_without_a_row_ends_the_run_with_an_error_that_names_it(state: type[State], kind: type[Event]) -> None:
+def test_an_event_without_a_row_ends_the_run_with_an_error_that_names_it(
+    state: type[State], kind: type[Event]
+) -> None:
     """It names run, worker, state and message, and reaches all workers; but it never hides the first error."""
     run = run_in(state)
     event, worker = event_of(kind)
@@ -251,8 +262,14 @@ def test_an_event_without_a_row_ends_the_run_with_an_error_that_names_it(state: 
         assert str(raised.value) == text
     else:
         effects = run.handle(event, NOW, worker)
-        receivers = {effect.worker for effect in effects if isinstance(effect, Send) and isinstance(effect.message, AbortRun)}
-        assert receivers == ({worker} - {""} if state in (Gathering, GivenUp, Ended) else set(run.members))
+        receivers = {
+            effect.worker
+            for effect in effects
+            if isinstance(effect, Send) and isinstance(effect.message, AbortRun)
+        }
+        assert receivers == (
+            {worker} - {""} if state in (Gathering, GivenUp, Ended) else set(run.members)
+        )
     assert type(run.state) is (Ended if state in (Gathering, Ended) else GivenUp)
     assert str(run.error) == (str(CAUSE) if state in (GivenUp, Ended) else text)
 
@@ -276,7 +293,9 @@ def test_a_message_of_a_worker_without_a_part_in_the_run_ends_it() -> None:
         (Working, Arrive(KEY), "a"),
     ],
 )
-def test_a_message_that_its_worker_cannot_send_now_ends_the_run(state: type[State], event: Any, worker: str) -> None:
+def test_a_message_that_its_worker_cannot_send_now_ends_the_run(
+    state: type[State], event: Any, worker: str
+) -> None:
     """A second time at a meeting, at another meeting than the others, the end by a member, arriving anew."""
     run = run_in(state)
     assert described(run.handle(event, NOW, worker)) == ABORTED
@@ -285,7 +304,11 @@ def test_a_message_that_its_worker_cannot_send_now_ends_the_run(state: type[Stat
 
 def test_workers_meet_for_the_clients_of_one_workload() -> None:
     """Consumers and producers of each workload have meetings of their own."""
-    meetings = {ClientsMade(clients, workload).meeting for clients in ("consumers", "producers") for workload in ("", "b")}
+    meetings = {
+        ClientsMade(clients, workload).meeting
+        for clients in ("consumers", "producers")
+        for workload in ("", "b")
+    }
     assert len(meetings) == 4
 
 
@@ -300,8 +323,12 @@ def test_a_run_ends_no_sooner_than_its_deadline() -> None:
         assert run.handle(Tick(), run.deadline) == []
         effects = run.handle(Tick(), run.deadline + 1)
         assert str(run.error) == text
-        assert [effect.worker for effect in effects if isinstance(effect, Kill)] == (["a", "b"] if state is DrivingLoad else [])
-    assert [run_in(state).deadline for state in STATES if state not in (Meeting, DrivingLoad)] == [None] * 6
+        assert [effect.worker for effect in effects if isinstance(effect, Kill)] == (
+            ["a", "b"] if state is DrivingLoad else []
+        )
+    assert [run_in(state).deadline for state in STATES if state not in (Meeting, DrivingLoad)] == [
+        None
+    ] * 6
 
 
 def test_progress_of_an_ended_phase_is_forgotten_when_the_next_one_begins() -> None:
@@ -319,7 +346,9 @@ def test_the_phases_of_several_workloads_end_one_by_one() -> None:
     seen = []
     for workload in ("x", "y"):
         for worker in run.members:
-            seen += described(run.handle(ReportProgress(KEY, made_progress(workload=workload)), NOW, worker))
+            seen += described(
+                run.handle(ReportProgress(KEY, made_progress(workload=workload)), NOW, worker)
+            )
         seen.append(type(run.state).__name__)
     ended = ["ShowProgress", "ShowProgress", "EndPhase a", "EndPhase b"]
     assert seen == [*ended, "DrivingLoad", *ended, "Working"]
@@ -327,8 +356,16 @@ def test_the_phases_of_several_workloads_end_one_by_one() -> None:
 
 def test_the_table_of_the_documentation_has_every_change_of_state() -> None:
     """scripts/schemas writes it."""
-    changes = {(before.__name__, after.__name__) for (before, _), row in TABLE.items() for after in row.leads_to if after is not before}
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in transitions_table().splitlines()[2:]]
+    changes = {
+        (before.__name__, after.__name__)
+        for (before, _), row in TABLE.items()
+        for after in row.leads_to
+        if after is not before
+    }
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in transitions_table().splitlines()[2:]
+    ]
     assert {(before, after) for before, after, _ in lines} == changes
     assert len(lines) == len(changes)
     assert transitions_table() in DESIGN.read_text(encoding="utf-8"), "run scripts/schemas"
@@ -336,7 +373,9 @@ def test_the_table_of_the_documentation_has_every_change_of_state() -> None:
 
 def test_the_tests_that_the_package_names_exist() -> None:
     """In the table of what happens when a worker, a host, the lead, Spark or the target dies."""
-    text = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    text = "".join(
+        path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")
+    )
     assert fleet.__doc__ is not None
     named = re.findall(r"``(test_\w+)``", fleet.__doc__)
     assert len(named) >= 10
@@ -351,9 +390,16 @@ class OneThread:
 
     def __init__(self) -> None:
         self.clock, self.run = FakeClock(), Run(KEY)
-        self.inboxes: dict[str, queue.SimpleQueue[ControllerMessage]] = {worker: queue.SimpleQueue() for worker in ("a", "b")}
-        self.links = {worker: Link(partial(self.handle, worker=worker), inbox, KEY) for worker, inbox in self.inboxes.items()}
-        self.engines = {worker: self.engine(worker, stream) for stream, worker in enumerate(self.links)}
+        self.inboxes: dict[str, queue.SimpleQueue[ControllerMessage]] = {
+            worker: queue.SimpleQueue() for worker in ("a", "b")
+        }
+        self.links = {
+            worker: Link(partial(self.handle, worker=worker), inbox, KEY)
+            for worker, inbox in self.inboxes.items()
+        }
+        self.engines = {
+            worker: self.engine(worker, stream) for stream, worker in enumerate(self.links)
+        }
 
     def handle(self, event: Any, worker: str = "") -> None:
         for effect in self.run.handle(event, self.clock(), worker):
@@ -401,10 +447,18 @@ class OneThread:
         for worker in self.links:
             self.handle(Meet(KEY, PhaseDone(0, ())), worker)
         self.handle(Answered((NextPhases(None),) * 2, {"": Drain("measure", 2, 1, SECOND)}))
-        phase = Phase(name="measure", duration=duration, pacer=Pacer.of(rate, 2), before=StreamCounts(streams=2), recorded=True)
+        phase = Phase(
+            name="measure",
+            duration=duration,
+            pacer=Pacer.of(rate, 2),
+            before=StreamCounts(streams=2),
+            recorded=True,
+        )
         for worker, link in self.links.items():
             assert [type(self.inboxes[worker].get()) for _ in range(2)] == [TakeRole, Answer]
-            self.engines[worker].begin(phase, self.clock() + SECOND, link.phase_control("", "measure"), None)
+            self.engines[worker].begin(
+                phase, self.clock() + SECOND, link.phase_control("", "measure"), None
+            )
 
 
 def test_two_workers_of_a_run_are_driven_in_one_thread_on_a_virtual_clock() -> None:
@@ -477,7 +531,13 @@ class Deferred:
 
     started: ClassVar[list[Deferred]] = []
 
-    def __init__(self, target: Callable[..., None], args: tuple[Any, ...] = (), name: str = "", daemon: bool = True) -> None:
+    def __init__(
+        self,
+        target: Callable[..., None],
+        args: tuple[Any, ...] = (),
+        name: str = "",
+        daemon: bool = True,
+    ) -> None:
         self.name = name
         self.call = lambda: target(*args)
 
@@ -499,7 +559,9 @@ class Sessions(RuleBasedStateMachine):
         self.key = (0, 0)
         self.steps = 0
         Deferred.started = []
-        rendezvous_module.threading = SimpleNamespace(Thread=Deferred, RLock=threading.RLock, Event=threading.Event)  # type: ignore[assignment]
+        rendezvous_module.threading = SimpleNamespace(
+            Thread=Deferred, RLock=threading.RLock, Event=threading.Event
+        )  # type: ignore[assignment]
         self.rendezvous = Rendezvous(
             self.controller,
             lambda worker, message: self.sent.append((worker, message)),
@@ -582,7 +644,10 @@ class Sessions(RuleBasedStateMachine):
 
     # --- what goes wrong
 
-    @rule(number=st.integers(0, 4), kind=st.sampled_from([StoresSamples, ReportProgress, Command, Failed, Finished]))
+    @rule(
+        number=st.integers(0, 4),
+        kind=st.sampled_from([StoresSamples, ReportProgress, Command, Failed, Finished]),
+    )
     def let_a_member_send(self, number: int, kind: type[RunMessage]) -> None:
         members = [member for member in self.run.members if member in self.alive]
         if members:
@@ -590,7 +655,9 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(
         worker=st.sampled_from([*WORKERS, "stranger"]),
-        kind=st.sampled_from([Arrive, Again, Meet, StoresSamples, ReportProgress, Command, Failed, Finished]),
+        kind=st.sampled_from(
+            [Arrive, Again, Meet, StoresSamples, ReportProgress, Command, Failed, Finished]
+        ),
         other=st.sampled_from([0, 0, 0, -1, 1]),
     )
     def send_anything(self, worker: str, kind: type[RunMessage], other: int) -> None:
@@ -652,7 +719,11 @@ class Sessions(RuleBasedStateMachine):
     # --- what holds at any time
 
     def got(self, kind: type[ControllerMessage], key: tuple[int, int]) -> list[tuple[str, Any]]:
-        return [(worker, message) for worker, message in self.sent if isinstance(message, kind) and message.key == key]
+        return [
+            (worker, message)
+            for worker, message in self.sent
+            if isinstance(message, kind) and message.key == key
+        ]
 
     @invariant()
     def the_first_error_remains(self) -> None:
@@ -660,12 +731,16 @@ class Sessions(RuleBasedStateMachine):
             errors = self.controller.errors.get(key, [])
             assert errors == ([] if run.error is None else [str(run.error)])
             if run.error is not None:
-                assert {str(abort.error) for _, abort in self.got(AbortRun, key)} <= {str(run.error)}
+                assert {str(abort.error) for _, abort in self.got(AbortRun, key)} <= {
+                    str(run.error)
+                }
 
     @invariant()
     def a_run_that_waits_for_workers_has_a_deadline(self) -> None:
         for run in self.rendezvous.runs.values():
-            limited = isinstance(run.state, DrivingLoad) or (isinstance(run.state, Meeting) and run.state.since is not None)
+            limited = isinstance(run.state, DrivingLoad) or (
+                isinstance(run.state, Meeting) and run.state.since is not None
+            )
             assert (run.deadline is not None) == limited
 
     @invariant()
@@ -698,7 +773,9 @@ class Sessions(RuleBasedStateMachine):
                 following = self.rendezvous.runs.get((key[0], key[1] + 1))
                 for worker in run.members:
                     is_in_the_rerun = following is not None and bool(following.members)
-                    assert self.got(Release, key).count((worker, Release(key))) >= (0 if is_in_the_rerun else 1)
+                    assert self.got(Release, key).count((worker, Release(key))) >= (
+                        0 if is_in_the_rerun else 1
+                    )
             self.the_first_error_remains()
             self.an_ended_run_leaves_nothing()
             self.no_worker_is_released_twice()

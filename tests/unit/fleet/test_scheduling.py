@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from xdist.scheduler import LoadFileScheduling, LoadScheduling, LoadScopeScheduling, WorkStealingScheduling
+from xdist.scheduler import (
+    LoadFileScheduling,
+    LoadScheduling,
+    LoadScopeScheduling,
+    WorkStealingScheduling,
+)
 
 from pytest_loadtest.fleet.scheduling import GangScheduling
 
@@ -39,7 +44,12 @@ def gang(
     nodes: int = 2,
 ) -> Any:
     config = pytester.parseconfig("--tx", f"{nodes}*popen", "--dist", "load")
-    return GangScheduling(scheduler(config, None), config, lambda: load_items, lambda node, item: (node.name, item) == leads)
+    return GangScheduling(
+        scheduler(config, None),
+        config,
+        lambda: load_items,
+        lambda node, item: (node.name, item) == leads,
+    )
 
 
 def join(sched: Any, node: Node, collection: list[str]) -> None:
@@ -64,7 +74,9 @@ def play(sched: Any, nodes: list[Node], collection: list[str]) -> list[tuple[str
             if sched.tests_finished:
                 for other in nodes:
                     other.shutdown()
-    pytest.fail(f"no end in sight: {ran}, left {[(node.name, node.queue, node.shut) for node in nodes]}")
+    pytest.fail(
+        f"no end in sight: {ran}, left {[(node.name, node.queue, node.shut) for node in nodes]}"
+    )
 
 
 def _answer_steal(sched: Any, node: Node) -> None:
@@ -79,9 +91,13 @@ ITEMS = ["a.py::g1", "a.py::t1", "a.py::t2", "b.py::g2", "b.py::t3", "b.py::t4",
 GANGS = [0, 3]
 
 
-@pytest.mark.parametrize("scheduler", [LoadScheduling, LoadScopeScheduling, LoadFileScheduling, WorkStealingScheduling])
+@pytest.mark.parametrize(
+    "scheduler", [LoadScheduling, LoadScopeScheduling, LoadFileScheduling, WorkStealingScheduling]
+)
 @pytest.mark.parametrize("load_items", [GANGS, [], list(range(7))])
-def test_ordinary_tests_run_once_and_load_tests_on_every_node(pytester: pytest.Pytester, scheduler: Any, load_items: list[int]) -> None:
+def test_ordinary_tests_run_once_and_load_tests_on_every_node(
+    pytester: pytest.Pytester, scheduler: Any, load_items: list[int]
+) -> None:
     """Ordinary tests come first; load tests run in the same order everywhere; then all nodes end."""
     nodes = [Node("gw0"), Node("gw1")]
     sched = gang(pytester, scheduler, ITEMS, load_items)
@@ -126,7 +142,9 @@ def test_the_crash_of_a_lead_is_reported_for_its_load_test(pytester: pytest.Pyte
     assert fresh.queue == [1]
 
 
-def test_the_crash_of_an_ordinary_test_is_reported_by_its_own_index(pytester: pytest.Pytester) -> None:
+def test_the_crash_of_an_ordinary_test_is_reported_by_its_own_index(
+    pytester: pytest.Pytester,
+) -> None:
     nodes = [Node("gw0"), Node("gw1")]
     sched = gang(pytester, LoadScheduling, ITEMS, GANGS)
     for node in nodes:

@@ -42,17 +42,35 @@ class Target:
     :param first: the outcome of the first step at a rate, if another. :param went_away: that is what it misses, and no objective.
     """
 
-    def __init__(self, holds: float, first: dict[float, Outcome] | None = None, text: str = SEARCH, *, went_away: bool = False) -> None:
+    def __init__(
+        self,
+        holds: float,
+        first: dict[float, Outcome] | None = None,
+        text: str = SEARCH,
+        *,
+        went_away: bool = False,
+    ) -> None:
         profile = profiles.loads(text, "p.yaml")
         plan = make_plan(
             profile, profile_pool(profile), workers=1, cost=shipped_costs()[profile_cost_key(profile)], machine=Machine(cores=2, memory=1 << 34),
             broker_here=True,
         )  # fmt: skip
         workload = WorkloadRun(
-            name="", part=Part(profile=profile), plan=plan, root=Path("run"), nonce=1, test="t", source="p.yaml", run="r", workers=("main",)
+            name="",
+            part=Part(profile=profile),
+            plan=plan,
+            root=Path("run"),
+            nonce=1,
+            test="t",
+            source="p.yaml",
+            run="r",
+            workers=("main",),
         )
         self.lines: list[str] = []
-        self.script, self.said = SearchScript(workload, self._judge, self.lines.append), Counter[float]()
+        self.script, self.said = (
+            SearchScript(workload, self._judge, self.lines.append),
+            Counter[float](),
+        )
         self._holds, self._first, self._went_away = holds, first or {}, went_away
         self._rate = 0.0
 
@@ -62,9 +80,14 @@ class Target:
         if self.said[self._rate] == 1:
             outcome = self._first.get(self._rate, outcome)
         objective = Objective(metric="loss", minimum=None, maximum=0, unit="messages")
-        missed = Finding(objective=objective, outcome=Outcome.MISSED, observed=1, samples=9, text="loss 1 > 0")
+        missed = Finding(
+            objective=objective, outcome=Outcome.MISSED, observed=1, samples=9, text="loss 1 > 0"
+        )
         findings = () if outcome is Outcome.MET or self._went_away else (missed,)
-        measurements, verdict = made(), Verdict(outcome=outcome, findings=findings, reasons=("why",))
+        measurements, verdict = (
+            made(),
+            Verdict(outcome=outcome, findings=findings, reasons=("why",)),
+        )
         folder = Path(f"{self._rate:g}-{self.said[self._rate]}-{outcome.value}")
         samples = MeasuredRun(folder=folder, run={}, measurements=measurements, stages=())
         return samples, Load(profile_name="p", observed=measurements, verdict=verdict)

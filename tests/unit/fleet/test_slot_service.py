@@ -57,7 +57,14 @@ def test_a_token_admits_its_task_with_what_it_reports(service: SlotService) -> N
 
 
 @pytest.mark.parametrize(
-    "start", [b"", b"short", b"0" * slot_service.TOKEN_BYTES + b"{}\n", b"\xff" * 100, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + b"x" * 100]
+    "start",
+    [
+        b"",
+        b"short",
+        b"0" * slot_service.TOKEN_BYTES + b"{}\n",
+        b"\xff" * 100,
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + b"x" * 100,
+    ],
 )
 def test_a_connection_without_a_token_is_closed_without_an_answer(
     service: SlotService, start: bytes, monkeypatch: pytest.MonkeyPatch
@@ -134,7 +141,9 @@ def test_xdists_process_passes_all_bytes_until_the_task_ends(service: SlotServic
         (slot,) = service.wait(1, 20, running)
         command = shlex.split(join_command(slot.socket))
         assert "//" not in join_command(slot.socket)  # execnet would split its specification there
-        with subprocess.Popen([*command, "-u", "-c", "ignored"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            [*command, "-u", "-c", "ignored"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
             assert process.stdin is not None
             process.stdin.write(blob)
             process.stdin.flush()
@@ -142,7 +151,9 @@ def test_xdists_process_passes_all_bytes_until_the_task_ends(service: SlotServic
             while len(got) < len(blob):
                 got += task.recv(1 << 16)
             assert got == blob
-            second = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+            second = subprocess.run(
+                command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+            )
             assert second.stdout == ""
             task.sendall(blob)
             task.close()
@@ -162,25 +173,37 @@ def test_the_end_of_the_service_ends_both_sides(service: SlotService, end: str) 
         assert task.recv(1) == b"x"
         getattr(service, end)()
         assert received(task) == received(xdist) == b""
-    late = subprocess.run(shlex.split(join_command(slot.socket)), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    late = subprocess.run(
+        shlex.split(join_command(slot.socket)),
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     assert (late.returncode, late.stderr) == (1, "the worker that Spark started has ended\n")
 
 
 def test_an_address_of_another_host_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"cannot listen at 192\.0\.2\.1: .*: set spark\.driver\.bindAddress"):
+    with pytest.raises(
+        UsageError, match=r"cannot listen at 192\.0\.2\.1: .*: set spark\.driver\.bindAddress"
+    ):
         SlotService("192.0.2.1")
 
 
 @pytest.fixture
 def pem(tmp_path: Path) -> Path:
     """A file with a certificate and its key."""
-    files = Authority("test").server(KeyPair.below(tmp_path, "controller"), "controller", ["controller"], [HERE])
+    files = Authority("test").server(
+        KeyPair.below(tmp_path, "controller"), "controller", ["controller"], [HERE]
+    )
     both = tmp_path / "both.pem"
     both.write_text(files.key.read_text() + files.certificate.read_text())
     return both
 
 
-def test_with_a_certificate_only_tls_is_admitted(pem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_certificate_only_tls_is_admitted(
+    pem: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The key does not travel with the certificate."""
     context, certificate = read_certificate(pem)
     assert "PRIVATE KEY" not in certificate
@@ -193,7 +216,9 @@ def test_with_a_certificate_only_tls_is_admitted(pem: Path, monkeypatch: pytest.
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         client.load_verify_locations(cadata=certificate)
-        with client.wrap_socket(socket.create_connection((HERE, service.port), timeout=20), server_hostname=HERE) as task:
+        with client.wrap_socket(
+            socket.create_connection((HERE, service.port), timeout=20), server_hostname=HERE
+        ) as task:
             task.sendall(hello(token))
             assert len(service.wait(1, 20, running)) == 1
     finally:
@@ -201,7 +226,9 @@ def test_with_a_certificate_only_tls_is_admitted(pem: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("content", [None, "nothing", "certificate", "key"])
-def test_a_file_without_certificate_and_key_is_a_usage_error(pem: Path, content: str | None) -> None:
+def test_a_file_without_certificate_and_key_is_a_usage_error(
+    pem: Path, content: str | None
+) -> None:
     path = pem.parent / "wrong.pem"
     parts = {
         "nothing": "",
@@ -210,5 +237,8 @@ def test_a_file_without_certificate_and_key_is_a_usage_error(pem: Path, content:
     }
     if content is not None:
         path.write_text(parts[content])
-    with pytest.raises(UsageError, match=r"load_fleet_tls .*wrong\.pem: .*: name a PEM file with a certificate and its key"):
+    with pytest.raises(
+        UsageError,
+        match=r"load_fleet_tls .*wrong\.pem: .*: name a PEM file with a certificate and its key",
+    ):
         read_certificate(path)

@@ -68,7 +68,9 @@ class Service(SparkService):
             spark.deaths -= 1
             spark.is_alive = False
             raise RuntimeError("connection refused")
-        return MeasuredRun(folder=folder, run={}, measurements=made(), stages=(), failure=self.failure)
+        return MeasuredRun(
+            folder=folder, run={}, measurements=made(), stages=(), failure=self.failure
+        )
 
 
 @pytest.fixture
@@ -87,7 +89,9 @@ def test_spark_is_started_once_and_again_after_a_failed_start(service: Service) 
     assert service.host.calls == ["warm", "warm"]
 
 
-def test_a_process_that_died_between_two_runs_is_restarted_without_a_note(service: Service, tmp_path: Path) -> None:
+def test_a_process_that_died_between_two_runs_is_restarted_without_a_note(
+    service: Service, tmp_path: Path
+) -> None:
     service.wait_until_ready()
     service.host.is_alive = False
     service.wait_until_ready()
@@ -95,14 +99,21 @@ def test_a_process_that_died_between_two_runs_is_restarted_without_a_note(servic
     assert service.measure(tmp_path).notes == ()
 
 
-def test_a_process_that_dies_while_it_measures_is_restarted_once_a_run(service: Service, tmp_path: Path) -> None:
+def test_a_process_that_dies_while_it_measures_is_restarted_once_a_run(
+    service: Service, tmp_path: Path
+) -> None:
     """The samples are on disk, so nothing is lost; a second death in the run is no data, and the next run may restart it again."""
     service.host.deaths = 1
     (note,) = service.measure(tmp_path).notes
-    assert note == "Spark's Java process died (killed by signal 9) and was restarted; the samples were on disk, nothing is missing"
+    assert (
+        note
+        == "Spark's Java process died (killed by signal 9) and was restarted; the samples were on disk, nothing is missing"
+    )
     assert service.lines == ["Spark's Java process died (killed by signal 9): restarting it"]
     service.host.deaths = 1
-    with pytest.raises(NoData, match=rf"died again: killed by signal 9\n.*\n?.*aggregate {tmp_path}"):
+    with pytest.raises(
+        NoData, match=rf"died again: killed by signal 9\n.*\n?.*aggregate {tmp_path}"
+    ):
         service.measure(tmp_path)
     service.host.forget()
     service.wait_until_ready()
@@ -128,7 +139,9 @@ def test_an_error_of_a_process_that_lives_is_raised_as_it_is(
     assert service.host.calls == []
 
 
-def test_a_failure_of_users_code_counts_only_if_spark_lives(service: Service, tmp_path: Path) -> None:
+def test_a_failure_of_users_code_counts_only_if_spark_lives(
+    service: Service, tmp_path: Path
+) -> None:
     """Otherwise Spark's death caused it: the run is measured again."""
     service.failure = "IndexError"
     assert service.measure(tmp_path).failure == "IndexError"
@@ -137,7 +150,9 @@ def test_a_failure_of_users_code_counts_only_if_spark_lives(service: Service, tm
     assert (measured.failure, len(measured.notes)) == ("IndexError", 1)
 
 
-def test_an_interrupt_kills_spark_and_nothing_starts_it_again(service: Service, tmp_path: Path) -> None:
+def test_an_interrupt_kills_spark_and_nothing_starts_it_again(
+    service: Service, tmp_path: Path
+) -> None:
     service.interrupt()
     service.start()
     service.wait_until_ready()

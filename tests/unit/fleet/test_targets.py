@@ -41,13 +41,24 @@ def request_with(
     mark: dict[str, Any], options: dict[str, str], target: str = "", driver: str = "mqtt"
 ) -> tuple[Request, profiles.Profile, Options]:
     profile = profiles.loads(PROFILE.format(driver=driver, target=target), "p.yaml")
-    request = Request(nodeid="t", attempt=1, profile=profile, parts=(Part(profile=profile),), source="p.yaml", **mark)
+    request = Request(
+        nodeid="t",
+        attempt=1,
+        profile=profile,
+        parts=(Part(profile=profile),),
+        source="p.yaml",
+        **mark,
+    )
     return request, profile, Options(results=Path("r"), **options)  # type: ignore[arg-type]
 
 
-def address_of(mark: dict[str, str], options: dict[str, str], target: str = "", driver: str = "mqtt") -> tuple[str | None, ...]:
+def address_of(
+    mark: dict[str, str], options: dict[str, str], target: str = "", driver: str = "mqtt"
+) -> tuple[str | None, ...]:
     request, profile, made = request_with(mark, options, target, driver)
-    assert uses_this_machine(request, profile, made) is (choose_address(request, profile, made)[0] is None)
+    assert uses_this_machine(request, profile, made) is (
+        choose_address(request, profile, made)[0] is None
+    )
     return choose_address(request, profile, made)
 
 
@@ -59,8 +70,18 @@ def address_of(mark: dict[str, str], options: dict[str, str], target: str = "", 
         ({}, {"image": "line/mosquitto"}, URL, (None, None, "line/mosquitto")),
         ({}, {"image": "line/mosquitto"}, IMAGE, (None, None, "line/mosquitto")),
         ({}, {"target": "mqtt://line:1"}, IMAGE, ("mqtt://line:1", None, None)),
-        ({"target": "mqtt://mark:1"}, {"image": "line/mosquitto"}, "", ("mqtt://mark:1", None, None)),
-        ({}, {"image": "line/mosquitto", "admin": "http://line:2"}, "", (None, None, "line/mosquitto")),
+        (
+            {"target": "mqtt://mark:1"},
+            {"image": "line/mosquitto"},
+            "",
+            ("mqtt://mark:1", None, None),
+        ),
+        (
+            {},
+            {"image": "line/mosquitto", "admin": "http://line:2"},
+            "",
+            (None, None, "line/mosquitto"),
+        ),
         ({}, {"admin": "http://line:2"}, URL, ("mqtt://profile:1", "http://line:2", None)),
     ],
 )
@@ -82,9 +103,13 @@ def test_the_first_source_with_an_address_or_image_decides(
         ({"broker": "process"}, "target: {url: 'pulsar://profile:1'}\n", True),
     ],
 )
-def test_a_plan_counts_on_the_admin_rest_that_the_run_will_have(options: dict[str, str], target: str, expected: bool) -> None:
+def test_a_plan_counts_on_the_admin_rest_that_the_run_will_have(
+    options: dict[str, str], target: str, expected: bool
+) -> None:
     """Only at an address without an admin URL is the namespace not applied."""
-    request, profile, made = request_with({}, options, target + "seed: 1\n", "pulsar, namespacePrefix: a/b")
+    request, profile, made = request_with(
+        {}, options, target + "seed: 1\n", "pulsar, namespacePrefix: a/b"
+    )
     assert has_admin(request, profile, made) is expected
     assert ("needs target.adminUrl" in "\n".join(plan_lines(request, 1, made))) is not expected
 
@@ -104,7 +129,9 @@ def test_loopback_has_neither_address_nor_image() -> None:
         ({}, {"image": "line/pulsar"}, "line/pulsar"),
     ],
 )
-def test_security_needs_a_broker_that_the_run_starts_as_a_process(mark: dict[str, Any], options: dict[str, str], named: str) -> None:
+def test_security_needs_a_broker_that_the_run_starts_as_a_process(
+    mark: dict[str, Any], options: dict[str, str], named: str
+) -> None:
     """The error names the contradiction, with the line of the profile."""
     wanted = rf"p\.yaml:6: target\.security is for a broker that the run starts as a process, not for {named}: leave it out"
     with pytest.raises(UsageError, match=wanted):
@@ -114,14 +141,19 @@ def test_security_needs_a_broker_that_the_run_starts_as_a_process(mark: dict[str
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"target": "mqtt://h"}, "target 'mqtt://h' is not an address of Pulsar: it begins with pulsar://"),
+        (
+            {"target": "mqtt://h"},
+            "target 'mqtt://h' is not an address of Pulsar: it begins with pulsar://",
+        ),
         (
             {"target": "pulsar://h", "admin": "pulsar://h"},
             "admin URL 'pulsar://h': it begins with http:// or https://: write http://HOST:8080",
         ),
     ],
 )
-def test_an_address_of_another_kind_is_a_usage_error_before_anything_is_reached(options: dict[str, str], problem: str) -> None:
+def test_an_address_of_another_kind_is_a_usage_error_before_anything_is_reached(
+    options: dict[str, str], problem: str
+) -> None:
     with pytest.raises(UsageError, match=problem):
         check_addresses(*request_with({}, options, "", "pulsar"))
 
@@ -132,7 +164,9 @@ def test_security_of_a_broker_without_it_is_a_usage_error(monkeypatch: pytest.Mo
     monkeypatch.setattr(DriverKind, "start_of", lambda _kind, _broker: plain)
     wanted = r"p\.yaml:6: target\.security: Plain is started without TLS and authentication: leave it out$"
     with pytest.raises(UsageError, match=wanted):
-        check_security(*request_with({"security_line": 6}, {"broker": "process"}, SECURITY, "pulsar"))
+        check_security(
+            *request_with({"security_line": 6}, {"broker": "process"}, SECURITY, "pulsar")
+        )
 
 
 @pytest.mark.parametrize("mode", ["auto", "process"])
@@ -144,14 +178,24 @@ def test_security_of_a_broker_started_by_the_run_is_accepted(mode: str) -> None:
 
 def test_keys_of_the_run_fill_only_settings_missing_in_the_profile() -> None:
     """The user's authentication is kept as a whole; the profile object is not changed."""
-    ours = {"tls_trust_certs_file_path": "/ca", "authentication": Authentication(plugin="token", token_file="/t")}
-    facts = BrokerFacts(name="Pulsar", version="1", mode="process", url="pulsar+ssl://h", client=ours)
-    _, profile, _ = request_with({}, {}, SECURITY, "pulsar, authentication: {plugin: token, token: mine}")
+    ours = {
+        "tls_trust_certs_file_path": "/ca",
+        "authentication": Authentication(plugin="token", token_file="/t"),
+    }
+    facts = BrokerFacts(
+        name="Pulsar", version="1", mode="process", url="pulsar+ssl://h", client=ours
+    )
+    _, profile, _ = request_with(
+        {}, {}, SECURITY, "pulsar, authentication: {plugin: token, token: mine}"
+    )
     driver = with_keys(profile, facts).driver
     assert isinstance(driver, PulsarSettings)
     assert isinstance(profile.driver, PulsarSettings)
     assert driver.authentication == profile.driver.authentication
-    assert (driver.tls_trust_certs_file_path, profile.driver.tls_trust_certs_file_path) == ("/ca", None)
+    assert (driver.tls_trust_certs_file_path, profile.driver.tls_trust_certs_file_path) == (
+        "/ca",
+        None,
+    )
     assert "tls_trust_certs_file_path" in driver.model_fields_set
 
 
@@ -164,7 +208,9 @@ def test_keys_of_the_run_fill_only_settings_missing_in_the_profile() -> None:
         ("certFile: mine", ("/ca", "mine", None)),
     ],
 )
-def test_key_files_of_the_run_are_added_to_tls_settings_of_the_profile(said: str, expected: tuple[str | None, ...]) -> None:
+def test_key_files_of_the_run_are_added_to_tls_settings_of_the_profile(
+    said: str, expected: tuple[str | None, ...]
+) -> None:
     """The certificate of the client and its key always come from the same source."""
     ours = {"tls": Tls(ca_file="/ca", cert_file="/cert", key_file="/key")}
     facts = BrokerFacts(name="mosquitto", version="2", mode="process", url="mqtts://h", client=ours)
@@ -176,10 +222,17 @@ def test_key_files_of_the_run_are_added_to_tls_settings_of_the_profile(said: str
     assert driver.tls.version == ("TLSv1.3" if "TLSv1.3" in said else None)
 
 
-@pytest.mark.parametrize(("url", "beside"), [("mqtt://profile:1", "mqtts://profile:2"), ("mqtt://line:1", None), (None, None)])
-def test_the_subscriber_address_applies_only_to_the_url_of_the_profile(url: str | None, beside: str | None) -> None:
+@pytest.mark.parametrize(
+    ("url", "beside"),
+    [("mqtt://profile:1", "mqtts://profile:2"), ("mqtt://line:1", None), (None, None)],
+)
+def test_the_subscriber_address_applies_only_to_the_url_of_the_profile(
+    url: str | None, beside: str | None
+) -> None:
     """Another target, or a started one, is for all clients."""
-    _, profile, _ = request_with({}, {}, "target: {url: 'mqtt://profile:1', subscriberUrl: 'mqtts://profile:2'}")
+    _, profile, _ = request_with(
+        {}, {}, "target: {url: 'mqtt://profile:1', subscriberUrl: 'mqtts://profile:2'}"
+    )
     assert subscriber_url(url, profile) == beside
 
 
@@ -194,11 +247,11 @@ ARTEMIS = "mqtt, broker: artemis"
         ({"broker": "container"}, "--load-broker container"),
     ],
 )
-def test_a_profile_that_names_its_broker_rejects_another_one(options: dict[str, str], named: str) -> None:
+def test_a_profile_that_names_its_broker_rejects_another_one(
+    options: dict[str, str], named: str
+) -> None:
     """Unless the profile is changed."""
-    wanted = (
-        rf"p\.yaml:5: driver\.broker: artemis is a process that the run starts, but the run is to use {named}: leave one of the two out"
-    )
+    wanted = rf"p\.yaml:5: driver\.broker: artemis is a process that the run starts, but the run is to use {named}: leave one of the two out"
     with pytest.raises(UsageError, match=wanted):
         check_broker(*request_with({"broker_line": 5}, options, driver=ARTEMIS))
 
@@ -237,16 +290,21 @@ def test_only_one_idle_broker_is_kept(relay: Callable[[str, str], Broker]) -> No
 
 def test_all_brokers_of_one_test_keep_running(relay: Callable[[str, str], Broker]) -> None:
     """However many its workloads need."""
-    assert not any(gone(broker.facts.pid) for broker in [relay("a", f"{ms}ms") for ms in range(1, 5)])
+    assert not any(
+        gone(broker.facts.pid) for broker in [relay("a", f"{ms}ms") for ms in range(1, 5)]
+    )
 
 
 def test_a_cluster_is_only_for_processes_that_the_run_starts() -> None:
     cluster = "broker: {brokers: 2, bookies: 3}\n"
     check_cluster(*request_with({}, {"broker": "process"}, cluster, driver="pulsar"))
     with pytest.raises(
-        UsageError, match=r"^p\.yaml:5: broker\.brokers and bookies .*, not for --load-broker container: leave one of the two out$"
+        UsageError,
+        match=r"^p\.yaml:5: broker\.brokers and bookies .*, not for --load-broker container: leave one of the two out$",
     ):
-        check_cluster(*request_with({"cluster_line": 5}, {"broker": "container"}, cluster, driver="pulsar"))
+        check_cluster(
+            *request_with({"cluster_line": 5}, {"broker": "container"}, cluster, driver="pulsar")
+        )
     with pytest.raises(UsageError, match="not for pulsar://line:1"):
         check_cluster(*request_with({}, {"target": "pulsar://line:1"}, cluster, driver="pulsar"))
     check_cluster(*request_with({}, {"broker": "container"}, driver="pulsar"))

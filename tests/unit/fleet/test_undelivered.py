@@ -17,7 +17,10 @@ from pytest_loadtest.values.quantities import SECOND
 
 def asking() -> tuple[Drain, dict[str, Any]]:
     """Return a drain that has asked because of a missing message, and the report."""
-    drain, reports = Drain("measure", 1, 1, 30 * SECOND, can_ask=True), {"a": made_progress(acked=2, received=1, taken=1)}
+    drain, reports = (
+        Drain("measure", 1, 1, 30 * SECOND, can_ask=True),
+        {"a": made_progress(acked=2, received=1, taken=1)},
+    )
     assert not drain.has_ended(reports, 1)
     assert drain.asks(1 + GRACE)
     return drain, reports
@@ -29,7 +32,10 @@ def test_the_answer_ends_the_drain() -> None:
     assert drain.has_ended(reports, 2 + GRACE)
 
 
-@pytest.mark.parametrize("error", [TargetError("gone"), ConnectionRefusedError(), KeyError("msgBacklog"), ValueError("no JSON")])
+@pytest.mark.parametrize(
+    "error",
+    [TargetError("gone"), ConnectionRefusedError(), KeyError("msgBacklog"), ValueError("no JSON")],
+)
 def test_a_target_that_does_not_answer_proves_nothing_and_is_asked_again(error: Exception) -> None:
     drain, reports = asking()
 

@@ -19,8 +19,12 @@ def profile(more: str = "") -> profiles.Profile:
     return profiles.loads(BASE + more, "p.yaml")
 
 
-@pytest.mark.parametrize(("by", "way"), [(11 * MILLISECOND, "forward by 11.0 ms"), (-SECOND, "back by 1.00 s")])
-def test_setting_the_clock_while_messages_are_delayed_is_no_data(monkeypatch: pytest.MonkeyPatch, by: int, way: str) -> None:
+@pytest.mark.parametrize(
+    ("by", "way"), [(11 * MILLISECOND, "forward by 11.0 ms"), (-SECOND, "back by 1.00 s")]
+)
+def test_setting_the_clock_while_messages_are_delayed_is_no_data(
+    monkeypatch: pytest.MonkeyPatch, by: int, way: str
+) -> None:
     """Their due times are unknown. Without delays it does not matter."""
     clock = WallClock()
     monkeypatch.setattr(wall_clock, "_offset", lambda: clock.offset + by)
@@ -30,13 +34,20 @@ def test_setting_the_clock_while_messages_are_delayed_is_no_data(monkeypatch: py
         clock.check(profile("deliverAfter: 1s\n"))
 
 
-def test_a_drift_of_ten_milliseconds_is_allowed_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drift_of_ten_milliseconds_is_allowed_and_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = WallClock(5 * SECOND)
     monkeypatch.setattr(wall_clock, "_offset", lambda: clock.offset - 10 * MILLISECOND)
     clock.check(profile("deliverAfter: 1s\n"))
     found = clock.delays(profile("deliverAfter: 1s\n"))
     assert found is not None
-    assert (found["wall"], found["start"], found["least"], found["drift"]) == (clock.offset, 5 * SECOND, 1000, -10 * MILLISECOND)
+    assert (found["wall"], found["start"], found["least"], found["drift"]) == (
+        clock.offset,
+        5 * SECOND,
+        1000,
+        -10 * MILLISECOND,
+    )
     assert clock.delays(profile()) is None
 
 

@@ -53,7 +53,11 @@ def test_a_backlog_is_built_drained_and_followed() -> None:
     assert [(span.name, span.start, span.duration) for span in watch.spans] == [
         ("build", 0, resume.at), ("drain", resume.at, 5 * SECOND - resume.at), ("after", 5 * SECOND, mark.at - 2 * SECOND),
     ]  # fmt: skip
-    assert (watch.reached, watch.resumed, watch.emptied) == (2 * SECOND, 4 * SECOND, 5 * SECOND)  # seen, not the instants agreed later
+    assert (watch.reached, watch.resumed, watch.emptied) == (
+        2 * SECOND,
+        4 * SECOND,
+        5 * SECOND,
+    )  # seen, not the instants agreed later
     assert watch.messages == 8000
 
 
@@ -61,8 +65,14 @@ def test_a_backlog_that_does_not_shrink_is_given_up() -> None:
     """After its timeout the phase runs to its end, and the backlog was not drained."""
     watch = BacklogWatch(PLAN, 100.0)
     watch.look([made_progress(acked=2500)], SECOND)
-    assert watch.look([made_progress(acked=9000, received=100)], SECOND + CHANGE_IN + 9 * SECOND) is None
-    assert watch.look([made_progress(acked=9000, received=200)], SECOND + CHANGE_IN + 10 * SECOND) is not None
+    assert (
+        watch.look([made_progress(acked=9000, received=100)], SECOND + CHANGE_IN + 9 * SECOND)
+        is None
+    )
+    assert (
+        watch.look([made_progress(acked=9000, received=200)], SECOND + CHANGE_IN + 10 * SECOND)
+        is not None
+    )
     assert watch.drained_between(0) == (None, None)
     assert watch.last.waiting == 17_800
 
@@ -74,14 +84,18 @@ def test_a_backlog_is_drained_when_no_more_waits_than_is_under_way() -> None:
     for left, drained in ((501, False), (500, True)):
         watch = BacklogWatch(PLAN, 100.0)
         watch.look([made_progress(acked=2500)], SECOND)
-        mark = watch.look([made_progress(acked=9000, received=18_000 - left)], SECOND + CHANGE_IN + SECOND)
+        mark = watch.look(
+            [made_progress(acked=9000, received=18_000 - left)], SECOND + CHANGE_IN + SECOND
+        )
         assert (mark is not None) == drained
 
 
 RESUMED = SECOND + CHANGE_IN
 
 
-def drained_with(*looks: tuple[int, int, int], ordered: bool = True) -> tuple[BacklogWatch, list[int]]:
+def drained_with(
+    *looks: tuple[int, int, int], ordered: bool = True
+) -> tuple[BacklogWatch, list[int]]:
     """The watch of a backlog that stands at 20 000 deliveries, and the looks that called for a change.
 
     :param looks: s after consumers went on, copies received, and how many of them may be second ones.
@@ -89,14 +103,19 @@ def drained_with(*looks: tuple[int, int, int], ordered: bool = True) -> tuple[Ba
     watch, acted = BacklogWatch(PLAN, 100.0, ordered=ordered), []
     watch.look([made_progress(acked=10_000)], SECOND)
     for seconds, received, repeats in looks:
-        change = watch.look([made_progress(acked=10_000, received=received, repeats=repeats)], RESUMED + seconds * SECOND)
+        change = watch.look(
+            [made_progress(acked=10_000, received=received, repeats=repeats)],
+            RESUMED + seconds * SECOND,
+        )
         acted += [] if change is None else [seconds]
     return watch, acted
 
 
 def between(watch: BacklogWatch, uncounted: int) -> tuple[int | None, ...]:
     """Return the limits of the drain, s after consumers resumed."""
-    return tuple(look and (look.elapsed - RESUMED) // SECOND for look in watch.drained_between(uncounted))
+    return tuple(
+        look and (look.elapsed - RESUMED) // SECOND for look in watch.drained_between(uncounted)
+    )
 
 
 def test_second_copies_do_not_drain_a_backlog() -> None:
@@ -133,7 +152,9 @@ def test_looks_after_the_end_of_load_do_not_count_for_the_drain() -> None:
     st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)), min_size=1, max_size=30),
     st.integers(0, 3000),
 )
-def test_the_true_end_of_a_drain_lies_between_its_limits(steps: list[tuple[int, int]], later: int) -> None:
+def test_the_true_end_of_a_drain_lies_between_its_limits(
+    steps: list[tuple[int, int]], later: int
+) -> None:
     """For any order of first and second copies, looked at once a second."""
     watch = BacklogWatch(PLAN, 100.0)
     watch.look([made_progress(acked=10_000)], SECOND)
@@ -155,7 +176,12 @@ def test_the_true_end_of_a_drain_lies_between_its_limits(steps: list[tuple[int, 
 
 
 def watch_of(
-    section: dict[str, object], *, rate: float = 1000, seconds: int = 60, mix: SizeMix | None = None, consumers: int = 1
+    section: dict[str, object],
+    *,
+    rate: float = 1000,
+    seconds: int = 60,
+    mix: SizeMix | None = None,
+    consumers: int = 1,
 ) -> BrokenWatch:
     """Return the watch of a step with one stream and one subscription. :param mix: the sizes, if the rate is in bytes."""
     phase = Phase(
@@ -167,21 +193,42 @@ def watch_of(
         mean_size=None if mix is None else mix.mean,
     )
     due = DueMessages(phase.pacer, () if mix is None else ((0, mix),))
-    return BrokenWatch(parse_slo({"endToEndLatency": section})[: len(section)], phase, 1, consumers, due)
+    return BrokenWatch(
+        parse_slo({"endToEndLatency": section})[: len(section)], phase, 1, consumers, due
+    )
 
 
 def test_a_step_that_cannot_hold_any_more_is_ended() -> None:
     """One per cent of the planned deliveries are late or overdue: p99 is certainly missed, and the change names it."""
     watch = watch_of({"p99": "100ms"})
-    assert watch.look([made_progress(elapsed=10 * SECOND, received=10_000, beyond_bounds=(500,))], 10 * SECOND) is None
-    end = watch.look([made_progress(elapsed=10 * SECOND, received=10_000, beyond_bounds=(601,))], 10 * SECOND)
+    assert (
+        watch.look(
+            [made_progress(elapsed=10 * SECOND, received=10_000, beyond_bounds=(500,))], 10 * SECOND
+        )
+        is None
+    )
+    end = watch.look(
+        [made_progress(elapsed=10 * SECOND, received=10_000, beyond_bounds=(601,))], 10 * SECOND
+    )
     assert end is not None
     assert (end.end, end.foregone) == (True, "endToEndLatency.p99")
-    assert watch.look([made_progress(elapsed=11 * SECOND, received=10_000, beyond_bounds=(900,))], 11 * SECOND) is None
+    assert (
+        watch.look(
+            [made_progress(elapsed=11 * SECOND, received=10_000, beyond_bounds=(900,))], 11 * SECOND
+        )
+        is None
+    )
     seen = 10 * SECOND + COLLECT + 101 * MILLISECOND
-    assert watch_of({"p99": "100ms"}).look([made_progress(elapsed=seen, received=9000, beyond_bounds=(0,))], seen) is not None
+    assert (
+        watch_of({"p99": "100ms"}).look(
+            [made_progress(elapsed=seen, received=9000, beyond_bounds=(0,))], seen
+        )
+        is not None
+    )
     late = [made_progress(elapsed=59 * SECOND, received=0, beyond_bounds=(0,))]
-    assert watch_of({"p99": "100ms"}).look(late, 59 * SECOND) is None  # too near the end to gain anything
+    assert (
+        watch_of({"p99": "100ms"}).look(late, 59 * SECOND) is None
+    )  # too near the end to gain anything
 
 
 def test_what_is_due_is_taken_at_the_oldest_report() -> None:
@@ -201,9 +248,15 @@ def test_a_message_that_never_arrives_misses_a_percentile_but_not_the_max() -> N
 @pytest.mark.parametrize("statistic", ["p99", "max"])
 def test_a_late_copy_that_may_be_a_second_one_ends_nothing(statistic: str) -> None:
     """The verdict uses first copies: a late second one misses no bound, neither of a percentile nor of the max."""
-    twice = [made_progress(elapsed=20 * SECOND, received=30_000, repeats=10_000, beyond_bounds=(900,))]
+    twice = [
+        made_progress(elapsed=20 * SECOND, received=30_000, repeats=10_000, beyond_bounds=(900,))
+    ]
     assert watch_of({statistic: "100ms"}).look(twice, 20 * SECOND) is None
-    elsewhere = [made_progress(elapsed=20 * SECOND, received=30_000, redelivered=10_000, beyond_bounds=(900,))]
+    elsewhere = [
+        made_progress(
+            elapsed=20 * SECOND, received=30_000, redelivered=10_000, beyond_bounds=(900,)
+        )
+    ]
     assert watch_of({statistic: "100ms"}).look(elsewhere, 20 * SECOND) is None
 
 
@@ -222,7 +275,9 @@ def test_second_copies_do_not_hide_what_is_overdue() -> None:
 
 
 ONE_SIZE = SizeMix(mean=100.0, variance=0.0, smallest=100, largest=100)
-FEW_LARGE = SizeMix(mean=298.0, variance=9702.0**2 / 49, smallest=100, largest=10_000)  # 2 % of 10 000 bytes
+FEW_LARGE = SizeMix(
+    mean=298.0, variance=9702.0**2 / 49, smallest=100, largest=10_000
+)  # 2 % of 10 000 bytes
 
 
 @pytest.mark.parametrize("mix", [ONE_SIZE, FEW_LARGE])
@@ -248,20 +303,26 @@ RATE, HOLD = 1000, 12
 LONG_AGO = 1 << 60
 
 
-def two_workers(came: NDArray[np.int64], latency: NDArray[np.int64], bound: int, late: list[int]) -> list[tuple[list[Progress], int]]:
+def two_workers(
+    came: NDArray[np.int64], latency: NDArray[np.int64], bound: int, late: list[int]
+) -> list[tuple[list[Progress], int]]:
     """What a controller sees of a step: every report of either worker with the other's last one, and when it is looked at.
 
     :param came: ns after the start at which each message came, or :data:`LONG_AGO` where it never did; the workers get them by turns.
     :param late: of each worker, ns by which its reports are later than the other's, and by which its last collect was before them.
     """
     shift, collected = late
-    moments = sorted((worker * shift + n * PROGRESS, worker) for n in range(1, HOLD * 2) for worker in (0, 1))
+    moments = sorted(
+        (worker * shift + n * PROGRESS, worker) for n in range(1, HOLD * 2) for worker in (0, 1)
+    )
     last: dict[int, Progress] = {}
     seen = []
     for moment, worker in moments:
         there = came[worker::2] <= moment - collected
         last[worker] = made_progress(
-            elapsed=moment, received=int(there.sum()), beyond_bounds=(int((there & (latency[worker::2] >= bound)).sum()),)
+            elapsed=moment,
+            received=int(there.sum()),
+            beyond_bounds=(int((there & (latency[worker::2] >= bound)).sum()),),
         )
         if len(last) == 2:
             seen.append((list(last.values()), moment + MILLISECOND))
@@ -296,13 +357,20 @@ def test_no_step_that_would_hold_is_ended(
     due = np.arange(RATE * HOLD, dtype=np.int64) * (SECOND // RATE)
     latency = (random.random(len(due)) * 2 * typical * MILLISECOND).astype(np.int64)
     still = 3 * SECOND
-    latency = np.where((due >= still) & (due < still + stalled * MILLISECOND), latency + still + stalled * MILLISECOND - due, latency)
+    latency = np.where(
+        (due >= still) & (due < still + stalled * MILLISECOND),
+        latency + still + stalled * MILLISECOND - due,
+        latency,
+    )
     never = random.random(len(due)) < lost
     (objective,) = parse_slo({"endToEndLatency": {statistic: "100ms"}})[:1]
     bound = exceeds(objective)
     assert bound is not None
     came = np.where(never, LONG_AGO, due + latency)
-    ended = [watch.look(said, moment) for said, moment in two_workers(came, latency, bound, [shift, collected])]
+    ended = [
+        watch.look(said, moment)
+        for said, moment in two_workers(came, latency, bound, [shift, collected])
+    ]
     if any(ended):
         assert not holds(objective, latency, never)
 

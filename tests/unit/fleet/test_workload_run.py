@@ -86,7 +86,12 @@ def test_phases_follow_one_another(tmp_path: Path, workers: int) -> None:
     assert workload.current.phase.first.tolist() == [3, 3, 3, 2, 2]
     workload.end_phase(reports_of(workload, np.array([11, 11, 11, 10, 9])))
     run, columns = written(tmp_path / "measure")
-    assert (run["version"], run["ended"], run["streams"], run["stages"]) == (3, True, {"count": 5, "file": "streams.npz"}, [])
+    assert (run["version"], run["ended"], run["streams"], run["stages"]) == (
+        3,
+        True,
+        {"count": 5, "file": "streams.npz"},
+        [],
+    )
     assert read(columns) == [[3, 3, 3, 2, 2], [11, 11, 11, 10, 9]]
 
 
@@ -96,7 +101,9 @@ def test_columns_are_written_when_the_load_has_come_to_its_end(tmp_path: Path) -
     workload.begin(workload.plan.measure, "measure", 0)
     assert {path.name for path in (tmp_path / "measure").iterdir()} == {"run.json"}
     assert "ended" not in written(tmp_path / "measure")[0]
-    workload.end_phase(reports_of(workload, workload.plan.measure.ends.column() - workload.plan.measure.first))
+    workload.end_phase(
+        reports_of(workload, workload.plan.measure.ends.column() - workload.plan.measure.first)
+    )
     assert {path.name for path in (tmp_path / "measure").iterdir()} == {"run.json", "streams.npz"}
 
 
@@ -104,33 +111,61 @@ def test_a_worker_that_sent_another_number_than_planned_is_no_data(tmp_path: Pat
     """The error names its stream with both numbers."""
     workload = workload_of(loopback(producers=5, rate=10), tmp_path)
     workload.begin(workload.plan.measure, "measure", 0)
-    with pytest.raises(NoData, match="7 messages of stream 2 were sent, 6 were planned .internal error."):
+    with pytest.raises(
+        NoData, match="7 messages of stream 2 were sent, 6 were planned .internal error."
+    ):
         workload.end_phase(reports_of(workload, np.array([6, 6, 7, 6, 7])))
     with pytest.raises(TargetError, match="worker gw1: stream 4"):
-        workload.end_phase(reports_of(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, "stream 4", None)))
+        workload.end_phase(
+            reports_of(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, "stream 4", None))
+        )
 
 
-@pytest.mark.parametrize("lost", ["stream 4 (no answer to a ping within keepAlive) and 3 more", "stream 4"])
+@pytest.mark.parametrize(
+    "lost", ["stream 4 (no answer to a ping within keepAlive) and 3 more", "stream 4"]
+)
 def test_a_target_that_answered_and_fell_silent_is_judged(tmp_path: Path, lost: str) -> None:
     workload = workload_of(loopback(producers=5, rate=10), tmp_path)
     workload.begin(workload.plan.measure, "measure", 0)
-    workload.end_phase(reports_of(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, lost, None), answered=True))
+    workload.end_phase(
+        reports_of(
+            workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, lost, None), answered=True
+        )
+    )
     run, _ = written(tmp_path / "measure")
-    assert run["went_away"] == f"the target loopback went away and was not back when the drain ended: worker gw1: {lost}"
+    assert (
+        run["went_away"]
+        == f"the target loopback went away and was not back when the drain ended: worker gw1: {lost}"
+    )
     workload.begin(workload.plan.measure, "again", 0)
     assert workload.went_away is None
 
 
 @pytest.mark.parametrize(
     ("folder", "lost", "answered"),
-    [("measure", "a (no answer in 10 s)", False), ("measure", "a (Connection refused)", True), (None, "a (no answer in 10 s)", True)],
+    [
+        ("measure", "a (no answer in 10 s)", False),
+        ("measure", "a (Connection refused)", True),
+        (None, "a (no answer in 10 s)", True),
+    ],
 )
-def test_a_target_that_never_answered_or_ended_is_no_data(tmp_path: Path, folder: str | None, lost: str, answered: bool) -> None:
+def test_a_target_that_never_answered_or_ended_is_no_data(
+    tmp_path: Path, folder: str | None, lost: str, answered: bool
+) -> None:
     """Nor is there anything to judge in a phase without samples."""
     workload = workload_of(loopback(producers=5, rate=10), tmp_path)
     workload.begin(workload.plan.measure, folder, 0)
-    with pytest.raises(TargetError, match="went away and was not back when the drain ended: worker gw1: a "):
-        workload.end_phase(reports_of(workload, np.array([6, 6, 6, 6, 6]), disconnected=(None, lost, None), answered=answered))
+    with pytest.raises(
+        TargetError, match="went away and was not back when the drain ended: worker gw1: a "
+    ):
+        workload.end_phase(
+            reports_of(
+                workload,
+                np.array([6, 6, 6, 6, 6]),
+                disconnected=(None, lost, None),
+                answered=answered,
+            )
+        )
 
 
 def test_a_changed_rate_changes_the_planned_ends_and_the_offered_rate(tmp_path: Path) -> None:
@@ -156,28 +191,40 @@ def test_stages_have_their_own_columns(tmp_path: Path, workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3, 8])
-def test_if_bytes_are_paced_stages_begin_at_the_marks_of_the_workers(tmp_path: Path, workers: int) -> None:
+def test_if_bytes_are_paced_stages_begin_at_the_marks_of_the_workers(
+    tmp_path: Path, workers: int
+) -> None:
     """At the next mark if there is none at the instant; the last mark at an instant counts. The next phase begins at their ends."""
     workload = workload_of(staged("1KB/s", "2KB/s"), tmp_path, workers)
     workload.begin(workload.plan.measure, "measure", 0)
-    ends, at_two, at_five = np.array([41, 41, 41, 40, 40]), np.array([11, 11, 10, 10, 10]), np.array([20, 20, 20, 20, 20])
+    ends, at_two, at_five = (
+        np.array([41, 41, 41, 40, 40]),
+        np.array([11, 11, 10, 10, 10]),
+        np.array([20, 20, 20, 20, 20]),
+    )
     marks = [(0, ends * 0), (2 * SECOND, ends // 9), (5 * SECOND, at_five), (2 * SECOND, at_two)]
     workload.end_phase(reports_of(workload, ends, *marks))
     run, columns = written(tmp_path / "measure")
     edges = [[0] * 5, at_two.tolist(), at_five.tolist(), ends.tolist()]
     assert read(columns) == [edges[0], edges[-1]]
     assert [read(columns, f"_{i}") for i in range(3)] == [edges[i : i + 2] for i in range(3)]
-    assert [stage["rate"] for stage in run["stages"]] == [(sum(edges[i + 1]) - sum(edges[i])) / 2 for i in range(3)]
+    assert [stage["rate"] for stage in run["stages"]] == [
+        (sum(edges[i + 1]) - sum(edges[i])) / 2 for i in range(3)
+    ]
     assert run["rate"] == ends.sum() / 6
     workload.begin(workload.plan.measure, None, 0)
     assert workload.current.phase.first.tolist() == ends.tolist()
 
 
-def test_if_bytes_are_paced_streams_without_their_share_of_the_messages_are_no_data(tmp_path: Path) -> None:
+def test_if_bytes_are_paced_streams_without_their_share_of_the_messages_are_no_data(
+    tmp_path: Path,
+) -> None:
     """The number of messages depends on the sizes that are drawn, but the streams have them in turn."""
     workload = workload_of(staged("1KB/s", "2KB/s"), tmp_path)
     workload.begin(workload.plan.measure, "measure", 0)
-    with pytest.raises(NoData, match="40 messages of stream 1 were sent, 41 were planned .internal error."):
+    with pytest.raises(
+        NoData, match="40 messages of stream 1 were sent, 41 were planned .internal error."
+    ):
         workload.end_phase(reports_of(workload, np.array([41, 40, 39, 44, 38])))
 
 
@@ -189,14 +236,19 @@ def test_if_bytes_are_paced_streams_without_their_share_of_the_messages_are_no_d
         (3, [("up", 2, [4] * 5), ("more", 1, [10] * 5)]),
     ],
 )
-def test_a_phase_that_is_ended_early_has_the_stages_that_began(tmp_path: Path, at: int, stages: list[tuple[str, int, list[int]]]) -> None:
+def test_a_phase_that_is_ended_early_has_the_stages_that_began(
+    tmp_path: Path, at: int, stages: list[tuple[str, int, list[int]]]
+) -> None:
     """The last one with its actual length; later ones are left out."""
     workload = workload_of(staged(), tmp_path)
     workload.begin(workload.plan.measure, "measure", 0)
     workload.current.changes.append(Change(at=at * SECOND, end=True))
     workload.end_phase(reports_of(workload, np.array(stages[-1][2])))
     run, columns = written(tmp_path / "measure")
-    assert [(s["name"], s["duration"] // SECOND, columns.read(f"end_{i}").tolist()) for i, s in enumerate(run["stages"])] == stages
+    assert [
+        (s["name"], s["duration"] // SECOND, columns.read(f"end_{i}").tolist())
+        for i, s in enumerate(run["stages"])
+    ] == stages
 
 
 @pytest.mark.parametrize("workers", [1, 16])
@@ -222,7 +274,9 @@ def test_connection_losses_are_unknown_before_all_workers_have_reported(tmp_path
     workload.add_worker_facts({"gw0": facts, "gw1": replace(facts, losses=2)})
     assert workload.run_file().facts.driver["losses"] == 2
     assert workload.run_file().facts.driver["forgotten"] is None
-    workload.add_worker_facts({"gw0": replace(facts, forgotten=1), "gw1": replace(facts, forgotten=2)})
+    workload.add_worker_facts(
+        {"gw0": replace(facts, forgotten=1), "gw1": replace(facts, forgotten=2)}
+    )
     assert workload.run_file().facts.driver["forgotten"] == 3
     workload.add_worker_facts({"gw0": replace(facts, losses=None)})
     assert workload.run_file().facts.driver["losses"] is None
@@ -233,16 +287,28 @@ def planned_windows(folder: Path) -> list[tuple[str, int, int, float]]:
     run = RunFile.read(folder)
     assert run.planned is not None
     windows = run.planned.windows(run.duration)
-    return [(window.stage, window.start // SECOND, window.end // SECOND, round(window.amount, 3)) for window in windows]
+    return [
+        (window.stage, window.start // SECOND, window.end // SECOND, round(window.amount, 3))
+        for window in windows
+    ]
 
 
-@pytest.mark.parametrize(("rate", "more", "amounts"), [("10", "30", [20, 60, 20]), ("1KB/s", "3KB/s", [2048, 6144, 2048])])
-def test_the_requested_load_is_kept_by_stage(tmp_path: Path, rate: str, more: str, amounts: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("rate", "more", "amounts"),
+    [("10", "30", [20, 60, 20]), ("1KB/s", "3KB/s", [2048, 6144, 2048])],
+)
+def test_the_requested_load_is_kept_by_stage(
+    tmp_path: Path, rate: str, more: str, amounts: list[int]
+) -> None:
     """In messages or bytes, as the rate is."""
     workload = workload_of(staged(rate, more), tmp_path)
     workload.begin(workload.plan.measure, "measure", 7)
     workload.write(ended=True)
-    assert planned_windows(tmp_path / "measure") == [("up", 0, 2, amounts[0]), ("more", 2, 4, amounts[1]), ("down", 4, 6, amounts[2])]
+    assert planned_windows(tmp_path / "measure") == [
+        ("up", 0, 2, amounts[0]),
+        ("more", 2, 4, amounts[1]),
+        ("down", 4, 6, amounts[2]),
+    ]
     planned = RunFile.read(tmp_path / "measure").planned
     assert planned is not None
     assert planned.in_bytes == rate.endswith("B/s")
@@ -266,7 +332,11 @@ def test_a_step_of_a_search_has_the_load_of_its_rate(tmp_path: Path) -> None:
 
 def test_a_run_that_sends_nothing_has_no_requested_load(tmp_path: Path) -> None:
     workload = workload_of(
-        profiles.loads("name: p\ntopic: t\nproducersPerTopic: 0\ntestDuration: 2s\ndriver: {name: mqtt}\n", "p.yaml"), tmp_path
+        profiles.loads(
+            "name: p\ntopic: t\nproducersPerTopic: 0\ntestDuration: 2s\ndriver: {name: mqtt}\n",
+            "p.yaml",
+        ),
+        tmp_path,
     )
     workload.begin(workload.plan.measure, "measure", 0)
     workload.write(ended=True)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pytest_loadtest.errors import NoData, WorkerError
-from pytest_loadtest.fleet.messages import AbortRun, Arrive, EndPhase, HostFiles, LoadItems, Release, TakeRole
+from pytest_loadtest.fleet.messages import (
+    AbortRun,
+    Arrive,
+    EndPhase,
+    HostFiles,
+    LoadItems,
+    Release,
+    TakeRole,
+)
 from pytest_loadtest.fleet.run_states import Concluded
 from pytest_loadtest.fleet.xdist import CHANNEL, GangController, GangRelease, GangWorker
 
@@ -102,9 +110,13 @@ class Gang:
             rendezvous=None,
         )
         config: Any = SimpleNamespace(
-            pluginmanager=SimpleNamespace(getplugin=lambda _: self.session), getvalue=lambda _: dist, rootpath=Path()
+            pluginmanager=SimpleNamespace(getplugin=lambda _: self.session),
+            getvalue=lambda _: dist,
+            rootpath=Path(),
         )
-        self.controller = GangController(config, self.run_controller, {} if host is None else {"command": host})
+        self.controller = GangController(
+            config, self.run_controller, {} if host is None else {"command": host}
+        )
         self.nodes = [self._node(f"gw{i}") for i in range(workers)]
         self.workers = [GangWorker(SimpleNamespace(workerinput=node.theirs)) for node in self.nodes]  # type: ignore[arg-type]
 
@@ -116,7 +128,9 @@ class Gang:
         ours.peer, theirs.peer = theirs, ours
         node = SimpleNamespace(
             gateway=SimpleNamespace(
-                id=name, newchannel=lambda: ours, spec=SimpleNamespace(python=None if self.host is None else "command")
+                id=name,
+                newchannel=lambda: ours,
+                spec=SimpleNamespace(python=None if self.host is None else "command"),
             ),
             workerinput={},
             shut=0,
@@ -134,7 +148,10 @@ class Gang:
 
     def gather(self, *workers: int) -> list[threading.Thread]:
         """Let these workers reach the load test; they wait in threads."""
-        threads = [threading.Thread(target=self.workers[i].gather, args=(ITEMS[1],), daemon=True) for i in workers]
+        threads = [
+            threading.Thread(target=self.workers[i].gather, args=(ITEMS[1],), daemon=True)
+            for i in workers
+        ]
         for thread in threads:
             thread.start()
         return threads
@@ -242,7 +259,9 @@ def test_a_load_test_whose_lead_crashed_is_an_error_and_an_ordinary_test_fails(g
         report: Any = SimpleNamespace(when="call", longrepr="worker 'gw0' crashed")
         gang.controller.pytest_handlecrashitem(nodeid, report, scheduler)
         assert report.when == when
-        assert ("no data: worker 'gw0' crashed; it led the load run" in report.longrepr) == (nodeid == LOAD)
+        assert ("no data: worker 'gw0' crashed; it led the load run" in report.longrepr) == (
+            nodeid == LOAD
+        )
     gang.controller.rendezvous.runs[1, 0].state = Concluded(None)
     report = SimpleNamespace(when="???", longrepr="worker 'gw0' crashed")
     gang.controller.pytest_handlecrashitem(LOAD, report, scheduler)
@@ -252,24 +271,37 @@ def test_a_load_test_whose_lead_crashed_is_an_error_and_an_ordinary_test_fails(g
 def test_the_report_of_a_crashed_lead_has_the_time_since_it_began_and_its_description() -> None:
     """A report of the teardown follows it; an ordinary test's crash has neither."""
     gang, crashes, reports = Gang(2), list[Any](), list[Any]()
-    gang.controller._report_crash = lambda description, report: crashes.append((description, report.start, report.duration))
-    gang.controller._config.hook = SimpleNamespace(pytest_runtest_logreport=lambda *, report: reports.append(report))  # type: ignore[misc]
+    gang.controller._report_crash = lambda description, report: crashes.append(
+        (description, report.start, report.duration)
+    )
+    gang.controller._config.hook = SimpleNamespace(
+        pytest_runtest_logreport=lambda *, report: reports.append(report)
+    )  # type: ignore[misc]
     for worker in gang.workers:
         worker._describe = lambda item: f"described {item.nodeid}"
     gang.collect()
     before = time.time()
     assert joined(gang.gather(0, 1))
     for nodeid in (ORDINARY, LOAD):
-        report: Any = pytest.TestReport(nodeid, ("test_a.py", None, "test_a.py"), {}, "failed", "worker 'gw0' crashed", "???")  # type: ignore[arg-type]
+        report: Any = pytest.TestReport(
+            nodeid, ("test_a.py", None, "test_a.py"), {}, "failed", "worker 'gw0' crashed", "???"
+        )  # type: ignore[arg-type]
         report.node = gang.nodes[0]
-        gang.controller.pytest_handlecrashitem(nodeid, report, SimpleNamespace(_collections={"gw0": [ORDINARY, LOAD]}))
+        gang.controller.pytest_handlecrashitem(
+            nodeid, report, SimpleNamespace(_collections={"gw0": [ORDINARY, LOAD]})
+        )
         for _ in gang.controller.pytest_runtest_logreport(report):
             pass
     ((description, start, duration),) = crashes
     assert description == f"described {LOAD}"
     assert before <= start <= start + duration <= time.time() + 1
     (teardown,) = reports
-    assert (teardown.nodeid, teardown.when, teardown.outcome, teardown.node) == (LOAD, "teardown", "passed", gang.nodes[0])
+    assert (teardown.nodeid, teardown.when, teardown.outcome, teardown.node) == (
+        LOAD,
+        "teardown",
+        "passed",
+        gang.nodes[0],
+    )
 
 
 def test_an_interrupt_releases_workers_that_wait(gang: Gang) -> None:
@@ -282,14 +314,20 @@ def test_an_interrupt_releases_workers_that_wait(gang: Gang) -> None:
     assert [node.shut for node in gang.nodes] == [1, 1]
 
 
-def test_a_load_that_was_given_up_takes_no_message_of_the_next_one(gang: Gang, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_was_given_up_takes_no_message_of_the_next_one(
+    gang: Gang, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The body of a live test gave it up, and its thread still runs in a user's function, when the next test begins."""
     links: list[Link] = []
-    monkeypatch.setattr("pytest_loadtest.fleet.member.take_part", lambda link, request, lead: links.append(link))
+    monkeypatch.setattr(
+        "pytest_loadtest.fleet.member.take_part", lambda link, request, lead: links.append(link)
+    )
     assert joined(gang.gather(0, 1))
     worker, request = gang.workers[0], cast("Request", None)
     worker.run(request)
-    gang.controller._send("gw0", AbortRun((1, 0), NoData("the test ended while its load was running")))
+    gang.controller._send(
+        "gw0", AbortRun((1, 0), NoData("the test ended while its load was running"))
+    )
     worker._key, worker._attempt = (2, 0), 0  # as for the next item
     gang.controller._send("gw0", TakeRole((2, 0), lead=True))
     worker._await_role()

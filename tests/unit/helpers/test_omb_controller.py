@@ -17,7 +17,9 @@ def test_omb_doubles_the_rate_without_a_backlog() -> None:
 
 
 @pytest.mark.parametrize(("published", "received"), [(30_000, 25_000), (25_000, 25_000)])
-def test_omb_backs_off_after_a_backlog_of_more_than_a_thousand(published: int, received: int) -> None:
+def test_omb_backs_off_after_a_backlog_of_more_than_a_thousand(
+    published: int, received: int
+) -> None:
     """With 5 000 messages waiting at 20 000 msg/s, before or after the broker, it uses the last second's rate and halves the ramp."""
     rule = OmbController()
     rule.next_rate(SECOND, 10_000, 10_000)

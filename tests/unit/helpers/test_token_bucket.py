@@ -39,7 +39,9 @@ def test_waits_and_percentiles_are_those_of_a_simulation(
     """This holds message by message, and for the percentile without sorting, with and without a backlog."""
     broker, rate = TokenBucket(capacity, depth), capacity * factor
     waits = simulated(broker, rate, hold, level)
-    assert [broker.wait(rate, number, level) for number in range(len(waits))] == pytest.approx(waits, abs=10)
+    assert [broker.wait(rate, number, level) for number in range(len(waits))] == pytest.approx(
+        waits, abs=10
+    )
     rank = max(1, math.ceil(p / 100 * len(waits) - 1e-9))
     assert broker.percentile(rate, hold, p, level) == pytest.approx(sorted(waits)[rank - 1], abs=10)
 
@@ -56,7 +58,9 @@ def test_the_count_of_messages_beyond_a_bound_is_that_of_a_simulation(
 
 
 @given(capacity=CAPACITIES, depth=DEPTHS, hold=HOLDS, bound=BOUNDS, p=PERCENTS)
-def test_the_highest_rate_is_where_the_bound_begins_to_break(capacity: float, depth: int, hold: int, bound: int, p: float) -> None:
+def test_the_highest_rate_is_where_the_bound_begins_to_break(
+    capacity: float, depth: int, hold: int, bound: int, p: float
+) -> None:
     """The bound holds at one message less, and breaks at one more."""
     broker = TokenBucket(capacity, depth)
     rate, message = broker.highest_rate(hold, bound, p), 1.001 / (p / 100 * hold / SECOND)
@@ -68,15 +72,23 @@ def test_the_highest_rate_is_where_the_bound_begins_to_break(capacity: float, de
 def test_the_longest_wait_allows_capacity_times_one_plus_bound_over_hold() -> None:
     """At 20 000 msg/s, 100 ms in a hold of 10 s allow 1 % more; each 100 messages of depth allow 10 msg/s more."""
     assert TokenBucket(20_000).highest_rate(10 * SECOND, 100 * MILLISECOND) == pytest.approx(20_200)
-    assert TokenBucket(20_000, 101).highest_rate(10 * SECOND, 100 * MILLISECOND) == pytest.approx(20_210)
-    assert TokenBucket(20_000).highest_rate(10 * SECOND, 100 * MILLISECOND, 50) == pytest.approx(20_400)
+    assert TokenBucket(20_000, 101).highest_rate(10 * SECOND, 100 * MILLISECOND) == pytest.approx(
+        20_210
+    )
+    assert TokenBucket(20_000).highest_rate(10 * SECOND, 100 * MILLISECOND, 50) == pytest.approx(
+        20_400
+    )
 
 
 @given(capacity=CAPACITIES, depth=DEPTHS, factor=FACTORS, hold=HOLDS, level=LEVELS)
-def test_two_holds_end_at_the_level_of_one_of_both_lengths(capacity: float, depth: int, factor: float, hold: int, level: float) -> None:
+def test_two_holds_end_at_the_level_of_one_of_both_lengths(
+    capacity: float, depth: int, factor: float, hold: int, level: float
+) -> None:
     broker, rate = TokenBucket(capacity, depth), capacity * factor
     whole = broker.after(rate, 2 * hold, level)
-    assert broker.after(rate, hold, broker.after(rate, hold, level)) == pytest.approx(whole, abs=1e-6)
+    assert broker.after(rate, hold, broker.after(rate, hold, level)) == pytest.approx(
+        whole, abs=1e-6
+    )
     assert broker.after(0, broker.drain_time(level), level) <= depth + 1e-6
 
 

@@ -14,9 +14,28 @@ import pytest
 from pytest_loadtest import profile
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds import registry
-from pytest_loadtest.kinds.registry import able, kind_of, kind_of_broker, kinds, load_kinds, load_reference
+from pytest_loadtest.kinds.registry import (
+    able,
+    kind_of,
+    kind_of_broker,
+    kinds,
+    load_kinds,
+    load_reference,
+)
 
-HEAVY = {"numpy", "pydantic", "pyarrow", "yaml", "pulsar", "paho", "pyspark", "httpx", "cryptography", "docker", "testcontainers"}
+HEAVY = {
+    "numpy",
+    "pydantic",
+    "pyarrow",
+    "yaml",
+    "pulsar",
+    "paho",
+    "pyspark",
+    "httpx",
+    "cryptography",
+    "docker",
+    "testcontainers",
+}
 LOOK = """
 import sys
 from pytest_loadtest.kinds.registry import kinds
@@ -62,14 +81,36 @@ def test_descriptors_load_nothing_heavy() -> None:
 def test_our_kinds_are_registered_by_entry_points() -> None:
     """The default comes first, kinds with their own broker last."""
     assert next(iter(kinds())) == registry.DEFAULT
-    assert [name for name, kind in kinds().items() if kind.package == "pytest-loadtest"] == ["pulsar", "mqtt", "loopback"]
+    assert [name for name, kind in kinds().items() if kind.package == "pytest-loadtest"] == [
+        "pulsar",
+        "mqtt",
+        "loopback",
+    ]
 
 
 def test_every_reference_can_be_imported() -> None:
     for kind in kinds().values():
-        plain = (kind.settings, kind.checks, kind.describe, kind.delayed_index, kind.telemetry, kind.observer, kind.doctor, kind.omb)
-        of_brokers = (ref for broker in kind.brokers.values() for ref in (*broker.ways.values(), broker.container))
-        for reference in (*plain, *kind.fixture.values(), *(client.driver for client in kind.clients.values()), *of_brokers):
+        plain = (
+            kind.settings,
+            kind.checks,
+            kind.describe,
+            kind.delayed_index,
+            kind.telemetry,
+            kind.observer,
+            kind.doctor,
+            kind.omb,
+        )
+        of_brokers = (
+            ref
+            for broker in kind.brokers.values()
+            for ref in (*broker.ways.values(), broker.container)
+        )
+        for reference in (
+            *plain,
+            *kind.fixture.values(),
+            *(client.driver for client in kind.clients.values()),
+            *of_brokers,
+        ):
             assert reference is None or load_reference(kind, reference) is not None
 
 
@@ -81,7 +122,10 @@ def test_every_client_and_variant_has_a_cost(kind: Any) -> None:
 
     for key, row in kind.costs.items():
         settings = models()[kind.name].model_validate(dict(row.settings))
-        assert cost_key(kind.name, settings.cost_variant, settings.client or next(iter(kind.clients))) == key
+        assert (
+            cost_key(kind.name, settings.cost_variant, settings.client or next(iter(kind.clients)))
+            == key
+        )
 
 
 @pytest.mark.parametrize(
@@ -104,21 +148,32 @@ def test_a_broken_entry_point_is_a_usage_error(points: list[EntryPoint], said: s
 
 def test_a_name_that_two_drivers_have_is_an_error() -> None:
     """Also an alias, or the name of a broker: the profile would be ambiguous."""
-    ours = [EntryPoint(name, f"pytest_loadtest.drivers.{name}.kind:KIND", registry.GROUP) for name in ("pulsar", "mqtt", "loopback")]
-    with pytest.raises(UsageError, match=r"two drivers have the name 'mqtt': 'mqtt' of an unknown package and 'taken' of their-package"):
+    ours = [
+        EntryPoint(name, f"pytest_loadtest.drivers.{name}.kind:KIND", registry.GROUP)
+        for name in ("pulsar", "mqtt", "loopback")
+    ]
+    with pytest.raises(
+        UsageError,
+        match=r"two drivers have the name 'mqtt': 'mqtt' of an unknown package and 'taken' of their-package",
+    ):
         load_kinds([*ours, point("taken", "nothing_kind:TAKEN")])
 
 
 def test_an_alias_is_another_spelling_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """A profile may name a kind by it."""
-    known = {name: replace(kind, aliases=("echo",)) if name == "loopback" else kind for name, kind in kinds().items()}
+    known = {
+        name: replace(kind, aliases=("echo",)) if name == "loopback" else kind
+        for name, kind in kinds().items()
+    }
     monkeypatch.setattr(registry, "kinds", lambda: known)
     assert kind_of("echo").name == "loopback"
     text = "name: a\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: echo, delay: 1s}\n"
     assert profile.loads(text, "a.yaml").driver.name == "loopback"
 
 
-@pytest.mark.parametrize(("ask", "what"), [(kind_of, "no driver 'kafka'"), (kind_of_broker, "no broker of kind 'kafka'")])
+@pytest.mark.parametrize(
+    ("ask", "what"), [(kind_of, "no driver 'kafka'"), (kind_of_broker, "no broker of kind 'kafka'")]
+)
 def test_an_unknown_name_is_a_usage_error(ask: Any, what: str) -> None:
     """With the possible names."""
     with pytest.raises(UsageError, match=rf"{what}: choose one of pulsar, mqtt"):
@@ -129,7 +184,8 @@ def test_a_missing_reference_is_an_error_with_the_package() -> None:
     """For example a client library that is not installed."""
     kind = replace(kind_of("mqtt"), package="their-package")
     with pytest.raises(
-        UsageError, match=r"driver 'mqtt' of the package their-package: cannot import broken_kind:Driver: No module named 'no_such_client'"
+        UsageError,
+        match=r"driver 'mqtt' of the package their-package: cannot import broken_kind:Driver: No module named 'no_such_client'",
     ):
         load_reference(kind, "broken_kind:Driver")
 
@@ -144,7 +200,8 @@ def test_missing_metadata_is_an_error_with_the_remedy(monkeypatch: pytest.Monkey
     """For example in a checkout that was installed before its kinds were entry points."""
     monkeypatch.setattr(registry, "entry_points", lambda group: ())
     with pytest.raises(
-        UsageError, match=r"pytest-loadtest has no entry points 'pytest_loadtest.drivers' in its metadata: install it again"
+        UsageError,
+        match=r"pytest-loadtest has no entry points 'pytest_loadtest.drivers' in its metadata: install it again",
     ):
         kinds.__wrapped__()
 
@@ -153,4 +210,8 @@ def test_importing_the_profile_model_loads_no_kind(tmp_path: Path) -> None:
     """So that a driver's module can import it."""
     look = "import sys, pytest_loadtest.profile, pytest_loadtest.drivers.base; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
-    assert [name for name in done.stdout.split() if name.endswith((".kind", ".settings")) and ".drivers." in name] == []
+    assert [
+        name
+        for name in done.stdout.split()
+        if name.endswith((".kind", ".settings")) and ".drivers." in name
+    ] == []

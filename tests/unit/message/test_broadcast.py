@@ -46,7 +46,11 @@ def test_every_copy_survives_the_conversion(rows: list[tuple[int, ...]]) -> None
     packed = pack_copies(copies)
     assert set(packed) == {column.name for column in BROADCAST}
     assert rows_of(unpack_copies(packed)) == rows_of(copies)
-    after = np.split(packed["after"], np.cumsum(np.bitwise_count(packed["got"].view(np.uint64)))[:-1]) if len(packed["got"]) else []
+    after = (
+        np.split(packed["after"], np.cumsum(np.bitwise_count(packed["got"].view(np.uint64)))[:-1])
+        if len(packed["got"])
+        else []
+    )
     for first, last, own in zip(packed["first"], packed["last"], after, strict=True):
         assert own.min() == 0 and own.max() == last - first
 
@@ -66,7 +70,9 @@ def test_64_copies_of_a_message_are_one_row() -> None:
 
 def test_keys_that_do_not_fit_one_integer_are_sorted_too() -> None:
     rows = [
-        (i % 70, stream, 0, 0, 64, 0, seq, 0, START + i, i) for i in range(200) for stream, seq in ((0, i % 3), (2**31 - 1, 2**62 + i % 3))
+        (i % 70, stream, 0, 0, 64, 0, seq, 0, START + i, i)
+        for i in range(200)
+        for stream, seq in ((0, i % 3), (2**31 - 1, 2**62 + i % 3))
     ]
     copies = received(rows)
     assert rows_of(unpack_copies(pack_copies(copies))) == rows_of(copies)

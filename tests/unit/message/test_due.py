@@ -23,7 +23,9 @@ def columns(times: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 10_000), st.integers(0, 100_000), WALLS, TIMES)
-def test_a_delay_is_in_its_range_and_ends_at_a_whole_millisecond(seed: int, least: int, more: int, wall: int, times: list[int]) -> None:
+def test_a_delay_is_in_its_range_and_ends_at_a_whole_millisecond(
+    seed: int, least: int, more: int, wall: int, times: list[int]
+) -> None:
     """At or after the delay, and less than a millisecond after the longest."""
     delays = Delays(seed=seed, least=least, most=least + more, wall=wall)
     stream, seq, intended = columns(times)
@@ -66,7 +68,10 @@ def test_messages_intended_before_the_instant_are_due_at_it_and_later_ones_are_n
     assert delays.longest == at
 
 
-@pytest.mark.parametrize("delays", [Delays(seed=2**63 - 1, least=1, most=7, tick=3, start=5, wall=9), Delays(seed=0, at=4)])
+@pytest.mark.parametrize(
+    "delays",
+    [Delays(seed=2**63 - 1, least=1, most=7, tick=3, start=5, wall=9), Delays(seed=0, at=4)],
+)
 def test_delays_survive_their_document(delays: Delays) -> None:
     assert Delays.from_document(delays.document() | {"drift": 1}) == delays
 

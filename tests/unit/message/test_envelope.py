@@ -10,7 +10,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_loadtest.message import envelope
-from pytest_loadtest.message.envelope import COMPACT_HEAD, CORRUPT, FOREIGN, HEAD, OURS, Heads, decode_heads, encode_heads
+from pytest_loadtest.message.envelope import (
+    COMPACT_HEAD,
+    CORRUPT,
+    FOREIGN,
+    HEAD,
+    OURS,
+    Heads,
+    decode_heads,
+    encode_heads,
+)
 from pytest_loadtest.message.payloads import Bucket, PayloadPool, build_pool
 
 NONCE = 0xDEADBEEF
@@ -21,7 +30,14 @@ def made_pool(*sizes: int) -> PayloadPool:
     """Return a pool of these payload sizes, with a bucket for each."""
     buckets = [Bucket(name=str(size), low=size, high=size + 1, weight=1) for size in sizes]
     return build_pool(
-        buckets=buckets, message_size=None, randomized=False, random_ratio=0.0, file_content=None, seed=0, checksum=False, max_size=None
+        buckets=buckets,
+        message_size=None,
+        randomized=False,
+        random_ratio=0.0,
+        file_content=None,
+        seed=0,
+        checksum=False,
+        max_size=None,
     )
 
 
@@ -30,7 +46,9 @@ FULL, COMPACT = 31, 5
 """Payloads of 47 and of 21 bytes."""
 
 
-def encoded(payload: int, *, nonce: int = NONCE, stream: int = 3, seq: int = 5, intended: int = 7) -> np.ndarray:
+def encoded(
+    payload: int, *, nonce: int = NONCE, stream: int = 3, seq: int = 5, intended: int = 7
+) -> np.ndarray:
     """Return one head, ``(1, 32)``."""
     return encode_heads(
         POOL, nonce=nonce, stream=np.array([stream], np.int32), seq=np.array([seq], np.int64), intended=np.array([intended]),
@@ -51,21 +69,41 @@ def test_the_full_form_has_the_documented_layout() -> None:
 def test_the_compact_form_has_the_documented_layout() -> None:
     """After its 16 bytes come zeros."""
     fields = struct.unpack("<BBHIII16s", encoded(COMPACT, seq=2**32 - 1).tobytes())
-    assert (*fields[:5], fields[6]) == (0x63, 1, NONCE & 0xFFFF, COMPACT << 24 | 3, 2**32 - 1, bytes(16))
+    assert (*fields[:5], fields[6]) == (
+        0x63,
+        1,
+        NONCE & 0xFFFF,
+        COMPACT << 24 | 3,
+        2**32 - 1,
+        bytes(16),
+    )
 
 
 @given(
     rows=st.lists(
-        st.tuples(st.integers(0, 31), st.integers(0, 2**32 - 1), st.integers(0, 2**63 - 1), st.integers(0, 2**24 - 1)), max_size=40
+        st.tuples(
+            st.integers(0, 31),
+            st.integers(0, 2**32 - 1),
+            st.integers(0, 2**63 - 1),
+            st.integers(0, 2**24 - 1),
+        ),
+        max_size=40,
     ),
     nonce=U32,
 )
-def test_every_column_is_read_as_it_was_written(rows: list[tuple[int, int, int, int]], nonce: int) -> None:
+def test_every_column_is_read_as_it_was_written(
+    rows: list[tuple[int, int, int, int]], nonce: int
+) -> None:
     """With streams, full and compact forms mixed in one burst."""
     payload = np.array([row[0] for row in rows], np.uint16)
-    seq, intended = np.array([row[1] for row in rows], np.int64), np.array([row[2] for row in rows], np.int64)
+    seq, intended = (
+        np.array([row[1] for row in rows], np.int64),
+        np.array([row[2] for row in rows], np.int64),
+    )
     stream = np.array([row[3] for row in rows], np.int32)
-    heads = encode_heads(POOL, nonce=nonce, stream=stream, seq=seq, intended=intended, payload=payload)
+    heads = encode_heads(
+        POOL, nonce=nonce, stream=stream, seq=seq, intended=intended, payload=payload
+    )
     found = decode_heads(heads, POOL.sizes[payload], nonce)
     assert heads.shape == (len(rows), HEAD)
     assert found.kind.tolist() == [OURS] * len(rows)
@@ -76,11 +114,18 @@ def test_every_column_is_read_as_it_was_written(rows: list[tuple[int, int, int, 
 
 
 @given(seq=st.integers(2**32, 2**62), stream=st.integers(2**24, 2**31 - 1))
-def test_the_full_form_has_streams_and_sequences_beyond_the_compact_one(seq: int, stream: int) -> None:
+def test_the_full_form_has_streams_and_sequences_beyond_the_compact_one(
+    seq: int, stream: int
+) -> None:
     pool = made_pool(32)
     column = np.array([seq], np.int64)
     heads = encode_heads(
-        pool, nonce=NONCE, stream=np.array([stream], np.int32), seq=column, intended=column, payload=np.zeros(1, np.uint16)
+        pool,
+        nonce=NONCE,
+        stream=np.array([stream], np.int32),
+        seq=column,
+        intended=column,
+        payload=np.zeros(1, np.uint16),
     )
     found = decoded(heads, 32)
     assert (found.kind[0], found.seq[0], found.stream[0]) == (OURS, seq, stream)
@@ -93,15 +138,31 @@ def test_a_number_too_large_for_the_compact_form_is_an_error(stream: int, seq: i
         encoded(COMPACT, stream=stream, seq=seq)
 
 
-@given(word=st.integers(0, 7), flips=st.integers(1, 2**32 - 1), stream=st.integers(0, 2**24 - 1), seq=U32, intended=st.integers(0, 2**62))
-def test_a_full_form_with_any_damaged_word_is_corrupt(word: int, flips: int, stream: int, seq: int, intended: int) -> None:
+@given(
+    word=st.integers(0, 7),
+    flips=st.integers(1, 2**32 - 1),
+    stream=st.integers(0, 2**24 - 1),
+    seq=U32,
+    intended=st.integers(0, 2**62),
+)
+def test_a_full_form_with_any_damaged_word_is_corrupt(
+    word: int, flips: int, stream: int, seq: int, intended: int
+) -> None:
     heads = encoded(FULL, stream=stream, seq=seq, intended=intended)
     heads.view("<u4")[0, word] ^= flips
     assert decoded(heads, 47).kind[0] == CORRUPT
 
 
-@given(word=st.integers(0, 3), flips=st.integers(1, 2**32 - 1), stream=st.integers(0, 2**24 - 1), seq=U32, size=st.integers(16, 31))
-def test_a_compact_form_with_any_damaged_word_is_corrupt(word: int, flips: int, stream: int, seq: int, size: int) -> None:
+@given(
+    word=st.integers(0, 3),
+    flips=st.integers(1, 2**32 - 1),
+    stream=st.integers(0, 2**24 - 1),
+    seq=U32,
+    size=st.integers(16, 31),
+)
+def test_a_compact_form_with_any_damaged_word_is_corrupt(
+    word: int, flips: int, stream: int, seq: int, size: int
+) -> None:
     """Also the word with magic and half the nonce."""
     heads = encoded(size - 16, stream=stream, seq=seq)
     heads.view("<u4")[0, word] ^= flips
@@ -133,7 +194,9 @@ def test_no_byte_and_no_two_bits_are_invisible_to_the_check() -> None:
 @given(payload=st.integers(0, 31), nonce=U32, seq=U32)
 def test_a_whole_message_of_another_run_is_foreign(payload: int, nonce: int, seq: int) -> None:
     assume(nonce & 0xFFFF != NONCE & 0xFFFF)
-    assert decoded(encoded(payload, nonce=nonce, seq=seq), int(POOL.sizes[payload])).kind[0] == FOREIGN
+    assert (
+        decoded(encoded(payload, nonce=nonce, seq=seq), int(POOL.sizes[payload])).kind[0] == FOREIGN
+    )
 
 
 @pytest.mark.parametrize("payload", [FULL, COMPACT])
@@ -148,7 +211,11 @@ def test_a_damaged_head_of_another_run_is_corrupt(payload: int) -> None:
 
 @given(content=st.binary(max_size=64))
 def test_payloads_of_other_senders_are_foreign(content: bytes) -> None:
-    assume(content[:3] != b"PL\x01" and content[:2] != b"c\x01" and content[4:8] != struct.pack("<I", NONCE))
+    assume(
+        content[:3] != b"PL\x01"
+        and content[:2] != b"c\x01"
+        and content[4:8] != struct.pack("<I", NONCE)
+    )
     assume(content[2:4] != struct.pack("<H", NONCE & 0xFFFF))
     head = np.frombuffer(content[:HEAD].ljust(HEAD, b"\0"), np.uint8).reshape(1, HEAD)
     assert decoded(head, len(content)).kind[0] == FOREIGN
@@ -172,7 +239,13 @@ def test_a_full_form_cut_short_is_corrupt(size: int) -> None:
 def test_each_row_of_a_burst_has_its_own_kind() -> None:
     """Whole rows next to damaged ones keep their columns."""
     heads = np.concatenate(
-        [encoded(FULL, seq=1), encoded(COMPACT, seq=2), encoded(FULL, nonce=1), encoded(COMPACT), np.zeros((1, 32), np.uint8)]
+        [
+            encoded(FULL, seq=1),
+            encoded(COMPACT, seq=2),
+            encoded(FULL, nonce=1),
+            encoded(COMPACT),
+            np.zeros((1, 32), np.uint8),
+        ]
     )
     heads[3, 9] ^= 1
     heads[1, COMPACT_HEAD:21] = 255  # the body of a compact payload
@@ -187,4 +260,8 @@ def test_columns_share_no_memory_with_the_heads() -> None:
     buffer[:, 8:40] = encoded(FULL, seq=11)
     found = decoded(buffer[::2, 8:40], 47)
     buffer[:] = 0
-    assert (found.kind.tolist(), found.seq.tolist(), found.stream.tolist()) == ([OURS] * 2, [11] * 2, [3] * 2)
+    assert (found.kind.tolist(), found.seq.tolist(), found.stream.tolist()) == (
+        [OURS] * 2,
+        [11] * 2,
+        [3] * 2,
+    )

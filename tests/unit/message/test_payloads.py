@@ -40,7 +40,9 @@ PRODUCTION = {
 def made_buckets(weights: dict[str, int]) -> list[Bucket]:
     """Return the buckets of a distribution as a profile has it."""
     ranges = [(name, *parse_range(name), weight) for name, weight in weights.items()]
-    return [Bucket(name=name, low=low, high=high, weight=weight) for name, low, high, weight in ranges]
+    return [
+        Bucket(name=name, low=low, high=high, weight=weight) for name, low, high, weight in ranges
+    ]
 
 
 def made_pool(weights: dict[str, int] | None = None, **changes: Any) -> PayloadPool:
@@ -52,8 +54,13 @@ def made_pool(weights: dict[str, int] | None = None, **changes: Any) -> PayloadP
     return build_pool(**asked | changes)
 
 
-@pytest.mark.parametrize(("text", "expected"), [("0-256", (0, 256)), ("1KB-4KB", (1024, 4096)), ("1 MB - 5MB", (1 << 20, 5 << 20))])
-def test_a_size_range_is_two_sizes_with_or_without_units(text: str, expected: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0-256", (0, 256)), ("1KB-4KB", (1024, 4096)), ("1 MB - 5MB", (1 << 20, 5 << 20))],
+)
+def test_a_size_range_is_two_sizes_with_or_without_units(
+    text: str, expected: tuple[int, int]
+) -> None:
     assert parse_range(text) == expected
 
 
@@ -79,14 +86,18 @@ def test_max_is_the_last_size_inside_a_range() -> None:
 
 
 @given(low=st.integers(16, 500), width=st.integers(1, 500), weight=st.integers(1, 9))
-def test_uniform_sizes_share_the_weight_of_their_range_equally(low: int, width: int, weight: int) -> None:
+def test_uniform_sizes_share_the_weight_of_their_range_equally(
+    low: int, width: int, weight: int
+) -> None:
     """They are inside the range; a narrow range has each size once."""
     pool = made_pool({f"{low}-{low + width}": weight, "4096-4097": 1}, representative="uniform")
     inside = pool.sizes[pool.buckets == 0]
     assert len(set(inside.tolist())) == len(inside) == min(16, width)
     assert low <= inside.min() <= inside.max() < low + width
     assert inside.max() - inside.min() >= width - 1 - width / 8
-    assert pool.weights_of[0][pool.buckets == 0] == pytest.approx(weight / (weight + 1) / len(inside))
+    assert pool.weights_of[0][pool.buckets == 0] == pytest.approx(
+        weight / (weight + 1) / len(inside)
+    )
 
 
 def test_an_unknown_representative_is_an_error() -> None:
@@ -125,8 +136,15 @@ def test_a_size_is_moved_to_the_nearest_that_can_be_sent_and_counted(
     assert (pool.sizes.tolist(), pool.clamped) == ([size], 1)
 
 
-@given(low=st.integers(0, 60), width=st.integers(1, 60), checksum=st.booleans(), limit=st.none() | st.integers(0, 100))
-def test_every_size_can_be_sent_and_is_in_its_range(low: int, width: int, checksum: bool, limit: int | None) -> None:
+@given(
+    low=st.integers(0, 60),
+    width=st.integers(1, 60),
+    checksum=st.booleans(),
+    limit=st.none() | st.integers(0, 100),
+)
+def test_every_size_can_be_sent_and_is_in_its_range(
+    low: int, width: int, checksum: bool, limit: int | None
+) -> None:
     """With any limits, or there is an error."""
     tail = 4 if checksum else 0
     possible = [
@@ -135,28 +153,46 @@ def test_every_size_can_be_sent_and_is_in_its_range(low: int, width: int, checks
         if (16 + tail <= size < 32 or size >= 32 + tail) and (limit is None or size <= limit)
     ]  # fmt: skip
     if possible:
-        pool = made_pool({f"{low}-{low + width}": 1}, representative="uniform", checksum=checksum, max_size=limit)
+        pool = made_pool(
+            {f"{low}-{low + width}": 1}, representative="uniform", checksum=checksum, max_size=limit
+        )
         assert set(pool.sizes.tolist()) <= set(possible)
         assert all(body_ok(message) for message in sent(pool, 20)) or not checksum
     else:
         with pytest.raises(ValueError, match="cannot be sent"):
-            made_pool({f"{low}-{low + width}": 1}, representative="uniform", checksum=checksum, max_size=limit)
+            made_pool(
+                {f"{low}-{low + width}": 1},
+                representative="uniform",
+                checksum=checksum,
+                max_size=limit,
+            )
 
 
 @pytest.mark.parametrize(
     ("weights", "checksum", "max_size", "reason"),
-    [({"0-16": 1}, False, None, "envelope takes 16"), ({"32-36": 1}, True, None, "checksum 4"), ({"100-300": 1}, False, 99, "at most 99")],
+    [
+        ({"0-16": 1}, False, None, "envelope takes 16"),
+        ({"32-36": 1}, True, None, "checksum 4"),
+        ({"100-300": 1}, False, 99, "at most 99"),
+    ],
 )
 def test_a_range_without_a_size_that_can_be_sent_is_an_error(
     weights: dict[str, int], checksum: bool, max_size: int | None, reason: str
 ) -> None:
     """It has the range and the reason."""
-    with pytest.raises(ValueError, match=f"size range '{next(iter(weights))}' cannot be sent: .*{reason}"):
+    with pytest.raises(
+        ValueError, match=f"size range '{next(iter(weights))}' cannot be sent: .*{reason}"
+    ):
         made_pool(weights, checksum=checksum, max_size=max_size)
 
 
-@pytest.mark.parametrize(("size", "checksum", "max_size"), [(15, False, None), (19, True, None), (35, True, None), (1001, False, 1000)])
-def test_a_fixed_size_that_cannot_be_sent_is_an_error(size: int, checksum: bool, max_size: int | None) -> None:
+@pytest.mark.parametrize(
+    ("size", "checksum", "max_size"),
+    [(15, False, None), (19, True, None), (35, True, None), (1001, False, 1000)],
+)
+def test_a_fixed_size_that_cannot_be_sent_is_an_error(
+    size: int, checksum: bool, max_size: int | None
+) -> None:
     """It is never moved."""
     with pytest.raises(ValueError, match=f"messageSize {size} cannot be sent"):
         made_pool(message_size=size, checksum=checksum, max_size=max_size)
@@ -182,7 +218,13 @@ def test_more_payloads_than_two_bytes_can_number_are_an_error() -> None:
 @pytest.mark.parametrize("kind", ["midpoint", "max", "uniform"])
 def test_the_payloads_of_a_bucket_are_different_and_equally_likely(kind: str) -> None:
     """Of one size, or spread over the range."""
-    pool = made_pool({"1000-2000": 3, "2000-4000": 1}, representative=kind, per_bucket=4, randomized=True, random_ratio=1.0)
+    pool = made_pool(
+        {"1000-2000": 3, "2000-4000": 1},
+        representative=kind,
+        per_bucket=4,
+        randomized=True,
+        random_ratio=1.0,
+    )
     assert pool.buckets.tolist() == [0] * 4 + [1] * 4
     assert pool.weights_of[0].tolist() == [3 / 16] * 4 + [1 / 16] * 4
     assert len(set(pool.bodies)) == 8
@@ -192,9 +234,17 @@ def test_the_payloads_of_a_bucket_are_different_and_equally_likely(kind: str) ->
 
 
 @given(copies=st.integers(2, 40), width=st.integers(1, 60), randomized=st.booleans())
-def test_every_size_of_a_narrow_range_is_equally_frequent(copies: int, width: int, randomized: bool) -> None:
+def test_every_size_of_a_narrow_range_is_equally_frequent(
+    copies: int, width: int, randomized: bool
+) -> None:
     """With bodies of zeros each is there once."""
-    pool = made_pool({f"64-{64 + width}": 1}, representative="uniform", per_bucket=copies, randomized=randomized, random_ratio=1.0)
+    pool = made_pool(
+        {f"64-{64 + width}": 1},
+        representative="uniform",
+        per_bucket=copies,
+        randomized=randomized,
+        random_ratio=1.0,
+    )
     often = np.bincount(pool.sizes - 64, minlength=width)
     assert len(pool.sizes) == (copies if randomized else min(copies, width))
     assert often.max() - often.min() <= 1
@@ -203,11 +253,27 @@ def test_every_size_of_a_narrow_range_is_equally_frequent(copies: int, width: in
 
 def test_a_message_size_has_the_larger_of_both_numbers_of_payloads() -> None:
     """``payloadsPerBucket`` and ``randomizedPayloadPoolSize``."""
-    assert len(made_pool(message_size=100, randomized=True, random_ratio=1.0, pool_size=3, per_bucket=5).bodies) == 5
-    assert len(made_pool(message_size=100, randomized=True, random_ratio=1.0, pool_size=5, per_bucket=3).bodies) == 5
+    assert (
+        len(
+            made_pool(
+                message_size=100, randomized=True, random_ratio=1.0, pool_size=3, per_bucket=5
+            ).bodies
+        )
+        == 5
+    )
+    assert (
+        len(
+            made_pool(
+                message_size=100, randomized=True, random_ratio=1.0, pool_size=5, per_bucket=3
+            ).bodies
+        )
+        == 5
+    )
     assert len(made_pool(message_size=100, per_bucket=3).bodies) == 1
     later = [Bucket(name="200", low=200, high=201, weight=1)]
-    several = made_pool(message_size=100, randomized=True, random_ratio=1.0, pool_size=5, per_bucket=3, more=[later])
+    several = made_pool(
+        message_size=100, randomized=True, random_ratio=1.0, pool_size=5, per_bucket=3, more=[later]
+    )
     assert several.sizes.tolist() == [100] * 5 + [200] * 3
 
 
@@ -218,7 +284,9 @@ def test_a_message_size_has_the_larger_of_both_numbers_of_payloads() -> None:
         ({"message_size": 100, "pool_size": 65_537}, "randomizedPayloadPoolSize: 65536"),
     ],
 )
-def test_the_error_for_too_many_payloads_has_the_key_and_its_highest_value(asked: dict[str, Any], remedy: str) -> None:
+def test_the_error_for_too_many_payloads_has_the_key_and_its_highest_value(
+    asked: dict[str, Any], remedy: str
+) -> None:
     with pytest.raises(ValueError, match=f"at most 65536 payloads, write {remedy} or less"):
         made_pool(**asked, randomized=True, random_ratio=1.0)
 
@@ -247,22 +315,36 @@ def test_a_file_fills_the_body_at_its_own_offsets() -> None:
     """Its size must be that of the message."""
     content = bytes(range(100))
     assert made_pool(message_size=100, file_content=content).bodies == (content[32:],)
-    assert made_pool(message_size=100, file_content=content, checksum=True).bodies[0][:-4] == content[32:-4]
+    assert (
+        made_pool(message_size=100, file_content=content, checksum=True).bodies[0][:-4]
+        == content[32:-4]
+    )
     with pytest.raises(ValueError, match="payloadFile has 99 bytes but messageSize is 100"):
         made_pool(message_size=100, file_content=content[1:])
 
 
-def drawn(pool: PayloadPool, seed: int, stream: int, first: int, count: int, table: WeightedChoice | None = None) -> np.ndarray:
+def drawn(
+    pool: PayloadPool,
+    seed: int,
+    stream: int,
+    first: int,
+    count: int,
+    table: WeightedChoice | None = None,
+) -> np.ndarray:
     """Return the payloads of messages ``first … first+count-1`` of one stream."""
     seq = np.arange(first, first + count, dtype=np.int64)
-    return PayloadChooser(pool, seed, range(stream, stream + 1)).draw(np.zeros(count, np.int64), seq, table)
+    return PayloadChooser(pool, seed, range(stream, stream + 1)).draw(
+        np.zeros(count, np.int64), seq, table
+    )
 
 
 def sent(pool: PayloadPool, count: int) -> list[bytes]:
     """Return the first messages of a stream, whole."""
     payload = drawn(pool, 0, 1, 0, count)
     seq = np.arange(count, dtype=np.int64)
-    heads = encode_heads(pool, nonce=1, stream=np.ones(count, np.int32), seq=seq, intended=seq, payload=payload)
+    heads = encode_heads(
+        pool, nonce=1, stream=np.ones(count, np.int32), seq=seq, intended=seq, payload=payload
+    )
     return whole_payloads(pool, heads, payload)
 
 
@@ -271,14 +353,25 @@ def test_a_whole_payload_is_head_and_body_in_the_size_of_the_pool() -> None:
     payload = drawn(pool, 0, 1, 0, 50)
     whole = sent(pool, 50)
     assert [len(message) for message in whole] == pool.sizes[payload].tolist()
-    assert all(message.endswith(pool.bodies[chosen]) for message, chosen in zip(whole, payload.tolist(), strict=True))
+    assert all(
+        message.endswith(pool.bodies[chosen])
+        for message, chosen in zip(whole, payload.tolist(), strict=True)
+    )
     assert sent(pool, 0) == []
 
 
-@given(size=st.integers(20, 200).filter(lambda size: not 32 <= size < 36), place=st.integers(0, 10**6), flips=st.integers(1, 255))
-def test_the_checksum_fails_with_any_byte_of_the_body_changed(size: int, place: int, flips: int) -> None:
+@given(
+    size=st.integers(20, 200).filter(lambda size: not 32 <= size < 36),
+    place=st.integers(0, 10**6),
+    flips=st.integers(1, 255),
+)
+def test_the_checksum_fails_with_any_byte_of_the_body_changed(
+    size: int, place: int, flips: int
+) -> None:
     """Also a byte of the checksum itself."""
-    (message,) = sent(made_pool(message_size=size, checksum=True, randomized=True, random_ratio=0.5), 1)
+    (message,) = sent(
+        made_pool(message_size=size, checksum=True, randomized=True, random_ratio=0.5), 1
+    )
     assert body_ok(message)
     head = 32 if size >= 32 else 16
     damaged = bytearray(message)
@@ -297,11 +390,18 @@ def test_choices_are_in_proportion() -> None:
 def test_many_short_streams_are_in_proportion() -> None:
     """The first messages of ten thousand streams together fit the weights too."""
     pool = made_pool(PRODUCTION)
-    counts = np.bincount(np.concatenate([drawn(pool, 2, stream, 0, 20) for stream in range(10_000)]), minlength=len(PRODUCTION))
+    counts = np.bincount(
+        np.concatenate([drawn(pool, 2, stream, 0, 20) for stream in range(10_000)]),
+        minlength=len(PRODUCTION),
+    )
     assert chisquare(counts, pool.weights_of[0] * 200_000).pvalue > 0.01
 
 
-@given(takes=st.lists(st.integers(0, 300), max_size=30), seed=st.integers(-(2**63), 2**63), stream=st.integers(0, 2**31))
+@given(
+    takes=st.lists(st.integers(0, 300), max_size=30),
+    seed=st.integers(-(2**63), 2**63),
+    stream=st.integers(0, 2**31),
+)
 def test_choices_do_not_depend_on_bursts(takes: list[int], seed: int, stream: int) -> None:
     """The payload of message n follows from seed, stream and n."""
     pool = made_pool(PRODUCTION)
@@ -318,10 +418,15 @@ def test_choices_do_not_depend_on_bursts(takes: list[int], seed: int, stream: in
     step=st.integers(1, 16),
     seed=st.integers(-(2**63), 2**63),
 )
-def test_choices_do_not_depend_on_other_streams_of_a_burst(rows: list[tuple[int, int]], first: int, step: int, seed: int) -> None:
+def test_choices_do_not_depend_on_other_streams_of_a_burst(
+    rows: list[tuple[int, int]], first: int, step: int, seed: int
+) -> None:
     """Nor on the streams of a worker."""
     pool = made_pool(PRODUCTION)
-    index, seq = np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows], np.int64)
+    index, seq = (
+        np.array([row[0] for row in rows], np.int64),
+        np.array([row[1] for row in rows], np.int64),
+    )
     together = PayloadChooser(pool, seed, range(first, first + 5 * step, step)).draw(index, seq)
     assert together.tolist() == [drawn(pool, seed, first + i * step, n, 1)[0] for i, n in rows]
 
@@ -339,10 +444,17 @@ def test_choices_are_pinned() -> None:
 
 def test_distributions_of_stages_share_a_pool() -> None:
     """The pool has each bucket once, by its key; a distribution weighs its own payloads."""
-    pool = made_pool({"32-64": 1, "64-128": 3}, more=[made_buckets({"64-128": 1, "1KB-2KB": 1}), made_buckets({"32-64": 5})])
+    pool = made_pool(
+        {"32-64": 1, "64-128": 3},
+        more=[made_buckets({"64-128": 1, "1KB-2KB": 1}), made_buckets({"32-64": 5})],
+    )
     assert pool.bucket_names == ("32-64", "64-128", "1KB-2KB")
     assert pool.sizes.tolist() == [48, 96, 1536]
-    assert [weights.tolist() for weights in pool.weights_of] == [[0.25, 0.75, 0], [0, 0.5, 0.5], [1, 0, 0]]
+    assert [weights.tolist() for weights in pool.weights_of] == [
+        [0.25, 0.75, 0],
+        [0, 0.5, 0.5],
+        [1, 0, 0],
+    ]
     assert pool.mean_sizes == (84.0, 816.0, 48.0)
     assert (pool.mean_size, pool.weights_of[0].tolist()) == (84.0, [0.25, 0.75, 0])
     assert len(pool.choices) == 3
@@ -362,29 +474,53 @@ def test_a_bucket_of_weight_0_in_the_profile_has_payloads_for_a_stage() -> None:
 
 def test_the_buckets_of_all_stages_together_are_limited() -> None:
     """And each distribution needs a weight."""
-    with pytest.raises(ValueError, match="257 size buckets in all stages together: the envelope numbers at most 256"):
-        made_pool(message_size=100, more=[made_buckets({f"{low}-{low + 1}": 1}) for low in range(200, 456)])
+    with pytest.raises(
+        ValueError,
+        match="257 size buckets in all stages together: the envelope numbers at most 256",
+    ):
+        made_pool(
+            message_size=100,
+            more=[made_buckets({f"{low}-{low + 1}": 1}) for low in range(200, 456)],
+        )
     with pytest.raises(ValueError, match="weights of messageSizeDistribution"):
         made_pool(message_size=100, more=[[]])
 
 
-@given(weights=st.lists(st.integers(0, 9), min_size=1, max_size=40).filter(any), count=st.integers(1, 200), seed=st.integers(0, 99))
-def test_a_distribution_draws_the_same_in_any_pool(weights: list[int], count: int, seed: int) -> None:
+@given(
+    weights=st.lists(st.integers(0, 9), min_size=1, max_size=40).filter(any),
+    count=st.integers(1, 200),
+    seed=st.integers(0, 99),
+)
+def test_a_distribution_draws_the_same_in_any_pool(
+    weights: list[int], count: int, seed: int
+) -> None:
     """Other payloads of the pool make no difference."""
     mix = {f"{64 + 8 * i}-{72 + 8 * i}": weight for i, weight in enumerate(weights)}
     alone, beside = made_pool(mix), made_pool(PRODUCTION, more=[made_buckets(mix)])
-    chosen = [beside.bucket_names[beside.buckets[payload]] for payload in drawn(beside, seed, 1, 0, count, beside.choices[1])]
-    assert chosen == [alone.bucket_names[alone.buckets[payload]] for payload in drawn(alone, seed, 1, 0, count)]
+    chosen = [
+        beside.bucket_names[beside.buckets[payload]]
+        for payload in drawn(beside, seed, 1, 0, count, beside.choices[1])
+    ]
+    assert chosen == [
+        alone.bucket_names[alone.buckets[payload]] for payload in drawn(alone, seed, 1, 0, count)
+    ]
 
 
 @given(first=st.integers(0, 10**6), count=st.integers(0, 300), distribution=st.integers(0, 1))
-def test_weights_draw_the_same_as_the_distribution_with_them(first: int, count: int, distribution: int) -> None:
+def test_weights_draw_the_same_as_the_distribution_with_them(
+    first: int, count: int, distribution: int
+) -> None:
     """From the middle of a stream too."""
     mixes = ({"32-64": 1, "64-128": 3}, {"64-128": 1, "1KB-2KB": 1})
     pool = made_pool(mixes[0], more=[made_buckets(mixes[1])], representative="uniform")
     by_number = drawn(pool, 3, 1, first, count, pool.table(distribution)).tolist()
     assert by_number == drawn(pool, 3, 1, first, count, pool.table(mixes[distribution])).tolist()
-    assert by_number[count // 2 :] == drawn(pool, 3, 1, first + count // 2, count - count // 2, pool.table(distribution)).tolist()
+    assert (
+        by_number[count // 2 :]
+        == drawn(
+            pool, 3, 1, first + count // 2, count - count // 2, pool.table(distribution)
+        ).tolist()
+    )
 
 
 @pytest.mark.parametrize(
@@ -397,7 +533,9 @@ def test_weights_draw_the_same_as_the_distribution_with_them(first: int, count: 
         ({"32-64": "much"}, "one must be above"),
     ],
 )
-def test_weights_for_unknown_buckets_and_without_a_choice_are_an_error(weights: dict[str, int], reason: str) -> None:
+def test_weights_for_unknown_buckets_and_without_a_choice_are_an_error(
+    weights: dict[str, int], reason: str
+) -> None:
     """Payloads are made once, and the error comes before any worker hears of the change."""
     with pytest.raises(UsageError, match=reason):
         made_pool({"32-64": 1, "64-128": 3}).table(weights)
@@ -419,7 +557,9 @@ def pool_of(sizes: list[int], each: int = 1) -> PayloadPool:
 
 
 @given(sizes=SIZES, each=st.integers(1, 4), producers=st.integers(1, 3), workers=st.integers(1, 3))
-def test_every_message_has_its_topics_size(sizes: list[int], each: int, producers: int, workers: int) -> None:
+def test_every_message_has_its_topics_size(
+    sizes: list[int], each: int, producers: int, workers: int
+) -> None:
     """On any worker; all payloads of that size are used, and a message has always the same."""
     pool, topics = pool_of(sizes, each), len(sizes)
     for rank in range(workers):

@@ -17,4 +17,9 @@ def test_the_numbers_of_a_status_never_change() -> None:
 
 
 def test_the_numbers_of_a_flag_are_bits_and_never_change() -> None:
-    assert {flag.name: int(flag) for flag in Flag} == {"REDELIVERED": 1, "LATE": 2, "CORRUPT": 4, "UNDUE": 8}
+    assert {flag.name: int(flag) for flag in Flag} == {
+        "REDELIVERED": 1,
+        "LATE": 2,
+        "CORRUPT": 4,
+        "UNDUE": 8,
+    }

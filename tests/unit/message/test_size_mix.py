@@ -15,11 +15,18 @@ from pytest_loadtest.message.size_mix import SizeMix
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-WEIGHTED = st.lists(st.tuples(st.integers(32, 1_000_000), st.integers(1, 100)), min_size=1, max_size=4, unique_by=lambda row: row[0])
+WEIGHTED = st.lists(
+    st.tuples(st.integers(32, 1_000_000), st.integers(1, 100)),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda row: row[0],
+)
 
 
 def pool_of(weighted: list[tuple[int, int]], seed: int = 1) -> PayloadPool:
-    buckets = [Bucket(name=str(size), low=size, high=size + 1, weight=weight) for size, weight in weighted]
+    buckets = [
+        Bucket(name=str(size), low=size, high=size + 1, weight=weight) for size, weight in weighted
+    ]
     return build_pool(
         buckets=buckets, message_size=None, randomized=False, random_ratio=0.0, file_content=None, seed=seed, checksum=False, max_size=None
     )  # fmt: skip
@@ -32,7 +39,9 @@ def drawn(pool: PayloadPool, seed: int, count: int) -> NDArray[np.int64]:
 
 
 @given(weighted=WEIGHTED, seed=st.integers(0, 1 << 40), room=st.integers(0, 10**8))
-def test_as_many_messages_begin_within_a_room_as_the_bounds_allow(weighted: list[tuple[int, int]], seed: int, room: int) -> None:
+def test_as_many_messages_begin_within_a_room_as_the_bounds_allow(
+    weighted: list[tuple[int, int]], seed: int, room: int
+) -> None:
     pool = pool_of(weighted)
     mix = pool.mix(0)
     count = min(room // mix.smallest + 1, 20_000)
@@ -48,7 +57,10 @@ def test_the_bytes_of_messages_deviate_from_their_mean_as_the_bound_allows(
 ) -> None:
     pool = pool_of(weighted)
     mix = pool.mix(0)
-    assert abs(drawn(pool, seed, messages).sum() - messages * mix.mean) <= mix.deviation(messages) + 1e-3
+    assert (
+        abs(drawn(pool, seed, messages).sum() - messages * mix.mean)
+        <= mix.deviation(messages) + 1e-3
+    )
 
 
 def test_messages_of_one_size_are_counted_exactly() -> None:
@@ -67,7 +79,11 @@ def test_bounds_come_close_where_there_are_many_messages() -> None:
 
 def test_only_the_extremes_bound_sizes_that_the_topic_decides() -> None:
     mix = SizeMix(mean=550.0, variance=202_500.0, smallest=100, largest=1000, independent=False)
-    assert (mix.fewest_messages(10_000), mix.most_messages(10_000), mix.deviation(5)) == (10, 100, float("inf"))
+    assert (mix.fewest_messages(10_000), mix.most_messages(10_000), mix.deviation(5)) == (
+        10,
+        100,
+        float("inf"),
+    )
 
 
 def test_a_mix_has_the_moments_of_other_weights_too() -> None:

@@ -23,7 +23,9 @@ from pytest_loadtest.message.sizing import (
 
 
 @given(low=st.integers(0, 10**7), width=st.integers(1, 10**7), count=st.integers(1, 50))
-def test_a_range_is_represented_by_its_middle_its_last_size_or_equal_parts(low: int, width: int, count: int) -> None:
+def test_a_range_is_represented_by_its_middle_its_last_size_or_equal_parts(
+    low: int, width: int, count: int
+) -> None:
     """16 parts by default."""
     high = low + width
     assert representatives(low, high, "midpoint", count) == [(low + high) // 2] * count
@@ -33,15 +35,24 @@ def test_a_range_is_represented_by_its_middle_its_last_size_or_equal_parts(low: 
     assert representatives(low, high, "uniform", count) == [int(middle) for middle in middles]
 
 
-@given(buckets=st.integers(1, 6), per_bucket=st.integers(1, 40), first=st.integers(1, 200), most=st.integers(6, 100))
-def test_the_remedy_for_too_many_payloads_is_the_largest_valid_number(buckets: int, per_bucket: int, first: int, most: int) -> None:
+@given(
+    buckets=st.integers(1, 6),
+    per_bucket=st.integers(1, 40),
+    first=st.integers(1, 200),
+    most=st.integers(6, 100),
+)
+def test_the_remedy_for_too_many_payloads_is_the_largest_valid_number(
+    buckets: int, per_bucket: int, first: int, most: int
+) -> None:
     payloads = [max(first, per_bucket), *[per_bucket] * (buckets - 1)]
     if sum(payloads) <= most:
         check_payload_count(payloads, per_bucket, most)
         return
     with pytest.raises(ValueError, match=f"at most {most} payloads") as caught:
         check_payload_count(payloads, per_bucket, most)
-    what, key, number = re.findall(r"^(.*?): .* write (\w+): (-?\d+) or less$", str(caught.value))[0]
+    what, key, number = re.findall(r"^(.*?): .* write (\w+): (-?\d+) or less$", str(caught.value))[
+        0
+    ]
     others = buckets - (payloads[0] != per_bucket)  # of payloadsPerBucket each
     for value, accepted in ((int(number), True), (int(number) + 1, False)):
         if key == "payloadsPerBucket":
@@ -55,7 +66,9 @@ def test_the_remedy_for_too_many_payloads_is_the_largest_valid_number(buckets: i
 @given(
     low=st.integers(0, 60), width=st.integers(1, 60), size=st.integers(0, 120), tail=st.sampled_from([0, 4]), limit=st.none() | st.integers(0, 100)
 )  # fmt: skip
-def test_a_size_that_cannot_be_sent_becomes_the_nearest_that_can(low: int, width: int, size: int, tail: int, limit: int | None) -> None:
+def test_a_size_that_cannot_be_sent_becomes_the_nearest_that_can(
+    low: int, width: int, size: int, tail: int, limit: int | None
+) -> None:
     """With room for the head of 16 or 32 bytes and the checksum, inside the range and the target's limit."""
     limits = SizeLimits(tail, limit)
     possible = [
@@ -78,7 +91,9 @@ def test_a_size_that_cannot_be_sent_becomes_the_nearest_that_can(low: int, width
     (50, 4, "the envelope takes 16 bytes (32 in payloads of 32 bytes or more) and the checksum 4"),
     (51, 4, "the target takes at most 50 bytes"),
 ])  # fmt: skip
-def test_the_targets_limit_is_the_reason_if_the_range_is_above_it(low: int, tail: int, reason: str) -> None:
+def test_the_targets_limit_is_the_reason_if_the_range_is_above_it(
+    low: int, tail: int, reason: str
+) -> None:
     assert SizeLimits(tail, 50)._reason(low) == reason
 
 
@@ -99,9 +114,13 @@ def test_a_bucket_has_several_payloads_of_one_size_only_with_random_bodies() -> 
 @st.composite
 def ascending(draw: st.DrawFn, most: int = 8) -> list[Range]:
     """Draw ascending ranges, some with gaps between them."""
-    edges = sorted(draw(st.sets(st.integers(0, 60) | st.integers(0, 10**6), min_size=2, max_size=2 * most)))
+    edges = sorted(
+        draw(st.sets(st.integers(0, 60) | st.integers(0, 10**6), min_size=2, max_size=2 * most))
+    )
     weights = st.integers(1, 1000)
-    pairs = draw(st.sampled_from([list(pairwise(edges)), list(zip(edges[::2], edges[1::2], strict=False))]))
+    pairs = draw(
+        st.sampled_from([list(pairwise(edges)), list(zip(edges[::2], edges[1::2], strict=False))])
+    )
     return [Range(low, high, Fraction(draw(weights), 7)) for low, high in pairs[:most]]
 
 
@@ -114,14 +133,22 @@ def test_ranges_below_the_smallest_message_are_joined(ranges: list[Range]) -> No
         assert joined == ranges
         return
     assert joined[1:] == [one for one in ranges if one.low >= 17]
-    assert (joined[0].low, joined[0].high) == (ranges[0].low, max(17, *(one.high for one in ranges if one.low < 17)))
+    assert (joined[0].low, joined[0].high) == (
+        ranges[0].low,
+        max(17, *(one.high for one in ranges if one.low < 17)),
+    )
     assert join_smallest([]) == []
 
 
 def cost(parts: list[list[Range]], total: Fraction) -> Fraction:
     """Return the largest product of weight and width of joined ranges."""
     return max(
-        (sum(one.weight for one in part) * (part[-1].high - part[0].low) / total for part in parts if len(part) > 1), default=Fraction(0)
+        (
+            sum(one.weight for one in part) * (part[-1].high - part[0].low) / total
+            for part in parts
+            if len(part) > 1
+        ),
+        default=Fraction(0),
     )
 
 
@@ -139,5 +166,9 @@ def test_joined_ranges_move_the_fewest_bytes(ranges: list[Range], most: int) -> 
         assert joined == ranges
         return
     total, n = sum((one.weight for one in ranges), Fraction(0)), len(ranges)
-    ways = ([ranges[low:high] for low, high in pairwise([0, *cuts, n])] for k in range(most) for cuts in combinations(range(1, n), k))
+    ways = (
+        [ranges[low:high] for low, high in pairwise([0, *cuts, n])]
+        for k in range(most)
+        for cuts in combinations(range(1, n), k)
+    )
     assert cost(parts, total) <= min(cost(way, total) for way in ways) * Fraction(1001, 1000)

@@ -20,7 +20,10 @@ from pytest_loadtest.message.streams import (
 )
 
 RANGES = st.builds(
-    lambda start, count, step: range(start, start + count * step, step), st.integers(0, 9), st.integers(1, 20), st.integers(1, 7)
+    lambda start, count, step: range(start, start + count * step, step),
+    st.integers(0, 9),
+    st.integers(1, 20),
+    st.integers(1, 7),
 )
 
 
@@ -29,7 +32,12 @@ def test_a_range_and_its_column_are_the_same_streams(streams: range, end: int) -
     column = stream_column(streams)
     index = np.arange(len(streams))
     for form in (streams, column):
-        assert stream_column(form).tolist() == list(stream_list(form)) == stream_at(form, index).tolist() == list(streams)
+        assert (
+            stream_column(form).tolist()
+            == list(stream_list(form))
+            == stream_at(form, index).tolist()
+            == list(streams)
+        )
         assert position_of(form, column.astype(np.int32)).tolist() == index.tolist()
         assert streams_below(form, end) == sum(stream < end for stream in streams)
         read = streams_of_document(json.loads(json.dumps(streams_document(form))))

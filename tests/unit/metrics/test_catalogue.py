@@ -29,8 +29,14 @@ def test_names_keys_and_attributes_are_unique() -> None:
 def test_a_metric_that_counts_messages_names_a_count() -> None:
     """An objective on a count is judged by a field that reports show too."""
     counted = {row.attribute: row.key for row in COUNTS}
-    rows = [metric for metric in OBJECTIVES.values() if metric.form in ("count", "share") and metric.attribute]
-    assert [(metric.attribute, counted.get(metric.attribute)) for metric in rows] == [(metric.attribute, metric.key) for metric in rows]
+    rows = [
+        metric
+        for metric in OBJECTIVES.values()
+        if metric.form in ("count", "share") and metric.attribute
+    ]
+    assert [(metric.attribute, counted.get(metric.attribute)) for metric in rows] == [
+        (metric.attribute, metric.key) for metric in rows
+    ]
 
 
 def test_each_metric_of_an_objective_is_documented() -> None:
@@ -45,5 +51,10 @@ def test_each_latency_says_why_it_can_be_missing() -> None:
 
 def test_committed_schemas_are_what_the_code_generates() -> None:
     """scripts/schemas writes them anew."""
-    found = subprocess.run([sys.executable, ROOT / "scripts/schemas", "--check"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [sys.executable, ROOT / "scripts/schemas", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")

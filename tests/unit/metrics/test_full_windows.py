@@ -43,14 +43,26 @@ def measured(messages: list[tuple[int, Status, int, int]]) -> Measurements:
     went = status == Status.ACKED
     blocked = np.array([message[3] for message in messages], np.int64)
     sent: dict[str, Any] = {column.name: np.zeros(len(topic), np.int64) for column in SENT}
-    sent |= {"stream": topic, "topic": topic, "seq": seq, "intended": intended, "status": status, "blocked": blocked}
-    sent |= {"sent": np.where(went, intended + blocked, 0), "acked": np.where(went, intended + blocked + 1, 0)}
+    sent |= {
+        "stream": topic,
+        "topic": topic,
+        "seq": seq,
+        "intended": intended,
+        "status": status,
+        "blocked": blocked,
+    }
+    sent |= {
+        "sent": np.where(went, intended + blocked, 0),
+        "acked": np.where(went, intended + blocked + 1, 0),
+    }
     received = {column.name: np.zeros(0, np.int64) for column in RECEIVED}
     return measure(sent, received, replace(RUN, end=ends), Recorded())
 
 
 @given(MESSAGES)
-def test_topics_are_listed_from_their_first_to_their_last_wait_in_the_phase(messages: list[tuple[int, Status, int, int]]) -> None:
+def test_topics_are_listed_from_their_first_to_their_last_wait_in_the_phase(
+    messages: list[tuple[int, Status, int, int]],
+) -> None:
     """Only messages that were dropped before a full window count; those that the generator dropped late are told apart exactly."""
     found = measured(messages)
     blocked = [message for message in messages if message[1] == Status.BLOCKED]
@@ -58,10 +70,14 @@ def test_topics_are_listed_from_their_first_to_their_last_wait_in_the_phase(mess
     for topic in {message[0] for message in blocked}:
         waits = [(at, at + wait) for number, _, at, wait in blocked if number == topic]
         end = min(max(until for _, until in waits), RUN.duration)
-        topics.append(BlockedTopic(topic=topic, dropped=len(waits), start=min(at for at, _ in waits), end=end))
+        topics.append(
+            BlockedTopic(topic=topic, dropped=len(waits), start=min(at for at, _ in waits), end=end)
+        )
     topics.sort(key=lambda one: (one.start, one.topic))
     waited = sum(message[3] for message in blocked)
-    expected = FullWindows(dropped=len(blocked), waited=waited, topics=len(topics), first_topics=tuple(topics[:NAMED]))
+    expected = FullWindows(
+        dropped=len(blocked), waited=waited, topics=len(topics), first_topics=tuple(topics[:NAMED])
+    )
     assert found.full_windows == (expected if blocked else None)
     assert found.own_drops == sum(message[1] == Status.DROPPED for message in messages)
     assert found.counts.dropped == sum(message[1] != Status.ACKED for message in messages)
@@ -69,6 +85,8 @@ def test_topics_are_listed_from_their_first_to_their_last_wait_in_the_phase(mess
 
 
 def test_the_time_blocked_of_a_dropped_message_is_in_the_second_in_which_its_wait_ended() -> None:
-    found = measured([(0, Status.BLOCKED, SECOND // 2, SECOND), (1, Status.ACKED, SECOND // 2, SECOND // 4)])
+    found = measured(
+        [(0, Status.BLOCKED, SECOND // 2, SECOND), (1, Status.ACKED, SECOND // 2, SECOND // 4)]
+    )
     assert found.series.blocked is not None
     assert found.series.blocked.tolist() == [SECOND // 4, SECOND, 0, 0]

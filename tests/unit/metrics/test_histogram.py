@@ -10,9 +10,24 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.metrics.histogram import bucket_bounds, document, exact_total, hdr_index, histogram, merge, midpoint, of_document
+from pytest_loadtest.metrics.histogram import (
+    bucket_bounds,
+    document,
+    exact_total,
+    hdr_index,
+    histogram,
+    merge,
+    midpoint,
+    of_document,
+)
 
-EDGES = [0, 1, *(value for k in range(1, 62) for value in range((1 << k) - 2, (1 << k) + 3) if value >= 0), (1 << 62) - 1, 1 << 62]
+EDGES = [
+    0,
+    1,
+    *(value for k in range(1, 62) for value in range((1 << k) - 2, (1 << k) + 3) if value >= 0),
+    (1 << 62) - 1,
+    1 << 62,
+]
 values = st.integers(0, (1 << 62) - 1)
 
 
@@ -23,7 +38,9 @@ def index(value: int) -> int:
 def test_every_power_of_two_has_the_library_index() -> None:
     """Powers of two and their neighbours are where a logarithm could round wrongly."""
     library = HdrHistogram(1, 1 << 62, 3)
-    assert [index(value) for value in EDGES] == [library._counts_index_for(value) for value in EDGES]
+    assert [index(value) for value in EDGES] == [
+        library._counts_index_for(value) for value in EDGES
+    ]
 
 
 @given(values)
@@ -74,8 +91,16 @@ def test_merged_parts_equal_the_histogram_of_the_whole(parts: list[list[int]]) -
     if whole is None or merged is None:
         assert whole is merged
         return
-    assert (merged.index.tolist(), merged.count.tolist()) == (whole.index.tolist(), whole.count.tolist())
-    assert (merged.minimum, merged.maximum, merged.total, merged.negative) == (whole.minimum, whole.maximum, whole.total, whole.negative)
+    assert (merged.index.tolist(), merged.count.tolist()) == (
+        whole.index.tolist(),
+        whole.count.tolist(),
+    )
+    assert (merged.minimum, merged.maximum, merged.total, merged.negative) == (
+        whole.minimum,
+        whole.maximum,
+        whole.total,
+        whole.negative,
+    )
 
 
 def test_a_histogram_goes_through_json() -> None:
@@ -84,15 +109,24 @@ def test_a_histogram_goes_through_json() -> None:
     assert before is not None
     after = of_document(json.loads(json.dumps(document(before))))
     assert document(after) == document(before)
-    assert (after.n, after.percentile(50), after.index.dtype) == (5, before.percentile(50), np.int64)
+    assert (after.n, after.percentile(50), after.index.dtype) == (
+        5,
+        before.percentile(50),
+        np.int64,
+    )
 
 
 @given(whole=st.lists(st.integers(0, 10**10), min_size=1, max_size=50), data=st.data())
-def test_a_histogram_without_a_part_of_it_has_the_rest(whole: list[int], data: st.DataObject) -> None:
+def test_a_histogram_without_a_part_of_it_has_the_rest(
+    whole: list[int], data: st.DataObject
+) -> None:
     """Extremes that go are known to their bucket."""
     part = data.draw(st.lists(st.sampled_from(range(len(whole))), unique=True, min_size=1))
     rest = [value for place, value in enumerate(whole) if place not in part]
-    all_of, gone = (histogram(np.array(values, np.int64)) for values in (whole, [whole[place] for place in part]))
+    all_of, gone = (
+        histogram(np.array(values, np.int64))
+        for values in (whole, [whole[place] for place in part])
+    )
     assert all_of is not None
     assert gone is not None
     left, expected = all_of.without(gone), histogram(np.array(rest, np.int64))
@@ -100,6 +134,10 @@ def test_a_histogram_without_a_part_of_it_has_the_rest(whole: list[int], data: s
         assert left is None
         return
     assert left is not None
-    assert (left.index.tolist(), left.count.tolist(), left.total) == (expected.index.tolist(), expected.count.tolist(), expected.total)
+    assert (left.index.tolist(), left.count.tolist(), left.total) == (
+        expected.index.tolist(),
+        expected.count.tolist(),
+        expected.total,
+    )
     assert left.maximum == pytest.approx(expected.maximum, rel=1e-3, abs=1)
     assert left.minimum == pytest.approx(expected.minimum, rel=1e-3, abs=1)

@@ -22,9 +22,16 @@ SMALL = SizeMix(mean=100.0, variance=0.0, smallest=100, largest=100)
 LARGE = SizeMix(mean=900.0, variance=0.0, smallest=900, largest=900)
 
 
-def load_of(*steps: tuple[int, float], stages: tuple[tuple[str, int], ...] = (), large_from: int | None = None) -> PlannedLoad:
+def load_of(
+    *steps: tuple[int, float],
+    stages: tuple[tuple[str, int], ...] = (),
+    large_from: int | None = None,
+) -> PlannedLoad:
     """Return a load. :param steps: seconds and rate. :param stages: names and seconds. :param large_from: ns, larger messages."""
-    sizes = (PlannedSizes(at=0, mix=SMALL), *([] if large_from is None else [PlannedSizes(at=large_from, mix=LARGE)]))
+    sizes = (
+        PlannedSizes(at=0, mix=SMALL),
+        *([] if large_from is None else [PlannedSizes(at=large_from, mix=LARGE)]),
+    )
     return PlannedLoad(
         in_bytes=False,
         steps=tuple(PlannedStep(length=length * SECOND, rate=rate) for length, rate in steps),
@@ -33,16 +40,28 @@ def load_of(*steps: tuple[int, float], stages: tuple[tuple[str, int], ...] = (),
     )
 
 
-@pytest.mark.parametrize(("duration", "lengths"), [(4, [4]), (10, [10]), (13, [13]), (20, [10, 10]), (29, [10, 19]), (30, [10, 10, 10])])
-def test_a_rest_that_is_shorter_than_ten_seconds_belongs_to_the_window_before_it(duration: int, lengths: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("duration", "lengths"),
+    [(4, [4]), (10, [10]), (13, [13]), (20, [10, 10]), (29, [10, 19]), (30, [10, 10, 10])],
+)
+def test_a_rest_that_is_shorter_than_ten_seconds_belongs_to_the_window_before_it(
+    duration: int, lengths: list[int]
+) -> None:
     windows = load_of((60, 100.0)).windows(duration * SECOND)
     assert [(window.end - window.start) // SECOND for window in windows] == lengths
-    assert [window.amount for window in windows] == pytest.approx([100.0 * length for length in lengths])
+    assert [window.amount for window in windows] == pytest.approx(
+        [100.0 * length for length in lengths]
+    )
 
 
 def test_no_window_is_in_two_stages() -> None:
     """A stage that is shorter than ten seconds is a window; one that did not begin before the end is left out."""
-    load = load_of((12, 10.0), (3, 50.0), (40, 20.0), stages=(("low", 0), ("spike", 12), ("high", 15), ("never", 90)))
+    load = load_of(
+        (12, 10.0),
+        (3, 50.0),
+        (40, 20.0),
+        stages=(("low", 0), ("spike", 12), ("high", 15), ("never", 90)),
+    )
     windows = load.windows(40 * SECOND)
     assert [(window.stage, window.start // SECOND, window.end // SECOND, round(window.amount)) for window in windows] == [
         ("low", 0, 12, 120), ("spike", 12, 15, 150), ("high", 15, 25, 200), ("high", 25, 40, 300),
@@ -55,10 +74,15 @@ def test_a_rate_that_is_changed_while_load_runs_counts_from_its_instant() -> Non
     assert load.amounts(instants).tolist() == pytest.approx([0, 50, 90, 90, 190, 1190])
 
 
-@given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 1000)), min_size=1, max_size=5), st.integers(0, 300))
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(0, 1000)), min_size=1, max_size=5),
+    st.integers(0, 300),
+)
 def test_the_amount_is_the_sum_of_the_seconds(steps: list[tuple[int, int]], until: int) -> None:
     each = [rate for length, rate in steps for _ in range(length)] + [steps[-1][1]] * 300
-    assert load_of(*steps).amounts(np.array([until * SECOND]))[0] == pytest.approx(sum(each[:until]))
+    assert load_of(*steps).amounts(np.array([until * SECOND]))[0] == pytest.approx(
+        sum(each[:until])
+    )
 
 
 def test_the_sizes_of_a_window_are_unknown_if_they_change_in_it() -> None:
@@ -72,10 +96,18 @@ def test_messages_are_offered_in_the_window_of_their_intended_time() -> None:
     load = load_of((60, 0.1))
     planned = load.windows(20 * SECOND)
     intended = np.array([-1, 0, 10 * SECOND - 1, 10 * SECOND, 25 * SECOND]) + 7
-    counted = count_offers({"intended": intended, "size": np.array([1, 2, 3, 10, 20], np.int32)}, 7, planned)
+    counted = count_offers(
+        {"intended": intended, "size": np.array([1, 2, 3, 10, 20], np.int32)}, 7, planned
+    )
     assert counted == ([3, 2], [6, 30])
     first, _ = offered_windows(load, planned, *counted)
-    assert (first.planned, first.messages, first.size, first.in_bytes, first.largest) == (planned[0], 3, 6, False, 100)
+    assert (first.planned, first.messages, first.size, first.in_bytes, first.largest) == (
+        planned[0],
+        3,
+        6,
+        False,
+        100,
+    )
 
 
 def test_without_a_plan_there_are_no_windows() -> None:

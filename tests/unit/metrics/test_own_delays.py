@@ -31,7 +31,10 @@ def plan(*workers: Pauses) -> Expected:
 def rows(**columns: list[int]) -> dict[str, Any]:
     """Columns of times in ms."""
     times = ("intended", "sent", "acked", "received", "blocked")
-    return {name: np.array(values, np.int64) * (MS if name in times else 1) for name, values in columns.items()}
+    return {
+        name: np.array(values, np.int64) * (MS if name in times else 1)
+        for name, values in columns.items()
+    }
 
 
 def test_a_late_send_delays_its_own_message_alone() -> None:
@@ -43,7 +46,13 @@ def test_a_late_send_delays_its_own_message_alone() -> None:
 def test_a_message_that_was_due_in_its_senders_pause_is_late_by_the_rest_of_it() -> None:
     """Another worker's message of the same time is not."""
     run = plan(paused((1000, 1500)), paused())
-    copies = rows(stream=[0, 1, 0], intended=[1100, 1100, 900], received=[1510, 1510, 1510], worker=[1, 1, 1], lag=[0, 0, 0])
+    copies = rows(
+        stream=[0, 1, 0],
+        intended=[1100, 1100, 900],
+        received=[1510, 1510, 1510],
+        worker=[1, 1, 1],
+        lag=[0, 0, 0],
+    )
     assert (of_copies(copies, run) // MS).tolist() == [400, 0, 0]
 
 
@@ -51,38 +60,62 @@ def test_a_message_that_was_sent_late_without_a_pause_is_late_by_what_its_step_s
     """The sender caught up in steps of 10 ms; what was due in a step was sent at its end."""
     steps = np.arange(1000, 1300, 10, dtype=np.int64) * MS
     none = np.zeros(0, np.int64)
-    sender = Pauses(begin=none, end=none, since=none, until=none, exact=False, due=steps, sent=steps + 333 * MS)
+    sender = Pauses(
+        begin=none, end=none, since=none, until=none, exact=False, due=steps, sent=steps + 333 * MS
+    )
     assert sender.stalled
     run = plan(sender, paused())
-    copies = rows(stream=[0, 0, 0, 1], intended=[999, 1100, 1104, 1100], received=[1340, 1440, 1440, 1440], worker=[1] * 4, lag=[-1] * 4)
+    copies = rows(
+        stream=[0, 0, 0, 1],
+        intended=[999, 1100, 1104, 1100],
+        received=[1340, 1440, 1440, 1440],
+        worker=[1] * 4,
+        lag=[-1] * 4,
+    )
     assert (of_copies(copies, run) // MS).tolist() == [0, 333, 329, 0]
 
 
 def test_a_copy_in_its_consumers_stall_is_late_by_the_stall_and_not_by_the_target() -> None:
     """The target was slow before: 300 ms passed until the stall began."""
     run = plan(paused(), paused((1000, 2000)))
-    copies = rows(stream=[0, 0, 0], intended=[700, 1500, 1500], received=[2001, 2001, 2001], worker=[1, 1, 0], lag=[-1, -1, -1])
+    copies = rows(
+        stream=[0, 0, 0],
+        intended=[700, 1500, 1500],
+        received=[2001, 2001, 2001],
+        worker=[1, 1, 0],
+        lag=[-1, -1, -1],
+    )
     assert (of_copies(copies, run) // MS).tolist() == [1000, 501, 0]
 
 
 def test_both_sides_in_one_process_are_one_delay() -> None:
     """A message that was due in the stall and came right after it took no time of the target's; no part counts twice."""
     run = plan(paused((1000, 2000)), paused())
-    copies = rows(stream=[0, 0], intended=[1200, 1200], received=[2005, 4000], worker=[0, 0], lag=[-1, -1])
+    copies = rows(
+        stream=[0, 0], intended=[1200, 1200], received=[2005, 4000], worker=[0, 0], lag=[-1, -1]
+    )
     assert (of_copies(copies, run) // MS).tolist() == [805, 800]
 
 
 def test_the_delay_of_a_delayed_message_is_not_excused() -> None:
     """Only what passed after it was due counts."""
     run = plan(paused((1000, 1500)), paused((6000, 6300)))
-    copies = rows(stream=[0, 0], intended=[1100, 1100], received=[6301, 3100], worker=[1, 1], lag=[-1, -1])
+    copies = rows(
+        stream=[0, 0], intended=[1100, 1100], received=[6301, 3100], worker=[1, 1], lag=[-1, -1]
+    )
     due = np.array([6100, 3000]) * MS
     assert (of_copies(copies, run, due) // MS).tolist() == [201, 0]
 
 
 def test_an_acknowledgement_in_a_stall_is_late_by_the_stall() -> None:
     """A short pause does not change a stamp of the kernel."""
-    acked = rows(intended=[900, 900, 2990], sent=[900, 980, 2990], acked=[2000, 2000, 3010], blocked=[0, 0, 0], worker=[0, 0, 0])
+    acked = rows(
+        intended=[900, 900, 2990],
+        sent=[900, 980, 2990],
+        acked=[2000, 2000, 3010],
+        blocked=[0, 0, 0],
+        worker=[0, 0, 0],
+    )
     for exact, short in ((False, 10), (True, 0)):
         run = plan(paused((1000, 2000), (3000, 3010), exact=exact), paused())
         assert (of_acknowledgements(acked, run) // MS).tolist() == [1000, 80 + 1000, short]

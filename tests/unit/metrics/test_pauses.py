@@ -39,7 +39,9 @@ def waited(paused: Pauses, at: float, floor: float, lag: float = -1) -> float:
         (3001, 1700, 0),  # as long again as the stall took
     ],
 )
-def test_a_stamp_of_the_client_is_late_by_the_stall_at_most(at: float, floor: float, part: float) -> None:
+def test_a_stamp_of_the_client_is_late_by_the_stall_at_most(
+    at: float, floor: float, part: float
+) -> None:
     assert waited(pauses((1000, 2000)), at, floor) == part
 
 
@@ -51,7 +53,9 @@ def test_a_short_pause_has_no_consequences() -> None:
 
 def test_a_stamp_of_the_kernel_is_late_by_what_its_lag_has_beyond_the_pause() -> None:
     """A copy with a stamp of its own in a stall came then: the target was slow."""
-    assert waited(pauses((1000, 2000)), 1800, 1000, lag=210) == 10  # it was taken 10 ms after the stall
+    assert (
+        waited(pauses((1000, 2000)), 1800, 1000, lag=210) == 10
+    )  # it was taken 10 ms after the stall
     assert waited(pauses((1000, 2000)), 1800, 1000, lag=200 + 500) == 500  # merged with a later one
     assert waited(pauses((1000, 2000)), 1800, 1700, lag=200 + 500) == 100
 
@@ -63,7 +67,9 @@ def test_a_later_short_pause_does_not_hide_a_stall() -> None:
 def test_threads_of_a_client_that_went_on_were_not_delayed() -> None:
     """The loop stood still for a second, and its client took something every 20 ms."""
     begin, end = np.array([1000 * MS]), np.array([2000 * MS])
-    went_on = Pauses(begin=begin, end=end, since=np.array([1500 * MS]), until=np.array([1520 * MS]), exact=False)
+    went_on = Pauses(
+        begin=begin, end=end, since=np.array([1500 * MS]), until=np.array([1520 * MS]), exact=False
+    )
     assert waited(went_on, 2001, 900) == 0
     assert waited(went_on, 1520, 900) == 20
     assert went_on.stalled
@@ -73,14 +79,18 @@ spans = st.lists(st.tuples(st.integers(0, 100), st.integers(3, 400)), min_size=1
 
 
 @given(gaps=spans, at=st.integers(0, 6000), took=st.integers(0, 3000), lag=st.integers(-1, 1000))
-def test_a_part_is_never_more_than_the_pauses_or_the_time_itself(gaps: list[tuple[int, int]], at: int, took: int, lag: int) -> None:
+def test_a_part_is_never_more_than_the_pauses_or_the_time_itself(
+    gaps: list[tuple[int, int]], at: int, took: int, lag: int
+) -> None:
     edges = np.cumsum(np.array(gaps).ravel()).reshape(-1, 2)
     paused = pauses(*((int(begin), int(end)) for begin, end in edges))
     part = waited(paused, at, at - took, lag)
     begun = edges[edges[:, 0] < at]
     assert 0 <= part <= took
     assert part <= (begun[:, 1] - begun[:, 0]).max(initial=0)
-    assert not part or any(at <= 2 * end - begin or at <= end + SHORTEST // MS for begin, end in begun)
+    assert not part or any(
+        at <= 2 * end - begin or at <= end + SHORTEST // MS for begin, end in begun
+    )
 
 
 def test_a_manifests_pauses_are_read_with_the_correction_of_the_clock() -> None:
@@ -92,7 +102,9 @@ def test_a_manifests_pauses_are_read_with_the_correction_of_the_clock() -> None:
         "exact": True,
         "late": {"due": [SECOND], "sent": [2 * SECOND]},
     }
-    better = Correction(used=ClockLine(at=0, offset=0, drift=0.0), better=ClockLine(at=0, offset=-5, drift=0.0))
+    better = Correction(
+        used=ClockLine(at=0, offset=0, drift=0.0), better=ClockLine(at=0, offset=-5, drift=0.0)
+    )
     assert Pauses.of_document(document, better).begin.tolist() == [SECOND + 5]
     with pytest.raises(ValueError, match="pauses have columns of different lengths"):
         Pauses.of_document({**document, "end": []})
@@ -106,13 +118,33 @@ def test_a_manifests_pauses_are_read_with_the_correction_of_the_clock() -> None:
 
 def test_the_time_of_a_late_send_is_corrected_and_the_intended_time_is_that_of_the_plan() -> None:
     """A host's clock was 5 ns behind; sent rows are corrected alike."""
-    document: dict[str, Any] = {"begin": [], "end": [], "since": [], "until": [], "exact": True, "late": {"due": [100], "sent": [200]}}
-    better = Correction(used=ClockLine(at=0, offset=0, drift=0.0), better=ClockLine(at=0, offset=-5, drift=0.0))
-    assert Pauses.of_document(document, better).until_sent(np.array([99, 100, 150, 300])).tolist() == [0, 105, 55, 0]
+    document: dict[str, Any] = {
+        "begin": [],
+        "end": [],
+        "since": [],
+        "until": [],
+        "exact": True,
+        "late": {"due": [100], "sent": [200]},
+    }
+    better = Correction(
+        used=ClockLine(at=0, offset=0, drift=0.0), better=ClockLine(at=0, offset=-5, drift=0.0)
+    )
+    assert Pauses.of_document(document, better).until_sent(
+        np.array([99, 100, 150, 300])
+    ).tolist() == [0, 105, 55, 0]
 
 
 def test_a_worker_without_pauses_delays_nothing() -> None:
-    none = Pauses.of_document({"begin": [], "end": [], "since": [], "until": [], "exact": False, "late": {"due": [], "sent": []}})
+    none = Pauses.of_document(
+        {
+            "begin": [],
+            "end": [],
+            "since": [],
+            "until": [],
+            "exact": False,
+            "late": {"due": [], "sent": []},
+        }
+    )
     assert not none.stalled
     assert pauses((0, STALL // MS + 1)).stalled
     assert not pauses((0, STALL // MS)).stalled

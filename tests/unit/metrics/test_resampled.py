@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.metrics import resampled
 from pytest_loadtest.metrics.histogram import hdr_index
-from pytest_loadtest.metrics.resampled import Estimate, RelativeChange, between, latency_errors, rate_error
+from pytest_loadtest.metrics.resampled import (
+    Estimate,
+    RelativeChange,
+    between,
+    latency_errors,
+    rate_error,
+)
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.metrics.time_slices import over_time
 from pytest_loadtest.values.quantities import SECOND
@@ -23,7 +29,9 @@ PAIRS = 20
 def estimate(latencies: np.ndarray, percentile: float = 99.0) -> Estimate:
     """A percentile of a run, with its noise."""
     seconds, each = latencies.shape
-    course = over_time(np.repeat(np.arange(seconds), each), hdr_index(latencies.ravel(), SERIES_BITS))
+    course = over_time(
+        np.repeat(np.arange(seconds), each), hdr_index(latencies.ravel(), SERIES_BITS)
+    )
     assert course is not None
     block, blocks = course.blocks(seconds * SECOND)
     (error,), many = latency_errors(blocks, block, [percentile])
@@ -33,7 +41,10 @@ def estimate(latencies: np.ndarray, percentile: float = 99.0) -> Estimate:
 
 def changes(factor: float) -> list[RelativeChange]:
     """Return the changes of twenty pairs of runs, the second of which is ``factor`` slower."""
-    return [between(estimate(wandering(2 * i)), estimate(wandering(2 * i + 1, factor=factor))) for i in range(PAIRS)]
+    return [
+        between(estimate(wandering(2 * i)), estimate(wandering(2 * i + 1, factor=factor)))
+        for i in range(PAIRS)
+    ]
 
 
 def test_two_runs_of_the_same_are_no_regression() -> None:
@@ -51,7 +62,10 @@ def test_a_fifth_more_delay_is_found() -> None:
 def test_the_error_is_what_runs_differ_by() -> None:
     """The standard error told by one run is that of many: right within a factor of two, and no smaller by more than a third."""
     runs = [estimate(wandering(seed)) for seed in range(100, 140)]
-    differ, told = np.std([math.log(one.value) for one in runs]), np.mean([one.error for one in runs])
+    differ, told = (
+        np.std([math.log(one.value) for one in runs]),
+        np.mean([one.error for one in runs]),
+    )
     assert 0.66 < told / differ < 2
 
 
@@ -66,7 +80,13 @@ def test_a_short_run_has_no_estimate() -> None:
     """Fewer than ten blocks of two seconds are no sample of much."""
     assert latency_errors([{5000: 10}] * 19, SECOND, [50, 99]) == ([None, None], 9)
     assert rate_error([10] * 19) == (None, 9)
-    assert [resampled.length(seconds * SECOND) // SECOND for seconds in (1, 20, 35, 60, 3600)] == [2, 2, 3, 5, 5]
+    assert [resampled.length(seconds * SECOND) // SECOND for seconds in (1, 20, 35, 60, 3600)] == [
+        2,
+        2,
+        3,
+        5,
+        5,
+    ]
 
 
 def test_the_blocks_of_a_long_run_are_as_long_as_they_come() -> None:
@@ -100,7 +120,9 @@ errors = st.floats(0, 1)
 
 
 @given(positive, positive, errors, errors, st.integers(4, 200), st.integers(4, 200))
-def test_the_interval_holds_the_change(was: float, now: float, own: float, other: float, many: int, more: int) -> None:
+def test_the_interval_holds_the_change(
+    was: float, now: float, own: float, other: float, many: int, more: int
+) -> None:
     """Exchanging the two runs inverts it."""
     baseline, later = Estimate(was, own, many), Estimate(now, other, more)
     there, back = between(baseline, later), between(later, baseline)

@@ -44,7 +44,9 @@ def test_recovered_with_the_last_message_that_is_slower_than_any_before() -> Non
     assert recovery(AT, (stream, received), (stream, intended, received)).recovered == 4 * SECOND
 
 
-@pytest.mark.parametrize("received", [column(10, 11), column()], ids=["nothing before", "nothing at all"])
+@pytest.mark.parametrize(
+    "received", [column(10, 11), column()], ids=["nothing before", "nothing at all"]
+)
 def test_unknown_is_not_zero(received: np.ndarray) -> None:  # type: ignore[type-arg]
     """Without anything before nobody knows what is slow, without answers nobody knows of a pause."""
     stream = np.arange(len(received))
@@ -53,6 +55,16 @@ def test_unknown_is_not_zero(received: np.ndarray) -> None:  # type: ignore[type
 
 def test_what_came_before_the_restart_and_again_after_it_is_not_slow() -> None:
     """The copy of each delivery that was received first counts, at any position in the rows."""
-    subscription, stream, seq = streams(0, 0, 1, 0, 0), streams(3, 3, 3, 4, 3), streams(7, 7, 7, 7, 8)
-    assert is_first(subscription, stream, seq, column(12, 9, 12, 12, 12)).tolist() == [False, True, True, True, True]
+    subscription, stream, seq = (
+        streams(0, 0, 1, 0, 0),
+        streams(3, 3, 3, 4, 3),
+        streams(7, 7, 7, 7, 8),
+    )
+    assert is_first(subscription, stream, seq, column(12, 9, 12, 12, 12)).tolist() == [
+        False,
+        True,
+        True,
+        True,
+        True,
+    ]
     assert is_first(*(streams(),) * 4).tolist() == []

@@ -14,7 +14,9 @@ from pytest_loadtest.metrics.stats import measure
 from pytest_loadtest.values.quantities import SECOND
 
 
-def plan(lengths: list[int], topics: list[int], *, subscriptions: int = 1, acks: bool = True) -> Expected:
+def plan(
+    lengths: list[int], topics: list[int], *, subscriptions: int = 1, acks: bool = True
+) -> Expected:
     """Streams of so many messages each, of these topics."""
     first = np.zeros(len(lengths), np.int64)
     return Expected(
@@ -27,8 +29,20 @@ def sent(run: Expected, **columns: Any) -> dict[str, Any]:
     """Every message of the plan."""
     stream = np.repeat(np.arange(len(run.end)), run.end)
     seq = np.concatenate([np.arange(end) for end in run.end])
-    rows = {"stream": stream, "seq": seq, "topic": run.stream_topics[stream], "intended": SECOND, "sent": SECOND, "acked": SECOND + 1}
-    return {column.name: np.broadcast_to((rows | columns).get(column.name, 0), len(seq)).astype(np.int64) for column in SENT}
+    rows = {
+        "stream": stream,
+        "seq": seq,
+        "topic": run.stream_topics[stream],
+        "intended": SECOND,
+        "sent": SECOND,
+        "acked": SECOND + 1,
+    }
+    return {
+        column.name: np.broadcast_to((rows | columns).get(column.name, 0), len(seq)).astype(
+            np.int64
+        )
+        for column in SENT
+    }
 
 
 def received(run: Expected, *copies: tuple[int, int, int], flags: int = 0) -> dict[str, Any]:
@@ -38,11 +52,16 @@ def received(run: Expected, *copies: tuple[int, int, int], flags: int = 0) -> di
         "subscription": subscription, "stream": stream, "seq": seq, "topic": run.stream_topics[stream], "intended": SECOND,
         "received": SECOND + 2, "flags": flags,
     }  # fmt: skip
-    return {column.name: np.broadcast_to(rows.get(column.name, 0), len(seq)).astype(np.int64) for column in RECEIVED}
+    return {
+        column.name: np.broadcast_to(rows.get(column.name, 0), len(seq)).astype(np.int64)
+        for column in RECEIVED
+    }
 
 
 def silent(run: Expected, *copies: tuple[int, int, int], flags: int = 0, **columns: Any) -> Silent:
-    found = measure(sent(run, **columns), received(run, *copies, flags=flags), run, Recorded()).silent
+    found = measure(
+        sent(run, **columns), received(run, *copies, flags=flags), run, Recorded()
+    ).silent
     assert found is not None
     return found
 
@@ -50,7 +69,14 @@ def silent(run: Expected, *copies: tuple[int, int, int], flags: int = 0, **colum
 def test_a_topic_of_which_nothing_came_is_silent_with_its_stream() -> None:
     """One pair and one stream, by name."""
     found = silent(plan([2, 2, 2], [0, 1, 2]), (0, 0, 0), (0, 2, 1))
-    assert found == Silent(pairs=1, pairs_due=3, streams=1, streams_due=3, first_pairs=((1, 0),), first_streams=((1, 1),))
+    assert found == Silent(
+        pairs=1,
+        pairs_due=3,
+        streams=1,
+        streams_due=3,
+        first_pairs=((1, 0),),
+        first_streams=((1, 1),),
+    )
     assert (found.count, found.due) == (2, 6)
 
 
@@ -62,7 +88,9 @@ def test_a_subscription_that_got_nothing_is_silent_though_the_other_got_all() ->
 
 def test_a_stream_of_a_topic_that_others_fill_is_silent_alone() -> None:
     """A dead producer does not hide behind another one of its topic."""
-    assert silent(plan([3, 3], [0, 0]), (0, 0, 0)) == Silent(pairs=0, pairs_due=1, streams=1, streams_due=2, first_streams=((1, 0),))
+    assert silent(plan([3, 3], [0, 0]), (0, 0, 0)) == Silent(
+        pairs=0, pairs_due=1, streams=1, streams_due=2, first_streams=((1, 0),)
+    )
 
 
 def test_one_delivery_is_no_silence() -> None:
@@ -72,7 +100,9 @@ def test_one_delivery_is_no_silence() -> None:
 
 def test_a_topic_without_messages_is_not_due() -> None:
     """Nothing was offered, so nothing is missing."""
-    assert silent(plan([2, 0], [0, 1]), (0, 0, 0)) == Silent(pairs=0, pairs_due=1, streams=0, streams_due=1)
+    assert silent(plan([2, 0], [0, 1]), (0, 0, 0)) == Silent(
+        pairs=0, pairs_due=1, streams=0, streams_due=1
+    )
 
 
 def test_damaged_copies_break_no_silence() -> None:
@@ -86,7 +116,9 @@ def test_a_message_that_was_dropped_was_due() -> None:
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.UNKNOWN, Status.DROPPED])
-def test_without_subscriptions_a_stream_is_silent_when_nothing_was_acknowledged(status: Status) -> None:
+def test_without_subscriptions_a_stream_is_silent_when_nothing_was_acknowledged(
+    status: Status,
+) -> None:
     """There are no pairs then."""
     run = plan([2, 2], [0, 1], subscriptions=0)
     found = silent(run, status=np.array([Status.ACKED, status, status, status]))

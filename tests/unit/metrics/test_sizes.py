@@ -20,7 +20,9 @@ def test_latencies_of_an_order_of_magnitude_fill_as_many_buckets_as_estimated(va
 
 
 @given(parts=st.integers(1, 10**6), values=st.integers(0, 10**12))
-def test_no_more_buckets_are_filled_than_there_are_values_and_buckets(parts: int, values: int) -> None:
+def test_no_more_buckets_are_filled_than_there_are_values_and_buckets(
+    parts: int, values: int
+) -> None:
     """Without values none is."""
     assert 0 <= filled(parts, values) <= 1.001 * min(values, parts * BUCKETS)
     assert filled(0, values) == 0

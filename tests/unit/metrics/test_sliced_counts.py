@@ -30,11 +30,19 @@ def rows(rng: np.random.Generator, run: Expected) -> tuple[dict[str, Any], dict[
     """Every message of the run's only stream, one after the other; some refused, dropped, lost or doubled, some blocked."""
     n = int(run.end[0])
     due = START + np.arange(n) * run.duration // n
-    status = rng.choice([Status.ACKED, Status.FAILED, Status.DROPPED, Status.UNKNOWN], n, p=[0.9, 0.03, 0.03, 0.04])
+    status = rng.choice(
+        [Status.ACKED, Status.FAILED, Status.DROPPED, Status.UNKNOWN], n, p=[0.9, 0.03, 0.03, 0.04]
+    )
     out = due + rng.integers(0, 40 * MILLISECOND, n)
     blocked = np.where(rng.random(n) < 0.2, rng.integers(0, 20 * MILLISECOND, n), 0)
     acked = np.where(status == Status.ACKED, out + rng.integers(1, 10**9, n), 0)
-    sent = {"seq": np.arange(n), "intended": due, "sent": np.where(status == Status.DROPPED, 0, out), "acked": acked, "status": status}
+    sent = {
+        "seq": np.arange(n),
+        "intended": due,
+        "sent": np.where(status == Status.DROPPED, 0, out),
+        "acked": acked,
+        "status": status,
+    }
     sent |= {"blocked": blocked, "size": np.full(n, 50)}
     parts = []
     for subscription in range(run.subscriptions):
@@ -42,7 +50,9 @@ def rows(rng: np.random.Generator, run: Expected) -> tuple[dict[str, Any], dict[
         again = np.repeat(np.arange(n), copies)
         late = rng.integers(0, 3 * SECOND, len(again))
         flags = rng.choice([0, Flag.LATE], len(again))
-        parts.append({"seq": again, "intended": due[again], "received": due[again] + late, "flags": flags})
+        parts.append(
+            {"seq": again, "intended": due[again], "received": due[again] + late, "flags": flags}
+        )
         parts[-1]["subscription"] = np.full(len(again), subscription)
     received = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return _whole(SENT, sent), _whole(RECEIVED, received)
@@ -50,7 +60,9 @@ def rows(rng: np.random.Generator, run: Expected) -> tuple[dict[str, Any], dict[
 
 def _whole(columns: Any, known: dict[str, Any]) -> dict[str, Any]:
     n = len(known["seq"])
-    return {column.name: np.asarray(known.get(column.name, np.zeros(n)), np.int64) for column in columns}
+    return {
+        column.name: np.asarray(known.get(column.name, np.zeros(n)), np.int64) for column in columns
+    }
 
 
 def run(n: int, duration: int, **changes: Any) -> Expected:
@@ -67,14 +79,24 @@ def same(one: Histogram | None, other: Histogram | None) -> bool:
         return one is other
     facts = ("minimum", "maximum", "total", "negative")
     alike = all(getattr(one, name) == getattr(other, name) for name in facts)
-    return alike and one.index.tolist() == other.index.tolist() and one.count.tolist() == other.count.tolist()
+    return (
+        alike
+        and one.index.tolist() == other.index.tolist()
+        and one.count.tolist() == other.count.tolist()
+    )
 
 
 def alone(plan: Expected, out: Any, got: Any, begin: int, end: int) -> Measurements:
     """The messages intended from begin until end, measured as a run of their own."""
     first, after = np.searchsorted(out["intended"] - START, [begin, end])
     part = replace(
-        plan, start=START + begin, duration=end - begin, first=np.array([first]), end=np.array([after]), window=None, drift=False
+        plan,
+        start=START + begin,
+        duration=end - begin,
+        first=np.array([first]),
+        end=np.array([after]),
+        window=None,
+        drift=False,
     )
     return measure(out, got, part, Recorded())
 
@@ -83,7 +105,10 @@ def assert_each_is_alone(found: SlicedStats, plan: Expected, out: Any, got: Any)
     """Latencies, what never came, and how much was due."""
     for at, (begin, end) in enumerate(zip(found.start.tolist(), found.end.tolist(), strict=True)):
         expected = alone(plan, out, got, begin, end)
-        assert (found.offered[at], found.received[at]) == (expected.counts.offered, expected.counts.received)
+        assert (found.offered[at], found.received[at]) == (
+            expected.counts.offered,
+            expected.counts.received,
+        )
         assert found.own_late[at] == expected.own_late
         for kind in KINDS:
             one = found.of(kind, at)
@@ -104,7 +129,10 @@ def test_a_window_is_measured_as_a_run_of_its_messages(
     """So is a tenth, wherever the phase is cut; windows and tenths do not change intervals."""
     plan = run(n, duration, window=width * SECOND, drift=drift, subscriptions=subscriptions)
     out, got = rows(np.random.default_rng(seed), plan)
-    found, plain = measure(out, got, plan, Recorded()), measure(out, got, replace(plan, window=None, drift=False), Recorded())
+    found, plain = (
+        measure(out, got, plan, Recorded()),
+        measure(out, got, replace(plan, window=None, drift=False), Recorded()),
+    )
     assert (found.windows is None) == (duration < width * SECOND)
     assert (found.tenths is None) == (not drift or duration < 10 * SECOND)
     for stretches in (found.windows, found.tenths):
@@ -112,7 +140,9 @@ def test_a_window_is_measured_as_a_run_of_its_messages(
             assert_each_is_alone(stretches, plan, out, got)
     assert len(found.intervals) == len(plain.intervals)
     for cut, uncut in zip(found.intervals, plain.intervals, strict=True):
-        assert all(same(cut.get(kind), uncut.get(kind)) for kind in ("publish", "end_to_end", "send_delay"))
+        assert all(
+            same(cut.get(kind), uncut.get(kind)) for kind in ("publish", "end_to_end", "send_delay")
+        )
     assert (plain.windows, plain.tenths) == (None, None)
 
 
@@ -120,8 +150,19 @@ def test_in_time_is_before_the_windows_end_moved_by_the_median_of_the_whole() ->
     """Each delivery once; what comes after its window is over is not of that window's throughput, nor of any other's."""
     plan = run(8, 4 * SECOND, window=2 * SECOND)  # every half second
     due = START + np.arange(8) * SECOND // 2
-    out = _whole(SENT, {"seq": np.arange(8), "intended": due, "sent": due, "acked": due, "status": np.full(8, Status.ACKED)})
-    late = np.array([100, 100, 1200, 599, 600, 100, 100, 100, 5000]) * MILLISECOND  # the median is 100 ms
+    out = _whole(
+        SENT,
+        {
+            "seq": np.arange(8),
+            "intended": due,
+            "sent": due,
+            "acked": due,
+            "status": np.full(8, Status.ACKED),
+        },
+    )
+    late = (
+        np.array([100, 100, 1200, 599, 600, 100, 100, 100, 5000]) * MILLISECOND
+    )  # the median is 100 ms
     seq = np.array([0, 1, 2, 3, 3, 4, 5, 6, 7])
     got = _whole(RECEIVED, {"seq": seq, "intended": due[seq], "received": due[seq] + late})
     found = measure(out, got, plan, Recorded()).windows
@@ -137,14 +178,34 @@ def test_lateness_of_a_window_has_both_sides(least: int) -> None:
     delays = Delays(seed=1, least=least, most=least, wall=0)
     plan = run(40, 4 * SECOND, window=2 * SECOND, delays=delays, ordered=False)
     due = START + np.arange(40) * SECOND // 10
-    out = _whole(SENT, {"seq": np.arange(40), "intended": due, "sent": due, "acked": due, "status": np.full(40, Status.ACKED)})
+    out = _whole(
+        SENT,
+        {
+            "seq": np.arange(40),
+            "intended": due,
+            "sent": due,
+            "acked": due,
+            "status": np.full(40, Status.ACKED),
+        },
+    )
     when = delays.due(np.zeros(40, np.int64), np.arange(40), due)
-    got = _whole(RECEIVED, {"seq": np.arange(40), "intended": due, "received": when + np.where(np.arange(40) % 2, 7, -3) * MILLISECOND})
+    got = _whole(
+        RECEIVED,
+        {
+            "seq": np.arange(40),
+            "intended": due,
+            "received": when + np.where(np.arange(40) % 2, 7, -3) * MILLISECOND,
+        },
+    )
     found = measure(out, got, plan, Recorded()).windows
     assert found is not None
     lateness, earliness = found.of("lateness", 1), found.of("earliness", 1)
     assert lateness is not None
     assert earliness is not None
-    assert (lateness.n, lateness.minimum, lateness.maximum) == (20, -3 * MILLISECOND, 7 * MILLISECOND)
+    assert (lateness.n, lateness.minimum, lateness.maximum) == (
+        20,
+        -3 * MILLISECOND,
+        7 * MILLISECOND,
+    )
     assert (earliness.n, earliness.minimum, earliness.maximum) == (20, 0, 3 * MILLISECOND)
     assert (found.never_came("lateness", 1), found.never_came("earliness", 1)) == (0, 0)

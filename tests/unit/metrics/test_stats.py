@@ -34,22 +34,41 @@ def run(end: int, *, streams: int = 1, **changes: Any) -> Expected:
 def sent(n: int, **columns: Any) -> dict[str, Any]:
     """``n`` messages of stream 0, 100 ms apart, sent 1 ms and acked 5 ms after they were due."""
     due = START + np.arange(n) * 100 * MILLISECOND
-    rows = {"size": 100, "seq": np.arange(n), "intended": due, "sent": due + MILLISECOND, "acked": due + 5 * MILLISECOND} | columns
-    return {column.name: np.broadcast_to(rows.get(column.name, 0), n).astype(np.int64) for column in SENT}
+    rows = {
+        "size": 100,
+        "seq": np.arange(n),
+        "intended": due,
+        "sent": due + MILLISECOND,
+        "acked": due + 5 * MILLISECOND,
+    } | columns
+    return {
+        column.name: np.broadcast_to(rows.get(column.name, 0), n).astype(np.int64)
+        for column in SENT
+    }
 
 
 def received(*seq: int, **columns: Any) -> dict[str, Any]:
     """Copies of these messages, each 10 ms after it was due."""
     due = START + np.array(seq, np.int64) * 100 * MILLISECOND
-    rows = {"size": 100, "seq": np.array(seq, np.int64), "intended": due, "received": due + 10 * MILLISECOND} | columns
-    return {column.name: np.broadcast_to(rows.get(column.name, 0), len(seq)).astype(np.int64) for column in RECEIVED}
+    rows = {
+        "size": 100,
+        "seq": np.array(seq, np.int64),
+        "intended": due,
+        "received": due + 10 * MILLISECOND,
+    } | columns
+    return {
+        column.name: np.broadcast_to(rows.get(column.name, 0), len(seq)).astype(np.int64)
+        for column in RECEIVED
+    }
 
 
 def counts(*arguments: Any) -> Counts:
     return measured(*arguments).counts
 
 
-def measured(out: dict[str, Any], got: dict[str, Any], plan: Expected, recorded: Recorded | None = None) -> Measurements:
+def measured(
+    out: dict[str, Any], got: dict[str, Any], plan: Expected, recorded: Recorded | None = None
+) -> Measurements:
     return measure(out, got, plan, recorded or Recorded())
 
 
@@ -60,27 +79,45 @@ def test_a_run_without_faults() -> None:
         offered=4, sent=4, sent_in_time=4, acked=4, failed=0, dropped=0, unknown=0, received=4, received_in_time=4, lost=0, duplicates=0,
         out_of_order=0, foreign=0, corrupt=0,
     )  # fmt: skip
-    end_to_end, publish, send_delay = (found.latencies[kind] for kind in ("end_to_end", "publish", "send_delay"))
+    end_to_end, publish, send_delay = (
+        found.latencies[kind] for kind in ("end_to_end", "publish", "send_delay")
+    )
     assert (end_to_end.minimum, end_to_end.maximum) == (10 * MILLISECOND,) * 2
-    assert (publish.total, send_delay.total, found.bytes_sent) == (20 * MILLISECOND, 4 * MILLISECOND, 400)
+    assert (publish.total, send_delay.total, found.bytes_sent) == (
+        20 * MILLISECOND,
+        4 * MILLISECOND,
+        400,
+    )
 
 
 def test_in_time_by_size_bucket() -> None:
     """Arrivals in the drain are received and not in time, in a bucket as in the whole run; own send delay is known by bucket too."""
-    rows = {"bucket": [0, 0, 1, 1], "blocked": 0, "sent": START + np.array([0, 100, 205, 305]) * MILLISECOND}
+    rows = {
+        "bucket": [0, 0, 1, 1],
+        "blocked": 0,
+        "sent": START + np.array([0, 100, 205, 305]) * MILLISECOND,
+    }
     out = sent(4, **rows)
     late = np.array([0, 100, 200, 2300]) * MILLISECOND + START + 10 * MILLISECOND
     found = measured(out, received(0, 1, 2, 3, bucket=[0, 0, 1, 1], received=late), run(4))
     assert [(part.received, part.received_in_time) for part in found.buckets] == [(2, 2), (2, 1)]
     assert found.topics[0].received_in_time == found.counts.received_in_time == 3
-    assert [part.latencies["own_send_delay"].maximum for part in found.buckets] == [0, 5 * MILLISECOND]
+    assert [part.latencies["own_send_delay"].maximum for part in found.buckets] == [
+        0,
+        5 * MILLISECOND,
+    ]
 
 
 def test_only_acked_messages_can_be_lost() -> None:
     """Refused, dropped and unanswered messages are counted apart; an unanswered one that came counts as received."""
     status = [Status.ACKED, Status.FAILED, Status.DROPPED, Status.UNKNOWN, Status.UNKNOWN]
     found = measured(sent(5, status=status), received(4), run(5))
-    assert (found.counts.acked, found.counts.failed, found.counts.dropped, found.counts.unknown) == (1, 1, 1, 2)
+    assert (
+        found.counts.acked,
+        found.counts.failed,
+        found.counts.dropped,
+        found.counts.unknown,
+    ) == (1, 1, 1, 2)
     assert (found.counts.sent, found.counts.lost, found.counts.received) == (4, 1, 1)
     assert found.lost == (Lost(topic=0, subscription=0, stream=0, first=0, last=0),)
     assert found.bytes_sent == 400
@@ -88,7 +125,11 @@ def test_only_acked_messages_can_be_lost() -> None:
 
 def test_lost_messages_are_ranges_across_words() -> None:
     """63 and 64 are neighbours."""
-    found = measured(sent(130), received(*(seq for seq in range(130) if seq not in {0, 62, 63, 64, 65, 128, 129})), run(130))
+    found = measured(
+        sent(130),
+        received(*(seq for seq in range(130) if seq not in {0, 62, 63, 64, 65, 128, 129})),
+        run(130),
+    )
     assert [(lost.first, lost.last) for lost in found.lost] == [(0, 0), (62, 65), (128, 129)]
     assert found.counts.lost == 7
 
@@ -124,7 +165,9 @@ def test_copies_of_quick_messages_do_not_make_slow_ones_fewer() -> None:
     for times in (1, 3):
         came = np.repeat(seq, np.where(slow, 1, times))
         rows = received(*came.tolist())
-        found = measured(sent(100), rows | {"received": rows["intended"] + latency[came]}, run(100)).latencies["end_to_end"]
+        found = measured(
+            sent(100), rows | {"received": rows["intended"] + latency[came]}, run(100)
+        ).latencies["end_to_end"]
         assert (found.n, found.percentile(99) > 890 * MILLISECOND) == (100, True)
 
 
@@ -133,7 +176,10 @@ def test_a_late_second_copy_breaks_no_maximum() -> None:
     for order in ([10, 800], [800, 10]):
         due = START + np.array(order) * MILLISECOND
         found = measured(sent(1), received(0, 0, received=due), run(1))
-        assert (found.latencies["end_to_end"].maximum, found.latencies["later_copies"].minimum) == (10 * MILLISECOND, 800 * MILLISECOND)
+        assert (found.latencies["end_to_end"].maximum, found.latencies["later_copies"].minimum) == (
+            10 * MILLISECOND,
+            800 * MILLISECOND,
+        )
         assert found.series.end_to_end_max[0] == 10 * MILLISECOND
 
 
@@ -141,7 +187,16 @@ def test_a_message_is_out_of_due_order_by_its_first_copy() -> None:
     """A second copy comes after others that are due later, and says nothing; of two at one instant the one in order is the first."""
     plan = run(3, delays=Delays(seed=0, least=1000, most=1000))
     came = START + SECOND + np.array([0, 900, 0, 900, 400, 400]) * MILLISECOND
-    rows = received(0, 0, 1, 1, 2, 2, received=came, flags=np.array([0, Flag.UNDUE, Flag.UNDUE, 0, Flag.UNDUE, 0]))
+    rows = received(
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+        received=came,
+        flags=np.array([0, Flag.UNDUE, Flag.UNDUE, 0, Flag.UNDUE, 0]),
+    )
     assert counts(sent(3), rows, plan).out_of_due_order == 1
 
 
@@ -150,11 +205,22 @@ def test_later_copies_change_no_latency(seed: int) -> None:
     """Neither the whole nor any part or time slice changes, nor the time in which messages are in time; nor does the order of rows."""
     random = np.random.default_rng(seed)
     delays = Delays(seed=1, least=0, most=2000) if seed % 2 else None
-    plan = run(200, subscriptions=64, topics=1, duration=23 * SECOND, window=2 * SECOND, drift=True, broadcasts=True, delays=delays)
+    plan = run(
+        200,
+        subscriptions=64,
+        topics=1,
+        duration=23 * SECOND,
+        window=2 * SECOND,
+        drift=True,
+        broadcasts=True,
+        delays=delays,
+    )
     due = START + np.sort(random.integers(0, 23 * SECOND, 200))
     out = sent(200, intended=due, bucket=random.integers(0, 2, 200))
     seq, subscription = np.tile(np.arange(200), 64), np.repeat(np.arange(64), 200)
-    first = received(*seq.tolist(), subscription=subscription, intended=due[seq], bucket=out["bucket"][seq])
+    first = received(
+        *seq.tolist(), subscription=subscription, intended=due[seq], bucket=out["bucket"][seq]
+    )
     first |= {"received": due[seq] + random.lognormal(18, 1, len(seq)).astype(np.int64)}
     first |= {"flags": random.choice([0, Flag.UNDUE], len(seq))}
     times = random.integers(0, 3, len(seq))
@@ -163,15 +229,28 @@ def test_later_copies_change_no_latency(seed: int) -> None:
     order = random.permutation(len(seq) + int(times.sum()))
     both = {name: np.concatenate([column, again[name]])[order] for name, column in first.items()}
     alone, found = measured(out, first, plan), measured(out, both, plan)
-    assert found.counts.duplicates == int(times.sum()) == (found.latencies["later_copies"].n if times.any() else 0)
+    assert (
+        found.counts.duplicates
+        == int(times.sum())
+        == (found.latencies["later_copies"].n if times.any() else 0)
+    )
     assert found.counts.out_of_due_order == alone.counts.out_of_due_order
-    assert plain({**found.latencies, "later_copies": None}) == plain({**alone.latencies, "later_copies": None})
+    assert plain({**found.latencies, "later_copies": None}) == plain(
+        {**alone.latencies, "later_copies": None}
+    )
     for name in ("intervals", "over_time", "windows", "tenths"):
         assert plain(getattr(found, name)) == plain(getattr(alone, name)), name
     for name in ("end_to_end_p50", "end_to_end_p99", "end_to_end_max"):
-        assert plain(getattr(found.series, name)[:23]) == plain(getattr(alone.series, name)[:23]), name
-    for part, other in zip((*found.topics, *found.buckets), (*alone.topics, *alone.buckets), strict=True):
-        assert (plain(part.latencies["end_to_end"]), part.received) == (plain(other.latencies["end_to_end"]), other.received)
+        assert plain(getattr(found.series, name)[:23]) == plain(getattr(alone.series, name)[:23]), (
+            name
+        )
+    for part, other in zip(
+        (*found.topics, *found.buckets), (*alone.topics, *alone.buckets), strict=True
+    ):
+        assert (plain(part.latencies["end_to_end"]), part.received) == (
+            plain(other.latencies["end_to_end"]),
+            other.received,
+        )
 
 
 def plain(found: Any) -> Any:
@@ -187,8 +266,14 @@ def plain(found: Any) -> Any:
 
 def test_duplicates_of_resent_messages_are_counted() -> None:
     """The message decides, for every subscription: it is unknown which sending a copy belongs to. Rejected messages count too."""
-    out = sent(5, resends=[0, 1, 255, 1, 0], status=[Status.ACKED] * 3 + [Status.FAILED, Status.ACKED])
-    found = counts(out, received(0, 0, 1, 1, 1, 2, 1, 1, subscription=[0] * 6 + [1] * 2), run(5, subscriptions=2))
+    out = sent(
+        5, resends=[0, 1, 255, 1, 0], status=[Status.ACKED] * 3 + [Status.FAILED, Status.ACKED]
+    )
+    found = counts(
+        out,
+        received(0, 0, 1, 1, 1, 2, 1, 1, subscription=[0] * 6 + [1] * 2),
+        run(5, subscriptions=2),
+    )
     assert (found.resent, found.duplicates, found.duplicates_of_resent) == (3, 4, 3)
     warm_up = counts(sent(5, resends=1), received(1, 1), run(5, first=np.array([2])))
     assert (warm_up.resent, warm_up.duplicates_of_resent) == (3, 0)
@@ -198,19 +283,32 @@ def test_a_message_is_out_of_order_when_all_its_copies_came_late() -> None:
     """A late repetition of a punctual message is a duplicate and no more."""
     flags = [0, Flag.LATE, Flag.LATE, Flag.LATE]
     assert counts(sent(2), received(0, 0, 1, 1, flags=flags), run(2)).out_of_order == 1
-    assert counts(sent(2), received(0, 0, 1, 1, flags=flags), run(2, ordered=False)).out_of_order is None
+    assert (
+        counts(sent(2), received(0, 0, 1, 1, flags=flags), run(2, ordered=False)).out_of_order
+        is None
+    )
 
 
 def test_a_damaged_copy_is_corrupt_and_not_received() -> None:
     """Damaged heads come from the manifests, damaged bodies from the rows."""
-    found = counts(sent(2), received(0, 1, flags=[0, Flag.CORRUPT]), run(2), Recorded(corrupt=3, foreign=2))
-    assert (found.corrupt, found.foreign, found.received, found.lost, found.duplicates) == (4, 2, 1, 1, 0)
+    found = counts(
+        sent(2), received(0, 1, flags=[0, Flag.CORRUPT]), run(2), Recorded(corrupt=3, foreign=2)
+    )
+    assert (found.corrupt, found.foreign, found.received, found.lost, found.duplicates) == (
+        4,
+        2,
+        1,
+        1,
+        0,
+    )
 
 
 def test_in_time_is_before_the_end_plus_the_median_latency() -> None:
     """The last messages of a phase get the time that messages usually take; a later copy of one in time changes nothing."""
     end = START + 2 * SECOND
-    got = received(0, 1, 1, 2, received=[end + 49, end + 51, end + 60, end + 51], intended=end)  # median 51 ns
+    got = received(
+        0, 1, 1, 2, received=[end + 49, end + 51, end + 60, end + 51], intended=end
+    )  # median 51 ns
     found = counts(sent(3, sent=[end - 1, end, end + 1]), got, run(3))
     assert (found.received_in_time, found.sent_in_time) == (1, 1)
 
@@ -226,8 +324,15 @@ def test_own_send_delay_is_less_the_time_blocked_and_never_negative() -> None:
 def test_a_message_is_late_by_the_generator_if_the_target_had_room_before_the_end() -> None:
     """The time before a full window is the target's, also where it ended after the phase."""
     end = START + 2 * SECOND
-    intended, sent_at = end - np.array([500, 500, 500, 500, 0]), np.array([end - 1, end, end, end, 0])
-    rows = {"intended": intended, "blocked": [0, 499, 500, 900, 0], "status": [0, 0, 0, 0, Status.DROPPED]}
+    intended, sent_at = (
+        end - np.array([500, 500, 500, 500, 0]),
+        np.array([end - 1, end, end, end, 0]),
+    )
+    rows = {
+        "intended": intended,
+        "blocked": [0, 499, 500, 900, 0],
+        "status": [0, 0, 0, 0, Status.DROPPED],
+    }
     assert measured(sent(5, sent=sent_at, **rows), received(), run(5)).own_late == 1
 
 
@@ -240,12 +345,18 @@ def test_a_message_that_was_never_sent_has_no_send_delay() -> None:
 def test_publish_latency_is_not_applicable_without_acknowledgements() -> None:
     """QoS 0: acked means written to the socket."""
     found = measured(sent(1), received(0), run(1, publish_acks=False))
-    assert ("publish" in found.latencies, "publish" in found.topics[0].latencies, found.counts.acked) == (False, False, 1)
+    assert (
+        "publish" in found.latencies,
+        "publish" in found.topics[0].latencies,
+        found.counts.acked,
+    ) == (False, False, 1)
 
 
 def test_rows_of_other_phases_are_ignored() -> None:
     """The warm-up's messages have sequences below the first measured one."""
-    found = measured(sent(4), received(0, 1, 2, 3), replace(run(4), first=np.array([1]), end=np.array([3])))
+    found = measured(
+        sent(4), received(0, 1, 2, 3), replace(run(4), first=np.array([1]), end=np.array([3]))
+    )
     assert (found.counts.offered, found.counts.received, found.counts.lost) == (2, 2, 0)
 
 
@@ -263,15 +374,24 @@ def test_series_percentiles_are_nearest_rank() -> None:
     """100 latencies of 1 … 100 ns are exact in the lowest buckets."""
     got = received(*range(100), intended=START, received=START + 1 + np.arange(100))
     series = measured(sent(100, intended=START), got, run(100)).series
-    assert (series.end_to_end_p50[0], series.end_to_end_p99[0], series.end_to_end_max[0]) == (50, 99, 100)
+    assert (series.end_to_end_p50[0], series.end_to_end_p99[0], series.end_to_end_max[0]) == (
+        50,
+        99,
+        100,
+    )
 
 
 def test_breakdowns_name_every_topic_and_bucket() -> None:
     """First copies are received; nothing is shown as zero latency."""
     plan = run(3, topics=2)
     found = measured(sent(3, bucket=[0, 0, 1]), received(0, 0, 2, bucket=[0, 0, 1]), plan)
-    assert [(part.name, part.sent, part.received) for part in found.topics] == [("topic 0", 3, 2), ("topic 1", 0, 0)]
-    assert [(part.name, part.sent, part.acked, part.received, part.bytes_sent) for part in found.buckets] == [
+    assert [(part.name, part.sent, part.received) for part in found.topics] == [
+        ("topic 0", 3, 2),
+        ("topic 1", 0, 0),
+    ]
+    assert [
+        (part.name, part.sent, part.acked, part.received, part.bytes_sent) for part in found.buckets
+    ] == [
         ("small", 2, 2, 1, 200),
         ("large", 1, 1, 1, 100),
     ]
@@ -281,17 +401,34 @@ def test_breakdowns_name_every_topic_and_bucket() -> None:
 def test_breakdowns_say_what_was_offered_and_what_was_lost() -> None:
     """Dropped messages were offered; each delivery that is lost counts, by the bucket of its message."""
     plan = run(4, subscriptions=2)
-    out = sent(4, bucket=[0, 0, 1, 1], status=[Status.ACKED, Status.DROPPED, Status.ACKED, Status.ACKED])
+    out = sent(
+        4, bucket=[0, 0, 1, 1], status=[Status.ACKED, Status.DROPPED, Status.ACKED, Status.ACKED]
+    )
     found = measured(out, received(0, 2, 2, bucket=[0, 1, 1], subscription=[0, 0, 1]), plan)
-    assert [(part.offered, part.sent, part.lost) for part in found.buckets] == [(2, 1, 1), (2, 2, 2)]
-    assert [(part.offered, part.lost) for part in found.topics] == [(4, found.counts.lost)] == [(4, 3)]
+    assert [(part.offered, part.sent, part.lost) for part in found.buckets] == [
+        (2, 1, 1),
+        (2, 2, 2),
+    ]
+    assert (
+        [(part.offered, part.lost) for part in found.topics] == [(4, found.counts.lost)] == [(4, 3)]
+    )
 
 
 def test_without_subscriptions_nothing_is_delivered_and_nothing_lost() -> None:
     """A producer-only run; a copy that comes all the same is nobody's."""
     found = measured(sent(3), received(1), run(3, subscriptions=0))
-    assert (found.counts.acked, found.counts.received, found.counts.lost, found.counts.foreign, found.lost) == (3, 0, 0, 1, ())
-    assert ("end_to_end" in found.latencies, found.buckets[0].received, found.topics[0].lost) == (False, 0, 0)
+    assert (
+        found.counts.acked,
+        found.counts.received,
+        found.counts.lost,
+        found.counts.foreign,
+        found.lost,
+    ) == (3, 0, 0, 1, ())
+    assert ("end_to_end" in found.latencies, found.buckets[0].received, found.topics[0].lost) == (
+        False,
+        0,
+        0,
+    )
 
 
 def test_intervals_are_ten_seconds_each() -> None:
@@ -301,22 +438,44 @@ def test_intervals_are_ten_seconds_each() -> None:
     got = received(*range(6), intended=due, received=due + np.arange(10, 61, 10))
     found = measured(out, got, run(6, duration=25 * SECOND)).intervals
     expected = [(2, 10, 2), (4, 30, 2), (6, 50, 2)]
-    assert [(part["publish"].maximum, part["end_to_end"].minimum, part["send_delay"].n) for part in found] == expected
-    assert "publish" not in measured(out, got, run(6, duration=25 * SECOND, publish_acks=False)).intervals[0]
+    assert [
+        (part["publish"].maximum, part["end_to_end"].minimum, part["send_delay"].n)
+        for part in found
+    ] == expected
+    assert (
+        "publish"
+        not in measured(out, got, run(6, duration=25 * SECOND, publish_acks=False)).intervals[0]
+    )
     assert measured(out, got, run(6, duration=10 * SECOND)).intervals == ()
     assert len(measured(out, got, run(6, duration=10 * SECOND + 1)).intervals) == 2
 
 
 def test_what_was_never_sent_was_not_sent_in_time() -> None:
     """Zero means never."""
-    found = counts(sent(3, status=[Status.ACKED, Status.DROPPED, Status.DROPPED], sent=[START, 0, 0]), received(0), run(3))
+    found = counts(
+        sent(3, status=[Status.ACKED, Status.DROPPED, Status.DROPPED], sent=[START, 0, 0]),
+        received(0),
+        run(3),
+    )
     assert (found.sent, found.sent_in_time) == (1, 1)
 
 
 def test_each_subscription_has_its_own_first_copies() -> None:
     """Each delivery counts once in its part, whichever of its copies came first."""
     plan = run(4, subscriptions=3)
-    got = received(0, 1, 2, 3, 0, 1, 2, 1, 1, subscription=[0, 0, 0, 0, 1, 1, 1, 2, 2], bucket=[0, 0, 1, 1, 0, 0, 1, 0, 0])
+    got = received(
+        0,
+        1,
+        2,
+        3,
+        0,
+        1,
+        2,
+        1,
+        1,
+        subscription=[0, 0, 0, 0, 1, 1, 1, 2, 2],
+        bucket=[0, 0, 1, 1, 0, 0, 1, 0, 0],
+    )
     found = measured(sent(4, bucket=[0, 0, 1, 1]), got, plan)
     assert [part.received for part in found.buckets] == [5, 3]
     assert [part.received for part in found.topics] == [8] == [found.counts.received]
@@ -325,7 +484,9 @@ def test_each_subscription_has_its_own_first_copies() -> None:
 def test_a_series_is_as_long_as_the_plan() -> None:
     """A second that has begun is one."""
     for duration, seconds in ((2 * SECOND, 2), (2 * SECOND + 1, 3), (3 * SECOND - 1, 3)):
-        assert len(measured(sent(1), received(0), run(1, duration=duration)).series.offered) == seconds
+        assert (
+            len(measured(sent(1), received(0), run(1, duration=duration)).series.offered) == seconds
+        )
 
 
 def test_how_long_a_broadcast_takes_to_reach_all() -> None:
@@ -333,10 +494,16 @@ def test_how_long_a_broadcast_takes_to_reach_all() -> None:
     plan = run(3, subscriptions=64, broadcasts=True)
     got = received(*[0] * 64, *[1] * 63, *[2] * 64, 2)
     got["subscription"] = np.concatenate([np.arange(64), np.arange(63), np.arange(64), [5]])
-    got["received"] = got["intended"] + MILLISECOND * np.concatenate([np.arange(64) + 1, np.arange(63), np.arange(64)[::-1] + 2, [90]])
+    got["received"] = got["intended"] + MILLISECOND * np.concatenate(
+        [np.arange(64) + 1, np.arange(63), np.arange(64)[::-1] + 2, [90]]
+    )
     found = measured(sent(3), got, plan)
     completion, spread = found.latencies["completion"], found.latencies["spread"]
-    assert (completion.n, completion.minimum, completion.maximum) == (2, 64 * MILLISECOND, 65 * MILLISECOND)
+    assert (completion.n, completion.minimum, completion.maximum) == (
+        2,
+        64 * MILLISECOND,
+        65 * MILLISECOND,
+    )
     assert (spread.minimum, spread.maximum) == (63 * MILLISECOND,) * 2
     assert (found.counts.lost, found.counts.duplicates, found.never_came("completion")) == (1, 1, 1)
 
@@ -346,12 +513,19 @@ def test_delayed_messages_count_from_when_they_are_due() -> None:
     plan = run(5, delays=Delays(seed=0, least=10_000, most=10_000))
     due = START + np.arange(5) * 100 * MILLISECOND + 10 * SECOND
     came = due[:4] + np.array([-400, 0, 100, 3000]) * MILLISECOND
-    found = measured(sent(5), received(0, 1, 2, 3, received=came, flags=np.array([0, Flag.UNDUE, 0, 0])), plan)
+    found = measured(
+        sent(5), received(0, 1, 2, 3, received=came, flags=np.array([0, Flag.UNDUE, 0, 0])), plan
+    )
     late = found.latencies["lateness"]
     assert (late.n, late.minimum, late.maximum) == (4, -400 * MILLISECOND, 3000 * MILLISECOND)
     assert (late.percentile(50), found.latencies["earliness"].maximum) == (0, 400 * MILLISECOND)
     counts = found.counts
-    assert (counts.received, counts.received_in_time, counts.lost, counts.out_of_due_order) == (4, 2, 1, 1)
+    assert (counts.received, counts.received_in_time, counts.lost, counts.out_of_due_order) == (
+        4,
+        2,
+        1,
+        1,
+    )
     assert found.latencies["end_to_end"].minimum == 9_600 * MILLISECOND
     assert (found.never_came("lateness"), found.never_came("earliness")) == (1, 0)
 
@@ -364,33 +538,69 @@ def test_messages_without_delay_have_no_lateness() -> None:
 
 def test_each_latency_of_the_catalogue_is_measured() -> None:
     """A run that has all of them: delays, broadcasts, second copies, connections."""
-    plan = run(2, subscriptions=64, broadcasts=True, delays=Delays(seed=0, least=1000, most=1000), duration=25 * SECOND, window=SECOND)
+    plan = run(
+        2,
+        subscriptions=64,
+        broadcasts=True,
+        delays=Delays(seed=0, least=1000, most=1000),
+        duration=25 * SECOND,
+        window=SECOND,
+    )
     got = received(*[0] * 65, *[1] * 64)
     got["subscription"] = np.concatenate([np.arange(64), [0], np.arange(64)])
-    opened = {kind: histogram(np.array([MILLISECOND])) for kind in ("connect", "subscribe", "reconnect")}
+    opened = {
+        kind: histogram(np.array([MILLISECOND])) for kind in ("connect", "subscribe", "reconnect")
+    }
     found = measured(sent(2), got, plan, Recorded(latencies=opened))
     assert sorted(found.latencies) == sorted(LATENCIES)
-    assert set(found.windows.latencies) == {kind for kind, metric in LATENCIES.items() if metric.per_window} - {"lateness"}
-    assert set(found.intervals[0]) == {kind for kind, metric in LATENCIES.items() if metric.per_interval}
-    assert set(found.topics[0].latencies) == {kind for kind, metric in LATENCIES.items() if metric.per_topic}
-    assert set(found.buckets[0].latencies) == {kind for kind, metric in LATENCIES.items() if metric.per_bucket}
+    assert set(found.windows.latencies) == {
+        kind for kind, metric in LATENCIES.items() if metric.per_window
+    } - {"lateness"}
+    assert set(found.intervals[0]) == {
+        kind for kind, metric in LATENCIES.items() if metric.per_interval
+    }
+    assert set(found.topics[0].latencies) == {
+        kind for kind, metric in LATENCIES.items() if metric.per_topic
+    }
+    assert set(found.buckets[0].latencies) == {
+        kind for kind, metric in LATENCIES.items() if metric.per_bucket
+    }
 
 
 def test_the_receive_lag_is_that_of_first_copies_with_a_known_one() -> None:
     """Recorded in µs; -1 is unknown and never 0. Without any known one there is no lag."""
-    rows = received(0, 0, 1, 2, received=START + np.array([10, 20, 10, 10]) * MILLISECOND, lag=np.array([40, 900, -1, 0]))
+    rows = received(
+        0,
+        0,
+        1,
+        2,
+        received=START + np.array([10, 20, 10, 10]) * MILLISECOND,
+        lag=np.array([40, 900, -1, 0]),
+    )
     found = measured(sent(3), rows, run(3)).latencies["receive_lag"]
     assert (found.n, found.minimum, found.maximum) == (2, 0, 40_000)
     assert "receive_lag" not in measured(sent(3), received(0, 1, lag=-1), run(3)).latencies
 
 
-def test_a_worker_has_the_own_send_delay_of_what_it_sent_and_the_receive_lag_of_what_it_took() -> None:
+def test_a_worker_has_the_own_send_delay_of_what_it_sent_and_the_receive_lag_of_what_it_took() -> (
+    None
+):
     """Of two first copies at one instant with one lag, that of the first worker counts. A worker that only sends has no receive lag."""
-    out = sent(3, sent=START + np.array([1, 101, 209]) * MILLISECOND) | {"worker": np.array([0, 0, 1])}
+    out = sent(3, sent=START + np.array([1, 101, 209]) * MILLISECOND) | {
+        "worker": np.array([0, 0, 1])
+    }
     got = received(0, 0, 1, lag=np.array([7, 7, 90])) | {"worker": np.array([2, 1, 2])}
-    workers = tuple(WorkerEvidence(worker=name, cpu=0.5, stalled=0, longest_stall=0, gc=0) for name in ("gw0", "gw1", "gw2"))
-    found = measured(out, got, run(3, workers=("gw0", "gw1", "gw2")), Recorded(workers=workers)).workers
-    largest = [{kind: (latency.n, latency.maximum) for kind, latency in worker.latencies.items()} for worker in found]
+    workers = tuple(
+        WorkerEvidence(worker=name, cpu=0.5, stalled=0, longest_stall=0, gc=0)
+        for name in ("gw0", "gw1", "gw2")
+    )
+    found = measured(
+        out, got, run(3, workers=("gw0", "gw1", "gw2")), Recorded(workers=workers)
+    ).workers
+    largest = [
+        {kind: (latency.n, latency.maximum) for kind, latency in worker.latencies.items()}
+        for worker in found
+    ]
     assert largest == [
         {"own_send_delay": (2, MILLISECOND)},
         {"own_send_delay": (1, 9 * MILLISECOND), "receive_lag": (1, 7_000)},

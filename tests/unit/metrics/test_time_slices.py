@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.histogram import document, histogram
-from pytest_loadtest.metrics.time_slices import SHARD, Boundaries, SlicedStats, histograms, in_shards, of_parts, over_time, tenths, windows
+from pytest_loadtest.metrics.time_slices import (
+    SHARD,
+    Boundaries,
+    SlicedStats,
+    histograms,
+    in_shards,
+    of_parts,
+    over_time,
+    tenths,
+    windows,
+)
 from pytest_loadtest.values.quantities import SECOND
 
 
@@ -43,13 +53,18 @@ def test_tenths_are_whole_seconds_at_both_ends(duration: int) -> None:
 
 
 @given(
-    edges=st.lists(st.lists(st.integers(0, 300), max_size=20), max_size=3), seconds=st.lists(st.integers(0, 10**6), min_size=1, max_size=30)
+    edges=st.lists(st.lists(st.integers(0, 300), max_size=20), max_size=3),
+    seconds=st.lists(st.integers(0, 10**6), min_size=1, max_size=30),
 )
-def test_each_second_lies_in_the_piece_that_began_last(edges: list[list[int]], seconds: list[int]) -> None:
+def test_each_second_lies_in_the_piece_that_began_last(
+    edges: list[list[int]], seconds: list[int]
+) -> None:
     """It is the piece that began last; everything behind the last cut is in the last piece."""
     cut = Boundaries(*(np.array(some, np.int64) for some in edges))
     assert cut.starts.tolist() == sorted({0, *(edge for some in edges for edge in some)})
-    assert cut.of(np.array(seconds)).tolist() == [int((cut.starts <= second).sum()) - 1 for second in seconds]
+    assert cut.of(np.array(seconds)).tolist() == [
+        int((cut.starts <= second).sum()) - 1 for second in seconds
+    ]
 
 
 def test_counts_of_a_window_do_not_end_at_32_bits() -> None:
@@ -57,7 +72,15 @@ def test_counts_of_a_window_do_not_end_at_32_bits() -> None:
     many = 2**31 - 1
     cells = {"piece": np.zeros(2, np.int64), "index": np.array([5, 6]), "n": np.array([many, many])}
     whole = {
-        name: np.array([value]) for name, value in {"piece": 0, "minimum": 5, "maximum": 6, "high": 0, "low": 11, "negative": 0}.items()
+        name: np.array([value])
+        for name, value in {
+            "piece": 0,
+            "minimum": 5,
+            "maximum": 6,
+            "high": 0,
+            "low": 11,
+            "negative": 0,
+        }.items()
     }
     late = histograms(1, in_shards(1, cells), whole)
     one_early = {"piece": np.zeros(1, np.int64), "index": np.array([0]), "n": np.array([1])}
@@ -73,11 +96,15 @@ def test_counts_of_a_window_do_not_end_at_32_bits() -> None:
     assert found.n == 2 * many + 1
 
 
-PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=60)
+PAIRS = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=60
+)
 
 
 @given(pairs=PAIRS, seconds=st.integers(41, 60), most=st.integers(1, 80))
-def test_blocks_have_every_copy_once(pairs: list[tuple[int, int, int]], seconds: int, most: int) -> None:
+def test_blocks_have_every_copy_once(
+    pairs: list[tuple[int, int, int]], seconds: int, most: int
+) -> None:
     """Each copy is in the block of its second; blocks are whole seconds, and at most as many as requested."""
     second, index, many = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     found = over_time(second, index, many)
@@ -105,18 +132,26 @@ def test_pairs_of_second_and_bucket_are_in_order(pairs: list[tuple[int, int, int
     assert found is not None
     keys = list(zip(found.second.tolist(), found.index.tolist(), strict=True))
     assert keys == sorted(set(keys))
-    assert dict(zip(keys, found.count.tolist(), strict=True)) == Counter((at, bucket) for at, bucket, _ in pairs)
+    assert dict(zip(keys, found.count.tolist(), strict=True)) == Counter(
+        (at, bucket) for at, bucket, _ in pairs
+    )
 
 
 @given(
-    parts=st.lists(st.lists(st.integers(-5, 10**9), max_size=4), min_size=1, max_size=2 * SHARD + 9),
+    parts=st.lists(
+        st.lists(st.integers(-5, 10**9), max_size=4), min_size=1, max_size=2 * SHARD + 9
+    ),
     ends=st.tuples(st.integers(0, 2 * SHARD + 9), st.integers(0, 2 * SHARD + 9)),
 )
-def test_pieces_together_are_a_histogram_of_their_values(parts: list[list[int]], ends: tuple[int, int]) -> None:
+def test_pieces_together_are_a_histogram_of_their_values(
+    parts: list[list[int]], ends: tuple[int, int]
+) -> None:
     """Empty ones between them have no extremes, and pieces can be in several shards."""
     begin, end = sorted(min(at, len(parts)) for at in ends)
     found = of_parts([histogram(np.array(values, np.int64)) for values in parts])
-    expected = histogram(np.array([value for values in parts[begin:end] for value in values], np.int64))
+    expected = histogram(
+        np.array([value for values in parts[begin:end] for value in values], np.int64)
+    )
     one = None if found is None else found.of(begin, end)
     assert (one is None) == (expected is None)
     if one is not None and expected is not None:

@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 from waiting_for import wait_until
 
-from pytest_loadtest.observe.connections import ESTABLISHED, ConnectionSource, dump, listening_ports, packed
+from pytest_loadtest.observe.connections import (
+    ESTABLISHED,
+    ConnectionSource,
+    dump,
+    listening_ports,
+    packed,
+)
 
 
 class Pairs:
@@ -28,7 +34,9 @@ class Pairs:
 
     def connect(self, count: int) -> None:
         for _ in range(count):
-            self.ours.append(self._stack.enter_context(socket.create_connection((self.host, self.port))))
+            self.ours.append(
+                self._stack.enter_context(socket.create_connection((self.host, self.port)))
+            )
             self.theirs.append(self._stack.enter_context(self._listener.accept()[0]))
 
     def close(self) -> None:
@@ -59,7 +67,9 @@ def test_both_ends_have_their_queues(pairs: Pairs) -> None:
     source = ConnectionSource([(pairs.host, pairs.port)], [os.getpid()])
     quiet = source.read(time.monotonic_ns())
     for side in ("workers", "broker"):
-        assert [quiet[f"{side}.{name}"] for name in ("connections", "unread", "unsent", "stale")] == [3, 0, 0, 0]
+        assert [
+            quiet[f"{side}.{name}"] for name in ("connections", "unread", "unsent", "stale")
+        ] == [3, 0, 0, 0]
     assert quiet["broker.relayed"] == 0
     stuff(pairs.ours[0])
     found: dict[str, float] = {}
@@ -103,7 +113,9 @@ def test_a_broker_in_a_container_has_no_columns_of_its_own(pairs: Pairs) -> None
     unknown = 2**22 + 1  # above the largest process id
     assert listening_ports(unknown) is None
     source = ConnectionSource([(pairs.host, pairs.port)], [unknown])
-    assert source.missing == ["broker's sockets: they belong to another user, or are in another network namespace (a container)"]
+    assert source.missing == [
+        "broker's sockets: they belong to another user, or are in another network namespace (a container)"
+    ]
     assert source.read(1).keys().isdisjoint({"broker.unread", "broker.relayed"})
 
 
@@ -112,6 +124,8 @@ def test_a_dump_has_all_connections(pairs: Pairs) -> None:
     pairs.connect(500)
     sockets = dump(ESTABLISHED)
     (address,) = packed(pairs.host)
-    ours = sockets.where((sockets.remote_port == pairs.port) & (sockets.remote == address).all(axis=1))
+    ours = sockets.where(
+        (sockets.remote_port == pairs.port) & (sockets.remote == address).all(axis=1)
+    )
     assert sorted(ours.local_port.tolist()) == sorted(sock.getsockname()[1] for sock in pairs.ours)
     assert np.count_nonzero(sockets.local_port == pairs.port) == 503

@@ -14,12 +14,16 @@ from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
 
 def counted(*dropped: float) -> Telemetry:
     """Return samples of the broker's counter, one a second."""
-    return Telemetry(time=np.arange(len(dropped)), columns={"sys.dropped": np.array(dropped, np.float64)})
+    return Telemetry(
+        time=np.arange(len(dropped)), columns={"sys.dropped": np.array(dropped, np.float64)}
+    )
 
 
 def test_more_drops_than_missing_messages_is_a_contradiction() -> None:
     """Drops before the run do not count."""
-    assert disagreement(counted(math.nan, 1000, 1000, 1150), made_counts(lost=30), 1) == Disagreement(
+    assert disagreement(
+        counted(math.nan, 1000, 1000, 1150), made_counts(lost=30), 1
+    ) == Disagreement(
         "the broker dropped 150 messages ($SYS/broker/publish/messages/dropped), and 30 are missing by our count:"
         " another client missed the others, or a count is wrong"
     )
@@ -29,7 +33,9 @@ def test_more_drops_than_missing_messages_is_a_contradiction() -> None:
     ("counts", "subscriptions"),
     [({"lost": 150}, 1), ({"lost": 4000}, 1), ({"lost": 50, "unknown": 50}, 2), ({"failed": 150}, 1)],
 )  # fmt: skip
-def test_more_missing_messages_than_drops_is_no_contradiction(counts: dict[str, int], subscriptions: int) -> None:
+def test_more_missing_messages_than_drops_is_no_contradiction(
+    counts: dict[str, int], subscriptions: int
+) -> None:
     """Messages lost with a connection are no drops; unacknowledged ones may be drops."""
     assert disagreement(counted(1000, 1150), made_counts(**counts), subscriptions) is None
 
@@ -60,14 +66,23 @@ def test_a_count_of_the_broker_below_ours_is_a_contradiction() -> None:
     )
 
 
-@pytest.mark.parametrize(("taken", "given"), [(1000, 2000), (9000, 9000), (math.nan, math.nan), (math.nan, 2000)])
+@pytest.mark.parametrize(
+    ("taken", "given"), [(1000, 2000), (9000, 9000), (math.nan, math.nan), (math.nan, 2000)]
+)
 def test_a_count_of_the_broker_above_ours_is_no_contradiction(taken: float, given: float) -> None:
     """It counts chunks, resent messages and messages of others; an unknown count is no contradiction either."""
-    assert disagreement(totals(taken, given), made_counts(acked=1000, received=1900, duplicates=100), 2) is None
+    assert (
+        disagreement(
+            totals(taken, given), made_counts(acked=1000, received=1900, duplicates=100), 2
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(("continuous", "certain"), [(1.0, True), (0.0, False), (math.nan, False)])
-def test_a_low_count_of_a_shared_broker_is_certain_only_if_no_counter_was_reset(continuous: float, certain: bool) -> None:
+def test_a_low_count_of_a_shared_broker_is_certain_only_if_no_counter_was_reset(
+    continuous: float, certain: bool
+) -> None:
     """Other clients can only raise its count; a topic that is loaded again begins at 0."""
     counts = made_counts(acked=1000, received=1900, duplicates=100)
     for found in (totals(999, 2000, continuous), totals(1000, 1999, continuous)):
@@ -93,7 +108,9 @@ def test_drops_of_a_shared_broker_are_uncertain() -> None:
 
 def test_a_certain_contradiction_comes_before_an_uncertain_one() -> None:
     """Drops may be another client's; a low count may not."""
-    both = Telemetry(time=np.arange(2), columns={**counted(1000, 1150).columns, **totals(999, 2000, 1.0).columns})
+    both = Telemetry(
+        time=np.arange(2), columns={**counted(1000, 1150).columns, **totals(999, 2000, 1.0).columns}
+    )
     result = disagreement(both, made_counts(acked=1000, received=2000), 2, shared=True)
     assert result is not None
     assert result.certain
@@ -114,8 +131,16 @@ def test_drops_of_a_restarted_broker_are_not_compared() -> None:
 def lost(*continuous: float, dropped: float = math.nan) -> Telemetry:
     """Return samples of a source of the broker's counters that was lost."""
     n = len(continuous)
-    columns = {"sys.heap": np.full(n, 1.0), "sys.continuous": np.array(continuous), "sys.dropped": np.full(n, dropped)}
-    return Telemetry(time=np.arange(n), columns=columns, lost={COUNTERS: "broker's own counters: KeyError: 'x', 12 s into the phase"})
+    columns = {
+        "sys.heap": np.full(n, 1.0),
+        "sys.continuous": np.array(continuous),
+        "sys.dropped": np.full(n, dropped),
+    }
+    return Telemetry(
+        time=np.arange(n),
+        columns=columns,
+        lost={COUNTERS: "broker's own counters: KeyError: 'x', 12 s into the phase"},
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,7 +153,9 @@ def lost(*continuous: float, dropped: float = math.nan) -> Telemetry:
         (lost(math.nan, dropped=0), True, False),
     ],
 )
-def test_losing_comparable_counts_is_as_certain_as_a_contradiction_would_be(telemetry: Telemetry, shared: bool, certain: bool) -> None:
+def test_losing_comparable_counts_is_as_certain_as_a_contradiction_would_be(
+    telemetry: Telemetry, shared: bool, certain: bool
+) -> None:
     assert disagreement(telemetry, made_counts(), 1, shared=shared) == Disagreement(
         "broker's own counters: KeyError: 'x', 12 s into the phase: the broker's counts cannot be compared with ours",
         certain=certain,

@@ -14,7 +14,12 @@ from pathlib import Path
 import pytest
 from waiting_for import wait_until
 
-from pytest_loadtest.observe.processes import DiskWaitSource, ProcessSource, memory_limit, worker_sources
+from pytest_loadtest.observe.processes import (
+    DiskWaitSource,
+    ProcessSource,
+    memory_limit,
+    worker_sources,
+)
 
 SPIN = "print(flush=True)\nwhile True: pass"
 SLEEP = "import time\nprint(flush=True)\ntime.sleep(600)"
@@ -33,7 +38,9 @@ def running(code: str) -> Iterator[int]:
         process.communicate()
 
 
-def sampled(source: ProcessSource, enough: Callable[[Mapping[str, float]], bool]) -> dict[str, float]:
+def sampled(
+    source: ProcessSource, enough: Callable[[Mapping[str, float]], bool]
+) -> dict[str, float]:
     """Sample until ``enough`` returns True; returns that sample."""
     found: dict[str, float] = {}
 
@@ -109,7 +116,9 @@ def test_a_process_that_was_never_seen_is_missing() -> None:
         ended = pid
     source = worker_sources({"h1-1": ended})["worker h1-1"]()
     assert [source.read(time.monotonic_ns()) for _ in range(2)] == [{}, {}]
-    assert source.missing == [f"worker h1-1: process {ended} is not in /proc, so nothing is known of it"]
+    assert source.missing == [
+        f"worker h1-1: process {ended} is not in /proc, so nothing is known of it"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -123,9 +132,14 @@ def test_a_process_that_was_never_seen_is_missing() -> None:
         ("0::/elsewhere", "broker/memory.max", "5", None),
     ],
 )
-def test_the_limit_of_a_control_group(tmp_path: Path, line: str, file: str, text: str, limit: int | None) -> None:
+def test_the_limit_of_a_control_group(
+    tmp_path: Path, line: str, file: str, text: str, limit: int | None
+) -> None:
     """Both versions of control groups have one; without a file there is no limit."""
-    for path, content in ((tmp_path / "proc/1/cgroup", f"7:pids:/\n{line}\n"), (tmp_path / "groups" / file, f"{text}\n")):
+    for path, content in (
+        (tmp_path / "proc/1/cgroup", f"7:pids:/\n{line}\n"),
+        (tmp_path / "groups" / file, f"{text}\n"),
+    ):
         path.parent.mkdir(parents=True)
         path.write_text(content)
     assert memory_limit(1, tmp_path / "proc", tmp_path / "groups") == limit
@@ -133,7 +147,10 @@ def test_the_limit_of_a_control_group(tmp_path: Path, line: str, file: str, text
 
 
 def test_other_sleep_is_no_wait_for_the_disk() -> None:
-    process = subprocess.Popen([sys.executable, "-c", "print(flush=True)\nimport time\ntime.sleep(600)"], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True)\nimport time\ntime.sleep(600)"],
+        stdout=subprocess.PIPE,
+    )
     try:
         assert process.stdout is not None
         process.stdout.readline()

@@ -129,7 +129,9 @@ def judged(telemetry: Telemetry, **more: Any) -> Bottleneck:
         ),
     ],
 )  # fmt: skip
-def test_each_rule_at_its_boundary(just: dict[str, float], below: dict[str, float], conclusion: str, evidence: str) -> None:
+def test_each_rule_at_its_boundary(
+    just: dict[str, float], below: dict[str, float], conclusion: str, evidence: str
+) -> None:
     found = judged(made_telemetry(**just))
     assert (found.conclusion, found.evidence) == (conclusion, evidence)
     assert judged(made_telemetry(**below)).conclusion == "nothing saturated"
@@ -138,12 +140,17 @@ def test_each_rule_at_its_boundary(just: dict[str, float], below: dict[str, floa
 def test_a_fiftieth_of_a_second_of_traffic_is_no_queue() -> None:
     """That is 5 MB at 256 MB/s."""
     fast = made(bytes_sent=2_560_000_000)
-    conclusions = [conclude(made_telemetry(workers__unread=size), fast, cores=2).conclusion for size in (5_120_000, 5_120_001)]
+    conclusions = [
+        conclude(made_telemetry(workers__unread=size), fast, cores=2).conclusion
+        for size in (5_120_000, 5_120_001)
+    ]
     assert conclusions == ["nothing saturated", "subscriber"]
 
 
 def test_all_threads_are_the_evidence_if_the_busiest_is_unknown() -> None:
-    found = judged(made_telemetry(broker__busiestWanted=np.nan, broker__wanted=2.0, broker__cpu=1.5))
+    found = judged(
+        made_telemetry(broker__busiestWanted=np.nan, broker__wanted=2.0, broker__cpu=1.5)
+    )
     assert (found.conclusion, found.evidence) == (
         "broker CPU",
         "mosquitto's threads used 1.50 cores and needed 2.00 of this machine's 2, in 10 of 10 samples",
@@ -153,7 +160,13 @@ def test_all_threads_are_the_evidence_if_the_busiest_is_unknown() -> None:
 def test_a_lack_of_cpu_or_disk_explains_a_broker_that_does_not_read() -> None:
     """The network is not blamed either."""
     found = judged(
-        made_telemetry(broker__busiestWanted=1.0, broker__unread=2**20, broker__stale=2, workers__unsent=2**20, workers__shut=1.0)
+        made_telemetry(
+            broker__busiestWanted=1.0,
+            broker__unread=2**20,
+            broker__stale=2,
+            workers__unsent=2**20,
+            workers__shut=1.0,
+        )
     )
     assert (found.conclusion, found.also) == ("broker CPU", ())
     disk = judged(made_telemetry(broker__diskWait=1, broker__unread=2**20))
@@ -162,43 +175,72 @@ def test_a_lack_of_cpu_or_disk_explains_a_broker_that_does_not_read() -> None:
 
 def test_a_rate_limit_or_a_lack_of_cpu_explains_unread_bytes() -> None:
     """A limit keeps producers' bytes unread; a worker without a core takes no messages."""
-    limit = judged(made_telemetry(sys__throttled=5, broker__unread=2**20, broker__stale=2, workers__unsent=2**20, workers__shut=1.0))
+    limit = judged(
+        made_telemetry(
+            sys__throttled=5,
+            broker__unread=2**20,
+            broker__stale=2,
+            workers__unsent=2**20,
+            workers__shut=1.0,
+        )
+    )
     assert (limit.conclusion, limit.also) == ("broker throttling", ())
-    busy = judged(made_telemetry(sys__blocked=1, worker_gw0__busiest=0.5, worker_gw0__busiestWanted=0.95))
+    busy = judged(
+        made_telemetry(sys__blocked=1, worker_gw0__busiest=0.5, worker_gw0__busiestWanted=0.95)
+    )
     assert (busy.conclusion, busy.also) == ("generator", ())
-    writing = judged(made_telemetry(sys__ledgerLatency=1e9, sys__publishLatency=1e9, broker__busiestWanted=1.0))
+    writing = judged(
+        made_telemetry(sys__ledgerLatency=1e9, sys__publishLatency=1e9, broker__busiestWanted=1.0)
+    )
     assert (writing.conclusion, writing.also) == ("broker CPU", ())
 
 
 def test_evidence_leaves_out_a_column_without_samples() -> None:
     telemetry = made_telemetry(broker__unread=QUEUE + 1, without=("broker.cpu",))
-    assert judged(telemetry).evidence == "64.0 KiB were unread at mosquitto; 0 B more waited in our sockets, in 10 of 10 samples"
+    assert (
+        judged(telemetry).evidence
+        == "64.0 KiB were unread at mosquitto; 0 B more waited in our sockets, in 10 of 10 samples"
+    )
 
 
 def test_a_worker_without_a_core_is_no_slow_subscriber() -> None:
     """Unread bytes in its sockets are a consequence."""
     unread = {"workers__unread": 2.0**20, "workers__stale": 2.0}
     assert judged(made_telemetry(**unread)).conclusion == "subscriber"
-    found = judged(made_telemetry(**unread, worker_gw0__busiest=0.5, worker_gw0__busiestWanted=0.95))
+    found = judged(
+        made_telemetry(**unread, worker_gw0__busiest=0.5, worker_gw0__busiestWanted=0.95)
+    )
     assert (found.conclusion, [one.conclusion for one in found.also]) == ("generator", [])
 
 
 def test_the_busiest_worker_is_named() -> None:
     found = judged(made_telemetry(worker_gw1__busiestWanted=1.0, worker_gw1__busiest=0.95))
-    assert found.evidence == "worker gw1's busiest thread used 0.95 of a core and waited for one 5 % of the time, in 10 of 10 samples"
+    assert (
+        found.evidence
+        == "worker gw1's busiest thread used 0.95 of a core and waited for one 5 % of the time, in 10 of 10 samples"
+    )
 
 
 def test_the_schema_has_every_conclusion() -> None:
-    text = files("pytest_loadtest.report").joinpath("results.schema.json").read_text(encoding="utf-8")
+    text = (
+        files("pytest_loadtest.report").joinpath("results.schema.json").read_text(encoding="utf-8")
+    )
     conclusions = json.loads(text)["$defs"]["BottleneckSection"]["properties"]["conclusion"]["enum"]
     assert CONCLUSIONS | {"publisher window", "nothing saturated", None} == set(conclusions)
 
 
 def test_our_sockets_are_the_evidence_about_a_remote_broker() -> None:
     """A closed window means that it, or a relay before it, did not read; an open one that the network was slow."""
-    missing = ("broker's CPU, memory, disk and sockets: its process was not started by the run on this machine",)
+    missing = (
+        "broker's CPU, memory, disk and sockets: its process was not started by the run on this machine",
+    )
     shut, open_ = (
-        judged(made_telemetry(without=("broker",), missing=missing, workers__unsent=2**20, workers__shut=share)) for share in (0.9, 0.2)
+        judged(
+            made_telemetry(
+                without=("broker",), missing=missing, workers__unsent=2**20, workers__shut=share
+            )
+        )
+        for share in (0.9, 0.2)
     )
     assert (shut.conclusion, shut.evidence, shut.missing) == (
         "broker not reading", "1.00 MiB waited in our sockets because the other side's window was closed; the reason was not sampled, in 10 of 10 samples", missing,
@@ -226,7 +268,9 @@ def test_our_sockets_are_the_evidence_about_a_remote_broker() -> None:
         ),
     ],
 )  # fmt: skip
-def test_the_host_of_the_saturated_side_is_named(changed: dict[str, float], conclusion: str, evidence: str) -> None:
+def test_the_host_of_the_saturated_side_is_named(
+    changed: dict[str, float], conclusion: str, evidence: str
+) -> None:
     """One of three hosts is enough."""
     telemetry = with_host(with_host(made_telemetry(), "h1"), "h2", **changed)
     found = judged(telemetry)
@@ -259,7 +303,13 @@ def test_sockets_of_other_hosts_are_enough() -> None:
 
 
 def test_a_source_that_was_lost_on_a_host_makes_the_conclusion_unknown() -> None:
-    part = Telemetry.of_rows([], [], missing=("worker h1-1: gone",), lost={"worker h1-1": "worker h1-1: gone"})
-    found = judged(merge_host(made_telemetry(), SampledHost(name="h1", workers=("h1-1",), cores=4, cost=0.1), part))
+    part = Telemetry.of_rows(
+        [], [], missing=("worker h1-1: gone",), lost={"worker h1-1": "worker h1-1: gone"}
+    )
+    found = judged(
+        merge_host(
+            made_telemetry(), SampledHost(name="h1", workers=("h1-1",), cores=4, cost=0.1), part
+        )
+    )
     assert found.conclusion is None
     assert found.evidence.endswith("host h1: worker h1-1: gone")

@@ -22,7 +22,13 @@ class Counting:
     """
 
     def __init__(
-        self, enough: int, *, cost: float = 0.0, fails_at: int | None = None, error: Exception | None = None, hangs: bool = False
+        self,
+        enough: int,
+        *,
+        cost: float = 0.0,
+        fails_at: int | None = None,
+        error: Exception | None = None,
+        hangs: bool = False,
     ) -> None:
         self.missing: list[str] = ["something: for a reason"]
         self.used = 0.0
@@ -60,7 +66,9 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_sample_is_left_out() -> None:
     """It has no rates; the last values of a source are a sample of their own."""
     source, start = Counting(5), time.monotonic_ns()
-    sampling = Sampler({"a source": lambda: source}, start, broker="mosquitto", missing=["worker gw1: it is away"])
+    sampling = Sampler(
+        {"a source": lambda: source}, start, broker="mosquitto", missing=["worker gw1: it is away"]
+    )
     assert source.enough.wait(30)
     found = sampling.stop()
     assert found.column("asked").tolist()[:-1] == [float(i) for i in range(2, source.asked + 1)]
@@ -78,7 +86,11 @@ def test_a_failed_source_is_reported_and_the_others_continue() -> None:
     def never() -> Counting:
         raise TargetError("refused")
 
-    sampling = Sampler({"failing": lambda: failing, "never": never, "going": lambda: going}, time.monotonic_ns(), broker="mosquitto")
+    sampling = Sampler(
+        {"failing": lambda: failing, "never": never, "going": lambda: going},
+        time.monotonic_ns(),
+        broker="mosquitto",
+    )
     assert going.enough.wait(30)
     found = sampling.stop()
     assert found.missing[0] == "never: refused"
@@ -92,7 +104,9 @@ def test_a_failed_source_is_reported_and_the_others_continue() -> None:
 def test_an_expensive_source_is_read_less_often() -> None:
     """A sample of 5 ms of CPU, at 2 % of a core, is due every quarter of a second."""
     costly, cheap = Counting(3, cost=0.005), Counting(99_999)
-    sampling = Sampler({"costly": lambda: costly, "cheap": lambda: cheap}, time.monotonic_ns(), broker="mosquitto")
+    sampling = Sampler(
+        {"costly": lambda: costly, "cheap": lambda: cheap}, time.monotonic_ns(), broker="mosquitto"
+    )
     assert costly.enough.wait(30)
     found = sampling.stop()
     assert found.time[-1] >= 2 * (250_000_000 - 5_000_000)
@@ -102,7 +116,11 @@ def test_an_expensive_source_is_read_less_often() -> None:
 def test_an_unexpected_error_ends_its_source_only() -> None:
     """It is reported with its class, as the text of a KeyError is not enough, and the source counts as lost."""
     failing, going = Counting(99, fails_at=3, error=KeyError("numBundles")), Counting(6)
-    sampling = Sampler({"failing": lambda: failing, "going": lambda: going}, time.monotonic_ns(), broker="mosquitto")
+    sampling = Sampler(
+        {"failing": lambda: failing, "going": lambda: going},
+        time.monotonic_ns(),
+        broker="mosquitto",
+    )
     assert going.enough.wait(30)
     found = sampling.stop()
     (said,) = found.lost.values()
@@ -118,7 +136,11 @@ def test_a_source_that_never_returned_a_value_is_missing_and_not_lost() -> None:
     def never() -> Counting:
         raise KeyError("url")
 
-    sampling = Sampler({"failing": lambda: failing, "never": never, "going": lambda: going}, time.monotonic_ns(), broker="mosquitto")
+    sampling = Sampler(
+        {"failing": lambda: failing, "never": never, "going": lambda: going},
+        time.monotonic_ns(),
+        broker="mosquitto",
+    )
     assert going.enough.wait(30)
     found = sampling.stop()
     assert found.lost == {}
@@ -139,7 +161,11 @@ class Unclosable(Counting):
 
 def test_an_error_at_the_end_is_reported_and_the_others_are_closed() -> None:
     unclosable, going = Unclosable(3), Counting(3)
-    sampling = Sampler({"unclosable": lambda: unclosable, "going": lambda: going}, time.monotonic_ns(), broker="mosquitto")
+    sampling = Sampler(
+        {"unclosable": lambda: unclosable, "going": lambda: going},
+        time.monotonic_ns(),
+        broker="mosquitto",
+    )
     assert unclosable.enough.wait(30)
     assert going.enough.wait(30)
     found = sampling.stop()
@@ -153,7 +179,11 @@ def test_a_source_that_does_not_end_is_lost(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sampler, "LONGEST", 0.05)
     monkeypatch.setattr(sampler, "MARGIN", 0.0)
     hanging, after = Counting(3, hangs=True), Counting(3)
-    sampling = Sampler({"hanging": lambda: hanging, "after": lambda: after}, time.monotonic_ns(), broker="mosquitto")
+    sampling = Sampler(
+        {"hanging": lambda: hanging, "after": lambda: after},
+        time.monotonic_ns(),
+        broker="mosquitto",
+    )
     assert hanging.enough.wait(30)
     assert after.enough.wait(30)
     found = sampling.stop()
@@ -200,7 +230,9 @@ class Slow:
 SECOND = 1_000_000_000
 
 
-def until(source: BackgroundSource, now: int, enough: Callable[[Mapping[str, float]], bool]) -> Mapping[str, float]:
+def until(
+    source: BackgroundSource, now: int, enough: Callable[[Mapping[str, float]], bool]
+) -> Mapping[str, float]:
     """Read the source until ``enough`` returns True."""
     found: Mapping[str, float] = {}
 
@@ -248,7 +280,11 @@ def test_versions_are_kept_with_the_time_at_which_they_were_first_seen() -> None
             return "3" if self.closed else ["", "1", "2", "1"][min(self.asked, 3)]
 
     source, other = Versioned(4), Counting(1)
-    sampling = Sampler({"versioned": lambda: BackgroundSource(lambda: source), "other": lambda: other}, time.monotonic_ns(), broker="b")
+    sampling = Sampler(
+        {"versioned": lambda: BackgroundSource(lambda: source), "other": lambda: other},
+        time.monotonic_ns(),
+        broker="b",
+    )
     assert source.enough.wait(30)
     versions = sampling.stop().versions
     assert list(versions) == ["1", "2", "3"]

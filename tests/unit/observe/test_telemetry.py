@@ -20,27 +20,44 @@ ROWS = [{"broker.cpu": 0.123456789}, {"broker.cpu": 0.5, "broker.memory": 8_478_
 
 
 def made() -> Telemetry:
-    return Telemetry.of_rows(TIME, ROWS, missing=("worker gw1: it runs on another machine",), cost=0.0041234, broker="mosquitto")
+    return Telemetry.of_rows(
+        TIME,
+        ROWS,
+        missing=("worker gw1: it runs on another machine",),
+        cost=0.0041234,
+        broker="mosquitto",
+    )
 
 
 def test_an_unknown_value_is_nan() -> None:
     telemetry = made()
     assert len(telemetry) == 3
-    np.testing.assert_array_equal(telemetry.column("broker.memory"), [math.nan, 8_478_720, math.nan])
+    np.testing.assert_array_equal(
+        telemetry.column("broker.memory"), [math.nan, 8_478_720, math.nan]
+    )
     assert np.isnan(telemetry.column("broker.unread")).all()
-    assert (telemetry.has_values("broker.memory"), telemetry.has_values("broker.unread")) == (True, False)
+    assert (telemetry.has_values("broker.memory"), telemetry.has_values("broker.unread")) == (
+        True,
+        False,
+    )
 
 
 def test_json_keeps_unknown_values_as_null() -> None:
     document = json.loads(json.dumps(made().document(), allow_nan=False))
-    assert document["columns"] == {"broker.cpu": [0.123457, 0.5, None], "broker.memory": [None, 8478720, None]}
+    assert document["columns"] == {
+        "broker.cpu": [0.123457, 0.5, None],
+        "broker.memory": [None, 8478720, None],
+    }
     again = Telemetry.from_document(document)
     assert again.document() == document
     assert (again.missing, again.broker) == (made().missing, "mosquitto")
 
 
 def test_the_sample_of_the_last_second_is_taken_a_moment_later() -> None:
-    late = Telemetry.of_rows([SECOND, 2 * SECOND + 90_000_000, 2 * SECOND + 110_000_000], [{"a": 1.0}, {"a": 2.0}, {"a": 3.0}])
+    late = Telemetry.of_rows(
+        [SECOND, 2 * SECOND + 90_000_000, 2 * SECOND + 110_000_000],
+        [{"a": 1.0}, {"a": 2.0}, {"a": 3.0}],
+    )
     assert late.until(2 * SECOND).column("a").tolist() == [1, 2]
 
 
@@ -53,11 +70,16 @@ def numbered(times: list[int], column: str) -> Telemetry:
 
 
 @given(TIMES, TIMES)
-def test_every_sample_of_a_host_is_kept_within_half_a_second_of_its_time(own: list[int], of_host: list[int]) -> None:
+def test_every_sample_of_a_host_is_kept_within_half_a_second_of_its_time(
+    own: list[int], of_host: list[int]
+) -> None:
     """The controller's own samples stay where they are, and times stay in order."""
     merged = merge_host(numbered(own, "broker.cpu"), H1, numbered(of_host, "worker h1-1.cpu"))
     assert (np.diff(merged.time) > 0).all()
-    for column, times, tolerance in (("broker.cpu", own, 0), ("worker h1-1.cpu", of_host, SECOND // 2)):
+    for column, times, tolerance in (
+        ("broker.cpu", own, 0),
+        ("worker h1-1.cpu", of_host, SECOND // 2),
+    ):
         values = merged.column(column)
         known = np.isfinite(values)
         assert values[known].tolist() == times
@@ -65,13 +87,19 @@ def test_every_sample_of_a_host_is_kept_within_half_a_second_of_its_time(own: li
 
 
 def test_a_sample_of_a_host_joins_that_of_the_same_second() -> None:
-    merged = merge_host(made(), H1, Telemetry.of_rows([time + 4_000_000 for time in TIME], [{"worker h1-1.cpu": 0.5}] * 3))
+    merged = merge_host(
+        made(),
+        H1,
+        Telemetry.of_rows([time + 4_000_000 for time in TIME], [{"worker h1-1.cpu": 0.5}] * 3),
+    )
     assert merged.time.tolist() == TIME
     assert merged.column("worker h1-1.cpu").tolist() == [0.5] * 3
 
 
 def test_missing_and_lost_sources_of_a_host_have_its_name() -> None:
-    part = Telemetry.of_rows([], [], missing=("worker h1-1: gone",), lost={"worker h1-1": "worker h1-1: gone"})
+    part = Telemetry.of_rows(
+        [], [], missing=("worker h1-1: gone",), lost={"worker h1-1": "worker h1-1: gone"}
+    )
     merged = merge_host(made(), H1, part)
     assert merged.missing == (*made().missing, "host h1: worker h1-1: gone")
     assert merged.lost == {"host h1: worker h1-1": "host h1: worker h1-1: gone"}
@@ -83,7 +111,11 @@ def test_workers_of_one_host_in_several_containers_add_up() -> None:
     rows = [{"workers h1.unsent": 5.0, "workers h1.shut": 0.2}, {"workers h1.unsent": 1.0}]
     other = [{"workers h1.unsent": 7.0, "workers h1.shut": 0.1}, {}]
     merged = merge_host(made(), H1, Telemetry.of_rows(TIME[:2], rows))
-    merged = merge_host(merged, SampledHost(name="h1", workers=("h1-2",), cores=4, cost=0.002), Telemetry.of_rows(TIME[:2], other))
+    merged = merge_host(
+        merged,
+        SampledHost(name="h1", workers=("h1-2",), cores=4, cost=0.002),
+        Telemetry.of_rows(TIME[:2], other),
+    )
     np.testing.assert_array_equal(merged.column("workers h1.unsent"), [12, math.nan, math.nan])
     np.testing.assert_array_equal(merged.column("workers h1.shut"), [0.2, math.nan, math.nan])
     assert merged.hosts == (SampledHost(name="h1", workers=("h1-1", "h1-2"), cores=4, cost=0.003),)
@@ -99,7 +131,9 @@ def test_hosts_are_in_the_document_only_if_there_are_any() -> None:
 
 
 def sampled(*rows: tuple[float, float] | None) -> Telemetry:
-    found = [{} if row is None else {"sys.delayed": row[0], "sys.delayedIndex": row[1]} for row in rows]
+    found = [
+        {} if row is None else {"sys.delayed": row[0], "sys.delayedIndex": row[1]} for row in rows
+    ]
     return Telemetry.of_rows(list(range(len(rows))), found)
 
 

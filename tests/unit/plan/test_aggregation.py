@@ -11,10 +11,19 @@ from pytest_loadtest.plan.aggregation import Aggregation, aggregation_reasons
 from pytest_loadtest.report.plan import plan_table
 
 GIB = 1 << 30
-WINDOWS = "{window: 1s, endToEndLatency: {p99: 100ms}, publishLatency: {p99: 100ms}, throughput: 95%}"
+WINDOWS = (
+    "{window: 1s, endToEndLatency: {p99: 100ms}, publishLatency: {p99: 100ms}, throughput: 95%}"
+)
 
 
-def aggregation(*, topics: int = 10, rate: int = 10_000, duration: str = "24h", slo: str = WINDOWS, stages: str = "") -> Aggregation:
+def aggregation(
+    *,
+    topics: int = 10,
+    rate: int = 10_000,
+    duration: str = "24h",
+    slo: str = WINDOWS,
+    stages: str = "",
+) -> Aggregation:
     length = f"stages: {stages}" if stages else f"testDuration: {duration}"
     profile = profiles.loads(
         f"name: p\ntopics: {topics}\nproducerRate: {rate}\nmessageSize: 64\nwarmupDuration: 1s\n{length}\n"
@@ -39,7 +48,9 @@ def test_a_day_of_one_second_windows_needs_less_than_two_gib_in_each_process() -
 
 def test_shorter_windows_need_more_disk_and_time() -> None:
     """More objectives too, of time."""
-    plain, wide, short = (aggregation(slo=slo) for slo in ("{throughput: 95%}", WINDOWS.replace("1s", "60s"), WINDOWS))
+    plain, wide, short = (
+        aggregation(slo=slo) for slo in ("{throughput: 95%}", WINDOWS.replace("1s", "60s"), WINDOWS)
+    )
     assert plain.disk < 1.2 * wide.disk < short.disk
     assert plain.duration(2) < wide.duration(2) < short.duration(2)
     one = aggregation(slo="{window: 1s, throughput: 95%}")
@@ -57,7 +68,12 @@ def test_histograms_of_many_topics_are_refused_before_they_fail() -> None:
 
 def test_stages_are_counted_in_addition_to_the_run() -> None:
     """Each has its own windows."""
-    whole, staged = aggregation(), aggregation(stages="[{name: a, duration: 12h, rate: 10000}, {name: b, duration: 12h, rate: 10000}]")
+    whole, staged = (
+        aggregation(),
+        aggregation(
+            stages="[{name: a, duration: 12h, rate: 10000}, {name: b, duration: 12h, rate: 10000}]"
+        ),
+    )
     assert staged.disk == pytest.approx(2 * whole.disk, rel=0.5)
     assert staged.parallel == pytest.approx(2 * whole.parallel)
 
@@ -81,7 +97,10 @@ def test_a_small_run_needs_one_worker_of_spark_however_many_cores_there_are(core
 
 def test_the_plan_states_what_the_aggregation_needs() -> None:
     """Time, memory of each process, and disk."""
-    profile = profiles.loads("name: p\nproducerRate: 10\nmessageSize: 64\ntestDuration: 9s\ndriver: {name: loopback}\n", "p.yaml")
+    profile = profiles.loads(
+        "name: p\nproducerRate: 10\nmessageSize: 64\ntestDuration: 9s\ndriver: {name: loopback}\n",
+        "p.yaml",
+    )
     text = "\n".join(plan_table(made(profile), planned_facts(profile), HERE))
     assert "on the 2 cores here after the load" in text
     assert "in the controller" in text

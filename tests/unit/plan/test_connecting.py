@@ -30,29 +30,43 @@ ONLY += "driver: {{name: mqtt, client: native, connectRate: {rate}}}\nslo: {{con
 
 
 def only(producers: int = 10, subscriptions: int = 0, rate: float = 100.0) -> profiles.Profile:
-    return profiles.loads(ONLY.format(producers=producers, subscriptions=subscriptions, rate=rate), "p.yaml")
+    return profiles.loads(
+        ONLY.format(producers=producers, subscriptions=subscriptions, rate=rate), "p.yaml"
+    )
 
 
 @given(
     workers=st.integers(1, 9), producers=st.integers(0, 40), subscriptions=st.integers(1, 200), rate=st.floats(0.001, 1e5),
     start=st.integers(0, 1 << 60),
 )  # fmt: skip
-def test_workers_interleave_to_exactly_the_rate(workers: int, producers: int, subscriptions: int, rate: float, start: int) -> None:
+def test_workers_interleave_to_exactly_the_rate(
+    workers: int, producers: int, subscriptions: int, rate: float, start: int
+) -> None:
     """The connections of all workers begin at an even pace; those of each worker are in order, so that none waits for another."""
     plan = made(only(producers, subscriptions), workers=workers)
-    for part, many in (("streams", plan.topology.streams), ("consumers", plan.topology.all_consumers)):
-        shares = [connect_times(start, rate, np.array([*getattr(one, part)], np.int64)) for one in plan.assignments]
+    for part, many in (
+        ("streams", plan.topology.streams),
+        ("consumers", plan.topology.all_consumers),
+    ):
+        shares = [
+            connect_times(start, rate, np.array([*getattr(one, part)], np.int64))
+            for one in plan.assignments
+        ]
         for share in shares:
             assert (np.diff(share) > 0).all()
         together = np.sort(np.concatenate(shares))
         assert together.tolist() == connect_times(start, rate, np.arange(many)).tolist()
         if many:
             assert together[0] == start
-            assert together[-1] - start == pytest.approx((many - 1) / rate * SECOND, rel=1e-3, abs=2)
+            assert together[-1] - start == pytest.approx(
+                (many - 1) / rate * SECOND, rel=1e-3, abs=2
+            )
 
 
 @pytest.mark.parametrize(("slow", "in_time"), [(0, 10), (1, 9), (5, 6), (10, 6)])
-def test_a_growing_delay_makes_connections_late_and_an_even_one_does_not(slow: int, in_time: int) -> None:
+def test_a_growing_delay_makes_connections_late_and_an_even_one_does_not(
+    slow: int, in_time: int
+) -> None:
     """Ten connections take 20 ms each, and the last ones longer."""
     begun = connect_times(SECOND, 100, np.arange(10))
     latency = 20_000_000 + np.maximum(np.arange(10) - (9 - slow), 0) * 100_000_000
@@ -60,11 +74,15 @@ def test_a_growing_delay_makes_connections_late_and_an_even_one_does_not(slow: i
 
 
 @given(consumers=st.integers(1, 6), opened=st.integers(1, 6), subscriptions=st.integers(1, 20))
-def test_consumers_that_connect_later_leave_no_gap_in_the_numbers(consumers: int, opened: int, subscriptions: int) -> None:
+def test_consumers_that_connect_later_leave_no_gap_in_the_numbers(
+    consumers: int, opened: int, subscriptions: int
+) -> None:
     opened = min(opened, consumers)
     index = np.arange(subscriptions * consumers)
     before = index[index % consumers < opened]
-    assert connection_numbers(before, consumers, opened).tolist() == list(range(subscriptions * opened))
+    assert connection_numbers(before, consumers, opened).tolist() == list(
+        range(subscriptions * opened)
+    )
 
 
 def test_connecting_takes_the_clients_divided_by_the_rate() -> None:
@@ -72,9 +90,23 @@ def test_connecting_takes_the_clients_divided_by_the_rate() -> None:
     plan = made(only(300, 1, rate=200))
     assert (opened_clients(plan), connect_duration(plan)) == (602, 3_010_000_000)
     text = "name: a\nproducerRate: 10\nmessageSize: 100\nconsumerPerSubscription: 5\ndriver: {name: mqtt, connectRate: 3}\n"
-    staged = made(profiles.loads(text + "stages: [{duration: 1s, consumerPerSubscription: 2}, {duration: 1s}]\n", "p.yaml"))
+    staged = made(
+        profiles.loads(
+            text + "stages: [{duration: 1s, consumerPerSubscription: 2}, {duration: 1s}]\n",
+            "p.yaml",
+        )
+    )
     assert (opened_each(staged), opened_clients(staged), connect_duration(staged)) == (2, 3, SECOND)
-    assert connect_duration(made(profiles.loads(text.replace(", connectRate: 3", "") + "testDuration: 1s\n", "p.yaml"))) == 0
+    assert (
+        connect_duration(
+            made(
+                profiles.loads(
+                    text.replace(", connectRate: 3", "") + "testDuration: 1s\n", "p.yaml"
+                )
+            )
+        )
+        == 0
+    )
 
 
 def test_a_plan_without_messages_has_one_phase_that_sends_nothing() -> None:
@@ -107,7 +139,16 @@ def test_a_scale_reduces_topics_first_and_then_clients(
     topics: int, producers: int, subscriptions: int, factor: float, expected: tuple[int, ...]
 ) -> None:
     """A number that is 0 stays 0."""
-    found = fewer_connections(Topology(topics=topics, partitions=1, producers=producers, subscriptions=subscriptions, consumers=1), factor)
+    found = fewer_connections(
+        Topology(
+            topics=topics,
+            partitions=1,
+            producers=producers,
+            subscriptions=subscriptions,
+            consumers=1,
+        ),
+        factor,
+    )
     assert (found.topics, found.producers, found.subscriptions) == expected
 
 
@@ -115,11 +156,17 @@ def test_a_scaled_plan_has_the_factor_on_its_connections() -> None:
     """The rate of connections stays."""
     plan = made(only(1000, 0), scale=0.1)
     assert plan.scale is not None
-    assert (plan.scale.changes, plan.scale.factor, plan.scale.rate) == ({"topics": "2 → 1", "producers": "1000 → 200"}, 0.1, 1.0)
+    assert (plan.scale.changes, plan.scale.factor, plan.scale.rate) == (
+        {"topics": "2 → 1", "producers": "1000 → 200"},
+        0.1,
+        1.0,
+    )
     assert connect_duration(plan) == 2 * SECOND
 
 
-@pytest.mark.parametrize(("here", "workers", "most"), [(True, 4, 900), (False, 4, 2000), (False, 2, 1800)])
+@pytest.mark.parametrize(
+    ("here", "workers", "most"), [(True, 4, 900), (False, 4, 2000), (False, 2, 1800)]
+)
 def test_auto_takes_what_files_and_ports_allow(here: bool, workers: int, most: int) -> None:
     """A broker on this machine is one process; on another machine all workers share one source address."""
     machine = Machine(cores=2, memory=1 << 34, files=1000, ports=2000)
@@ -129,8 +176,21 @@ def test_auto_takes_what_files_and_ports_allow(here: bool, workers: int, most: i
     assert largest_connectable(only(), few, workers, machine, broker_here=here) == few
 
 
-@given(producers=st.integers(0, 3), subscriptions=st.integers(1, 2000), workers=st.integers(1, 4), files=st.integers(110, 3000))
-def test_auto_is_never_more_than_the_machine_has(producers: int, subscriptions: int, workers: int, files: int) -> None:
+@given(
+    producers=st.integers(0, 3),
+    subscriptions=st.integers(1, 2000),
+    workers=st.integers(1, 4),
+    files=st.integers(110, 3000),
+)
+def test_auto_is_never_more_than_the_machine_has(
+    producers: int, subscriptions: int, workers: int, files: int
+) -> None:
     """With the producer that always remains, and with rounding."""
     machine = Machine(cores=2, memory=1 << 34, files=files, ports=2000)
-    assert overload_reasons([made(only(producers, subscriptions), scale="auto", machine=machine, workers=workers)], machine) == ()
+    assert (
+        overload_reasons(
+            [made(only(producers, subscriptions), scale="auto", machine=machine, workers=workers)],
+            machine,
+        )
+        == ()
+    )

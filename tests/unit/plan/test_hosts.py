@@ -34,7 +34,9 @@ SMALL = HostShare(name="small", workers=1, of=4, machine=replace(MACHINE, cores=
 
 def needs(**changes: Any) -> Needs:
     """Needs that both hosts can carry."""
-    connections = Connections(total=400, busiest=100, addresses=1, spread=False, broker_here=False, memory=0)
+    connections = Connections(
+        total=400, busiest=100, addresses=1, spread=False, broker_here=False, memory=0
+    )
     base = Needs(
         bytes_per_second=100e6, delivered=200e6, connections=connections, memory=8 * GIB, cores=4.0, busiest_worker=0.9, batch=None,
         broker_here=False, disk=0, workers=4, chunks=None,
@@ -46,7 +48,12 @@ def needs(**changes: Any) -> Needs:
 def test_a_host_needs_its_share_of_the_workers() -> None:
     """Three of four workers are three quarters of everything but the files of a worker."""
     need = HostNeeds.of([(needs(), BIG.share)], BIG.share)
-    assert (need.cores, need.memory, need.connections, need.bits_per_second) == (3.0, 6 * GIB, 300, 200e6 * 8 * 0.75)
+    assert (need.cores, need.memory, need.connections, need.bits_per_second) == (
+        3.0,
+        6 * GIB,
+        300,
+        200e6 * 8 * 0.75,
+    )
     assert need.files == HostNeeds.of([(needs(), SMALL.share)], SMALL.share).files
 
 
@@ -98,12 +105,24 @@ def test_a_host_with_whole_topics_needs_their_share() -> None:
     [
         (2, 2, False, ""),
         (1, 1, False, ""),
-        (1, 2, False, "pairConsumers: host is not possible with 1 topic on 2 hosts: write 2 topics or more, or use fewer hosts"),
-        (3, 4, True, "pairConsumers: host is not possible with 3 topics on 4 hosts: write 4 topics or more, or use fewer hosts"),
+        (
+            1,
+            2,
+            False,
+            "pairConsumers: host is not possible with 1 topic on 2 hosts: write 2 topics or more, or use fewer hosts",
+        ),
+        (
+            3,
+            4,
+            True,
+            "pairConsumers: host is not possible with 3 topics on 4 hosts: write 4 topics or more, or use fewer hosts",
+        ),
         (2, 2, True, "delayed messages are due by the wall clock"),
     ],
 )
-def test_pairing_that_frees_no_latency_has_a_reason(topics: int, hosts: int, delayed: bool, expected: str) -> None:
+def test_pairing_that_frees_no_latency_has_a_reason(
+    topics: int, hosts: int, delayed: bool, expected: str
+) -> None:
     reason = clocks_needed(topics, hosts, delayed=delayed)
     assert expected in reason
     assert bool(reason) is bool(expected)
@@ -122,13 +141,27 @@ def test_the_joint_machine_is_full_when_its_tightest_host_is() -> None:
 def fleets(draw: st.DrawFn) -> list[HostShare]:
     """Hosts of any size; the bandwidth of some is unknown."""
     workers = draw(st.lists(st.integers(1, 8), min_size=1, max_size=4))
-    machines = [replace(AMPLE, cores=draw(st.integers(1, 64)), bandwidth=draw(st.one_of(st.none(), st.floats(1e7, 1e11)))) for _ in workers]
+    machines = [
+        replace(
+            AMPLE,
+            cores=draw(st.integers(1, 64)),
+            bandwidth=draw(st.one_of(st.none(), st.floats(1e7, 1e11))),
+        )
+        for _ in workers
+    ]
     pairs = enumerate(zip(workers, machines, strict=True))
-    return [HostShare(name=f"h{i}", workers=count, of=sum(workers), machine=machine) for i, (count, machine) in pairs]
+    return [
+        HostShare(name=f"h{i}", workers=count, of=sum(workers), machine=machine)
+        for i, (count, machine) in pairs
+    ]
 
 
-@given(hosts=fleets(), rate=st.floats(1e3, 1e6), size=st.integers(32, 65536), fan_out=st.integers(1, 5))
-def test_auto_fills_the_tightest_host_and_overloads_none(hosts: list[HostShare], rate: float, size: int, fan_out: int) -> None:
+@given(
+    hosts=fleets(), rate=st.floats(1e3, 1e6), size=st.integers(32, 65536), fan_out=st.integers(1, 5)
+)
+def test_auto_fills_the_tightest_host_and_overloads_none(
+    hosts: list[HostShare], rate: float, size: int, fan_out: int
+) -> None:
     """To two digits: by cores, by what one worker can do, or by bandwidth in the busier direction."""
     plan = made(
         loopback(rate=rate, size=size, subscriptions=fan_out), scale="auto", workers=hosts[0].of, machine=joint_machine(hosts, {}),
@@ -139,13 +172,19 @@ def test_auto_fills_the_tightest_host_and_overloads_none(hosts: list[HostShare],
     for host in hosts:
         need = HostNeeds.of([(plan.needs, host.share)], host.share)
         loads.append(need.cores / host.machine.cores / AUTO_LOAD)
-        loads.append(0.0 if host.machine.bandwidth is None else need.bits_per_second / host.machine.bandwidth / AUTO_BANDWIDTH)
+        loads.append(
+            0.0
+            if host.machine.bandwidth is None
+            else need.bits_per_second / host.machine.bandwidth / AUTO_BANDWIDTH
+        )
     assert max(loads) <= 1.06
     assert plan.scale is None or max(loads) >= 0.94
 
 
 @given(hosts=fleets(), subscriptions=st.integers(64, 100_000))
-def test_auto_gives_a_broadcast_as_many_subscribers_as_the_network_of_its_hosts_carries(hosts: list[HostShare], subscriptions: int) -> None:
+def test_auto_gives_a_broadcast_as_many_subscribers_as_the_network_of_its_hosts_carries(
+    hosts: list[HostShare], subscriptions: int
+) -> None:
     """One message of 10 kB a second to each of them, which costs little CPU time."""
     text = (
         f"name: p\nproducerRate: 1\nmessageSize: 10000\ntestDuration: 3s\nsubscriptionsPerTopic: {subscriptions}\ndriver: {{name: mqtt}}\n"
@@ -157,19 +196,34 @@ def test_auto_gives_a_broadcast_as_many_subscribers_as_the_network_of_its_hosts_
     )  # fmt: skip
     needs = [HostNeeds.of([(plan.needs, host.share)], host.share).bits_per_second for host in hosts]
     pairs = zip(needs, hosts, strict=True)
-    loads = [need / host.machine.bandwidth / AUTO_BANDWIDTH for need, host in pairs if host.machine.bandwidth is not None]
+    loads = [
+        need / host.machine.bandwidth / AUTO_BANDWIDTH
+        for need, host in pairs
+        if host.machine.bandwidth is not None
+    ]
     assert max(loads, default=0) <= 1
     assert plan.scale is None or max([*loads, plan.needs.busiest_worker / AUTO_LOAD]) >= 0.98
 
 
-@given(counts=st.lists(st.tuples(st.integers(1, 8), st.integers(0, 5)), min_size=1, max_size=4), connections=st.integers(0, 1000))
-def test_the_connections_of_a_host_are_spread_over_its_source_addresses(counts: list[tuple[int, int]], connections: int) -> None:
+@given(
+    counts=st.lists(st.tuples(st.integers(1, 8), st.integers(0, 5)), min_size=1, max_size=4),
+    connections=st.integers(0, 1000),
+)
+def test_the_connections_of_a_host_are_spread_over_its_source_addresses(
+    counts: list[tuple[int, int]], connections: int
+) -> None:
     """Each worker takes its addresses in turn: no address has more than a connection of each worker above its share.
 
     :param counts: workers and source addresses of each host. :param connections: of each worker.
     """
     hosts = [
-        HostShare(name=f"h{i}", workers=workers, of=9, machine=AMPLE, sources=tuple(f"10.0.{i}.{n}" for n in range(addresses)))
+        HostShare(
+            name=f"h{i}",
+            workers=workers,
+            of=9,
+            machine=AMPLE,
+            sources=tuple(f"10.0.{i}.{n}" for n in range(addresses)),
+        )
         for i, (workers, addresses) in enumerate(counts)
     ]
     host_of = {f"{host.name}-{n}": host.name for host in hosts for n in range(host.workers)}
@@ -180,8 +234,13 @@ def test_the_connections_of_a_host_are_spread_over_its_source_addresses(counts: 
         assert all(sorted(sources) == sorted(host.sources) for sources in own)
         if host.sources:
             assert {sources[0] for sources in own} == set(host.sources[: host.workers])
-            number = Counter(sources[n % len(sources)] for sources in own for n in range(connections))
-            assert max(number.values(), default=0) <= connections * host.workers // len(host.sources) + host.workers
+            number = Counter(
+                sources[n % len(sources)] for sources in own for n in range(connections)
+            )
+            assert (
+                max(number.values(), default=0)
+                <= connections * host.workers // len(host.sources) + host.workers
+            )
 
 
 def test_a_host_is_not_listed_without_workers_of_its_own() -> None:
@@ -192,5 +251,11 @@ def test_a_host_is_not_listed_without_workers_of_its_own() -> None:
 def test_the_number_of_hosts_follows_the_scarcest_resource() -> None:
     """Bandwidth, or cores where that is unknown."""
     assert hosts_needed([needs(delivered=12.5e9)], BIG) == 10
-    assert hosts_needed([needs(cores=9.0, delivered=12.5e9)], replace(BIG, machine=replace(MACHINE, bandwidth=None))) == 3
+    assert (
+        hosts_needed(
+            [needs(cores=9.0, delivered=12.5e9)],
+            replace(BIG, machine=replace(MACHINE, bandwidth=None)),
+        )
+        == 3
+    )
     assert hosts_needed([needs(cores=0.1, memory=1)], BIG) == 1

@@ -41,25 +41,37 @@ class Crashes(Described):
     """A plugin that writes each test as crashed instead of a result of its own."""
 
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        report: Any = SimpleNamespace(longrepr="no data: worker 'gw0' crashed\nwhile running", start=1.0005, stop=3.25)
+        report: Any = SimpleNamespace(
+            longrepr="no data: worker 'gw0' crashed\nwhile running", start=1.0005, stop=3.25
+        )
         write_crashed(self.results[-1], report)
 
 
 def identity(result: dict[str, Any]) -> dict[str, Any]:
     """Return the part of a result by which Allure recognises a test."""
     labels = sorted(
-        (label["name"], label["value"]) for label in result["labels"] if label["name"] not in ("host", "thread", "language", "package")
+        (label["name"], label["value"])
+        for label in result["labels"]
+        if label["name"] not in ("host", "thread", "language", "package")
     )
     keys = ("name", "fullName", "testCaseId", "historyId")
-    return {key: result[key] for key in keys} | {"labels": labels, "parameters": result.get("parameters", [])}
+    return {key: result[key] for key in keys} | {
+        "labels": labels,
+        "parameters": result.get("parameters", []),
+    }
 
 
 def test_a_crashed_test_is_the_same_test_in_the_report(pytester: pytest.Pytester) -> None:
     """Otherwise Allure would show it as another test, without history. It is broken, with pytest's text and times."""
-    pytester.makeini("[pytest]\naddopts = -p no:xdist -p no:unraisableexception -p no:asyncio -p no:cacheprovider\n")
+    pytester.makeini(
+        "[pytest]\naddopts = -p no:xdist -p no:unraisableexception -p no:asyncio -p no:cacheprovider\n"
+    )
     pytester.makepyfile(TESTS)
     pytester.inline_run("--alluredir=allure", plugins=[Crashes()])
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in pytester.path.glob("allure/*-result.json")]
+    results = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in pytester.path.glob("allure/*-result.json")
+    ]
     crashed = [result for result in results if result["status"] == "broken"]
     own = [result for result in results if result["status"] == "passed"]
     assert len(own) == len(crashed) == 5
@@ -67,10 +79,12 @@ def test_a_crashed_test_is_the_same_test_in_the_report(pytester: pytest.Pytester
     def name_of(result: dict[str, Any]) -> str:
         return f"{result['fullName']}{result['historyId']}"
 
-    assert [identity(result) for result in sorted(crashed, key=name_of)] == [identity(result) for result in sorted(own, key=name_of)]
-    assert {(result["start"], result["stop"], result["statusDetails"]["message"]) for result in crashed} == {
-        (1000, 3250, "no data: worker 'gw0' crashed")
-    }
+    assert [identity(result) for result in sorted(crashed, key=name_of)] == [
+        identity(result) for result in sorted(own, key=name_of)
+    ]
+    assert {
+        (result["start"], result["stop"], result["statusDetails"]["message"]) for result in crashed
+    } == {(1000, 3250, "no data: worker 'gw0' crashed")}
 
 
 def duration_after_setup(monkeypatch: pytest.MonkeyPatch, marker: object) -> AllureDuration:
@@ -106,6 +120,9 @@ def test_the_duration_of_a_load_test_begins_with_its_setup(
 
 def test_an_ordinary_test_keeps_the_duration_of_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after a load test that had no result."""
-    duration, result = duration_after_setup(monkeypatch, marker=None), SimpleNamespace(start=8001, stop=8002)
+    duration, result = (
+        duration_after_setup(monkeypatch, marker=None),
+        SimpleNamespace(start=8001, stop=8002),
+    )
     duration.report_result(result)
     assert (result.start, result.stop) == (8001, 8002)

@@ -8,7 +8,13 @@ import pytest
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.plugin.selection import LoadMark, check_load_tests, deselect_soak, load_mark, load_profile
+from pytest_loadtest.plugin.selection import (
+    LoadMark,
+    check_load_tests,
+    deselect_soak,
+    load_mark,
+    load_profile,
+)
 
 PROFILE = "name: small\nmessageSize: 64\nproducerRate: 10\ntestDuration: 1s\ndriver: {name: loopback}\nslo: {throughput: 99%}\n"
 
@@ -40,10 +46,15 @@ def items(pytester: pytest.Pytester, source: str) -> list[pytest.Item]:
     [
         ("'small'", LoadMark(profile="small")),
         ("profile='small', live=True", LoadMark(profile="small", live=True)),
-        ("'small', broker='url', target='mqtt://h:1'", LoadMark(profile="small", broker="url", target="mqtt://h:1")),
+        (
+            "'small', broker='url', target='mqtt://h:1'",
+            LoadMark(profile="small", broker="url", target="mqtt://h:1"),
+        ),
     ],
 )
-def test_a_mark_has_its_profile_by_position_or_name(rooted: pytest.Pytester, arguments: str, mark: LoadMark) -> None:
+def test_a_mark_has_its_profile_by_position_or_name(
+    rooted: pytest.Pytester, arguments: str, mark: LoadMark
+) -> None:
     """All other arguments by name."""
     (item,) = items(rooted, f"@pytest.mark.load({arguments})\ndef test_it(load): ...")
     assert load_mark(item) == mark
@@ -60,11 +71,19 @@ def test_a_mark_has_its_profile_by_position_or_name(rooted: pytest.Pytester, arg
         ("@pytest.mark.load('small', broker='docker')\ndef test_it(load): ...", "broker"),
         ("@pytest.mark.load(3)\ndef test_it(load): ...", "profile"),
         ("@pytest.mark.load('small', live='yes')\ndef test_it(load): ...", "live"),
-        ("@pytest.mark.load('small')\n@pytest.mark.load('other')\ndef test_it(load): ...", "has several marks load, and"),
-        ("@pytest.mark.load('small')\n" + PARAMETER + "def test_it(load, m): ...", "has several marks load, and"),
+        (
+            "@pytest.mark.load('small')\n@pytest.mark.load('other')\ndef test_it(load): ...",
+            "has several marks load, and",
+        ),
+        (
+            "@pytest.mark.load('small')\n" + PARAMETER + "def test_it(load, m): ...",
+            "has several marks load, and",
+        ),
     ],
 )
-def test_a_wrong_mark_is_an_error_that_names_the_test_and_the_remedy(rooted: pytest.Pytester, source: str, text: str) -> None:
+def test_a_wrong_mark_is_an_error_that_names_the_test_and_the_remedy(
+    rooted: pytest.Pytester, source: str, text: str
+) -> None:
     (item,) = items(rooted, source)
     with pytest.raises(UsageError, match="py::test_it") as error:
         load_mark(item)
@@ -84,7 +103,9 @@ class TestSame(TestBase):
 """
 
 
-def test_the_mark_of_a_derived_class_does_not_replace_that_of_its_base(rooted: pytest.Pytester) -> None:
+def test_the_mark_of_a_derived_class_does_not_replace_that_of_its_base(
+    rooted: pytest.Pytester,
+) -> None:
     """pytest would use that of the base class. A mark of the test itself goes before both."""
     profiles = {}
     for item in items(rooted, CLASSES):
@@ -110,12 +131,19 @@ MATRIX = "@pytest.mark.load('varied')\n@pytest.mark.parametrize('load_matrix', [
         (PARAMETER, "m", None),
     ],
 )
-def test_a_matrix_is_never_left_out(rooted: pytest.Pytester, marks: str, argument: str, sizes: list[int] | None) -> None:
+def test_a_matrix_is_never_left_out(
+    rooted: pytest.Pytester, marks: str, argument: str, sizes: list[int] | None
+) -> None:
     """A mark of pytest.param comes too late for it, which is an error."""
-    (rooted.path / "profiles" / "varied.yaml").write_text(PROFILE + "matrix: {messageSize: [64, 128]}\n")
+    (rooted.path / "profiles" / "varied.yaml").write_text(
+        PROFILE + "matrix: {messageSize: [64, 128]}\n"
+    )
     found = items(rooted, f"{marks}def test_it(load, {argument}): ...")
     if sizes is None:
-        with pytest.raises(UsageError, match=r"py::test_it\[1\]: the matrix of .*varied.yaml needs the mark load at the function"):
+        with pytest.raises(
+            UsageError,
+            match=r"py::test_it\[1\]: the matrix of .*varied.yaml needs the mark load at the function",
+        ):
             load_profile(found[0].config, found[0])
     else:
         assert [load_profile(item.config, item)[0].message_size for item in found] == sizes
@@ -131,7 +159,8 @@ def test_profiles_are_found_from_the_root(rooted: pytest.Pytester) -> None:
 def test_all_problems_are_reported_together_and_each_once(rooted: pytest.Pytester) -> None:
     (rooted.path / "profiles" / "wrong.yaml").write_text(PROFILE.replace("64", "1"))
     found = items(
-        rooted, "@pytest.mark.load('wrong')\n@pytest.mark.parametrize('n', [1, 2])\ndef test_it(load, n): ...\ndef test_other(load): ..."
+        rooted,
+        "@pytest.mark.load('wrong')\n@pytest.mark.parametrize('n', [1, 2])\ndef test_it(load, n): ...\ndef test_other(load): ...",
     )
     with pytest.raises(pytest.UsageError) as error:
         check_load_tests(found[0].config, found)
@@ -151,15 +180,21 @@ def test_all_problems_are_reported_together_and_each_once(rooted: pytest.Pyteste
         (["-k", "soak"], ["test_other"]),
     ],
 )
-def test_soak_tests_are_deselected_unless_named(rooted: pytest.Pytester, options: list[str], left: list[str]) -> None:
+def test_soak_tests_are_deselected_unless_named(
+    rooted: pytest.Pytester, options: list[str], left: list[str]
+) -> None:
     """By -m or by their node id."""
     found = items(rooted, "@pytest.mark.soak\ndef test_soak(): ...\ndef test_other(): ...")
-    config = rooted.parseconfig(*(option.replace("test_x.py", found[0].nodeid.partition("::")[0]) for option in options))
+    config = rooted.parseconfig(
+        *(option.replace("test_x.py", found[0].nodeid.partition("::")[0]) for option in options)
+    )
     deselect_soak(config, found)
     assert [item.name for item in found] == left
 
 
-def test_a_path_is_relative_to_the_test_file_and_to_the_root(rooted: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_is_relative_to_the_test_file_and_to_the_root(
+    rooted: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Independent of the folder where pytest is started, which counts too; an error names the test and all places."""
     source = "import pytest\n@pytest.mark.load('load/a.yaml')\ndef test_it(load): ..."
     below, started = rooted.path / "below", rooted.path / "started"
@@ -172,7 +207,9 @@ def test_a_path_is_relative_to_the_test_file_and_to_the_root(rooted: pytest.Pyte
     assert config.invocation_params.dir == started
     with pytest.raises(pytest.UsageError) as caught:
         check_load_tests(config, [item])
-    places = [folder / "load/a.yaml" for folder in (below, rooted.path, started, rooted.path / "profiles")]
+    places = [
+        folder / "load/a.yaml" for folder in (below, rooted.path, started, rooted.path / "profiles")
+    ]
     looked = f"looked at {places[0]}, {places[1]}, {places[2]} and {places[3]}"
     assert str(caught.value) == f"no profile file load/a.yaml: {looked}\n  in {item.nodeid}"
     for place in reversed(places):
@@ -194,7 +231,11 @@ def test_a_profile_may_lie_outside_the_project(rooted: pytest.Pytester, tmp_path
         ("", ["--load-set", "topics"], "--load-set topics: write KEY=VALUE"),
         ("", ["--load-set", "topics="], "--load-set topics: write KEY=VALUE"),
         ("", ["--load-set", "=4"], "--load-set =4: write KEY=VALUE"),
-        (", search=True", ["--load-set", "producerRate=5"], "searches its rate: set search.start and search.max"),
+        (
+            ", search=True",
+            ["--load-set", "producerRate=5"],
+            "searches its rate: set search.start and search.max",
+        ),
         (
             "",
             ["--load-set", "driver.delay=1ms", "--load-driver", "other.yaml"],
@@ -202,7 +243,9 @@ def test_a_profile_may_lie_outside_the_project(rooted: pytest.Pytester, tmp_path
         ),
     ],
 )
-def test_a_setting_without_effect_is_a_usage_error(rooted: pytest.Pytester, mark: str, options: list[str], text: str) -> None:
+def test_a_setting_without_effect_is_a_usage_error(
+    rooted: pytest.Pytester, mark: str, options: list[str], text: str
+) -> None:
     """No option on the command line is silently ignored."""
     (item,) = items(rooted, f"@pytest.mark.load('small'{mark})\ndef test_it(load): ...")
     with pytest.raises(UsageError) as error:
@@ -212,11 +255,15 @@ def test_a_setting_without_effect_is_a_usage_error(rooted: pytest.Pytester, mark
 
 def test_settings_override_the_mark_and_the_body(rooted: pytest.Pytester) -> None:
     """The later of two values for one key wins; also for the keys of a search in the body."""
-    (item,) = items(rooted, "@pytest.mark.load('small', topics=3, producerRate=7)\ndef test_it(load): ...")
+    (item,) = items(
+        rooted, "@pytest.mark.load('small', topics=3, producerRate=7)\ndef test_it(load): ..."
+    )
     config = rooted.parseconfig("--load-set", "topics=4", "--load-set", "topics=5")
     found, _ = load_profile(config, item)
     assert (found.topics, found.producer_rate) == (5, 7)
     config = rooted.parseconfig("--load-set", "search.hold=1s")
-    found, _ = load_profile(config, item, {"producerRate": 0, "search": {"hold": "9s", "start": 50}})
+    found, _ = load_profile(
+        config, item, {"producerRate": 0, "search": {"hold": "9s", "start": 50}}
+    )
     assert found.search is not None
     assert (found.search.hold, found.search.start) == (10**9, 50)

@@ -15,7 +15,22 @@ from pytest_loadtest.verdict.slo import Outcome
 
 @pytest.mark.parametrize(
     "value",
-    [ms(5), Rate(500), np.float64(1.5), np.int64(3), Outcome.MET, {"p99": ms(5)}, (ms(1), ms(2)), ["a"], True, None, 3, 2**70, 1.5, "text"],
+    [
+        ms(5),
+        Rate(500),
+        np.float64(1.5),
+        np.int64(3),
+        Outcome.MET,
+        {"p99": ms(5)},
+        (ms(1), ms(2)),
+        ["a"],
+        True,
+        None,
+        3,
+        2**70,
+        1.5,
+        "text",
+    ],
     ids=repr,
 )
 def test_every_recorded_value_reaches_the_controller(value: object) -> None:
@@ -26,10 +41,14 @@ def test_every_recorded_value_reaches_the_controller(value: object) -> None:
         assert sent == value and type(sent) is type(value)
 
 
-def test_an_interrupt_gives_runs_up_before_it_kills_spark(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_gives_runs_up_before_it_kills_spark(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise a run whose samples are being aggregated would end with the error that Spark is gone."""
     calls: list[str] = []
-    monkeypatch.setattr(GangController, "pytest_keyboard_interrupt", lambda self: calls.append("runs"))
+    monkeypatch.setattr(
+        GangController, "pytest_keyboard_interrupt", lambda self: calls.append("runs")
+    )
     monkeypatch.setattr(SparkService, "interrupt", lambda self: calls.append("spark"))
     config = pytester.parseconfig()
     config.pluginmanager.register(object(), "dsession")  # as with xdist

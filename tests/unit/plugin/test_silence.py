@@ -88,7 +88,9 @@ def test_an_error_passes_a_silent_wrapper(silent: bool, result: list[int] | None
     manager.add_hookspecs(Hooks)
     manager.register(Failing())
     manager.register(Wrapper([]), "wrapper")
-    (implementation,) = [one for one in manager.hook.changed.get_hookimpls() if one.plugin_name == "wrapper"]
+    (implementation,) = [
+        one for one in manager.hook.changed.get_hookimpls() if one.plugin_name == "wrapper"
+    ]
     mute(implementation, lambda: silent)
     if result is not None:
         assert manager.hook.changed(value=1) == result
@@ -125,7 +127,10 @@ def test_reporters_are_named_by_object_or_by_name(config: Any) -> None:
 
 def test_a_reporter_that_is_no_plugin_is_a_usage_error(config: Any) -> None:
     named(config, SimpleNamespace)
-    with pytest.raises(UsageError, match=r"^pytest_loadtest_reporters: <class .*> is not a plugin of this session: return one that is"):
+    with pytest.raises(
+        UsageError,
+        match=r"^pytest_loadtest_reporters: <class .*> is not a plugin of this session: return one that is",
+    ):
         reporters(config)
 
 

@@ -33,15 +33,29 @@ def fits(text: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "text", [LEAST, ONLY + "testDurationMinutes: 2\n", LEAST + "producerRate: 0\nmessageSize: 16\nwarmupDuration: 1s\n"]
+    "text",
+    [
+        LEAST,
+        ONLY + "testDurationMinutes: 2\n",
+        LEAST + "producerRate: 0\nmessageSize: 16\nwarmupDuration: 1s\n",
+    ],
 )
 def test_a_run_that_only_connects_needs_a_duration_and_no_rate_or_size(text: str) -> None:
     """A rate of 0 asks for no search. Results read back the same."""
     found = loads(text)
-    assert (found.connects_only, found.peak_search, found.search, found.connect_rate) == (True, False, None, 100)
+    assert (found.connects_only, found.peak_search, found.search, found.connect_rate) == (
+        True,
+        False,
+        None,
+        100,
+    )
     assert found.test_duration in (9 * SECOND, 2 * MINUTE)
     back = profile.from_document(json.loads(json.dumps(found.document())))
-    assert (back.connects_only, back.connect_rate, back.test_duration) == (True, 100, found.test_duration)
+    assert (back.connects_only, back.connect_rate, back.test_duration) == (
+        True,
+        100,
+        found.test_duration,
+    )
     assert fits(text)
 
 
@@ -51,22 +65,37 @@ SENDING = "name: a\nproducerRate: 10\nmessageSize: 100\ntestDuration: 9s\npairCo
 def test_consumers_are_paired_by_host_or_not_at_all() -> None:
     """The key survives results, and is not in those of other profiles."""
     found = loads(SENDING)
-    assert profile.from_document(json.loads(json.dumps(found.document()))).pair_consumers == found.pair_consumers == "host"
+    assert (
+        profile.from_document(json.loads(json.dumps(found.document()))).pair_consumers
+        == found.pair_consumers
+        == "host"
+    )
     assert "pairConsumers" not in loads(SENDING.replace("pairConsumers: host", "")).document()
     assert fits(SENDING)
     assert not fits(SENDING.replace("host", "worker"))
-    with pytest.raises(ProfileError, match=r"5:16: pairConsumers: 'worker' is not a valid value \(known: host\)"):
+    with pytest.raises(
+        ProfileError, match=r"5:16: pairConsumers: 'worker' is not a valid value \(known: host\)"
+    ):
         loads(SENDING.replace("host", "worker"))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (SENDING + "subscriptionsPerTopic: 64\n", "cannot be combined with 64 subscriptions of a topic or more, which all hosts share"),
-        (SENDING + "subscriptionsPerTopic: 0\n", "has no effect, because no message goes from a producer of this run to a consumer of it"),
+        (
+            SENDING + "subscriptionsPerTopic: 64\n",
+            "cannot be combined with 64 subscriptions of a topic or more, which all hosts share",
+        ),
+        (
+            SENDING + "subscriptionsPerTopic: 0\n",
+            "has no effect, because no message goes from a producer of this run to a consumer of it",
+        ),
         (SENDING + "consumerPerSubscription: 0\n", "has no effect"),
         (LEAST + "pairConsumers: host\n", "has no effect"),
-        (SENDING.replace("producerRate: 10\n", "producersPerTopic: 0\ntopic: a\n"), "has no effect"),
+        (
+            SENDING.replace("producerRate: 10\n", "producersPerTopic: 0\ntopic: a\n"),
+            "has no effect",
+        ),
     ],
 )
 def test_a_pairing_of_nothing_or_of_a_broadcast_is_an_error(text: str, message: str) -> None:
@@ -81,14 +110,19 @@ def test_a_connect_rate_has_an_implicit_objective_of_95_percent() -> None:
         assert [one.minimum for one in found.objectives if one.metric == "connectRate"] == [bound]
     none = LEAST.replace(", connectRate: 100", "")
     assert not [one for one in loads(none).objectives if one.metric == "connectRate"]
-    with pytest.raises(ProfileError, match=r"5:7: slo.connectRate: driver.connectRate is missing \(write driver: {connectRate: 100}"):
+    with pytest.raises(
+        ProfileError,
+        match=r"5:7: slo.connectRate: driver.connectRate is missing \(write driver: {connectRate: 100}",
+    ):
         loads(none.replace("slo: {", "slo: {connectRate: 99%, "))
     with pytest.raises(ProfileError, match="'100/s' is not a share of the connections"):
         loads(LEAST.replace("slo: {", "slo: {connectRate: 100/s, "))
 
 
 def test_a_run_that_only_subscribes_needs_no_producer_and_no_topic() -> None:
-    text = LEAST.replace("subscriptionsPerTopic: 0", "producersPerTopic: 0").replace("connectLatency", "subscribeLatency")
+    text = LEAST.replace("subscriptionsPerTopic: 0", "producersPerTopic: 0").replace(
+        "connectLatency", "subscribeLatency"
+    )
     assert (loads(text).consumer_only, loads(text).connects_only) == (True, True)
     assert fits(text)
 
@@ -110,7 +144,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("line", "expected"), REFUSED)
-def test_a_key_for_messages_is_an_error_in_a_run_that_only_connects(line: str, expected: str) -> None:
+def test_a_key_for_messages_is_an_error_in_a_run_that_only_connects(
+    line: str, expected: str
+) -> None:
     """One error each, with its place and what to write."""
     with pytest.raises(ProfileError) as caught:
         loads(LEAST + line + "\n")
@@ -176,13 +212,19 @@ def test_a_mark_replaces_messages_and_durations(
     path = tmp_path / "p.yaml"
     path.write_text(LEAST)
     found = profile.override(path, changes)
-    assert (found.messages, found.producer_rate, found.test_duration) == (messages, rate, seconds * SECOND)
+    assert (found.messages, found.producer_rate, found.test_duration) == (
+        messages,
+        rate,
+        seconds * SECOND,
+    )
 
 
 def test_messages_0_replaces_a_rate(tmp_path: Path) -> None:
     """As in a matrix with and without messages; the duration stays."""
     path = tmp_path / "p.yaml"
-    path.write_text("name: a\nproducerRate: 5\nmessageSize: 100\ntestDuration: 3s\ndriver: {name: mqtt}\nslo: {loss: 0}\n")
+    path.write_text(
+        "name: a\nproducerRate: 5\nmessageSize: 100\ntestDuration: 3s\ndriver: {name: mqtt}\nslo: {loss: 0}\n"
+    )
     found = profile.override(path, {"messages": 0, "slo": {"connectLatency": {"p50": "1s"}}})
     assert (found.connects_only, found.producer_rate, found.test_duration) == (True, 0, 3 * SECOND)
 
@@ -192,13 +234,26 @@ FOLDER = Path(__file__).parents[3] / "profiles"
 
 @pytest.mark.parametrize(
     ("security", "tls", "version"),
-    [("plain", False, None), ("tls13-chacha20", True, "TLSv1.3"), ("tls12", True, "TLSv1.2"), ("tlsClientCert", True, "TLSv1.3")],
+    [
+        ("plain", False, None),
+        ("tls13-chacha20", True, "TLSv1.3"),
+        ("tls12", True, "TLSv1.2"),
+        ("tlsClientCert", True, "TLSv1.3"),
+    ],
 )
-def test_a_cell_of_connburst_has_the_rate_and_transport_of_its_name(security: str, tls: bool, version: str | None) -> None:
+def test_a_cell_of_connburst_has_the_rate_and_transport_of_its_name(
+    security: str, tls: bool, version: str | None
+) -> None:
     path = profile.find("mqtt/connburst", FOLDER)
-    (one,) = profile.matrix_of(path, {"clients": "10K-clients", "security": security, "rate": "2000-a-second"})
+    (one,) = profile.matrix_of(
+        path, {"clients": "10K-clients", "security": security, "rate": "2000-a-second"}
+    )
     found = profile.override(path, one.changes)
-    assert (found.producers_per_topic, found.subscriptions_per_topic, found.connect_rate) == (10_000, 0, 2000)
+    assert (found.producers_per_topic, found.subscriptions_per_topic, found.connect_rate) == (
+        10_000,
+        0,
+        2000,
+    )
     assert isinstance(found.driver, MqttSettings)
     assert (found.driver.tls and found.driver.tls.version) == version
     secured = found.target.security if found.target else None
@@ -211,7 +266,12 @@ def test_the_connections_of_the_suite_have_no_sizes_and_bounds_of_messages() -> 
     path = profile.find("mqtt/mqttbs", FOLDER)
     (one,) = profile.matrix_of(path, {"case": "conn-tcp-10K-100"})
     found = profile.override(path, one.changes)
-    assert (found.connects_only, found.producers_per_topic, found.producer_only, found.connect_rate) == (True, 10_000, True, 100)
+    assert (
+        found.connects_only,
+        found.producers_per_topic,
+        found.producer_only,
+        found.connect_rate,
+    ) == (True, 10_000, True, 100)
     assert (found.test_duration, list(found.slo)) == (30 * MINUTE, ["connectLatency"])
 
 
@@ -231,10 +291,22 @@ def problems(text: str) -> str:
 
 
 WRONG_MIXES = [
-    ('  "0-256": 0', "5:12: messageSizeDistribution.0-256: 0 must be at least 1 (remove the bucket)"),
-    ('  "0-256": 5\n  "256-512": 0', "6:14: messageSizeDistribution.256-512: 0 must be at least 1 (remove the bucket)"),
-    ('  "0-256": -1', "5:12: messageSizeDistribution.0-256: -1 must be at least 1 (remove the bucket)"),
-    ('  "0-256": 1e3', "5:12: messageSizeDistribution.0-256: '1e3' is text, not a whole number (write 1000)"),
+    (
+        '  "0-256": 0',
+        "5:12: messageSizeDistribution.0-256: 0 must be at least 1 (remove the bucket)",
+    ),
+    (
+        '  "0-256": 5\n  "256-512": 0',
+        "6:14: messageSizeDistribution.256-512: 0 must be at least 1 (remove the bucket)",
+    ),
+    (
+        '  "0-256": -1',
+        "5:12: messageSizeDistribution.0-256: -1 must be at least 1 (remove the bucket)",
+    ),
+    (
+        '  "0-256": 1e3',
+        "5:12: messageSizeDistribution.0-256: '1e3' is text, not a whole number (write 1000)",
+    ),
     ("  {}", "5:3: messageSizeDistribution is empty (give it a value, or remove the key)"),
     ("  []", "5:3: messageSizeDistribution: a list is not a mapping"),
     (
@@ -245,8 +317,14 @@ WRONG_MIXES = [
         '  "64-64": 1',
         "5:3: messageSizeDistribution.64-64: size range '64-64' is empty (it holds sizes from 64 up to, but without, 64; the larger goes second)",
     ),
-    ('  "big": 1', "5:3: messageSizeDistribution.big: 'big' is not a size range (write two sizes, as in 1KB-4KB)"),
-    ('  "1-2-3": 1', "5:3: messageSizeDistribution.1-2-3: '1-2-3' is not a size range (write two sizes, as in 1KB-4KB)"),
+    (
+        '  "big": 1',
+        "5:3: messageSizeDistribution.big: 'big' is not a size range (write two sizes, as in 1KB-4KB)",
+    ),
+    (
+        '  "1-2-3": 1',
+        "5:3: messageSizeDistribution.1-2-3: '1-2-3' is not a size range (write two sizes, as in 1KB-4KB)",
+    ),
     (
         '  "0-1KB": 1\n  "1000-2000": 1',
         "6:3: size range '1000-2000' overlaps '0-1KB' (write ranges that meet but do not overlap: the high end is excluded)",
@@ -255,8 +333,14 @@ WRONG_MIXES = [
         '  "1000-2000": 1\n  "0-1KB": 1',
         "5:3: size range '1000-2000' overlaps '0-1KB' (write ranges that meet but do not overlap: the high end is excluded)",
     ),
-    ('  "0-10": 1', "5:3: size range '0-10' has no size of 16 B or more, which the envelope needs (end it above 16)"),
-    ('  "6MB-7MB": 1', "5:3: size range '6MB-7MB' starts above what the broker takes, 5241856 B (remove it)"),
+    (
+        '  "0-10": 1',
+        "5:3: size range '0-10' has no size of 16 B or more, which the envelope needs (end it above 16)",
+    ),
+    (
+        '  "6MB-7MB": 1',
+        "5:3: size range '6MB-7MB' starts above what the broker takes, 5241856 B (remove it)",
+    ),
     (
         "  0-256: 1\nmessageSize: 100",
         "6:1: messageSizeDistribution and messageSize exclude each other (keep one, e.g. messageSizeDistribution)",
@@ -275,7 +359,10 @@ def test_every_range_inside_a_wide_one_overlaps() -> None:
 
 
 CONFLICTS = [
-    ("testDurationMinutes: 1", "5:1: testDuration and testDurationMinutes exclude each other (keep one, e.g. testDuration)"),
+    (
+        "testDurationMinutes: 1",
+        "5:1: testDuration and testDurationMinutes exclude each other (keep one, e.g. testDuration)",
+    ),
     (
         "warmupDuration: 1s\nwarmupDurationMinutes: 1",
         "6:1: warmupDuration and warmupDurationMinutes exclude each other (keep one, e.g. warmupDuration)",
@@ -304,7 +391,10 @@ CONFLICTS = [
         "driver: {name: pulsar, persistence: {ensembleSize: 2, writeQuorum: 3}}",
         "5:24: driver.persistence: needs ackQuorum ≤ writeQuorum ≤ ensembleSize",
     ),
-    ("driver: {name: pulsar, authentication: {plugin: token}}", "5:24: driver.authentication: token needs either token or tokenFile"),
+    (
+        "driver: {name: pulsar, authentication: {plugin: token}}",
+        "5:24: driver.authentication: token needs either token or tokenFile",
+    ),
     (
         "driver: {name: pulsar, authentication: {plugin: tls, certFile: a}}",
         "5:24: driver.authentication: tls needs certFile and keyFile",
@@ -333,7 +423,10 @@ CONFLICTS = [
         "broker: {brokers: 2, settings: {persistence-enabled: false}}\ndriver: {name: mqtt, broker: artemis}",
         "5:54: broker.settings: the backup continues with what the primary has stored, which needs persistence-enabled (remove it, or brokers)",
     ),
-    ("target: {security: {tls: false}}", "5:10: target.security: requires nothing of clients (write tls: true, or auth: token)"),
+    (
+        "target: {security: {tls: false}}",
+        "5:10: target.security: requires nothing of clients (write tls: true, or auth: token)",
+    ),
     (
         "target: {security: {tls: true}, url: 'pulsar://h', adminUrl: 'http://h'}",
         "5:10: target.security: only a broker that the run starts as a process gets keys, but url names another one (remove security, or url, adminUrl)",
@@ -381,7 +474,9 @@ CONFLICTS = [
 ]
 
 
-@pytest.mark.parametrize(("lines", "line"), CONFLICTS, ids=[lines.splitlines()[0] for lines, _ in CONFLICTS])
+@pytest.mark.parametrize(
+    ("lines", "line"), CONFLICTS, ids=[lines.splitlines()[0] for lines, _ in CONFLICTS]
+)
 def test_a_contradiction_between_two_keys_is_one_error(lines: str, line: str) -> None:
     """Each key alone is valid."""
     assert problems(f"{ORDINARY}{lines}\n").splitlines() == [f"p.yaml:{line}"]
@@ -390,7 +485,10 @@ def test_a_contradiction_between_two_keys_is_one_error(lines: str, line: str) ->
 @pytest.mark.parametrize(
     ("lines", "line"),
     [
-        ("messageSize: 15", "4:14: messageSize: 15 B is below the 16 B of the smallest envelope (write 16 or more)"),
+        (
+            "messageSize: 15",
+            "4:14: messageSize: 15 B is below the 16 B of the smallest envelope (write 16 or more)",
+        ),
         (
             "messageSize: 18\nchecksum: true",
             "4:14: messageSize: 18 B leaves no room for the checksum behind an envelope of 16 B (write 20 or more, or checksum: false)",
@@ -407,7 +505,10 @@ def test_a_contradiction_between_two_keys_is_one_error(lines: str, line: str) ->
             "messageSize: 2001\ndriver: {name: mqtt}\nbroker: {settings: {message_size_limit: 2000}}",
             "4:14: messageSize: 2001 B is above what the broker takes, 2000 B (write 2000 or less, or raise broker.settings.message_size_limit)",
         ),
-        ("payloadFile: a", '1:1: messageSize is missing (write messageSize: 1KB, or messageSizeDistribution: {"0-256": 3, "256-1KB": 1})'),
+        (
+            "payloadFile: a",
+            '1:1: messageSize is missing (write messageSize: 1KB, or messageSizeDistribution: {"0-256": 3, "256-1KB": 1})',
+        ),
     ],
 )
 def test_a_size_that_cannot_be_sent_is_an_error(lines: str, line: str) -> None:
@@ -447,10 +548,21 @@ CROWDS = [
 ]
 
 
-@pytest.mark.parametrize(("lines", "expected"), [(lines, expected) for lines, *expected in CROWDS], ids=[lines for lines, *_ in CROWDS])
-def test_too_many_clients_are_an_error_at_the_largest_number(lines: str, expected: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [(lines, expected) for lines, *expected in CROWDS],
+    ids=[lines for lines, *_ in CROWDS],
+)
+def test_too_many_clients_are_an_error_at_the_largest_number(
+    lines: str, expected: list[str]
+) -> None:
     """Before anything is made from the numbers."""
-    assert problems(f"{ORDINARY}{lines}\ndriver: {{name: pulsar, subscriptionType: Shared}}\n").splitlines() == expected
+    assert (
+        problems(
+            f"{ORDINARY}{lines}\ndriver: {{name: pulsar, subscriptionType: Shared}}\n"
+        ).splitlines()
+        == expected
+    )
 
 
 def test_the_largest_number_of_clients_is_allowed() -> None:

@@ -29,7 +29,10 @@ def wrong(*lines: str) -> list[str]:
     """The problems, each with its line."""
     with pytest.raises(ProfileError) as caught:
         read(*lines)
-    return [f"{problem.line}: {problem.message} ({problem.suggestion})" for problem in caught.value.problems]
+    return [
+        f"{problem.line}: {problem.message} ({problem.suggestion})"
+        for problem in caught.value.problems
+    ]
 
 
 def test_messages_are_not_delayed_by_default() -> None:
@@ -51,7 +54,10 @@ def test_the_implicit_bound_on_earliness_is_a_tick(lines: tuple[str, ...], allow
 
     assert bounds() == [("max", allowed, True)]
     assert bounds("slo: {earliness: {max: 5s}}\n") == [("max", 5 * SECOND, False)]
-    assert bounds("slo: {earliness: {p99: 5s}}\n") == [("p99", 5 * SECOND, False), ("max", allowed, True)]
+    assert bounds("slo: {earliness: {p99: 5s}}\n") == [
+        ("p99", 5 * SECOND, False),
+        ("max", allowed, True),
+    ]
 
 
 @pytest.mark.parametrize(("lines", "problem"), [
@@ -83,7 +89,9 @@ def test_ignored_delays_can_be_allowed() -> None:
     assert [o.maximum for o in profile.objectives if o.metric == "earliness"] == [SECOND]
 
 
-@pytest.mark.parametrize("more", [f'broker: {{settings: {{{STRICT}: "true"}}}}\n', "target: {url: pulsar://h:1}\n"])
+@pytest.mark.parametrize(
+    "more", [f'broker: {{settings: {{{STRICT}: "true"}}}}\n', "target: {url: pulsar://h:1}\n"]
+)
 def test_a_bound_of_0_on_earliness_is_allowed_in_strict_mode(more: str) -> None:
     """Also for a broker whose settings are unknown."""
     assert read(AFTER, SHARED, more, "slo: {earliness: {max: 0s}}\n").delays is not None

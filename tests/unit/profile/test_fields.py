@@ -13,7 +13,13 @@ from pytest_loadtest import profile
 from pytest_loadtest.errors import LoadtestError, UsageError
 from pytest_loadtest.plan.plan import profile_pool
 
-BASE = {"name": "p", "producerRate": 10, "messageSize": 100, "testDuration": "1s", "driver": {"name": "loopback"}}
+BASE = {
+    "name": "p",
+    "producerRate": 10,
+    "messageSize": 100,
+    "testDuration": "1s",
+    "driver": {"name": "loopback"},
+}
 
 
 LONG = "root:x:0:0:root:/root:/bin/sh " * 1000
@@ -22,7 +28,9 @@ LONG = "root:x:0:0:root:/root:/bin/sh " * 1000
 def written(folder: Path, **keys: Any) -> Path:
     """The least profile with other keys; None leaves one out."""
     path = folder / "p.yaml"
-    path.write_text(json.dumps({key: value for key, value in (BASE | keys).items() if value is not None}))
+    path.write_text(
+        json.dumps({key: value for key, value in (BASE | keys).items() if value is not None})
+    )
     return path
 
 
@@ -86,8 +94,12 @@ ABSURD: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("keys", "said"), ABSURD, ids=[json.dumps(keys)[:60] for keys, _ in ABSURD])
-def test_an_absurd_value_is_one_short_error(keys: dict[str, Any], said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("keys", "said"), ABSURD, ids=[json.dumps(keys)[:60] for keys, _ in ABSURD]
+)
+def test_an_absurd_value_is_one_short_error(
+    keys: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     """With its place, if it has one, and at most 80 characters of the value."""
     path = written(tmp_path, **keys)
     with pytest.raises(LoadtestError) as caught:
@@ -102,7 +114,11 @@ def test_an_absurd_value_is_one_short_error(keys: dict[str, Any], said: str, tmp
 
 def test_a_plan_makes_no_payloads(tmp_path: Path) -> None:
     """65 536 payloads of 5 MB, more than the machine has memory for, are planned at once."""
-    found = profile.load(written(tmp_path, messageSize="5MB", randomizedPayloadPoolSize=65536, useRandomizedPayloads=True))
+    found = profile.load(
+        written(
+            tmp_path, messageSize="5MB", randomizedPayloadPoolSize=65536, useRandomizedPayloads=True
+        )
+    )
     plan = made(found, workers=2)
     assert plan.needs.memory > 2 * 65536 * 5 * 1024**2 * 0.99
     pool = profile_pool(found)
@@ -110,9 +126,13 @@ def test_a_plan_makes_no_payloads(tmp_path: Path) -> None:
 
 
 def test_a_scale_beyond_the_highest_rate_is_an_error_of_the_option(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"scaled to 1e-299 messages a second, at least 0.001 can be paced: use a larger --load-scale"):
+    with pytest.raises(
+        UsageError,
+        match=r"scaled to 1e-299 messages a second, at least 0.001 can be paced: use a larger --load-scale",
+    ):
         made(profile.load(written(tmp_path)), scale=1e-300)
     with pytest.raises(
-        UsageError, match=r"profile p: scaled to 1e\+11 messages a second, less than 9e\+09 can be timed: use a smaller --load-scale"
+        UsageError,
+        match=r"profile p: scaled to 1e\+11 messages a second, less than 9e\+09 can be timed: use a smaller --load-scale",
     ):
         made(profile.load(written(tmp_path)), scale=1e10)

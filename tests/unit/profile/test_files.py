@@ -40,8 +40,13 @@ def test_a_path_is_found_in_each_of_its_places(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         profile.find("a/none.yaml", places[3], places[:3])
     first, second, third, fourth = (place / "a/none.yaml" for place in places)
-    assert str(caught.value) == f"no profile file a/none.yaml: looked at {first}, {second}, {third} and {fourth}"
-    with pytest.raises(UsageError, match=r"^no profile file /nowhere/a\.yaml: looked at /nowhere/a\.yaml$"):
+    assert (
+        str(caught.value)
+        == f"no profile file a/none.yaml: looked at {first}, {second}, {third} and {fourth}"
+    )
+    with pytest.raises(
+        UsageError, match=r"^no profile file /nowhere/a\.yaml: looked at /nowhere/a\.yaml$"
+    ):
         profile.find("/nowhere/a.yaml", places[3], places[:3])
 
 
@@ -53,7 +58,10 @@ def test_a_path_that_two_places_have_with_different_content_is_an_error(tmp_path
         (place / "a.yaml").write_text(LEAST + f"# {place.name[0]}\n")
     with pytest.raises(UsageError) as caught:
         profile.find("a.yaml", tmp_path, [first, second])
-    assert f"two files with different content, {first / 'a.yaml'} and {second / 'a.yaml'}: write a path" in str(caught.value)
+    assert (
+        f"two files with different content, {first / 'a.yaml'} and {second / 'a.yaml'}: write a path"
+        in str(caught.value)
+    )
     (second / "a.yaml").unlink()
     (second / "a.yaml").symlink_to(first / "a.yaml")
     assert profile.find("a.yaml", tmp_path, [first, second]) == first / "a.yaml"
@@ -63,7 +71,9 @@ def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
     """A byte that is not UTF-8 has a place; a folder is not a file."""
     file = tmp_path / "a.yaml"
     file.write_bytes(b"name: a\nname: \xff\n")
-    with pytest.raises(ProfileError, match=r"a\.yaml:2:7: byte 0xff is not UTF-8 \(save the file as UTF-8\)"):
+    with pytest.raises(
+        ProfileError, match=r"a\.yaml:2:7: byte 0xff is not UTF-8 \(save the file as UTF-8\)"
+    ):
         profile.load(file)
     with pytest.raises(UsageError, match="is not a regular file"):
         profile.load(tmp_path)
@@ -75,7 +85,9 @@ def test_a_payload_file_must_have_the_size_in_the_profile(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"payloadFile a\.data does not exist"):
         profile.payload(found, tmp_path / "p.yaml", tmp_path)
     (tmp_path / "a.data").write_bytes(bytes(99))
-    with pytest.raises(UsageError, match="has 99 B, but messageSize is 100 B: write messageSize: 99"):
+    with pytest.raises(
+        UsageError, match="has 99 B, but messageSize is 100 B: write messageSize: 99"
+    ):
         profile.payload(found, tmp_path / "p.yaml", tmp_path)
 
 
@@ -98,7 +110,10 @@ def test_an_endless_file_is_not_read(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     with large.open("wb") as file:
         file.truncate(1 << 40)
-    for path, said in ((tmp_path / "pipe.yaml", "is not a regular file"), (large, "has 1.00 TiB, at most 16.0 MiB are read")):
+    for path, said in (
+        (tmp_path / "pipe.yaml", "is not a regular file"),
+        (large, "has 1.00 TiB, at most 16.0 MiB are read"),
+    ):
         with pytest.raises(UsageError, match=f"profile .*{said}"):
             profile.load(path)
 
@@ -138,7 +153,9 @@ def test_a_profile_is_found_by_name_and_by_path(tmp_path: Path) -> None:
     below = tmp_path / "mqtt" / "fanout.yaml"
     below.write_text(KILOBYTE)
     assert profile.find("mqtt/fanout", tmp_path) == below
-    with pytest.raises(UsageError, match=r"no profile 'mqtt/fanou' in .* \(did you mean mqtt/fanout\?\)"):
+    with pytest.raises(
+        UsageError, match=r"no profile 'mqtt/fanou' in .* \(did you mean mqtt/fanout\?\)"
+    ):
         profile.find("mqtt/fanou", tmp_path)
     file = tmp_path / "mine.yaml"
     file.write_text(KILOBYTE)
@@ -155,7 +172,9 @@ def test_a_payload_file_is_relative_to_the_profile(tmp_path: Path) -> None:
     assert profile.payload(loads(KILOBYTE), tmp_path / "least.yaml", tmp_path) is None
 
 
-def test_a_payload_file_may_be_relative_to_the_folder_where_pytest_was_started(tmp_path: Path) -> None:
+def test_a_payload_file_may_be_relative_to_the_folder_where_pytest_was_started(
+    tmp_path: Path,
+) -> None:
     """After the folder of the profile and its parent; an error names every place."""
     path, started = tmp_path / "omb/workloads/a.yaml", tmp_path / "started"
     path.parent.mkdir(parents=True)

@@ -27,7 +27,9 @@ def test_a_file_lists_hosts_with_defaults() -> None:
 
 def test_source_addresses_are_a_list_in_the_order_of_use() -> None:
     """In their usual spelling."""
-    (h1,) = read_hosts("- {name: h1, command: ssh h1, sourceAddresses: [10.0.0.6, 10.0.0.5]}", "h.yaml")
+    (h1,) = read_hosts(
+        "- {name: h1, command: ssh h1, sourceAddresses: [10.0.0.6, 10.0.0.5]}", "h.yaml"
+    )
     assert h1.source_addresses == ("10.0.0.6", "10.0.0.5")
     (h1,) = read_hosts("- {name: h1, command: ssh h1, sourceAddresses: ['FD00:0:0::1']}", "h.yaml")
     assert h1.source_addresses == ("fd00::1",)
@@ -41,8 +43,14 @@ def test_source_addresses_are_a_list_in_the_order_of_use() -> None:
         ("- {name: h1, command: ssh h1, workers: 0}", "h.yaml:1:40: 0.workers: 0"),
         ("- {name: h 1, command: ssh h1}", "'h 1' is not a name of a host"),
         ('- {name: h1, command: "ssh \'h1"}', "cannot be split into words"),
-        ("- {name: h1, command: ssh h1, directory: /srv/load tests}", "has characters that a shell on the host could change"),
-        ("- {name: h1, command: ssh h1}\n- {name: h1, command: ssh h2}", "h.yaml:2:10: 1.name: there are several hosts with the name h1"),
+        (
+            "- {name: h1, command: ssh h1, directory: /srv/load tests}",
+            "has characters that a shell on the host could change",
+        ),
+        (
+            "- {name: h1, command: ssh h1}\n- {name: h1, command: ssh h2}",
+            "h.yaml:2:10: 1.name: there are several hosts with the name h1",
+        ),
         (
             "- {name: h1, command: ssh h1}\n- {name: h2, command: ssh h1, workers: 2}",
             "h.yaml:2:23: 1.command: it reaches the same host as h1 (give h1 more workers",
@@ -55,9 +63,18 @@ def test_source_addresses_are_a_list_in_the_order_of_use() -> None:
             "- {name: h1, command: ssh h1, sourceAddresses: [10.0.0.5, 10.0.0.x]}",
             "h.yaml:1:59: 0.sourceAddresses.1: '10.0.0.x' is not an IP address",
         ),
-        ("- {name: h1, command: ssh h1, sourceAddresses: [10.0.0.5, '::1']}", "IPv4 and IPv6 are mixed"),
-        ("- {name: h1, command: ssh h1, sourceAddresses: ['fd00::1', 'fd00:0::1']}", "fd00::1 is repeated (write each address once)"),
-        ("- {name: h1, command: ssh h1, sourceAddresses: [0.0.0.0]}", "no connection can come from 0.0.0.0"),
+        (
+            "- {name: h1, command: ssh h1, sourceAddresses: [10.0.0.5, '::1']}",
+            "IPv4 and IPv6 are mixed",
+        ),
+        (
+            "- {name: h1, command: ssh h1, sourceAddresses: ['fd00::1', 'fd00:0::1']}",
+            "fd00::1 is repeated (write each address once)",
+        ),
+        (
+            "- {name: h1, command: ssh h1, sourceAddresses: [0.0.0.0]}",
+            "no connection can come from 0.0.0.0",
+        ),
         ("name: h1", "the file is a list of entries, not"),
         ("", "the file is a list of entries, not empty"),
         ("[]", "the file has no hosts"),

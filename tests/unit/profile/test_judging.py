@@ -22,7 +22,10 @@ def wrong(text: str) -> str:
 
 def test_windows_violations_and_drift_fit_in_one_line_of_yaml() -> None:
     """The schema for editors agrees."""
-    text = PROFILE + "slo: {window: 10s, endToEndLatency: {p99: 100ms}, violations: 1%, drift: {endToEndLatency.p99: 20%}}\n"
+    text = (
+        PROFILE
+        + "slo: {window: 10s, endToEndLatency: {p99: 100ms}, violations: 1%, drift: {endToEndLatency.p99: 20%}}\n"
+    )
     found = [one.name for one in profile.loads(text, "p.yaml").objectives if not one.implicit]
     assert found == ["endToEndLatency.p99", "drift.endToEndLatency.p99"]
     jsonschema.validate(yaml.safe_load(text), profile.json_schema())
@@ -31,7 +34,10 @@ def test_windows_violations_and_drift_fit_in_one_line_of_yaml() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("slo: {window: 90s, throughput: 99%}\n", "p.yaml:6:15: slo.window: 90.0 s is longer than the measured phase, 60.0 s"),
+        (
+            "slo: {window: 90s, throughput: 99%}\n",
+            "p.yaml:6:15: slo.window: 90.0 s is longer than the measured phase, 60.0 s",
+        ),
         (
             "slo: {throughput: 99%}\nscaled: {slo: {window: 90s}}\n",
             "p.yaml:7:24: scaled.slo.window: 90.0 s is longer than the measured phase",
@@ -44,7 +50,10 @@ def test_windows_violations_and_drift_fit_in_one_line_of_yaml() -> None:
             "slo: {drift: {endToEndLatency.p99: 5%}}\nsubscriptionsPerTopic: 0\n",
             "p.yaml:6:15: slo.drift.endToEndLatency.p99: nothing is received without consumers",
         ),
-        ("slo: {window: 1s, sendDelay: {p99: 1s}, whole: {lateness: {p99: 1s}}}\n", "slo.whole.lateness: no message is delayed"),
+        (
+            "slo: {window: 1s, sendDelay: {p99: 1s}, whole: {lateness: {p99: 1s}}}\n",
+            "slo.whole.lateness: no message is delayed",
+        ),
         (
             "slo: {window: 10s, throughput: 99%, whole: {buckets: {1-2: {loss: 0}}}}\n",
             "slo.whole.buckets.1-2: '1-2' is not a size bucket of this profile",
@@ -60,11 +69,19 @@ def test_a_window_that_does_not_fit_is_an_error_with_its_place(more: str, messag
 
 
 def test_a_window_is_no_longer_than_its_stage_or_step() -> None:
-    stages = PROFILE.replace("testDuration: 60s\n", "stages: [{duration: 5s, slo: {window: 6s, throughput: 1%}}]\n")
+    stages = PROFILE.replace(
+        "testDuration: 60s\n", "stages: [{duration: 5s, slo: {window: 6s, throughput: 1%}}]\n"
+    )
     assert "stages.0.slo.window: 6.00 s is longer than the stage 'stage 1', 5.00 s" in wrong(stages)
     tenth = stages.replace("{window: 6s, throughput: 1%}", "{drift: {throughput: 1%}}")
-    assert "stages.0.slo.drift: a tenth of the stage 'stage 1', 5.00 s, is less than a second" in wrong(tenth)
-    search = PROFILE.replace("producerRate: 1000\ntestDuration: 60s\n", "search: {hold: 20s}\n") + "slo: {window: 30s, throughput: 99%}\n"
+    assert (
+        "stages.0.slo.drift: a tenth of the stage 'stage 1', 5.00 s, is less than a second"
+        in wrong(tenth)
+    )
+    search = (
+        PROFILE.replace("producerRate: 1000\ntestDuration: 60s\n", "search: {hold: 20s}\n")
+        + "slo: {window: 30s, throughput: 99%}\n"
+    )
     assert "slo.window: 30.0 s is longer than a step of the search, 20.0 s" in wrong(search)
     assert profile.loads(search.replace("30s, t", "10s, t"), "p.yaml").objectives[0].window
 
@@ -72,12 +89,19 @@ def test_a_window_is_no_longer_than_its_stage_or_step() -> None:
 def test_more_than_100_000_windows_are_an_error() -> None:
     """They would take as long to judge as to measure."""
     text = PROFILE.replace("60s", "30h") + "slo: {window: 1s, throughput: 99%}\n"
-    assert "the measured phase, 30.0 h, has more than 100,000 of them (write 2s or more)" in wrong(text).replace("1.25 d", "30.0 h")
+    assert "the measured phase, 30.0 h, has more than 100,000 of them (write 2s or more)" in wrong(
+        text
+    ).replace("1.25 d", "30.0 h")
 
 
 def test_a_section_for_scaled_runs_applies_to_the_windows_of_the_profile() -> None:
-    found = profile.loads(PROFILE + "slo: {window: 10s, throughput: 99%}\nscaled: {slo: {violations: 5%}}\n", "p.yaml")
-    assert (found.objectives[0].violations, found.as_scaled().objectives[0].violations) == (0.0, 0.05)
+    found = profile.loads(
+        PROFILE + "slo: {window: 10s, throughput: 99%}\nscaled: {slo: {violations: 5%}}\n", "p.yaml"
+    )
+    assert (found.objectives[0].violations, found.as_scaled().objectives[0].violations) == (
+        0.0,
+        0.05,
+    )
 
 
 HEAD = "name: a\nproducerRate: 1\ntestDuration: 1s\n"
@@ -134,25 +158,52 @@ OBJECTIVES = [
         "7:7: slo.silent: without consumers and acknowledgements it is unknown what arrived (add consumers, or remove it)",
     ),
     ("topics: 1", "los: 0", "6:7: slo.los: 'los' is not a metric (did you mean loss?)"),
-    ("topics: 1", "throughput: 120%", "6:19: slo.throughput: '120%' is more than all (write 100% or less)"),
-    ("topics: 1", "endToEndLatency: {p99: 5}", "6:30: slo.endToEndLatency.p99: '5' has no unit (write 5ms or 5s)"),
+    (
+        "topics: 1",
+        "throughput: 120%",
+        "6:19: slo.throughput: '120%' is more than all (write 100% or less)",
+    ),
+    (
+        "topics: 1",
+        "endToEndLatency: {p99: 5}",
+        "6:30: slo.endToEndLatency.p99: '5' has no unit (write 5ms or 5s)",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("driver", "slo", "line"), OBJECTIVES, ids=[f"{slo} with {driver}" for driver, slo, _ in OBJECTIVES])
-def test_an_objective_that_cannot_be_judged_is_an_error_at_its_place(driver: str, slo: str, line: str) -> None:
+@pytest.mark.parametrize(
+    ("driver", "slo", "line"),
+    OBJECTIVES,
+    ids=[f"{slo} with {driver}" for driver, slo, _ in OBJECTIVES],
+)
+def test_an_objective_that_cannot_be_judged_is_an_error_at_its_place(
+    driver: str, slo: str, line: str
+) -> None:
     assert problems(f"{LEAST}{driver}\nslo: {{{slo}}}\n").splitlines() == [f"p.yaml:{line}"]
 
 
-RUNS = ("driver: {name: mqtt, connectRate: 10}", "deliverAfter: 1s\ndriver: {name: pulsar, subscriptionType: Shared}")
+RUNS = (
+    "driver: {name: mqtt, connectRate: 10}",
+    "deliverAfter: 1s\ndriver: {name: pulsar, subscriptionType: Shared}",
+)
 
 
 @pytest.mark.parametrize("metric", catalogue.named(per_stage=False))
 def test_an_objective_on_a_metric_that_no_stage_has_is_an_error_in_a_stage(metric: str) -> None:
     """Else it would be no data after the load."""
-    bound = "{p50: 1s}" if metric in catalogue.named(form="latency") else "95%" if metric in catalogue.named(form="share") else "1s"
+    bound = (
+        "{p50: 1s}"
+        if metric in catalogue.named(form="latency")
+        else "95%"
+        if metric in catalogue.named(form="share")
+        else "1s"
+    )
     bound = {"foreign": "0", "delayedIndexBytesPerMessage": "2.5"}.get(metric, bound)
-    head = "name: a\nproducerRate: 1\nmessageSize: 100\nstages: [{duration: 1s, slo: {" + f"{metric}: {bound}" + "}}]\n"
+    head = (
+        "name: a\nproducerRate: 1\nmessageSize: 100\nstages: [{duration: 1s, slo: {"
+        f"{metric}: {bound}"
+        "}}]\n"
+    )
     for run in RUNS:
         assert f"p.yaml:4:31: stages.0.slo.{metric}: " in problems(head + run)
 
@@ -181,9 +232,12 @@ def lines_of(text: str) -> list[str]:
 
 def test_an_objective_on_an_unknown_bucket_is_an_error_with_the_nearest_one() -> None:
     text = (
-        SECOND_LONG.replace("messageSize: 100", "messageSizeDistribution: {0-256: 1, 256-1KB: 1}") + "slo: {buckets: {256-1K: {loss: 0}}}\n"
+        SECOND_LONG.replace("messageSize: 100", "messageSizeDistribution: {0-256: 1, 256-1KB: 1}")
+        + "slo: {buckets: {256-1K: {loss: 0}}}\n"
     )
-    assert lines_of(text) == ["p.yaml:5:17: slo.buckets.256-1K: '256-1K' is not a size bucket of this profile (did you mean 256-1KB?)"]
+    assert lines_of(text) == [
+        "p.yaml:5:17: slo.buckets.256-1K: '256-1K' is not a size bucket of this profile (did you mean 256-1KB?)"
+    ]
 
 
 RELAYED = "name: p\nmessageSize: 100\ndriver: {name: loopback}\n"
@@ -202,7 +256,10 @@ def placed(*lines: str) -> list[str]:
     """The problems, each with its line."""
     with pytest.raises(ProfileError) as caught:
         profiles.loads(RELAYED + "".join(lines), "p.yaml")
-    return [f"{problem.line}:{problem.column}: {problem.message} ({problem.suggestion})" for problem in caught.value.problems]
+    return [
+        f"{problem.line}:{problem.column}: {problem.message} ({problem.suggestion})"
+        for problem in caught.value.problems
+    ]
 
 
 def test_the_abort_section_reads_back_from_results() -> None:
@@ -231,6 +288,8 @@ def test_a_wrong_condition_of_abort_has_its_place() -> None:
     ((RATE, LASTS, "subscriptionsPerTopic: 0\n"), "abort.endToEndLatency.p99: nothing is received without consumers"),
     (("producerRate: 1MB/s\n", LASTS), "abort.endToEndLatency.p99: needs a rate in messages; producerRate is in bytes"),
 ])  # fmt: skip
-def test_abort_is_an_error_if_it_could_never_end_the_run(lines: tuple[str, ...], message: str) -> None:
+def test_abort_is_an_error_if_it_could_never_end_the_run(
+    lines: tuple[str, ...], message: str
+) -> None:
     """With the reason."""
     assert any(message in problem for problem in placed(*lines, ABORT))

@@ -26,10 +26,18 @@ def written(folder: Path, text: str) -> Path:
 
 def test_a_matrix_gives_all_combinations_in_order(tmp_path: Path) -> None:
     """The last key changes fastest; each is an override, and the file alone gives the first."""
-    text = LEAST.replace("messageSize: 100\n", "") + 'matrix: {messageSize: [100, 1KB], "driver.batchingEnabled": [true, false]}\n'
+    text = (
+        LEAST.replace("messageSize: 100\n", "")
+        + 'matrix: {messageSize: [100, 1KB], "driver.batchingEnabled": [true, false]}\n'
+    )
     path = written(tmp_path, text)
     found = profile.matrix_of(path)
-    assert [tuple(one.changes.values()) for one in found] == [(100, True), (100, False), ("1KB", True), ("1KB", False)]
+    assert [tuple(one.changes.values()) for one in found] == [
+        (100, True),
+        (100, False),
+        ("1KB", True),
+        ("1KB", False),
+    ]
     assert list(found[0].changes) == ["messageSize", "driver.batchingEnabled"]
     assert found[0].id == "messageSize=100-driver.batchingEnabled=True"
     sizes = [profile.override(path, one.changes).message_size for one in found]
@@ -55,12 +63,22 @@ def test_named_keys_of_a_matrix_change_together(tmp_path: Path) -> None:
     """Test ids have the name; a key that a name omits is the profile's."""
     path = written(tmp_path, NAMED)
     found = profile.matrix_of(path)
-    assert [one.id for one in found] == ["clean-topics=1", "clean-topics=10", "kept-topics=1", "kept-topics=10"]
-    assert found[3].changes == {"driver.qos": 2, "driver.cleanStart": False, "driver.sessionExpiry": "1h", "topics": 10}
+    assert [one.id for one in found] == [
+        "clean-topics=1",
+        "clean-topics=10",
+        "kept-topics=1",
+        "kept-topics=10",
+    ]
+    assert found[3].changes == {
+        "driver.qos": 2,
+        "driver.cleanStart": False,
+        "driver.sessionExpiry": "1h",
+        "topics": 10,
+    }
     drivers = [profile.override(path, one.changes).driver for one in found]
-    assert [(driver.qos, driver.clean_start) for driver in drivers if isinstance(driver, MqttSettings)] == [(0, True)] * 2 + [
-        (2, False)
-    ] * 2
+    assert [
+        (driver.qos, driver.clean_start) for driver in drivers if isinstance(driver, MqttSettings)
+    ] == [(0, True)] * 2 + [(2, False)] * 2
     assert profile.load(path).driver == drivers[0]
 
 
@@ -73,16 +91,30 @@ def test_named_keys_of_a_matrix_change_together(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_an_axis_can_be_limited_to_some_values(tmp_path: Path, chosen: dict[str, object], ids: list[str]) -> None:
+def test_an_axis_can_be_limited_to_some_values(
+    tmp_path: Path, chosen: dict[str, object], ids: list[str]
+) -> None:
     assert [one.id for one in profile.matrix_of(written(tmp_path, NAMED), chosen)] == ids
 
 
 @pytest.mark.parametrize(
     ("text", "chosen", "told"),
     [
-        (NAMED, {"session": "kept"}, "matrix={'session': …}: the matrix has no such axis: choose one of sessions, topics"),
-        (NAMED, {"sessions": "keep"}, "matrix={'sessions': 'keep'}: not in the profile's matrix: choose one of clean, kept"),
-        (NAMED, {"topics": []}, "matrix={'topics': []}: not in the profile's matrix: choose one of 1, 10"),
+        (
+            NAMED,
+            {"session": "kept"},
+            "matrix={'session': …}: the matrix has no such axis: choose one of sessions, topics",
+        ),
+        (
+            NAMED,
+            {"sessions": "keep"},
+            "matrix={'sessions': 'keep'}: not in the profile's matrix: choose one of clean, kept",
+        ),
+        (
+            NAMED,
+            {"topics": []},
+            "matrix={'topics': []}: not in the profile's matrix: choose one of 1, 10",
+        ),
         (LEAST, {"topics": 1}, "matrix={'topics': 1}: the profile has no matrix"),
     ],
 )
@@ -95,17 +127,44 @@ def test_an_unknown_axis_or_value_is_an_error_with_the_possible_ones(
 
 
 MATRICES = [
-    ("matrix: 5", "5:9: matrix: is not a mapping of keys to lists (write matrix: {messageSize: [100, 1KB]})"),
-    ("matrix: {messageSize: 5}", "5:23: matrix.messageSize: is not a list of values (write messageSize: [5, …])"),
-    ("matrix: {messageSize: []}", "5:23: matrix.messageSize: is not a list of values (write messageSize: [ … ])"),
-    ("matrix: {size: {small: 5}}", "5:24: matrix.size.small: is not a mapping of keys to values (write small: {driver.qos: 0})"),
-    ("matrix: {topics: [1], a: {b: {topics: 5}}}", "5:39: matrix.a.b.topics: is varied by matrix.topics too (remove one of them)"),
-    ("matrix: {a: {b: {workloads: 5}}}", "5:29: matrix.a.b.workloads: cannot be varied (write other keys of the profile)"),
-    ("matrix: {a: {b: {name.x: 5}}}", "5:18: matrix.a.b.name.x: name is not a section (replace it as a whole)"),
-    ("matrix: {matrix: [1]}", "5:18: matrix.matrix: cannot be varied (write other keys of the profile)"),
+    (
+        "matrix: 5",
+        "5:9: matrix: is not a mapping of keys to lists (write matrix: {messageSize: [100, 1KB]})",
+    ),
+    (
+        "matrix: {messageSize: 5}",
+        "5:23: matrix.messageSize: is not a list of values (write messageSize: [5, …])",
+    ),
+    (
+        "matrix: {messageSize: []}",
+        "5:23: matrix.messageSize: is not a list of values (write messageSize: [ … ])",
+    ),
+    (
+        "matrix: {size: {small: 5}}",
+        "5:24: matrix.size.small: is not a mapping of keys to values (write small: {driver.qos: 0})",
+    ),
+    (
+        "matrix: {topics: [1], a: {b: {topics: 5}}}",
+        "5:39: matrix.a.b.topics: is varied by matrix.topics too (remove one of them)",
+    ),
+    (
+        "matrix: {a: {b: {workloads: 5}}}",
+        "5:29: matrix.a.b.workloads: cannot be varied (write other keys of the profile)",
+    ),
+    (
+        "matrix: {a: {b: {name.x: 5}}}",
+        "5:18: matrix.a.b.name.x: name is not a section (replace it as a whole)",
+    ),
+    (
+        "matrix: {matrix: [1]}",
+        "5:18: matrix.matrix: cannot be varied (write other keys of the profile)",
+    ),
     ("matrix: {name.x: [1]}", "5:10: matrix.name.x: name is not a section (replace it as a whole)"),
     ("matrix: {topics: [1, 2, 0]}", "5:25: topics: 0 must be at least 1"),
-    ("matrix: {topic: [1], driver.ioThread: [1]}", "5:40: unknown key 'ioThread' (did you mean ioThreads?)"),
+    (
+        "matrix: {topic: [1], driver.ioThread: [1]}",
+        "5:40: unknown key 'ioThread' (did you mean ioThreads?)",
+    ),
 ]
 
 
@@ -129,7 +188,10 @@ matrix:
 def test_a_key_of_one_combination_stays_in_it(tmp_path: Path) -> None:
     """Other combinations have the profile's own value, or none; also next to the keys of a mark."""
     path = written(tmp_path, LEAST.replace("messageSize: 100\n", "") + CELLS)
-    one, other, both = (profile.override(path, {**variant.changes, "seed": 5}, {}) for variant in profile.matrix_of(path))
+    one, other, both = (
+        profile.override(path, {**variant.changes, "seed": 5}, {})
+        for variant in profile.matrix_of(path)
+    )
     assert isinstance(one.driver, PulsarSettings) and isinstance(other.driver, PulsarSettings)
     assert (one.driver.batching_max_messages, other.driver.batching_max_messages) == (7, 1000)
     assert ("outOfOrder" in one.slo, "outOfOrder" in other.slo) == (True, False)

@@ -8,14 +8,35 @@ from hypothesis import strategies as st
 
 from pytest_loadtest import profile
 from pytest_loadtest.message.payloads import parse_range
-from pytest_loadtest.profile.observed import MOST_RANGES, Seen, Source, Traffic, profile_text, summary
+from pytest_loadtest.profile.observed import (
+    MOST_RANGES,
+    Seen,
+    Source,
+    Traffic,
+    profile_text,
+    summary,
+)
 from pytest_loadtest.values.quantities import SECOND
 
-MQTT = Source(url="mqtt://host:1883", admin_url=None, driver={"name": "mqtt"}, topics=0, partitions=1, at_least=False, date="today")
+MQTT = Source(
+    url="mqtt://host:1883",
+    admin_url=None,
+    driver={"name": "mqtt"},
+    topics=0,
+    partitions=1,
+    at_least=False,
+    date="today",
+)
 
 
 PULSAR = Source(
-    url="pulsar://host:6650", admin_url="http://host:8080", driver={"name": "pulsar"}, topics=2, partitions=4, at_least=True, date="today"
+    url="pulsar://host:6650",
+    admin_url="http://host:8080",
+    driver={"name": "pulsar"},
+    topics=2,
+    partitions=4,
+    at_least=True,
+    date="today",
 )
 
 
@@ -46,8 +67,14 @@ SEEN = st.builds(
 
 
 @settings(max_examples=40)
-@given(seen=st.lists(SEEN, min_size=1, max_size=200), replay=st.booleans(), source=st.sampled_from([MQTT, PULSAR]))
-def test_any_traffic_becomes_a_valid_profile(seen: list[Seen], replay: bool, source: Source) -> None:
+@given(
+    seen=st.lists(SEEN, min_size=1, max_size=200),
+    replay=st.booleans(),
+    source=st.sampled_from([MQTT, PULSAR]),
+)
+def test_any_traffic_becomes_a_valid_profile(
+    seen: list[Seen], replay: bool, source: Source
+) -> None:
     """It has as many messages, and a range for every size, whatever the topics and keys are."""
     found = learned(made_traffic(seen), source, replay)
     buckets = found.buckets or ()
@@ -96,7 +123,10 @@ def test_a_replay_has_the_rate_of_every_second() -> None:
     assert stage.steps(1.0) == ((SECOND, 3), (SECOND, 0), (SECOND, 1))
 
 
-@pytest.mark.parametrize(("keyed", "distributor"), [(0, "NO_KEY"), (3, "NO_KEY"), (5, "RANDOM_NANO"), (10, "RANDOM_NANO")])
+@pytest.mark.parametrize(
+    ("keyed", "distributor"),
+    [(0, "NO_KEY"), (3, "NO_KEY"), (5, "RANDOM_NANO"), (10, "RANDOM_NANO")],
+)
 def test_messages_get_keys_if_most_had_one(keyed: int, distributor: str) -> None:
     traffic = made_traffic([message(key="k" if i < keyed else None) for i in range(10)])
     assert learned(traffic).key_distributor == distributor
@@ -120,12 +150,23 @@ def test_a_learned_profile_has_the_target_and_the_number_of_topics() -> None:
     seen = [message(topic=topic) for topic in "abc"]
     pulsar, mqtt = learned(made_traffic(seen), PULSAR), learned(made_traffic(seen), MQTT)
     assert pulsar.target
-    assert (pulsar.target.admin_url, pulsar.topics, pulsar.partitions_per_topic) == ("http://host:8080", 2, 4)
+    assert (pulsar.target.admin_url, pulsar.topics, pulsar.partitions_per_topic) == (
+        "http://host:8080",
+        2,
+        4,
+    )
     assert mqtt.target
-    assert (mqtt.target.url, mqtt.topics, mqtt.partitions_per_topic, mqtt.driver.name) == ("mqtt://host:1883", 3, 1, "mqtt")
+    assert (mqtt.target.url, mqtt.topics, mqtt.partitions_per_topic, mqtt.driver.name) == (
+        "mqtt://host:1883",
+        3,
+        1,
+        "mqtt",
+    )
 
 
-@pytest.mark.parametrize(("messages", "seconds"), [(1, 30_000), (1, 7), (3, 0.003), (5_000_000, 2), (123_456, 7)])
+@pytest.mark.parametrize(
+    ("messages", "seconds"), [(1, 30_000), (1, 7), (3, 0.003), (5_000_000, 2), (123_456, 7)]
+)
 def test_rates_have_no_exponent(messages: int, seconds: float) -> None:
     """YAML reads 1e6 as text. The lowest rate is one message in a thousand seconds."""
     traffic = made_traffic([message()], seconds)

@@ -61,12 +61,16 @@ consumer:
 
 def pulsar(client: str = "", producer: str = "", consumer: str = "") -> OmbDriver:
     return read_driver(
-        f"driverClass: x.PulsarBenchmarkDriver\nclient: {{{client}}}\nproducer: {{{producer}}}\nconsumer: {{{consumer}}}\n", "d.yaml"
+        f"driverClass: x.PulsarBenchmarkDriver\nclient: {{{client}}}\nproducer: {{{producer}}}\nconsumer: {{{consumer}}}\n",
+        "d.yaml",
     )
 
 
 def mqtt(client: str = "", consumer: str = "") -> OmbDriver:
-    return read_driver(f"driverClass: x.MqttBenchmarkDriver\nclient: {{{client}}}\nconsumer: {{{consumer}}}\n", "d.yaml")
+    return read_driver(
+        f"driverClass: x.MqttBenchmarkDriver\nclient: {{{client}}}\nconsumer: {{{consumer}}}\n",
+        "d.yaml",
+    )
 
 
 def problems(text: str) -> list[str]:
@@ -79,9 +83,15 @@ def test_the_workloads_of_the_project_have_only_omb_keys() -> None:
     """Topics, partitions, sizes, the highest rate, a backlog."""
     found = {file.stem: profile.load(file) for file in FOLDER.glob("*.yaml")}
     shapes = {(one.topics, one.partitions_per_topic, one.message_size) for one in found.values()}
-    assert {(1, partitions, size) for partitions in (1, 16, 100) for size in (100, 1024)} | {(100, 1, 1024)} <= shapes
-    assert [name for name, one in found.items() if one.peak_search] == ["max-rate-1-topic-16-partitions-1kb"]
-    assert [one.consumer_backlog_size_gb for one in found.values() if one.consumer_backlog_size_gb] == [32]
+    assert {(1, partitions, size) for partitions in (1, 16, 100) for size in (100, 1024)} | {
+        (100, 1, 1024)
+    } <= shapes
+    assert [name for name, one in found.items() if one.peak_search] == [
+        "max-rate-1-topic-16-partitions-1kb"
+    ]
+    assert [
+        one.consumer_backlog_size_gb for one in found.values() if one.consumer_backlog_size_gb
+    ] == [32]
     assert {one.warmup_duration for one in found.values()} == {MINUTE}
 
 
@@ -100,7 +110,9 @@ MAX_RATE = [(16, 100, 1, 5), (16, 1024, 1, 5), (100, 100, 1, 5), (100, 1024, 1, 
 
 
 @pytest.mark.parametrize(("partitions", "size", "producers", "minutes"), MAX_RATE)
-def test_a_search_of_omb_has_the_implicit_objectives(tmp_path: Path, partitions: int, size: int, producers: int, minutes: int) -> None:
+def test_a_search_of_omb_has_the_implicit_objectives(
+    tmp_path: Path, partitions: int, size: int, producers: int, minutes: int
+) -> None:
     """The plan lists them."""
     for folder in ("payload", "workloads"):
         (tmp_path / folder).mkdir()
@@ -116,7 +128,11 @@ def test_a_search_of_omb_has_the_implicit_objectives(tmp_path: Path, partitions:
     plan = made(found)
     assert plan.search is not None
     assert (plan.search.start, plan.search.maximum, plan.search.hold) == (1000, None, 30 * SECOND)
-    assert (plan.topology.streams, plan.topology.partitions, plan.mean_size) == (producers, partitions, size)
+    assert (plan.topology.streams, plan.topology.partitions, plan.mean_size) == (
+        producers,
+        partitions,
+        size,
+    )
     text = "\n".join(plan_table(plan, planned_facts(found), HERE))
     assert (
         "no objectives in the profile: the implicit ones must hold, loss <= 0, corrupt <= 0, dropped <= 0, sent >= 99 %, throughput >= 95 %,"
@@ -151,32 +167,75 @@ def test_an_mqtt_driver_file_is_converted() -> None:
     """OMB's keys for MQTT 5, and its defaults."""
     found = read_driver(MQTT, "d.yaml")
     assert found.target == {"url": "mqtt://localhost:1883"}
-    assert found.driver == {"name": "mqtt", "topicPrefix": "bench", "qos": 2, "cleanStart": True, "receiveMaximum": 256}
-    assert found.not_applied == {"consumer.sessionExpiryInterval": "259200: OMB uses it with cleanSession: false only"}
-    kept = mqtt("serverUri: 'ssl://h:8883', username: joe, password: sesame", "cleanSession: false, sessionExpiryInterval: 60")
-    assert (kept.driver["sessionExpiry"], kept.target["url"], kept.driver["username"]) == ("60s", "mqtts://h:8883", "joe")
+    assert found.driver == {
+        "name": "mqtt",
+        "topicPrefix": "bench",
+        "qos": 2,
+        "cleanStart": True,
+        "receiveMaximum": 256,
+    }
+    assert found.not_applied == {
+        "consumer.sessionExpiryInterval": "259200: OMB uses it with cleanSession: false only"
+    }
+    kept = mqtt(
+        "serverUri: 'ssl://h:8883', username: joe, password: sesame",
+        "cleanSession: false, sessionExpiryInterval: 60",
+    )
+    assert (kept.driver["sessionExpiry"], kept.target["url"], kept.driver["username"]) == (
+        "60s",
+        "mqtts://h:8883",
+        "joe",
+    )
     assert list(mqtt("serverUri: tcp://h").not_applied) == ["client.serverUri"]
 
 
-@pytest.mark.parametrize("text", ["name: mqtt\nqos: 0\nusername:\n", "driver: {name: mqtt, qos: 0}\n"])
+@pytest.mark.parametrize(
+    "text", ["name: mqtt\nqos: 0\nusername:\n", "driver: {name: mqtt, qos: 0}\n"]
+)
 def test_a_driver_file_may_have_our_own_keys(text: str) -> None:
     """Then no defaults of OMB are added."""
     assert read_driver(text, "d.yaml") == OmbDriver({"name": "mqtt", "qos": 0}, {}, {})
-    assert read_driver("driver: {name: mqtt}\ntarget: {url: mqtt://h:1}\n", "d.yaml").target == {"url": "mqtt://h:1"}
+    assert read_driver("driver: {name: mqtt}\ntarget: {url: mqtt://h:1}\n", "d.yaml").target == {
+        "url": "mqtt://h:1"
+    }
 
 
 WRONG = [
     ("name: x\n", "d.yaml:1:1: driverClass is missing: this is not a driver file"),
-    ("driver: {name: kafka}\n", "d.yaml:1:9: driver.name is missing or unknown (known: pulsar, mqtt, loopback)"),
+    (
+        "driver: {name: kafka}\n",
+        "d.yaml:1:9: driver.name is missing or unknown (known: pulsar, mqtt, loopback)",
+    ),
     ("driver: {name: mqtt, qs: 1}\n", "d.yaml:1:22: unknown key 'qs' (did you mean qos?)"),
     ("name: mqtt\nqs: 1\n", "d.yaml:2:1: unknown key 'qs' (did you mean qos?)"),
-    ("driver: {name: mqtt}\nproducerRate: 5\n", "d.yaml:2:1: unknown key 'producerRate' (known: driver, target)"),
-    ("driverClass: a.KafkaBenchmarkDriver\n", "d.yaml:1:14: driverClass: a.KafkaBenchmarkDriver is not a driver that can be run here"),
-    ("driverClass: a.PulsarBenchmarkDriver\nclient: {ioThread: 8}\n", "d.yaml:2:10: unknown key 'ioThread' (did you mean ioThreads?)"),
-    ("driverClass: a.PulsarBenchmarkDriver\nclients: {}\n", "d.yaml:2:1: unknown key 'clients' (did you mean client?)"),
-    ("driverClass: a.PulsarBenchmarkDriver\nproducer: 4\n", "d.yaml:2:11: producer is not a mapping"),
-    ("driverClass: a.PulsarBenchmarkDriver\nclient: {ioThreads: x}\n", "d.yaml:2:21: driver.ioThreads: 'x' is text, not a whole number"),
-    ("driverClass: a.PulsarBenchmarkDriver\nclient: {serviceUrl: tcp://a}\n", "d.yaml:2:22: target.url: 'tcp://a' does not match"),
+    (
+        "driver: {name: mqtt}\nproducerRate: 5\n",
+        "d.yaml:2:1: unknown key 'producerRate' (known: driver, target)",
+    ),
+    (
+        "driverClass: a.KafkaBenchmarkDriver\n",
+        "d.yaml:1:14: driverClass: a.KafkaBenchmarkDriver is not a driver that can be run here",
+    ),
+    (
+        "driverClass: a.PulsarBenchmarkDriver\nclient: {ioThread: 8}\n",
+        "d.yaml:2:10: unknown key 'ioThread' (did you mean ioThreads?)",
+    ),
+    (
+        "driverClass: a.PulsarBenchmarkDriver\nclients: {}\n",
+        "d.yaml:2:1: unknown key 'clients' (did you mean client?)",
+    ),
+    (
+        "driverClass: a.PulsarBenchmarkDriver\nproducer: 4\n",
+        "d.yaml:2:11: producer is not a mapping",
+    ),
+    (
+        "driverClass: a.PulsarBenchmarkDriver\nclient: {ioThreads: x}\n",
+        "d.yaml:2:21: driver.ioThreads: 'x' is text, not a whole number",
+    ),
+    (
+        "driverClass: a.PulsarBenchmarkDriver\nclient: {serviceUrl: tcp://a}\n",
+        "d.yaml:2:22: target.url: 'tcp://a' does not match",
+    ),
     (
         "driverClass: a.PulsarBenchmarkDriver\nclient: {persistence: {ensembleSze: 3}}\n",
         "d.yaml:2:24: unknown key 'ensembleSze' (did you mean ensembleSize?)",
@@ -189,7 +248,10 @@ WRONG = [
         "driverClass: a.PulsarBenchmarkDriver\nclient: {authentication: {plugin: a.AuthenticationTls, data: 'tlsCertFil:/a'}}\n",
         "d.yaml:2:62: authentication.data: needs certFile, keyFile; tlsCertFil is not known",
     ),
-    ("driverClass: a.MqttBenchmarkDriver\nclient: {qos: 3}\n", "d.yaml:2:15: driver.qos: 3 is not a valid value (known: 0, 1, 2)"),
+    (
+        "driverClass: a.MqttBenchmarkDriver\nclient: {qos: 3}\n",
+        "d.yaml:2:15: driver.qos: 3 is not a valid value (known: 0, 1, 2)",
+    ),
     (
         "driverClass: a.MqttBenchmarkDriver\nconsumer: {cleanSession: false, sessionExpiryInterval: 1h}\n",
         "d.yaml:2:56: sessionExpiryInterval: 1h is not a number of seconds",
@@ -230,7 +292,8 @@ def test_under_strict_tuning_a_key_without_effect_is_an_error(tmp_path: Path) ->
     path = tmp_path / "p.yaml"
     path.write_text(LEAST + "driver: d.yaml\n")
     with pytest.raises(
-        ProfileError, match=r"p.yaml:5:9: driver: not applied under strictTuning: client.clusterName: local: .* \(remove these keys"
+        ProfileError,
+        match=r"p.yaml:5:9: driver: not applied under strictTuning: client.clusterName: local: .* \(remove these keys",
     ):
         profile.load(path)
     with pytest.raises(UsageError, match="driver: not applied under strictTuning"):
@@ -246,9 +309,13 @@ def test_a_driver_file_applies_to_every_workload(tmp_path: Path) -> None:
     assert {one.driver.name for one in found.workloads} == {"mqtt"}
     assert {one.target.url for one in found.workloads if one.target} == {"mqtt://localhost:1883"}
     with pytest.raises(
-        UsageError, match=r"mqtt5.yaml with profile a: driver.sharedSubscription|mqtt5.yaml with profile a: slo.outOfOrder: order cannot"
+        UsageError,
+        match=r"mqtt5.yaml with profile a: driver.sharedSubscription|mqtt5.yaml with profile a: slo.outOfOrder: order cannot",
     ):
-        profile.with_driver(profile.loads(LEAST + "consumerPerSubscription: 2\nslo: {outOfOrder: 0}\n", "p.yaml"), file)
+        profile.with_driver(
+            profile.loads(LEAST + "consumerPerSubscription: 2\nslo: {outOfOrder: 0}\n", "p.yaml"),
+            file,
+        )
     with pytest.raises(UsageError, match="driver file .*none.yaml cannot be read"):
         profile.with_driver(profile.loads(LEAST, "p.yaml"), tmp_path / "none.yaml")
 
@@ -256,11 +323,15 @@ def test_a_driver_file_applies_to_every_workload(tmp_path: Path) -> None:
 def test_a_missing_driver_file_is_an_error_at_its_name(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(LEAST + "driver: none.yaml\n")
-    with pytest.raises(ProfileError, match=r"p.yaml:5:9: driver: driver file .*none.yaml cannot be read"):
+    with pytest.raises(
+        ProfileError, match=r"p.yaml:5:9: driver: driver file .*none.yaml cannot be read"
+    ):
         profile.load(path)
 
 
-@pytest.mark.parametrize(("line", "checked"), [("", False), ("tlsEnableHostnameVerification: true", True)])
+@pytest.mark.parametrize(
+    ("line", "checked"), [("", False), ("tlsEnableHostnameVerification: true", True)]
+)
 def test_a_driver_file_does_not_check_host_names_by_default(line: str, checked: bool) -> None:
     """As OMB, which has Pulsar's default; a profile checks them."""
     text = f"driverClass: a.PulsarBenchmarkDriver\nclient: {{serviceUrl: 'pulsar+ssl://h:1', {line}}}\n"
@@ -281,4 +352,7 @@ OTHER_DRIVERS = [
 def test_a_driver_file_for_another_system_is_an_error_that_names_those_that_run(name: str) -> None:
     full = f"io.openmessaging.benchmark.driver.{name}BenchmarkDriver"
     (line,) = problems(f"name: x\ndriverClass: {full}\nclient: {{brokerUrl: x}}\n")
-    assert f"d.yaml:2:14: driverClass: {full} is not a driver that can be run here (write io.openmessaging" in line
+    assert (
+        f"d.yaml:2:14: driverClass: {full} is not a driver that can be run here (write io.openmessaging"
+        in line
+    )

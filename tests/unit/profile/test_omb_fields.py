@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from pytest_loadtest.profile.omb_fields import Reader, boxed_flag, boxed_integer, constant, flag, integer, string
+from pytest_loadtest.profile.omb_fields import (
+    Reader,
+    boxed_flag,
+    boxed_integer,
+    constant,
+    flag,
+    integer,
+    string,
+)
 from pytest_loadtest.profile.text import read_yaml
 
 DOMAIN = constant("persistent", "non_persistent", spelled={"non_persistent": "non-persistent"})

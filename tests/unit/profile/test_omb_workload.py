@@ -15,7 +15,14 @@ from pytest_loadtest.profile.omb_workload import KEYS, TEXTS, ZEROS, read_profil
 from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.values.quantities import MINUTE
 
-TOPOLOGY = ["topics", "partitionsPerTopic", "messageSize", "subscriptionsPerTopic", "producersPerTopic", "consumerPerSubscription"]
+TOPOLOGY = [
+    "topics",
+    "partitionsPerTopic",
+    "messageSize",
+    "subscriptionsPerTopic",
+    "producersPerTopic",
+    "consumerPerSubscription",
+]
 PLACED = [*TOPOLOGY, "producerRate", "consumerBacklogSizeGB", "testDurationMinutes", "name"]
 RANDOM = ["useRandomizedPayloads", "randomBytesRatio", "randomizedPayloadPoolSize"]
 IN_REPOSITORY = [
@@ -52,13 +59,18 @@ VALUES: dict[str, Any] = {
 
 
 def written(values: dict[str, Any]) -> str:
-    return "".join(f"{key}: {str(value).lower() if isinstance(value, bool) else value}\n" for key, value in values.items())
+    return "".join(
+        f"{key}: {str(value).lower() if isinstance(value, bool) else value}\n"
+        for key, value in values.items()
+    )
 
 
 @pytest.mark.parametrize("keys", IN_REPOSITORY)
 @pytest.mark.parametrize("rate", [0, 50_000])
 def test_a_workload_of_the_repository_is_a_profile(keys: list[str], rate: int) -> None:
-    found = profile.loads(written({key: VALUES[key] for key in keys} | {"producerRate": rate}), "w.yaml")
+    found = profile.loads(
+        written({key: VALUES[key] for key in keys} | {"producerRate": rate}), "w.yaml"
+    )
     assert found.peak_search is (rate == 0)
     assert found.warmup_duration == MINUTE
 
@@ -68,21 +80,31 @@ def test_a_generated_workload_is_a_profile(rate: int) -> None:
     """All fields are present, with the zeros and the null that have no effect."""
     text = GENERATED.format(name="1-topics-1-partitions-1kb-1p-1c-1k", rate=rate)
     found = profile.loads(text, "w.yaml")
-    assert (found.payload_file, found.randomized_payload_pool_size, found.peak_search) == (None, 1, rate == 0)
+    assert (found.payload_file, found.randomized_payload_pool_size, found.peak_search) == (
+        None,
+        1,
+        rate == 0,
+    )
     assert (found.test_duration, found.warmup_duration) == (5 * MINUTE, MINUTE)
     assert read_profile(text, "w.yaml").omb
 
 
 def test_objectives_may_be_added_to_a_generated_workload() -> None:
     """Its null and its zero are still no errors."""
-    found = profile.loads(GENERATED.format(name="a", rate=1000) + "slo: {throughput: 95%}\n", "w.yaml")
+    found = profile.loads(
+        GENERATED.format(name="a", rate=1000) + "slo: {throughput: 95%}\n", "w.yaml"
+    )
     assert "throughput" in found.slo
 
 
 def test_a_pool_without_payloads_is_an_error_if_payloads_come_from_it() -> None:
     """OMB stops at it."""
-    text = GENERATED.format(name="a", rate=1).replace("useRandomizedPayloads: false", "useRandomizedPayloads: true")
-    with pytest.raises(ProfileError, match="w.yaml:8:28: randomizedPayloadPoolSize: 0 must be at least 1"):
+    text = GENERATED.format(name="a", rate=1).replace(
+        "useRandomizedPayloads: false", "useRandomizedPayloads: true"
+    )
+    with pytest.raises(
+        ProfileError, match="w.yaml:8:28: randomizedPayloadPoolSize: 0 must be at least 1"
+    ):
         profile.loads(text, "w.yaml")
 
 
@@ -111,7 +133,15 @@ def test_a_missing_rate_is_a_search_in_a_file_of_omb_and_the_plan_says_so() -> N
 
 
 @pytest.mark.parametrize(
-    "line", ["slo: {throughput: 95%}", "driver: {name: mqtt}", "testDuration: 5s", "stages: [{duration: 1s}]", "description: a", "seed: 1"]
+    "line",
+    [
+        "slo: {throughput: 95%}",
+        "driver: {name: mqtt}",
+        "testDuration: 5s",
+        "stages: [{duration: 1s}]",
+        "description: a",
+        "seed: 1",
+    ],
 )
 def test_a_missing_rate_next_to_a_key_of_ours_is_an_error(line: str) -> None:
     minutes = "" if line.startswith(("testDuration", "stages")) else "testDurationMinutes: 1\n"
@@ -129,7 +159,10 @@ NULLS = [
 @pytest.mark.parametrize(("key", "field", "value"), NULLS)
 def test_null_is_zero_in_a_file_of_omb(key: str, field: str, value: object) -> None:
     """As for Jackson: warmupDurationMinutes is 1 if it is missing, and 0 if it is null."""
-    text = written({name: value for name, value in VALUES.items() if name not in (key, "payloadFile")}) + f"{key}:\n"
+    text = (
+        written({name: value for name, value in VALUES.items() if name not in (key, "payloadFile")})
+        + f"{key}:\n"
+    )
     assert getattr(profile.loads(text, "w.yaml"), field) == value
     line = len(text.splitlines())
     with pytest.raises(ProfileError, match=f"w.yaml:{line}:{len(key) + 2}: {key}: no value"):
@@ -145,7 +178,9 @@ def test_null_at_which_omb_stops_is_an_error() -> None:
 
 
 def test_a_drain_ratio_of_zero_counts_only_with_a_backlog() -> None:
-    text = written({"messageSize": 100, "producerRate": 1, "testDurationMinutes": 1, "backlogDrainRatio": 0.0})
+    text = written(
+        {"messageSize": 100, "producerRate": 1, "testDurationMinutes": 1, "backlogDrainRatio": 0.0}
+    )
     assert profile.loads(text, "w.yaml").backlog_drain_ratio == 1
     with pytest.raises(ProfileError, match="backlogDrainRatio: 0.0 must be above 0"):
         profile.loads(text + "consumerBacklogSizeGB: 1\n", "w.yaml")

@@ -55,17 +55,32 @@ def wrong(path: Path, **changes: object) -> list[str]:
 
 def test_an_override_changes_one_key(tmp_path: Path) -> None:
     """With dots into sections."""
-    path = written(tmp_path, LEAST + "driver: {name: mqtt, retain: true}\nslo: {endToEndLatency: {p99.9: 5s}}\n")
-    changes = {"messageSize": "1KB", "producerRate": "5MB/s", "driver.qos": 0, "slo.endToEndLatency.p99.9": "1s", "slo.loss": 0}
+    path = written(
+        tmp_path,
+        LEAST + "driver: {name: mqtt, retain: true}\nslo: {endToEndLatency: {p99.9: 5s}}\n",
+    )
+    changes = {
+        "messageSize": "1KB",
+        "producerRate": "5MB/s",
+        "driver.qos": 0,
+        "slo.endToEndLatency.p99.9": "1s",
+        "slo.loss": 0,
+    }
     found = profile.override(path, changes)
-    assert (found.message_size, found.producer_rate, found.name) == (1024, ByteRate(5 * 1024**2), "a")
+    assert (found.message_size, found.producer_rate, found.name) == (
+        1024,
+        ByteRate(5 * 1024**2),
+        "a",
+    )
     assert found.slo == {"endToEndLatency": {"p99.9": "1s"}, "loss": 0}
     assert isinstance(found.driver, MqttSettings)
     assert (found.driver.qos, found.driver.retain) == (0, True)
     assert profile.override(path, {}) == profile.load(path)
 
 
-SCALED = "slo: {loss: 0, sent: 99%}\nscaled: {slo: {loss: 5, throughput: 50%}, generator: {cpu: 2}}\n"
+SCALED = (
+    "slo: {loss: 0, sent: 99%}\nscaled: {slo: {loss: 5, throughput: 50%}, generator: {cpu: 2}}\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +89,11 @@ SCALED = "slo: {loss: 0, sent: 99%}\nscaled: {slo: {loss: 5, throughput: 50%}, g
         ({}, {"loss": 5, "sent": "99%", "throughput": "50%"}, 2),
         ({"slo.loss": 1}, {"loss": 1, "sent": "99%", "throughput": "50%"}, 2),
         ({"slo": {"sent": "90%"}}, {"sent": "90%"}, 2),
-        ({"generator.cpu": 0.5, "scaled.slo.loss": 7}, {"loss": 7, "sent": "99%", "throughput": "50%"}, 0.5),
+        (
+            {"generator.cpu": 0.5, "scaled.slo.loss": 7},
+            {"loss": 7, "sent": "99%", "throughput": "50%"},
+            0.5,
+        ),
         ({"slo.loss": 1, "scaled.slo.loss": 7}, {"loss": 7, "sent": "99%", "throughput": "50%"}, 2),
         ({"scaled": None}, {"loss": 0, "sent": "99%"}, 0.95),
     ],
@@ -129,14 +148,19 @@ def test_a_wrong_override_names_its_mark(tmp_path: Path) -> None:
         "p.yaml:5:42: driver.subscriptionType: Exclusive admits one consumer, consumerPerSubscription says 2 (write Failover, Shared or Key_Shared)",
         "p.yaml is read here with @pytest.mark.load(consumerPerSubscription=2)",
     ]
-    assert wrong(path, **{"name.x": 5}) == ["@pytest.mark.load(**{'name.x': 5}): name is not a section (replace it as a whole)"]
+    assert wrong(path, **{"name.x": 5}) == [
+        "@pytest.mark.load(**{'name.x': 5}): name is not a section (replace it as a whole)"
+    ]
     assert wrong(path, topics=1j) == [
         "@pytest.mark.load(topics=1j): a profile cannot have such a value: write text, a number, a list or a dict"
     ]
     assert wrong(path, testDuration=5) == [
         "@pytest.mark.load(testDuration=5): testDuration: 5 has no unit (write 5s, or another of ns, us, ms, s, min, h, d)"
     ]
-    assert wrong(written(tmp_path, "name: 5\n"), topics=1)[-2] == 'p.yaml:1:7: name: 5 is not text (quote it: "5")'
+    assert (
+        wrong(written(tmp_path, "name: 5\n"), topics=1)[-2]
+        == 'p.yaml:1:7: name: 5 is not text (quote it: "5")'
+    )
 
 
 def test_an_override_reaches_a_workload_by_its_name(tmp_path: Path) -> None:
@@ -144,7 +168,9 @@ def test_an_override_reaches_a_workload_by_its_name(tmp_path: Path) -> None:
     path = written(tmp_path, TOGETHER)
     found = profile.override(path, {"workloads.files.messageSize": "2KB", "driver.delay": "1ms"})
     assert [one.message_size for one in found.workloads] == [1024, 2048]
-    assert [one.driver.delay for one in found.workloads if isinstance(one.driver, LoopbackSettings)] == [1_000_000, 1_000_000]
+    assert [
+        one.driver.delay for one in found.workloads if isinstance(one.driver, LoopbackSettings)
+    ] == [1_000_000, 1_000_000]
     assert wrong(path, producerRate=5) == [
         "@pytest.mark.load(producerRate=5): every workload has its own producerRate (write workloads.telemetry.producerRate)"
     ]
@@ -156,7 +182,11 @@ def test_an_override_reaches_a_workload_by_its_name(tmp_path: Path) -> None:
 def test_an_override_wins_over_a_matrix(tmp_path: Path) -> None:
     """It applies to the first combination, unless it chooses another."""
     path = written(tmp_path, LEAST + "matrix: {topics: [2, 3]}\n")
-    assert (profile.load(path).topics, profile.override(path, {"topics": 7}).topics, profile.override(path, {"topics": 3}).topics) == (
+    assert (
+        profile.load(path).topics,
+        profile.override(path, {"topics": 7}).topics,
+        profile.override(path, {"topics": 3}).topics,
+    ) == (
         2,
         7,
         3,
@@ -167,15 +197,25 @@ def test_an_override_may_name_a_file_of_sizes(tmp_path: Path) -> None:
     """Results keep the name."""
     (tmp_path / "sizes.csv").write_text("low,high,weight\n0,256,3\n256,1024,1\n")
     (tmp_path / "more.csv").write_text("low,high,weight\n1024,2048,1\n")
-    path = written(tmp_path, LEAST.replace("messageSize: 100", "messageSizeDistribution: sizes.csv"))
+    path = written(
+        tmp_path, LEAST.replace("messageSize: 100", "messageSizeDistribution: sizes.csv")
+    )
     found = profile.load(path)
-    assert (found.message_size_distribution, found.size_source) == ({"0-256": 3, "256-1024": 1}, "sizes.csv")
+    assert (found.message_size_distribution, found.size_source) == (
+        {"0-256": 3, "256-1024": 1},
+        "sizes.csv",
+    )
     assert profile.from_document(found.document()).size_source == "sizes.csv"
-    assert profile.override(path, {"messageSizeDistribution": "more.csv"}).message_size_distribution == {"1024-2048": 1}
+    assert profile.override(
+        path, {"messageSizeDistribution": "more.csv"}
+    ).message_size_distribution == {"1024-2048": 1}
     assert problems(path.read_text()) == [
         "p.yaml:3:26: messageSizeDistribution: 'sizes.csv' cannot be read from here (write the ranges: {\"0-256\": 3})"
     ]
-    assert "p.yaml:3:26: messageSizeDistribution: " in wrong(written(tmp_path, path.read_text().replace("sizes", "no")))[0]
+    assert (
+        "p.yaml:3:26: messageSizeDistribution: "
+        in wrong(written(tmp_path, path.read_text().replace("sizes", "no")))[0]
+    )
 
 
 def test_the_command_line_wins_over_a_mark(tmp_path: Path) -> None:
@@ -185,9 +225,15 @@ def test_the_command_line_wins_over_a_mark(tmp_path: Path) -> None:
         "messageSize": "2KB", "slo.endToEndLatency.p99.9": "50ms", "slo.loss": "0.1%", "driver": "{name: loopback, delay: 5ms}",
         "testDuration": "5s", "subscriptionsPerTopic": "null",
     }  # fmt: skip
-    found = profile.override(path, {"messageSizeDistribution": {"64-128": 1}, "messages": 500, "topics": 7}, options)
+    found = profile.override(
+        path, {"messageSizeDistribution": {"64-128": 1}, "messages": 500, "topics": 7}, options
+    )
     assert (found.message_size, found.message_size_distribution, found.topics) == (2048, None, 7)
-    assert (found.test_duration, found.messages, found.subscriptions_per_topic) == (5 * SECOND, None, 1)
+    assert (found.test_duration, found.messages, found.subscriptions_per_topic) == (
+        5 * SECOND,
+        None,
+        1,
+    )
     assert found.slo == {"endToEndLatency": {"p99.9": "50ms"}, "loss": "0.1%"}
     assert found.driver.name == "loopback"
     assert profile.override(path, {}, {"topics": "4"}).topics == 4
@@ -196,17 +242,28 @@ def test_the_command_line_wins_over_a_mark(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"mesageSize": "1KB"}, "--load-set mesageSize=1KB: unknown key 'mesageSize' (did you mean messageSize?)"),
+        (
+            {"mesageSize": "1KB"},
+            "--load-set mesageSize=1KB: unknown key 'mesageSize' (did you mean messageSize?)",
+        ),
         ({"topics": "many"}, "--load-set topics=many: topics: 'many' is text, not a whole number"),
-        ({"topics": "010"}, "--load-set topics=010: topics: YAML reads 010 as 8 (write 10, or 8 if that is meant)"),
+        (
+            {"topics": "010"},
+            "--load-set topics=010: topics: YAML reads 010 as 8 (write 10, or 8 if that is meant)",
+        ),
         ({"slo": "{loss: 0"}, "--load-set slo={loss: 0: not valid YAML: "),
         ({"topics": "1\nname: a"}, "--load-set topics=1\nname: a: more than one value"),
         ({"name.x": "1"}, "--load-set name.x=1: name is not a section (replace it as a whole)"),
         ({"topics": "3", "producerRate": "-1"}, "--load-set producerRate=-1: "),
-        ({"driver.name": "mqtt", "driver.password": "[hunter2]"}, "--load-set driver.password=***: "),
+        (
+            {"driver.name": "mqtt", "driver.password": "[hunter2]"},
+            "--load-set driver.password=***: ",
+        ),
     ],
 )
-def test_a_wrong_option_is_named_as_it_was_written(tmp_path: Path, options: dict[str, str], said: str) -> None:
+def test_a_wrong_option_is_named_as_it_was_written(
+    tmp_path: Path, options: dict[str, str], said: str
+) -> None:
     """Without the keys of the mark."""
     with pytest.raises(UsageError) as caught:
         profile.override(written(tmp_path, LEAST), {"topics": 2}, options)
@@ -220,7 +277,11 @@ def test_a_wrong_option_is_named_as_it_was_written(tmp_path: Path, options: dict
         ("topics", "4", "topics=4"),
         ("driver.password", "hunter2", "driver.password=***"),
         ("driver", "{name: mqtt, password: hunter2}", "driver=***"),
-        ("workloads.a.driver.authentication.token", "hunter2", "workloads.a.driver.authentication.token=***"),
+        (
+            "workloads.a.driver.authentication.token",
+            "hunter2",
+            "workloads.a.driver.authentication.token=***",
+        ),
         ("target.url", "mqtt://user:hunter2@host", "target.url=mqtt://***@host"),
     ],
 )
@@ -241,7 +302,11 @@ abort: {endToEndLatency.p99: 30s}
 @pytest.mark.parametrize("nested", [False, True])
 def test_an_override_replaces_a_key_with_dots(tmp_path: Path, nested: bool) -> None:
     """It is not added next to it, where it would have no effect."""
-    text = GATED.replace("abort: {endToEndLatency.p99: 30s}", "abort: {endToEndLatency: {p99: 30s}}") if nested else GATED
+    text = (
+        GATED.replace("abort: {endToEndLatency.p99: 30s}", "abort: {endToEndLatency: {p99: 30s}}")
+        if nested
+        else GATED
+    )
     changes = {
         "abort.endToEndLatency.p99": "5s", "slo.regression.endToEndLatency.p99": "5%", "slo.drift.endToEndLatency.p99.9": "40%",
     }  # fmt: skip

@@ -43,7 +43,19 @@ slo:
 target: {url: pulsar://x}
 """
     places = [line.split(": ")[0].removeprefix("p.yaml:") for line in problems(text).splitlines()]
-    assert places == ["1:1", "1:7", "3:1", "4:1", "5:1", "6:35", "6:53", "7:15", "8:1", "13:21", "14:15"]
+    assert places == [
+        "1:1",
+        "1:7",
+        "3:1",
+        "4:1",
+        "5:1",
+        "6:35",
+        "6:53",
+        "7:15",
+        "8:1",
+        "13:21",
+        "14:15",
+    ]
 
 
 def test_a_wrong_value_hides_no_problem_of_other_keys() -> None:
@@ -51,7 +63,11 @@ def test_a_wrong_value_hides_no_problem_of_other_keys() -> None:
     found = problems(
         f"{LEAST}topics: x\ndriver: {{name: mqtt, qos: 7}}\nslo: {{publishLatency: {{p50: 1s}}, outOfOrder: 0}}\nconsumerPerSubscription: 2\n"
     )
-    assert [line.split(":")[1:3] for line in found.splitlines()] == [["5", "9"], ["6", "27"], ["7", "34"]]
+    assert [line.split(":")[1:3] for line in found.splitlines()] == [
+        ["5", "9"],
+        ["6", "27"],
+        ["7", "34"],
+    ]
 
 
 WORDS = """name topics driver slo messageSize target broker qos p99 loss scalable url x stages workloads matrix search rate sine from replay
@@ -70,7 +86,11 @@ SCALARS = (
 )
 
 
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
 
 
 @given(st.dictionaries(KEYS, VALUES, max_size=6))
@@ -79,7 +99,10 @@ def test_any_mapping_is_a_profile_or_a_list_of_problems(value: dict[str, object]
     text = "\n".join(f"{key}: {_flow(item)}" for key, item in value.items())
     with pytest.raises(ProfileError) as caught:
         profile.loads(text, "p.yaml")
-    assert all(1 <= problem.line <= max(1, len(value)) and problem.message for problem in caught.value.problems)
+    assert all(
+        1 <= problem.line <= max(1, len(value)) and problem.message
+        for problem in caught.value.problems
+    )
 
 
 def _flow(value: object) -> str:
@@ -88,7 +111,13 @@ def _flow(value: object) -> str:
         return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_flow, value)) + "]"
-    return "~" if value is None else f'"{value}"' if isinstance(value, str) and not value.isalnum() else str(value)
+    return (
+        "~"
+        if value is None
+        else f'"{value}"'
+        if isinstance(value, str) and not value.isalnum()
+        else str(value)
+    )
 
 
 SENDING = "name: a\nproducerRate: 1000\nmessageSize: 100\ntestDuration: 1s\n"
@@ -120,8 +149,18 @@ def test_workloads_share_the_keys_next_to_their_list() -> None:
     whole = profile.loads(TOGETHER, "p.yaml")
     telemetry, files = whole.workloads
     assert (whole.name, whole.peak_search, whole.search) == ("mixed", False, None)
-    assert (telemetry.name, telemetry.message_size, telemetry.test_duration, telemetry.slo) == ("telemetry", 1024, 5 * SECOND, {})
-    assert (files.name, files.message_size, files.test_duration, files.slo) == ("files", None, 3 * SECOND, {"loss": 0})
+    assert (telemetry.name, telemetry.message_size, telemetry.test_duration, telemetry.slo) == (
+        "telemetry",
+        1024,
+        5 * SECOND,
+        {},
+    )
+    assert (files.name, files.message_size, files.test_duration, files.slo) == (
+        "files",
+        None,
+        3 * SECOND,
+        {"loss": 0},
+    )
     assert [one.driver.name for one in whole.workloads] == ["loopback", "loopback"]
     assert profile.loads(SENDING, "p.yaml").workloads == ()
 
@@ -167,5 +206,7 @@ def test_a_search_next_to_other_workloads_is_an_error() -> None:
         "p.yaml:7:4: workloads.1 'b' searches its peak (producerRate 0), and the other workloads end before it"
         " (write a producerRate, or search in a profile of its own)"
     )
-    assert lines_of(SENDING + f"workloads:\n - {{name: a, producerRate: 100}}\n - {searched}\n") == [told]
+    assert lines_of(
+        SENDING + f"workloads:\n - {{name: a, producerRate: 100}}\n - {searched}\n"
+    ) == [told]
     assert profile.loads(SENDING + f"workloads: [{searched}]\n", "p.yaml").workloads[0].peak_search

@@ -40,7 +40,10 @@ def test_every_profile_of_the_project_is_valid(file: Path, validator: Draft20201
     """For the loader and for the schema, and it has objectives."""
     found = profile.load(file)
     assert any(not objective.implicit for objective in found.objectives)
-    assert [error.message for error in validator.iter_errors(yaml.safe_load(file.read_text(encoding="utf-8")))] == []
+    assert [
+        error.message
+        for error in validator.iter_errors(yaml.safe_load(file.read_text(encoding="utf-8")))
+    ] == []
 
 
 @pytest.mark.parametrize("file", PROFILES, ids=[file.stem for file in PROFILES])
@@ -49,7 +52,10 @@ def test_every_profile_begins_with_its_purpose(file: Path) -> None:
     purpose, editor = file.read_text(encoding="utf-8").splitlines()[:2]
     assert purpose.startswith("# ")
     assert purpose.endswith((".", "?"))
-    assert editor == f"# yaml-language-server: $schema={'../' * (len(file.relative_to(FOLDER).parts) - 1)}schema.json"
+    assert (
+        editor
+        == f"# yaml-language-server: $schema={'../' * (len(file.relative_to(FOLDER).parts) - 1)}schema.json"
+    )
 
 
 MATRICES = {
@@ -74,20 +80,39 @@ def test_every_combination_of_a_matrix_is_valid(name: str) -> None:
     assert len({one.id for one in found}) == len(found) == count
 
 
-@pytest.mark.parametrize(("subscribers", "each"), [("1x1-1M", 1_000_000), ("10x10-10K", 1000), ("10x10-1M", 100_000)])
+@pytest.mark.parametrize(
+    ("subscribers", "each"), [("1x1-1M", 1_000_000), ("10x10-10K", 1000), ("10x10-1M", 100_000)]
+)
 @pytest.mark.parametrize(("sessions", "clean"), [("qos0", True), ("qos2", False)])
-def test_the_broadcast_profiles_have_subscribers_for_every_topic(subscribers: str, each: int, sessions: str, clean: bool) -> None:
+def test_the_broadcast_profiles_have_subscribers_for_every_topic(
+    subscribers: str, each: int, sessions: str, clean: bool
+) -> None:
     """Sessions outlive connections above QoS 0."""
     path = profile.find("mqtt/tput-broadcast", FOLDER)
-    (one,) = profile.matrix_of(path, {"subscribers": subscribers, "size": "4KB", "sessions": sessions, "tls": "tls12"})
+    (one,) = profile.matrix_of(
+        path, {"subscribers": subscribers, "size": "4KB", "sessions": sessions, "tls": "tls12"}
+    )
     found = profile.override(path, one.changes)
-    assert (found.topics, found.producers_per_topic) == ((1, 1) if subscribers.startswith("1x") else (10, 1))
-    assert (found.subscriptions_per_topic, found.consumer_per_subscription, found.ordered) == (each, 1, True)
+    assert (found.topics, found.producers_per_topic) == (
+        (1, 1) if subscribers.startswith("1x") else (10, 1)
+    )
+    assert (found.subscriptions_per_topic, found.consumer_per_subscription, found.ordered) == (
+        each,
+        1,
+        True,
+    )
     assert found.message_size == 4096
     assert isinstance(found.driver, MqttSettings)
-    assert (found.driver.qos, found.driver.clean_start, found.driver.session_expiry > 0) == (int(sessions[-1]), clean, not clean)
+    assert (found.driver.qos, found.driver.clean_start, found.driver.session_expiry > 0) == (
+        int(sessions[-1]),
+        clean,
+        not clean,
+    )
     assert found.driver.tls is not None
-    assert (found.driver.tls.version, found.driver.tls.ciphers) == ("TLSv1.2", "ECDHE-RSA-AES256-GCM-SHA384")
+    assert (found.driver.tls.version, found.driver.tls.ciphers) == (
+        "TLSv1.2",
+        "ECDHE-RSA-AES256-GCM-SHA384",
+    )
     assert found.target is not None
     assert found.target.security is not None
     assert found.target.security.tls == "subscribers"
@@ -96,17 +121,33 @@ def test_the_broadcast_profiles_have_subscribers_for_every_topic(subscribers: st
 
 
 @pytest.mark.parametrize(
-    ("name", "rate", "duration", "warmup"), [("prod-2m", 2.5e6, HOUR, 5 * MINUTE), ("soak-24h", 2e6, 24 * HOUR, 10 * MINUTE)]
+    ("name", "rate", "duration", "warmup"),
+    [("prod-2m", 2.5e6, HOUR, 5 * MINUTE), ("soak-24h", 2e6, 24 * HOUR, 10 * MINUTE)],
 )
-def test_the_production_profiles_have_the_measured_mix(name: str, rate: float, duration: int, warmup: int) -> None:
+def test_the_production_profiles_have_the_measured_mix(
+    name: str, rate: float, duration: int, warmup: int
+) -> None:
     """Its topics, clients, weights, rate and phases."""
     found = profile.load(profile.find(name, FOLDER))
     assert (found.topics, found.partitions_per_topic, found.producers_per_topic) == (10, 100, 20)
     assert (found.subscriptions_per_topic, found.consumer_per_subscription) == (1, 10)
     assert [bucket.weight for bucket in found.buckets or ()] == [234, 456, 678, 312, 98, 45, 18, 6]
-    assert [bucket.high for bucket in found.buckets or ()] == [256, 1024, 4096, 16384, 65536, 262144, 1048576, 5242880]
+    assert [bucket.high for bucket in found.buckets or ()] == [
+        256,
+        1024,
+        4096,
+        16384,
+        65536,
+        262144,
+        1048576,
+        5242880,
+    ]
     assert (found.use_randomized_payloads, found.random_bytes_ratio) == (True, 0.5)
-    assert (found.producer_rate, found.test_duration, found.warmup_duration) == (rate, duration, warmup)
+    assert (found.producer_rate, found.test_duration, found.warmup_duration) == (
+        rate,
+        duration,
+        warmup,
+    )
     assert found.scalable == ("topics", "partitions", "producers", "consumers")
 
 
@@ -115,7 +156,13 @@ def test_schema_has_every_key_in_yaml_spelling() -> None:
     schema = profile.json_schema()
     sections = {"Profile": schema} | schema["$defs"]
     assert "driver" in schema["properties"]
-    assert {"PulsarSettings", "MqttSettings", "LoopbackSettings", "TargetSection", "GeneratorLimits"} <= sections.keys()
+    assert {
+        "PulsarSettings",
+        "MqttSettings",
+        "LoopbackSettings",
+        "TargetSection",
+        "GeneratorLimits",
+    } <= sections.keys()
     for section, body in sections.items():
         for key, value in body.get("properties", {}).items():
             assert key[0].islower(), (section, key)
@@ -133,15 +180,31 @@ def test_schema_shows_durations_as_yaml_writes_them() -> None:
 
 
 def named(change: dict[str, object]) -> str:
-    return ", ".join(f"{key}: {'nothing' if value is NOTHING else value}" for key, value in change.items())
+    return ", ".join(
+        f"{key}: {'nothing' if value is NOTHING else value}" for key, value in change.items()
+    )
 
 
 GOOD: list[dict[str, object]] = [
     {},
     {"slo": {"throughput": "99%", "sent": "99.5%", "loss": 0, "duplicates": "0.01%"}},
-    {"slo": {"throughput": "5000/s", "endToEndLatency": {"p99.9": "100ms", "p42": {"min": "1ms", "max": "2s"}, "max": "2s"}}},
+    {
+        "slo": {
+            "throughput": "5000/s",
+            "endToEndLatency": {"p99.9": "100ms", "p42": {"min": "1ms", "max": "2s"}, "max": "2s"},
+        }
+    },
     {"slo": {"throughput": {"min": "90%", "max": "100%"}}},
-    {"slo": {"custom": {"gold.p99": "50ms", "rate": {"min": "5/s"}, "share": {"min": "-1.5", "max": 0.3}, "part": "30%"}}},
+    {
+        "slo": {
+            "custom": {
+                "gold.p99": "50ms",
+                "rate": {"min": "5/s"},
+                "share": {"min": "-1.5", "max": 0.3},
+                "part": "30%",
+            }
+        }
+    },
     {"driver": {"name": "mqtt", "qos": 0, "protocolVersion": 5}},
     {"driver": {"name": "loopback", "delay": 0, "stall": {"at": "1s", "duration": "2s"}}},
     {"broker": {"settings": {"a": 1, "b": "x", "c": True}}},
@@ -157,17 +220,41 @@ GOOD: list[dict[str, object]] = [
         "messageSize": NOTHING,
         "messageSizeDistribution": {"0-256": 1},
     },
-    {"scaled": {"slo": {"throughput": "50%", "endToEndLatency": {"p99": "5s"}}, "generator": {"cpu": 2, "sendDelayP99": "1s"}}},
+    {
+        "scaled": {
+            "slo": {"throughput": "50%", "endToEndLatency": {"p99": "5s"}},
+            "generator": {"cpu": 2, "sendDelayP99": "1s"},
+        }
+    },
     {"slo": {"loss": {"min": 1, "max": 5}, "duplicates": {"min": 1}}},
     {"consumerBacklogSizeGB": 1, "slo": {"backlogDrain": "1min"}},
     {
         "testDuration": NOTHING,
-        "stages": [{"name": "a", "duration": "1s", "rate": 5, "slo": {"loss": 0}}, {"duration": "1s", "rate": "7/s"}],
+        "stages": [
+            {"name": "a", "duration": "1s", "rate": 5, "slo": {"loss": 0}},
+            {"duration": "1s", "rate": "7/s"},
+        ],
     },
-    {"testDuration": NOTHING, "stages": [{"duration": "1s", "rate": {"from": 1, "to": 2}}, {"duration": "1s"}]},
-    {"testDuration": NOTHING, "stages": [{"duration": "1s", "rate": {"sine": {"mean": 2, "amplitude": 1, "period": "1s"}}}]},
-    {"testDuration": NOTHING, "stages": [{"duration": "1s", "rate": {"spike": {"base": 1, "peak": 2, "at": 0, "for": "1s"}}}]},
-    {"testDuration": NOTHING, "stages": [{"duration": "1s", "rate": {"replay": [1, 2], "every": "500ms"}}]},
+    {
+        "testDuration": NOTHING,
+        "stages": [{"duration": "1s", "rate": {"from": 1, "to": 2}}, {"duration": "1s"}],
+    },
+    {
+        "testDuration": NOTHING,
+        "stages": [
+            {"duration": "1s", "rate": {"sine": {"mean": 2, "amplitude": 1, "period": "1s"}}}
+        ],
+    },
+    {
+        "testDuration": NOTHING,
+        "stages": [
+            {"duration": "1s", "rate": {"spike": {"base": 1, "peak": 2, "at": 0, "for": "1s"}}}
+        ],
+    },
+    {
+        "testDuration": NOTHING,
+        "stages": [{"duration": "1s", "rate": {"replay": [1, 2], "every": "500ms"}}],
+    },
     {"testDuration": NOTHING, "messages": 1000},
     {"workloads": [{"name": "a", "producerRate": 5}, {"name": "b", "topics": 2}]},
     {"matrix": {"messageSize": [100, "1KB"], "driver.batchingEnabled": [True, False]}},
@@ -181,7 +268,9 @@ def changed(change: dict[str, object]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("change", GOOD, ids=[named(change) for change in GOOD])
-def test_the_schema_accepts_valid_keys(change: dict[str, object], validator: Draft202012Validator) -> None:
+def test_the_schema_accepts_valid_keys(
+    change: dict[str, object], validator: Draft202012Validator
+) -> None:
     assert [error.message for error in validator.iter_errors(changed(change))] == []
     profile.loads(json.dumps(changed(change)), "p.yaml")
 
@@ -225,7 +314,9 @@ BAD: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("change", BAD, ids=[named(change) for change in BAD])
-def test_the_schema_rejects_what_the_loader_rejects(change: dict[str, object], validator: Draft202012Validator) -> None:
+def test_the_schema_rejects_what_the_loader_rejects(
+    change: dict[str, object], validator: Draft202012Validator
+) -> None:
     wrong = changed(change)
     assert list(validator.iter_errors(wrong))
     with pytest.raises(ProfileError):

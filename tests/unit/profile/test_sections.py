@@ -37,11 +37,16 @@ def test_users_and_passwords_of_a_target_are_not_shown(key: str, address: str) -
     url = "" if key == "url" else "url: mqtt://host, "
     (line,) = [
         line
-        for line in problems(f"{LEAST}driver: {{name: mqtt}}\ntarget: {{{url}{key}: '{address}'}}\n").splitlines()
+        for line in problems(
+            f"{LEAST}driver: {{name: mqtt}}\ntarget: {{{url}{key}: '{address}'}}\n"
+        ).splitlines()
         if "***@host" in line
     ]
     assert line.startswith("p.yaml:6:")
-    assert "an address must not have a user or a password (write driver.username and driver.password" in line
+    assert (
+        "an address must not have a user or a password (write driver.username and driver.password"
+        in line
+    )
     assert "secret" not in line
 
 

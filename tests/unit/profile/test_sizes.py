@@ -41,7 +41,9 @@ def refused(folder: Path, name: str, text: str) -> str:
 def mean_of(distribution: dict[str, int]) -> float:
     """The mean size that is sent: of each range its middle."""
     middles = {key: sum(parse_range(key)) // 2 for key in distribution}
-    return sum(middles[key] * weight for key, weight in distribution.items()) / sum(distribution.values())
+    return sum(middles[key] * weight for key, weight in distribution.items()) / sum(
+        distribution.values()
+    )
 
 
 # --- CSV
@@ -71,7 +73,10 @@ def test_a_csv_file_has_sizes_or_ranges(text: str, tmp_path: Path) -> None:
         ("size,count\n100,3\n12q,1\n", "sizes.csv:3: '12q' is not a size: write bytes"),
         ("100,3\n200,many\n", "sizes.csv:2: 'many' is not a weight: write a number"),
         ("100,-3\n", "sizes.csv:1: -3 is not a weight: write 0 or more"),
-        ("bytes,number\n100,3\n", "sizes.csv:1: columns bytes, number: write size,count or low,high,weight"),
+        (
+            "bytes,number\n100,3\n",
+            "sizes.csv:1: columns bytes, number: write size,count or low,high,weight",
+        ),
         ("size,count\n100\n", "sizes.csv:2: columns size: write size,count"),
         ("1,2,3,4\n", "sizes.csv:1: 4 columns without names"),
         ("100,50,1\n", "sizes.csv:1: 100-50 is empty: write a larger high end"),
@@ -80,7 +85,9 @@ def test_a_csv_file_has_sizes_or_ranges(text: str, tmp_path: Path) -> None:
         ("", "sizes.csv: has no size with a weight above 0"),
     ],
 )
-def test_a_wrong_csv_file_is_an_error_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+def test_a_wrong_csv_file_is_an_error_with_its_line(
+    text: str, message: str, tmp_path: Path
+) -> None:
     """With value and what to write."""
     assert message in refused(tmp_path, "sizes.csv", text)
 
@@ -103,7 +110,9 @@ def test_a_json_file_has_ranges_or_entries(value: object, tmp_path: Path) -> Non
 
 
 def test_a_single_size_is_a_range_of_one_byte(tmp_path: Path) -> None:
-    assert read(tmp_path, "sizes.json", '[{"size": 128, "count": 7}, {"size": 100, "count": 1}]') == {"100-101": 1, "128-129": 7}
+    assert read(
+        tmp_path, "sizes.json", '[{"size": 128, "count": 7}, {"size": 100, "count": 1}]'
+    ) == {"100-101": 1, "128-129": 7}
     assert read(tmp_path, "sizes.json", '{"128": 7}') == {"128-129": 7}
 
 
@@ -119,7 +128,9 @@ def test_a_single_size_is_a_range_of_one_byte(tmp_path: Path) -> None:
         ('{"0-256": NaN}', "sizes.json: '0-256': nan is not a weight: write a number"),
     ],
 )
-def test_a_wrong_json_file_is_an_error_with_its_entry(text: str, message: str, tmp_path: Path) -> None:
+def test_a_wrong_json_file_is_an_error_with_its_entry(
+    text: str, message: str, tmp_path: Path
+) -> None:
     """With value and what to write."""
     assert message in refused(tmp_path, "sizes.json", text)
 
@@ -128,9 +139,23 @@ def test_a_wrong_json_file_is_an_error_with_its_entry(text: str, message: str, t
 
 
 def hlog(*payloads: str, tags: tuple[str, ...] = ()) -> str:
-    lines = ["#[Histogram log format version 1.3]", '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"']
+    lines = [
+        "#[Histogram log format version 1.3]",
+        '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"',
+    ]
     prefixes = [f"Tag={tag}," for tag in tags] or [""] * len(payloads)
-    return "\n".join([*lines, *(f"{tag}0.000,1.000,1.000,{payload}" for tag, payload in zip(prefixes, payloads, strict=True))]) + "\n"
+    return (
+        "\n".join(
+            [
+                *lines,
+                *(
+                    f"{tag}0.000,1.000,1.000,{payload}"
+                    for tag, payload in zip(prefixes, payloads, strict=True)
+                ),
+            ]
+        )
+        + "\n"
+    )
 
 
 def test_the_intervals_of_an_hdr_log_add_up(tmp_path: Path) -> None:
@@ -156,10 +181,16 @@ def test_an_hdr_log_may_have_any_precision(tmp_path: Path) -> None:
 
 def test_a_wrong_hdr_log_is_an_error_with_its_line(tmp_path: Path) -> None:
     """Histograms of several tags are not added up."""
-    assert "sizes.hlog:3: 'HISTFAAAnonsense' is not an HDR histogram" in refused(tmp_path, "sizes.hlog", hlog("HISTFAAAnonsense"))
+    assert "sizes.hlog:3: 'HISTFAAAnonsense' is not an HDR histogram" in refused(
+        tmp_path, "sizes.hlog", hlog("HISTFAAAnonsense")
+    )
     one = histogram.histogram(np.array([100]))
     assert one
-    message = refused(tmp_path, "sizes.hlog", hlog(encode_histogram(one), encode_histogram(one), tags=("publish", "end-to-end")))
+    message = refused(
+        tmp_path,
+        "sizes.hlog",
+        hlog(encode_histogram(one), encode_histogram(one), tags=("publish", "end-to-end")),
+    )
     assert "histograms of several tags (end-to-end, publish)" in message
 
 
@@ -168,9 +199,14 @@ def test_a_wrong_hdr_log_is_an_error_with_its_line(tmp_path: Path) -> None:
 
 def test_an_unreadable_source_of_sizes_is_an_error(tmp_path: Path) -> None:
     """A missing file, another suffix, bytes that are not text."""
-    with pytest.raises(UsageError, match=r"sizes, relative to the profile, .*gone.csv cannot be read: No such file"):
+    with pytest.raises(
+        UsageError, match=r"sizes, relative to the profile, .*gone.csv cannot be read: No such file"
+    ):
         read_sizes("gone.csv", tmp_path)
-    with pytest.raises(UsageError, match=r"'sizes.xlsx' is not a source of sizes: write a .csv, .json or .hlog file, or http"):
+    with pytest.raises(
+        UsageError,
+        match=r"'sizes.xlsx' is not a source of sizes: write a .csv, .json or .hlog file, or http",
+    ):
         read_sizes("sizes.xlsx", tmp_path)
     (tmp_path / "sizes.csv").write_bytes(b"size,count\n\xff,1\n")
     with pytest.raises(UsageError, match="byte 0xff at 11 is not UTF-8"):
@@ -221,7 +257,10 @@ message_size_bytes_count{topic="a"} 31
 PAGES = {
     "/metrics": ("text/plain; version=0.0.4", METRICS),
     "/open": ("application/openmetrics-text; version=1.0.0; charset=utf-8", OPEN_METRICS),
-    "/cut": ("application/openmetrics-text; version=1.0.0; charset=utf-8", OPEN_METRICS.removesuffix("# EOF\n")),
+    "/cut": (
+        "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        OPEN_METRICS.removesuffix("# EOF\n"),
+    ),
     "/page": ("text/html", "<!doctype html><title>Not metrics</title>"),
 }
 
@@ -259,14 +298,20 @@ def server() -> Iterator[str]:
         ("fractions", {"0-100": 3, "100-198": 1}),
     ],
 )
-def test_the_counts_of_a_metric_become_ranges(fragment: str, expected: dict[str, int], server: str, tmp_path: Path) -> None:
+def test_the_counts_of_a_metric_become_ranges(
+    fragment: str, expected: dict[str, int], server: str, tmp_path: Path
+) -> None:
     """Series add up, labels select; the last range is as long as all others together."""
     assert read_sizes(f"{server}/metrics#{fragment}", tmp_path) == expected
 
 
 def test_openmetrics_with_exemplars_and_units_are_read(server: str, tmp_path: Path) -> None:
     """The older format has neither."""
-    assert read_sizes(f"{server}/open#message_size_bytes", tmp_path) == {"0-129": 10, "129-1025": 20, "1025-2048": 1}
+    assert read_sizes(f"{server}/open#message_size_bytes", tmp_path) == {
+        "0-129": 10,
+        "129-1025": 20,
+        "1025-2048": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -276,19 +321,39 @@ def test_openmetrics_with_exemplars_and_units_are_read(server: str, tmp_path: Pa
         ("/metrics#a b", "write the metric after the address"),
         ("/metrics#x{le}", "write the metric after the address"),
         ("/other#x", "404 Not Found; is the path right?"),
-        ("/metrics#message_sizes_bytes", "there is no histogram 'message_sizes_bytes' (did you mean message_size_bytes?)"),
-        ('/metrics#message_size_bytes{topic="c"}', "there is no histogram 'message_size_bytes' with topic=\"c\""),
-        ("/metrics#latency_seconds", "its last bound is 10: this is not a histogram of message sizes in bytes"),
-        ("/metrics#falling", 'le="1000" counts 2, the bound below 3: the counts are not cumulative'),
+        (
+            "/metrics#message_sizes_bytes",
+            "there is no histogram 'message_sizes_bytes' (did you mean message_size_bytes?)",
+        ),
+        (
+            '/metrics#message_size_bytes{topic="c"}',
+            "there is no histogram 'message_size_bytes' with topic=\"c\"",
+        ),
+        (
+            "/metrics#latency_seconds",
+            "its last bound is 10: this is not a histogram of message sizes in bytes",
+        ),
+        (
+            "/metrics#falling",
+            'le="1000" counts 2, the bound below 3: the counts are not cumulative',
+        ),
         ("/metrics#odd", "nan is not a number"),
         ("/metrics#odder", "'much' is not a number"),
-        ("/cut#message_size_bytes", "the answer is not in OpenMetrics: Missing # EOF at end; is the path right?"),
+        (
+            "/cut#message_size_bytes",
+            "the answer is not in OpenMetrics: Missing # EOF at end; is the path right?",
+        ),
         ("/page#x", "the answer is not in the Prometheus text format: "),
-        ("/metrics#mixed", "the 2 series of 'mixed' have different bounds: choose one by its labels"),
+        (
+            "/metrics#mixed",
+            "the 2 series of 'mixed' have different bounds: choose one by its labels",
+        ),
         ("/metrics#idle", "no size with a weight above 0"),
     ],
 )
-def test_a_wrong_metric_is_an_error_with_its_address(reference: str, message: str, server: str, tmp_path: Path) -> None:
+def test_a_wrong_metric_is_an_error_with_its_address(
+    reference: str, message: str, server: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError) as caught:
         read_sizes(server + reference, tmp_path)
     assert message in str(caught.value)
@@ -296,17 +361,26 @@ def test_a_wrong_metric_is_an_error_with_its_address(reference: str, message: st
 
 
 def test_an_address_without_server_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"GET http://127.0.0.1:1/metrics: .*is the address right and the server up"):
+    with pytest.raises(
+        UsageError,
+        match=r"GET http://127.0.0.1:1/metrics: .*is the address right and the server up",
+    ):
         read_sizes("http://127.0.0.1:1/metrics#x", tmp_path)
 
 
 # --- ranges
 
 
-@given(counts=st.dictionaries(st.integers(16, 5_000_000), st.integers(1, 10**6), min_size=1, max_size=600))
+@given(
+    counts=st.dictionaries(
+        st.integers(16, 5_000_000), st.integers(1, 10**6), min_size=1, max_size=600
+    )
+)
 def test_many_sizes_become_at_most_256_ranges(counts: dict[int, int]) -> None:
     """Ascending, without overlap, with every size in one and the same total."""
-    found = sizes.distribution([Range(size, size + 1, Fraction(counts[size])) for size in sorted(counts)])
+    found = sizes.distribution(
+        [Range(size, size + 1, Fraction(counts[size])) for size in sorted(counts)]
+    )
     ends = [end for key in found for end in parse_range(key)]
     assert len(found) <= MAX_BUCKETS
     assert ends == sorted(ends)
@@ -322,7 +396,9 @@ def test_joining_sizes_keeps_the_mean() -> None:
     """20 000 sizes as 256 ranges change it by less than 1 %: the few large messages keep their sizes."""
     drawn = np.random.default_rng(1).lognormal(7, 2, 50_000).astype(np.int64) + 16
     values, counts = np.unique(drawn, return_counts=True)
-    found = sizes.distribution([Range(int(v), int(v) + 1, Fraction(int(c))) for v, c in zip(values, counts, strict=True)])
+    found = sizes.distribution(
+        [Range(int(v), int(v) + 1, Fraction(int(c))) for v, c in zip(values, counts, strict=True)]
+    )
     assert MAX_BUCKETS // 2 < len(found) <= MAX_BUCKETS
     assert mean_of(found) == pytest.approx(drawn.mean(), rel=0.01)
 
@@ -337,17 +413,32 @@ def test_joining_sizes_keeps_the_mean() -> None:
         ("0,20,1\n", {"0-20": 1}),
     ],
 )
-def test_sizes_too_small_to_send_are_joined_with_the_next(csv: str, expected: dict[str, int], tmp_path: Path) -> None:
+def test_sizes_too_small_to_send_are_joined_with_the_next(
+    csv: str, expected: dict[str, int], tmp_path: Path
+) -> None:
     found = read(tmp_path, "sizes.csv", csv)
     assert found == expected
     ranges = [(key, *parse_range(key), weight) for key, weight in found.items()]
-    buckets = [Bucket(name=name, low=low, high=high, weight=weight) for name, low, high, weight in ranges]
+    buckets = [
+        Bucket(name=name, low=low, high=high, weight=weight) for name, low, high, weight in ranges
+    ]
     build_pool(
-        buckets=buckets, message_size=None, randomized=False, random_ratio=0, file_content=None, seed=0, checksum=False, max_size=None
+        buckets=buckets,
+        message_size=None,
+        randomized=False,
+        random_ratio=0,
+        file_content=None,
+        seed=0,
+        checksum=False,
+        max_size=None,
     )
 
 
-@given(weights=st.lists(st.fractions(min_value=Fraction(1, 10**12), max_value=10**6), min_size=1, max_size=50))
+@given(
+    weights=st.lists(
+        st.fractions(min_value=Fraction(1, 10**12), max_value=10**6), min_size=1, max_size=50
+    )
+)
 def test_weights_become_integers_in_proportion(weights: list[Fraction]) -> None:
     """To a billionth of the total if they cannot be exact; each is at least 1."""
     found, total = sizes.integer_weights(weights), sum(weights)
@@ -357,4 +448,8 @@ def test_weights_become_integers_in_proportion(weights: list[Fraction]) -> None:
 
 
 def test_shares_of_two_digits_stay_exact() -> None:
-    assert sizes.integer_weights([Fraction("0.25"), Fraction("0.5"), Fraction("99.25")]) == [1, 2, 397]
+    assert sizes.integer_weights([Fraction("0.25"), Fraction("0.5"), Fraction("99.25")]) == [
+        1,
+        2,
+        397,
+    ]

@@ -19,8 +19,16 @@ SIX = Path(__file__).parents[3] / "profiles" / "pulsar" / "bundle-split.yaml"
 
 def text_of(skew: str, **keys: object) -> str:
     """A profile of three topics; None leaves a key out."""
-    whole = {"name": "a", "topics": 3, "producerRate": 900, "testDuration": "9s", "messageSize": 100} | keys
-    return "".join(f"{key}: {value}\n" for key, value in {**whole, "skew": skew}.items() if value is not None)
+    whole = {
+        "name": "a",
+        "topics": 3,
+        "producerRate": 900,
+        "testDuration": "9s",
+        "messageSize": 100,
+    } | keys
+    return "".join(
+        f"{key}: {value}\n" for key, value in {**whole, "skew": skew}.items() if value is not None
+    )
 
 
 def loads(skew: str, **keys: object) -> profile.Profile:
@@ -41,9 +49,19 @@ def test_a_skewed_profile_has_the_rates_bytes_and_hashes_of_its_topics() -> None
     assert weights == (1, 2, 3, 4, 5, 20) and sizes is not None
     rates = [found.producer_rate * weight / sum(weights) for weight in weights]
     assert rates == [10, 20, 30, 40, 50, 200]
-    assert [round(rate * size / 1024**2, 4) for rate, size in zip(rates, sizes, strict=True)] == [0.1, 0.2, 0.3, 0.4, 0.5, 19.0001]
+    assert [round(rate * size / 1024**2, 4) for rate, size in zip(rates, sizes, strict=True)] == [
+        0.1,
+        0.2,
+        0.3,
+        0.4,
+        0.5,
+        19.0001,
+    ]
     assert found.skew.hashes == (10, 20, 80, 90, 100, 110)
-    assert [(bucket.name, bucket.low, bucket.weight) for bucket in found.buckets or ()] == [("10486", 10486, 15), ("99615", 99615, 20)]
+    assert [(bucket.name, bucket.low, bucket.weight) for bucket in found.buckets or ()] == [
+        ("10486", 10486, 15),
+        ("99615", 99615, 20),
+    ]
 
 
 def test_a_skew_of_hashes_alone_changes_neither_shares_nor_sizes() -> None:
@@ -58,14 +76,22 @@ def test_sizes_are_buckets_by_their_share_of_messages() -> None:
     """Topics of one size are one bucket; with swing each topic has the same share in the long run."""
     sizes = "messageSizes: [100, 1KB, 100]"
     found = loads(f"{{weights: [1, 2, 3], {sizes}}}", messageSize=None)
-    assert [(bucket.name, bucket.weight) for bucket in found.buckets or ()] == [("100", 4), ("1024", 2)]
+    assert [(bucket.name, bucket.weight) for bucket in found.buckets or ()] == [
+        ("100", 4),
+        ("1024", 2),
+    ]
     swinging = loads(f"{{weights: [1, 2, 3], swing: 1s, {sizes}}}", messageSize=None)
-    assert [(bucket.name, bucket.weight) for bucket in swinging.buckets or ()] == [("100", 2), ("1024", 1)]
+    assert [(bucket.name, bucket.weight) for bucket in swinging.buckets or ()] == [
+        ("100", 2),
+        ("1024", 1),
+    ]
     assert profile.from_document(json.loads(json.dumps(found.document()))).buckets == found.buckets
 
 
 @pytest.mark.parametrize(("power", "wanted"), [(1, [5455, 2727, 1818]), (10, [9990, 10, 1])])
-def test_zipf_1_gives_the_first_topic_twice_the_share_of_the_second(power: float, wanted: list[int]) -> None:
+def test_zipf_1_gives_the_first_topic_twice_the_share_of_the_second(
+    power: float, wanted: list[int]
+) -> None:
     """Every topic has a share."""
     found = loads(f"{{zipf: {power}}}")
     assert found.skew is not None
@@ -110,7 +136,9 @@ def test_the_period_of_a_swing_is_a_number_of_messages() -> None:
         ("{zipf: 1}", {"messages": 0}, "7:1", "skew: has no effect, because the run sends no messages"),
     ],
 )  # fmt: skip
-def test_a_wrong_skew_is_an_error_at_its_place(skew: str, keys: dict[str, object], place: str, said: str) -> None:
+def test_a_wrong_skew_is_an_error_at_its_place(
+    skew: str, keys: dict[str, object], place: str, said: str
+) -> None:
     """With what to write."""
     lines = wrong(skew, **keys).splitlines()
     assert any(said in line for line in lines), lines

@@ -22,7 +22,11 @@ def loads(text: str) -> profile.Profile:
 
 
 def stages(*entries: dict[str, Any], **keys: Any) -> tuple[profile.Stage, ...]:
-    return loads(json.dumps({"name": "a", "producerRate": 100, "messageSize": 100, "stages": list(entries)} | keys)).stages
+    return loads(
+        json.dumps(
+            {"name": "a", "producerRate": 100, "messageSize": 100, "stages": list(entries)} | keys
+        )
+    ).stages
 
 
 def problems(text: str) -> list[str]:
@@ -33,7 +37,9 @@ def problems(text: str) -> list[str]:
 
 def test_stages_are_the_measured_phase() -> None:
     """Its length is theirs; stages without a name get a number."""
-    found = loads(f"{HEAD}stages: [{{name: base, duration: 10s}}, {{duration: 500ms, rate: 200/s}}, {{duration: 1min, rate: 0.5}}]")
+    found = loads(
+        f"{HEAD}stages: [{{name: base, duration: 10s}}, {{duration: 500ms, rate: 200/s}}, {{duration: 1min, rate: 0.5}}]"
+    )
     assert found.test_duration == 70 * SECOND + 500 * MILLISECOND
     assert [stage.name for stage in found.stages] == ["base", "stage 2", "stage 3"]
     assert [stage.steps(found.producer_rate) for stage in found.stages] == [
@@ -46,11 +52,17 @@ def test_stages_are_the_measured_phase() -> None:
 def test_a_ramp_has_pieces_with_the_rate_of_their_middle() -> None:
     """Pieces of 100 ms; the last one is the rest."""
     (stage,) = stages({"duration": "250ms", "rate": {"from": 0, "to": 1000}})
-    assert stage.steps(1) == ((100 * MILLISECOND, 200.0), (100 * MILLISECOND, 600.0), (50 * MILLISECOND, 900.0))
+    assert stage.steps(1) == (
+        (100 * MILLISECOND, 200.0),
+        (100 * MILLISECOND, 600.0),
+        (50 * MILLISECOND, 900.0),
+    )
 
 
 def test_a_sine_starts_at_its_mean_and_rises_first() -> None:
-    (stage,) = stages({"duration": "400ms", "rate": {"sine": {"mean": 100, "amplitude": 100, "period": "400ms"}}})
+    (stage,) = stages(
+        {"duration": "400ms", "rate": {"sine": {"mean": 100, "amplitude": 100, "period": "400ms"}}}
+    )
     assert [round(rate, 1) for _, rate in stage.steps(1)] == [170.7, 170.7, 29.3, 29.3]
 
 
@@ -75,7 +87,9 @@ def test_a_spike_is_base_peak_base() -> None:
         ("2ns", {}, [(1, 2.0), (1, 3.0)]),
     ],
 )
-def test_a_replay_fills_its_stage(duration: str, every: dict[str, str], pieces: list[tuple[int, float]]) -> None:
+def test_a_replay_fills_its_stage(
+    duration: str, every: dict[str, str], pieces: list[tuple[int, float]]
+) -> None:
     """With its own step it repeats, or is cut."""
     (stage,) = stages({"duration": duration, "rate": {"replay": [1, 2, 3], **every}})
     assert list(stage.steps(1)) == pieces
@@ -86,8 +100,13 @@ SHAPES = st.one_of(
     RATES,
     st.fixed_dictionaries({"from": RATES, "to": RATES}),
     RATES.map(lambda mean: {"sine": {"mean": mean, "amplitude": mean / 2, "period": "1s"}}),
-    st.tuples(RATES, RATES).map(lambda both: {"spike": {"base": both[0], "peak": both[1], "at": 0, "for": "1ns"}}),
-    st.fixed_dictionaries({"replay": st.lists(RATES, min_size=1, max_size=9)}, optional={"every": st.sampled_from(["1s", "70ms"])}),
+    st.tuples(RATES, RATES).map(
+        lambda both: {"spike": {"base": both[0], "peak": both[1], "at": 0, "for": "1ns"}}
+    ),
+    st.fixed_dictionaries(
+        {"replay": st.lists(RATES, min_size=1, max_size=9)},
+        optional={"every": st.sampled_from(["1s", "70ms"])},
+    ),
 )
 
 
@@ -101,8 +120,16 @@ def test_pieces_add_up_to_the_stage(rate: Any, duration: int) -> None:
 
 
 def test_rates_in_bytes_stay_in_bytes() -> None:
-    (stage, rest) = stages({"duration": "1s", "rate": {"from": "1MB/s", "to": "2MB/s"}}, {"duration": "1s"}, producerRate="1MB/s")
-    assert all(isinstance(rate, ByteRate) for one in (stage, rest) for _, rate in one.steps(ByteRate(1024**2)))
+    (stage, rest) = stages(
+        {"duration": "1s", "rate": {"from": "1MB/s", "to": "2MB/s"}},
+        {"duration": "1s"},
+        producerRate="1MB/s",
+    )
+    assert all(
+        isinstance(rate, ByteRate)
+        for one in (stage, rest)
+        for _, rate in one.steps(ByteRate(1024**2))
+    )
 
 
 def test_a_stage_changes_sizes_consumers_and_objectives() -> None:
@@ -126,7 +153,14 @@ def test_stages_read_back_from_results() -> None:
         {"spike": {"base": 1, "peak": 2, "at": "0s", "for": "1s"}}, {"replay": [1, 2]},
     ]  # fmt: skip
     found = loads(
-        json.dumps({"name": "a", "producerRate": 1, "messageSize": 99, "stages": [{"duration": "2s", "rate": rate} for rate in shapes]})
+        json.dumps(
+            {
+                "name": "a",
+                "producerRate": 1,
+                "messageSize": 99,
+                "stages": [{"duration": "2s", "rate": rate} for rate in shapes],
+            }
+        )
     )
     again = profile.from_document(json.loads(json.dumps(found.document())))
     assert (again.stages, again.test_duration) == (found.stages, found.test_duration)
@@ -154,8 +188,14 @@ WRONG = [
         "{duration: 1s, rate: {sinus: 5}}",
         "4:31: stages.0.rate: not a rate (write a number, or {from: , to: }, {sine: {mean: , amplitude: , period: }}, {spike: {base: , peak: , at: , for: }}, {replay: [ ]})",
     ),
-    ("{duration: 1s, rate: {from: 5, to: 6, till: 7}}", "4:48: unknown key 'till' (known: from, to)"),
-    ("{duration: 1s, rate: {replay: []}}", "4:40: stages.0.rate.replay is empty (give it a value, or remove the key)"),
+    (
+        "{duration: 1s, rate: {from: 5, to: 6, till: 7}}",
+        "4:48: unknown key 'till' (known: from, to)",
+    ),
+    (
+        "{duration: 1s, rate: {replay: []}}",
+        "4:40: stages.0.rate.replay is empty (give it a value, or remove the key)",
+    ),
     (
         "{duration: 5s, rate: {spike: {base: 1, peak: 2, at: 4s, for: 3s}}}",
         "4:39: stage 'stage 1': the spike ends after 7.00 s, the stage after 5.00 s (write a longer duration, or a shorter at or for)",
@@ -168,7 +208,10 @@ WRONG = [
         "{duration: 1s, consumerPerSubscription: 2}",
         "4:50: stage 'stage 1': 2 consumers, but the profile's consumerPerSubscription is 1 (write 1 or less, or raise the profile's)",
     ),
-    ("{duration: 1s, slo: {los: 0}}", "4:31: stages.0.slo.los: 'los' is not a metric (did you mean loss?)"),
+    (
+        "{duration: 1s, slo: {los: 0}}",
+        "4:31: stages.0.slo.los: 'los' is not a metric (did you mean loss?)",
+    ),
     (
         "{duration: 1s, slo: {buckets: {0-256: {loss: 0}}}}",
         "4:41: stages.0.slo.buckets.0-256: '0-256' is not a size bucket of this profile (without messageSizeDistribution there are none)",
@@ -193,12 +236,19 @@ def test_a_stage_of_a_run_that_only_consumes_has_no_objectives() -> None:
     with pytest.raises(ProfileError) as caught:
         loads(text)
     told = "stages.0.slo.throughput: a run without producers measures only the throughput of the whole run"
-    assert str(caught.value) == f"p.yaml:4:31: {told} (write slo: {{throughput: 1000/s}} for the whole run)"
+    assert (
+        str(caught.value)
+        == f"p.yaml:4:31: {told} (write slo: {{throughput: 1000/s}} for the whole run)"
+    )
 
 
 def test_a_wrong_stage_hides_no_problem_of_another() -> None:
     text = f"{HEAD}stages:\n  - {{duration: 0s}}\n  - {{name: x, duration: 1s, rate: 0, slo: {{loss: 0}}}}\n  - {{name: x, duration: 1s}}\n"
-    assert [line.split(": ")[0] for line in problems(text)] == ["p.yaml:5:16", "p.yaml:6:38", "p.yaml:7:12"]
+    assert [line.split(": ")[0] for line in problems(text)] == [
+        "p.yaml:5:16",
+        "p.yaml:6:38",
+        "p.yaml:7:12",
+    ]
 
 
 @pytest.mark.parametrize("key", ["testDuration: 5s", "testDurationMinutes: 1", "messages: 5"])
@@ -215,15 +265,18 @@ def test_a_metric_of_the_whole_run_is_an_error_in_a_stage() -> None:
     for metric in ("foreign", "corrupt"):
         with pytest.raises(ProfileError, match=told.format(metric)):
             profile.loads(HEAD + f"stages:\n  - {{duration: 1s, slo: {{{metric}: 0}}}}\n", "p.yaml")
-    assert profile.loads(HEAD + "checksum: true\nstages:\n  - {duration: 1s, slo: {corrupt: 0}}\n", "p.yaml").stages[0].slo == {
-        "corrupt": 0
-    }
+    assert profile.loads(
+        HEAD + "checksum: true\nstages:\n  - {duration: 1s, slo: {corrupt: 0}}\n", "p.yaml"
+    ).stages[0].slo == {"corrupt": 0}
 
 
 def test_a_stage_has_no_custom_metrics() -> None:
     """The hook is called for the whole run."""
     text = HEAD + "stages:\n  - {duration: 1s, slo: {custom: {gold.p99: 5ms}}}\n"
-    with pytest.raises(ProfileError, match=r"p.yaml:5:\d+: stages.0.slo.custom: .*of the whole run.*write it in the profile's own slo"):
+    with pytest.raises(
+        ProfileError,
+        match=r"p.yaml:5:\d+: stages.0.slo.custom: .*of the whole run.*write it in the profile's own slo",
+    ):
         profile.loads(text, "p.yaml")
 
 
@@ -232,10 +285,16 @@ STAGED = "name: a\nmessageSize: 100\n"
 
 def test_stages_that_all_have_rates_need_no_rate_of_the_profile() -> None:
     """They are no search; read back from results they are the same."""
-    found = loads(f"{STAGED}stages: [{{duration: 1s, rate: 5}}, {{duration: 2s, rate: {{from: 0, to: 9}}}}]\n")
+    found = loads(
+        f"{STAGED}stages: [{{duration: 1s, rate: 5}}, {{duration: 2s, rate: {{from: 0, to: 9}}}}]\n"
+    )
     assert (found.peak_search, found.in_bytes, found.test_duration) == (False, False, 3 * SECOND)
     again = profile.from_document(found.document())
-    assert (again.peak_search, again.stages, again.search) == (False, found.stages, None if "search" in found.document() else again.search)
+    assert (again.peak_search, again.stages, again.search) == (
+        False,
+        found.stages,
+        None if "search" in found.document() else again.search,
+    )
     assert "search" not in found.document()
 
 
@@ -248,16 +307,22 @@ def test_a_stage_without_a_rate_needs_that_of_the_profile(stage: str) -> None:
 
 def test_the_unit_of_stages_without_a_rate_of_the_profile_is_that_of_their_rates() -> None:
     """0 has no unit; different ones are an error at the second."""
-    found = loads(f"{STAGED}stages: [{{duration: 1s, rate: 0}}, {{duration: 1s, rate: {{from: 0, to: 1MB/s}}}}]\n")
+    found = loads(
+        f"{STAGED}stages: [{{duration: 1s, rate: 0}}, {{duration: 1s, rate: {{from: 0, to: 1MB/s}}}}]\n"
+    )
     assert found.in_bytes
-    assert problems(f"{STAGED}stages: [{{duration: 1s, rate: 1MB/s}}, {{duration: 1s, rate: 5}}]\n") == [
+    assert problems(
+        f"{STAGED}stages: [{{duration: 1s, rate: 1MB/s}}, {{duration: 1s, rate: 5}}]\n"
+    ) == [
         "p.yaml:3:60: stage 'stage 2': mixes messages and bytes: another rate is in bytes (write bytes, as in 10MB/s)"
     ]
 
 
 @pytest.mark.parametrize("rate", ["0", "0/s", "{from: 0, to: 0}", "{replay: [0, 0]}"])
 def test_a_rate_of_0_in_a_stage_is_a_pause(rate: str) -> None:
-    first, second = loads(f"{STAGED}stages: [{{duration: 1s, rate: 5}}, {{duration: 1s, rate: {rate}}}]\n").stages
+    first, second = loads(
+        f"{STAGED}stages: [{{duration: 1s, rate: 5}}, {{duration: 1s, rate: {rate}}}]\n"
+    ).stages
     assert (first.pauses(0), second.pauses(5)) == (False, True)
     assert {piece for _, piece in second.steps(5.0)} == {0}
 
@@ -268,15 +333,23 @@ PAUSED = "stages: [{duration: 20s, rate: 5}, {name: rest, duration: 15s, rate: 0
 @pytest.mark.parametrize(
     ("slo", "words"),
     [
-        ("{throughput: 1%, window: 10s}", "slo.window: nothing is due in stage 'rest', so a window of 10.0 s in it has no data"),
-        ("{deliveryGap: {max: 29s}}", "slo.deliveryGap: nothing is due in stage 'rest' for 30.0 s, which is a gap longer than the bound"),
+        (
+            "{throughput: 1%, window: 10s}",
+            "slo.window: nothing is due in stage 'rest', so a window of 10.0 s in it has no data",
+        ),
+        (
+            "{deliveryGap: {max: 29s}}",
+            "slo.deliveryGap: nothing is due in stage 'rest' for 30.0 s, which is a gap longer than the bound",
+        ),
     ],
 )
 def test_an_objective_that_a_pause_leaves_without_data_is_an_error(slo: str, words: str) -> None:
     """Stages of rate 0 in a row are one pause. Windows in stages with messages can be judged."""
     (line,) = problems(f"{STAGED}{PAUSED}\nslo: {slo}\n")
     assert words in line
-    assert loads(f"{STAGED}{PAUSED}\nslo: {{deliveryGap: {{max: 31s}}, throughput: 1%, window: 30s}}\n")
+    assert loads(
+        f"{STAGED}{PAUSED}\nslo: {{deliveryGap: {{max: 31s}}, throughput: 1%, window: 30s}}\n"
+    )
 
 
 @pytest.mark.parametrize("rates", [(0, 5), (5, 0)])

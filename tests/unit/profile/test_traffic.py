@@ -45,7 +45,11 @@ def test_a_number_of_messages_sets_the_duration() -> None:
 
 @pytest.mark.parametrize(
     ("lines", "kind"),
-    [("", "midpoint"), ("payloadsPerBucket: 4", "uniform"), ("payloadsPerBucket: 4\nrepresentative: max", "max")],
+    [
+        ("", "midpoint"),
+        ("payloadsPerBucket: 4", "uniform"),
+        ("payloadsPerBucket: 4\nrepresentative: max", "max"),
+    ],
 )
 def test_several_payloads_are_spread_over_their_range(lines: str, kind: str) -> None:
     """Unless representative is given."""
@@ -55,11 +59,19 @@ def test_several_payloads_are_spread_over_their_range(lines: str, kind: str) -> 
 
 def test_a_search_has_defaults() -> None:
     """A rate of 0 is enough; the section can replace the rate."""
-    plain, named = loads(SEARCH), loads(SEARCH.replace("producerRate: 0", "search: {hold: 10s, precision: 5%, max: 1e5/s}"))
+    plain, named = (
+        loads(SEARCH),
+        loads(SEARCH.replace("producerRate: 0", "search: {hold: 10s, precision: 5%, max: 1e5/s}")),
+    )
     assert plain.search == profile.SearchSection()
     assert (plain.peak_search, named.peak_search, loads(LEAST).search) == (True, True, None)
     assert named.search is not None
-    assert (named.search.hold, named.search.confirm, named.search.precision, named.search.max) == (10 * SECOND, 20 * SECOND, 0.05, 1e5)
+    assert (named.search.hold, named.search.confirm, named.search.precision, named.search.max) == (
+        10 * SECOND,
+        20 * SECOND,
+        0.05,
+        1e5,
+    )
     assert profile.from_document(named.document()).search == named.search
 
 
@@ -71,8 +83,15 @@ def test_a_run_may_have_no_producers_or_no_consumers() -> None:
     """A run that only receives needs no rate and no size."""
     assert loads(LEAST + "subscriptionsPerTopic: 0\nslo: {sent: 99%}\n").producer_only
     assert loads(LEAST + "consumerPerSubscription: 0\n").producer_only
-    found = loads("name: a\nproducersPerTopic: 0\ntopic: persistent://public/default/t\ntestDuration: 1s\nslo: {throughput: 100/s}\n")
-    assert (found.consumer_only, found.producer_only, found.peak_search, found.search) == (True, False, False, None)
+    found = loads(
+        "name: a\nproducersPerTopic: 0\ntopic: persistent://public/default/t\ntestDuration: 1s\nslo: {throughput: 100/s}\n"
+    )
+    assert (found.consumer_only, found.producer_only, found.peak_search, found.search) == (
+        True,
+        False,
+        False,
+        None,
+    )
     assert profile.from_document(found.document()) == found
 
 
@@ -105,7 +124,10 @@ CONFLICTS = [
         "search: {hold: 1s}",
         "5:1: search: finds the rate, but producerRate is 1 000 msg/s (write producerRate: 0, or remove search)",
     ),
-    ("producersPerTopic: 0", "5:20: producersPerTopic: 0 receives messages of others, and topic is missing (write topic: NAME)"),
+    (
+        "producersPerTopic: 0",
+        "5:20: producersPerTopic: 0 receives messages of others, and topic is missing (write topic: NAME)",
+    ),
     (
         "producersPerTopic: 0\nsubscriptionsPerTopic: 0",
         "6:24: subscriptionsPerTopic: 0 and producersPerTopic: 0: the run has no clients (write subscriptionsPerTopic: 1)",
@@ -122,12 +144,18 @@ CONFLICTS = [
         "producersPerTopic: 0\ntopic: persistent://a/b/c\nslo: {throughput: 99%}",
         "7:7: slo.throughput: a run without producers measures only throughput in messages per second (write throughput: 1000/s, and nothing else)",
     ),
-    ("topic: t", "5:8: topic: 't' is no topic of Pulsar's (write persistent://tenant/namespace/name)"),
+    (
+        "topic: t",
+        "5:8: topic: 't' is no topic of Pulsar's (write persistent://tenant/namespace/name)",
+    ),
     (
         "topic: non-persistent://a/b/c",
         "5:8: topic: 'non-persistent://a/b/c' is non-persistent, driver.topicType says persistent (write topicType: non-persistent)",
     ),
-    ("topics: 3\ntopic: persistent://a/b/c", "5:9: topics: 3, but topic names a single one (remove topics, or topic)"),
+    (
+        "topics: 3\ntopic: persistent://a/b/c",
+        "5:9: topics: 3, but topic names a single one (remove topics, or topic)",
+    ),
     (
         "driver: {name: mqtt}\ntopic: a/+/c",
         "6:8: topic: 'a/+/c' has a wildcard (write one topic, such as a/b/c, without + and #)",
@@ -152,7 +180,10 @@ CONFLICTS = [
         "consumerBacklogSizeGB: 0.00001\nbacklogDrainRatio: 0.001",
         "6:20: backlogDrainRatio: 0.001 of 107 messages rounds to 0: nothing to drain (write 1.0, or a larger share)",
     ),
-    ("slo: {backlogDrain: 1min}", "5:7: slo.backlogDrain: the profile builds no backlog (write consumerBacklogSizeGB: 1, or remove it)"),
+    (
+        "slo: {backlogDrain: 1min}",
+        "5:7: slo.backlogDrain: the profile builds no backlog (write consumerBacklogSizeGB: 1, or remove it)",
+    ),
     (
         "consumerBacklogSizeGB: 1\nslo: {backlogDrain: 11min}",
         "6:21: slo.backlogDrain: 11.0 min is more than backlogDrainTimeout, 10.0 min (raise backlogDrainTimeout)",
@@ -180,7 +211,10 @@ SEARCHES = [
         SEARCH + "stages: [{duration: 1s}]",
         "5:1: stages: cannot be combined with a search for the highest rate (write a producerRate above 0, or none if each stage has a rate; and no search)",
     ),
-    (SEARCH + "messages: 5", "5:1: messages: cannot be combined with a search for the highest rate (write a producerRate above 0)"),
+    (
+        SEARCH + "messages: 5",
+        "5:1: messages: cannot be combined with a search for the highest rate (write a producerRate above 0)",
+    ),
     (
         SEARCH + "consumerBacklogSizeGB: 1",
         "5:1: consumerBacklogSizeGB: cannot be combined with a search for the highest rate (write a producerRate above 0)",
@@ -189,15 +223,23 @@ SEARCHES = [
         SEARCH + "search: {max: 1MB/s}",
         "5:15: search.max: search.start is in messages per second, this rate is not (write start and max in the same unit, as in search: {start: 1MB/s, max: 1GB/s})",
     ),
-    (SEARCH + "search: {max: 10}", "5:15: search.max: 10 msg/s is below search.start, 1 000 msg/s (write a lower start, or a higher max)"),
+    (
+        SEARCH + "search: {max: 10}",
+        "5:15: search.max: 10 msg/s is below search.start, 1 000 msg/s (write a lower start, or a higher max)",
+    ),
     (SEARCH + "search: {start: 0}", "5:17: search.start: 0 must be above 0"),
     (SEARCH + "search: {precision: 2}", "5:21: search.precision: 2 has no unit (write 2%)"),
-    (SEARCH + "search: {precision: low}", "5:21: search.precision: 'low' is not a percentage (write a number and %, as in 2%)"),
+    (
+        SEARCH + "search: {precision: low}",
+        "5:21: search.precision: 'low' is not a percentage (write a number and %, as in 2%)",
+    ),
     (SEARCH + "search: {holds: 2s}", "5:10: unknown key 'holds' (did you mean hold?)"),
 ]
 
 
-@pytest.mark.parametrize(("text", "line"), SEARCHES, ids=[line.split(": ", 1)[1][:50] for _, line in SEARCHES])
+@pytest.mark.parametrize(
+    ("text", "line"), SEARCHES, ids=[line.split(": ", 1)[1][:50] for _, line in SEARCHES]
+)
 def test_a_wrong_search_is_an_error_at_its_key(text: str, line: str) -> None:
     assert problems(f"{text}\n") == [f"p.yaml:{line}"]
 
@@ -215,9 +257,16 @@ BYTES = [
 @pytest.mark.parametrize(("lines", "found"), BYTES, ids=[lines for lines, _ in BYTES])
 def test_a_rate_in_bytes_needs_the_whole_envelope(lines: str, found: list[str]) -> None:
     """The compact one omits the time, which can be computed only for evenly spaced messages."""
-    assert problems(f"name: a\nproducerRate: 1MB/s\n{lines}\n") == [f"p.yaml:{line}" for line in found]
+    assert problems(f"name: a\nproducerRate: 1MB/s\n{lines}\n") == [
+        f"p.yaml:{line}" for line in found
+    ]
 
 
 def test_too_many_payloads_are_an_error_with_the_largest_number() -> None:
-    text = LEAST.replace("messageSize: 100", "messageSizeDistribution: {0-256: 1, 256-512: 1}") + "payloadsPerBucket: 40000\n"
-    assert problems(text) == ["p.yaml:5:20: payloadsPerBucket: 40000 for 2 size ranges are more than 65536 payloads (write 32768 or less)"]
+    text = (
+        LEAST.replace("messageSize: 100", "messageSizeDistribution: {0-256: 1, 256-512: 1}")
+        + "payloadsPerBucket: 40000\n"
+    )
+    assert problems(text) == [
+        "p.yaml:5:20: payloadsPerBucket: 40000 for 2 size ranges are more than 65536 payloads (write 32768 or less)"
+    ]

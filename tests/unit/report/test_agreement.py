@@ -33,10 +33,22 @@ SHOWN = ("p50", "p90", "p99", "p99.9")
 
 def everything(**changed: Any) -> RunDocument:
     """Return a run with each latency and each count of the catalogue, no two of which are equal."""
-    kinds = {attribute: spread(1 + number, 100 + 7 * number) for number, attribute in enumerate(LATENCIES)}
+    kinds = {
+        attribute: spread(1 + number, 100 + 7 * number)
+        for number, attribute in enumerate(LATENCIES)
+    }
     signed = lateness(np.repeat(np.arange(-5, 90), 200) * MS)
     counts = {row.attribute: 90_000 - 7 * number for number, row in enumerate(COUNTS)}
-    return document(**{**kinds, "lateness": signed, "earliness": spread(3, 11), "counts": counts, "broadcasts": True, **changed})
+    return document(
+        **{
+            **kinds,
+            "lateness": signed,
+            "earliness": spread(3, 11),
+            "counts": counts,
+            "broadcasts": True,
+            **changed,
+        }
+    )
 
 
 NOTHING = {row.attribute: 0 for row in COUNTS if not row.optional}
@@ -46,11 +58,20 @@ CONNECTIONS = document(
 )  # fmt: skip
 RUNS = {
     "everything": everything(),
-    "unknown": everything(publish=None, receive_lag=None, counts={"out_of_order": None, "foreign": None}),
+    "unknown": everything(
+        publish=None, receive_lag=None, counts={"out_of_order": None, "foreign": None}
+    ),
     "too few": everything(end_to_end=spread(1, 20, 30), send_delay=spread(1, 2, 150)),
-    "many never came": everything(counts={"lost": 60_000, "acked": 100_000, "received": 40_000}, end_to_end=spread(1, 20, 40_000)),
-    "nothing received": document(end_to_end=None, counts={"received": 0, "received_in_time": 0, "lost": 100_000}),
-    "nothing subscribes": document(subscriptions=0, end_to_end=None, counts={"received": 0, "received_in_time": 0}),
+    "many never came": everything(
+        counts={"lost": 60_000, "acked": 100_000, "received": 40_000},
+        end_to_end=spread(1, 20, 40_000),
+    ),
+    "nothing received": document(
+        end_to_end=None, counts={"received": 0, "received_in_time": 0, "lost": 100_000}
+    ),
+    "nothing subscribes": document(
+        subscriptions=0, end_to_end=None, counts={"received": 0, "received_in_time": 0}
+    ),
     "connections": CONNECTIONS,
 }
 
@@ -66,38 +87,68 @@ def rows_of_terminal(document: RunDocument) -> dict[str, list[str]]:
     first = next(at for at, line in enumerate(lines) if line.startswith("  latency "))
     by_name = {row.strip(): key for key, row in ROWS.items()}
     cells = [re.split(r" {2,}", line.strip()) for line in lines[first + 1 :]]
-    return {by_name[row[0]]: row[1:-1] for row in cells if row[0] in by_name and len(row) == len(SHOWN) + 4}
+    return {
+        by_name[row[0]]: row[1:-1]
+        for row in cells
+        if row[0] in by_name and len(row) == len(SHOWN) + 4
+    }
 
 
 def rows_of_html(document: RunDocument) -> dict[str, list[str]]:
     by_name = {title: key for key, title in TITLES.items()}
-    rows = [row for row in shown(run(document)).rows if row[0] in by_name and len(row) == len(SHOWN) + 6]
+    rows = [
+        row for row in shown(run(document)).rows if row[0] in by_name and len(row) == len(SHOWN) + 6
+    ]
     return {by_name[row[0]]: [cell.strip() for cell in row[2 : len(SHOWN) + 4]] for row in rows}
 
 
 def rows_of_github(document: RunDocument) -> dict[str, list[str]]:
     by_name = {row.strip(): key for key, row in ROWS.items()}
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in github_summary([document]).splitlines() if line.startswith("|")]
-    return {by_name[row[0]]: row[1:] for row in rows if row[0] in by_name and len(row) == len(SHOWN) + 2}
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in github_summary([document]).splitlines()
+        if line.startswith("|")
+    ]
+    return {
+        by_name[row[0]]: row[1:] for row in rows if row[0] in by_name and len(row) == len(SHOWN) + 2
+    }
 
 
 def values_of_gitlab(document: RunDocument) -> dict[tuple[str, ...], float]:
     """Return the values by metric and by the labels that tell its values apart."""
     names = ("kind", "quantile", "count", "outcome")
-    samples = [sample for family in text_string_to_metric_families(gitlab_metrics([document])) for sample in family.samples]
-    return {(sample.name, *(sample.labels[name] for name in names if name in sample.labels)): sample.value for sample in samples}
+    samples = [
+        sample
+        for family in text_string_to_metric_families(gitlab_metrics([document]))
+        for sample in family.samples
+    ]
+    return {
+        (
+            sample.name,
+            *(sample.labels[name] for name in names if name in sample.labels),
+        ): sample.value
+        for sample in samples
+    }
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_tables_of_latencies_agree(name: str) -> None:
     """Terminal, page and GitHub have the same rows; a cell is the number of the results, or a word that says why there is none."""
     document = RUNS[name]
-    terminal, page, github = rows_of_terminal(document), rows_of_html(document), rows_of_github(document)
+    terminal, page, github = (
+        rows_of_terminal(document),
+        rows_of_html(document),
+        rows_of_github(document),
+    )
     assert terminal.keys() == page.keys() == github.keys()
     for key, cells in terminal.items():
         latency = measured(document).latencies.get(key)
         if latency is None:
-            assert (set(cells), set(page[key]), set(github[key])) == ({"-"}, {"not measured"}, {"-"})
+            assert (set(cells), set(page[key]), set(github[key])) == (
+                {"-"},
+                {"not measured"},
+                {"-"},
+            )
             continue
         assert cells == page[key]
         assert cells[:-1] == github[key]
@@ -111,46 +162,85 @@ def test_the_tables_of_latencies_agree(name: str) -> None:
 def test_the_largest_latency_is_never_if_a_message_never_came() -> None:
     """In every table, and in the results; also where so few never came that each percentile is a number."""
     counts = {"offered": 100_000, "sent": 100_000, "acked": 100_000, "received": 99_999, "lost": 1}
-    lost = document({"loss": "0.01%", "endToEndLatency": {"p99": "1s"}}, counts=counts, end_to_end=spread(1, 20, 99_999))
-    kept = document({"loss": 0, "endToEndLatency": {"p99": "1s"}}, counts=counts, end_to_end=spread(1, 20, 99_999))
+    lost = document(
+        {"loss": "0.01%", "endToEndLatency": {"p99": "1s"}},
+        counts=counts,
+        end_to_end=spread(1, 20, 99_999),
+    )
+    kept = document(
+        {"loss": 0, "endToEndLatency": {"p99": "1s"}},
+        counts=counts,
+        end_to_end=spread(1, 20, 99_999),
+    )
     for found, top, largest in ((lost, "20.0 ms", 20 * MS), (kept, "never", None)):
-        tables = (rows_of_terminal(found)["endToEnd"], rows_of_html(found)["endToEnd"], rows_of_github(found)["endToEnd"] + ["mean"])
+        tables = (
+            rows_of_terminal(found)["endToEnd"],
+            rows_of_html(found)["endToEnd"],
+            rows_of_github(found)["endToEnd"] + ["mean"],
+        )
         assert [cells[-2] for cells in tables] == [top] * 3
         latency = measured(found).latencies["endToEnd"]
         assert latency is not None
         assert (latency.maximum, latency.largest) == (largest, 20 * MS)
         assert ("load.end_to_end.max.ms" in dict(junit_properties(found))) == (largest is not None)
-        assert omb.test_result(found)["aggregatedEndToEndLatencyMax"] == (None if largest is None else pytest.approx(20))
+        assert omb.test_result(found)["aggregatedEndToEndLatencyMax"] == (
+            None if largest is None else pytest.approx(20)
+        )
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_junit_gitlab_and_omb_have_the_latencies_of_the_results(name: str) -> None:
     """A value that is unknown in the results is missing there, and never 0."""
     document = RUNS[name]
-    junit, gitlab, results = dict(junit_properties(document)), values_of_gitlab(document), omb.test_result(document)
+    junit, gitlab, results = (
+        dict(junit_properties(document)),
+        values_of_gitlab(document),
+        omb.test_result(document),
+    )
     for attribute, metric in LATENCIES.items():
         latency = measured(document).latencies.get(metric.key)
         values: dict[str, int | None] = {} if latency is None else dict(latency.percentiles)
-        exported = {p: value for p, value in values.items() if value is not None and metric.exported}
-        top = {} if latency is None or latency.maximum is None or not metric.exported else {"max": latency.maximum}
+        exported = {
+            p: value for p, value in values.items() if value is not None and metric.exported
+        }
+        top = (
+            {}
+            if latency is None or latency.maximum is None or not metric.exported
+            else {"max": latency.maximum}
+        )
         found = {
             name.split(".", 2)[2][:-3]: float(value)
             for name, value in junit.items()
             if name.startswith((f"load.{attribute}.p", f"load.{attribute}.max"))
         }
-        assert found == {p: pytest.approx(value / 1e6, abs=0.0005) for p, value in (exported | top).items()}
-        found = {key[2]: value for key, value in gitlab.items() if key[:2] == ("loadtest_latency_seconds", metric.label)}
-        assert found == {p: pytest.approx(exported[p] / 1e9, rel=0.005) for p in ("p50", "p99", "p99.9") if p in exported}
+        assert found == {
+            p: pytest.approx(value / 1e6, abs=0.0005) for p, value in (exported | top).items()
+        }
+        found = {
+            key[2]: value
+            for key, value in gitlab.items()
+            if key[:2] == ("loadtest_latency_seconds", metric.label)
+        }
+        assert found == {
+            p: pytest.approx(exported[p] / 1e9, rel=0.005)
+            for p in ("p50", "p99", "p99.9")
+            if p in exported
+        }
         if metric.omb:
             check_omb(results, metric.omb, latency)
 
 
 def check_omb(results: dict[str, Any], prefix: str, latency: LatencySection | None) -> None:
-    unit, name = omb.UNITS.get(prefix, omb.MILLISECONDS), f"aggregated{prefix[0].upper()}{prefix[1:]}"
+    unit, name = (
+        omb.UNITS.get(prefix, omb.MILLISECONDS),
+        f"aggregated{prefix[0].upper()}{prefix[1:]}",
+    )
     for statistic, p in omb.PERCENTILES.items():
         value = None if latency is None else latency.percentiles[p]
         assert results[f"{name}{statistic}"] == (
-            None if value is None else pytest.approx(value / unit, abs=0.5 if unit == omb.MICROSECONDS else 0)
+            None
+            if value is None
+            else pytest.approx(value / unit, abs=0.5 if unit == omb.MICROSECONDS else 0)
         )
     top = None if latency is None else latency.maximum
     assert results[f"{name}Max"] == (None if top is None else pytest.approx(top / unit, abs=0.5))
@@ -160,23 +250,38 @@ def check_omb(results: dict[str, Any], prefix: str, latency: LatencySection | No
 def test_the_counts_and_rates_agree(name: str) -> None:
     """A run without messages has neither."""
     document = RUNS[name]
-    section, junit, gitlab = measured(document), dict(junit_properties(document)), values_of_gitlab(document)
-    text, rows = "\n".join(summary_lines(document)), {row[0]: row[1] for row in shown(run(document)).rows if len(row) == 3}
+    section, junit, gitlab = (
+        measured(document),
+        dict(junit_properties(document)),
+        values_of_gitlab(document),
+    )
+    text, rows = (
+        "\n".join(summary_lines(document)),
+        {row[0]: row[1] for row in shown(run(document)).rows if len(row) == 3},
+    )
     messages = document is not CONNECTIONS
     for row in COUNTS:
         count = section.counts[row.key]
         exported = row.exported and count is not None and messages
-        assert junit.get(f"load.{row.key}") == (str(count) if exported or (row.key in junit_extras(section) and messages) else None)
+        assert junit.get(f"load.{row.key}") == (
+            str(count) if exported or (row.key in junit_extras(section) and messages) else None
+        )
         assert gitlab.get(("loadtest_messages", row.key)) == (count if exported else None)
         if messages:
             assert rows[row.label] == (
-                exact(count) if count is not None and (section.subscriptions or not row.inbound) else "not applicable"
+                exact(count)
+                if count is not None and (section.subscriptions or not row.inbound)
+                else "not applicable"
             )
         if exported and messages and (section.subscriptions or not row.inbound):
             assert re.search(rf"\b{row.label} {exact(count or 0)}\b", text)
     rates = {"rate": section.rate if messages else None, "throughput": section.throughput}
     for what, rate in rates.items():
-        assert (f"load.{what}.msg_per_s" in junit) == ((f"loadtest_{what}_per_second",) in gitlab) == (rate is not None)
+        assert (
+            (f"load.{what}.msg_per_s" in junit)
+            == ((f"loadtest_{what}_per_second",) in gitlab)
+            == (rate is not None)
+        )
         if rate is not None:
             assert float(junit[f"load.{what}.msg_per_s"]) == pytest.approx(rate, abs=0.05)
             assert gitlab[f"loadtest_{what}_per_second",] == pytest.approx(rate, rel=0.005)
@@ -194,14 +299,24 @@ def test_the_verdict_has_the_same_words(name: str) -> None:
     """Each objective has one outcome, one observed value and one bound in all of them."""
     document = RUNS[name]
     outcome = document.verdict.outcome.value
-    junit, page, github = dict(junit_properties(document)), shown(run(document)), github_summary([document])
+    junit, page, github = (
+        dict(junit_properties(document)),
+        shown(run(document)),
+        github_summary([document]),
+    )
     assert junit["load.outcome"] == outcome
     assert ("loadtest_outcome", outcome) in values_of_gitlab(document)
-    assert summary_lines(document)[0].partition(" · ")[2].startswith(f"profile smoke · {outcome.upper()}")
+    assert (
+        summary_lines(document)[0]
+        .partition(" · ")[2]
+        .startswith(f"profile smoke · {outcome.upper()}")
+    )
     assert f"1 run: 1 {outcome}." in page.reads
     assert github.startswith(f"## Load tests: 1 {outcome}\n")
     for finding in document.verdict.findings:
-        assert junit[f"load.objective.{finding.name}"].startswith(f"{finding.outcome.value}: {finding.name}")
+        assert junit[f"load.objective.{finding.name}"].startswith(
+            f"{finding.outcome.value}: {finding.name}"
+        )
         label = finding.name + (" (implicit)" if finding.implicit else "")
         (row,) = (row for row in page.rows if row[0] == label and len(row) == 6)
         assert row[1] == finding.outcome.value

@@ -14,25 +14,39 @@ from pytest_loadtest.report.terminal import summary_lines
 @pytest.mark.parametrize(
     ("facts", "shown"),
     [
-        ({"stamps": "kernel", "unstamped": 0}, ["  clock      arrivals and acknowledgements stamped by the kernel"]),
+        (
+            {"stamps": "kernel", "unstamped": 0},
+            ["  clock      arrivals and acknowledgements stamped by the kernel"],
+        ),
         (
             {"stamps": "kernel", "unstamped": 1204},
-            ["  clock      arrivals and acknowledgements stamped by the kernel; 1 204 reads stamped by the client (no usable stamp)"],
+            [
+                "  clock      arrivals and acknowledgements stamped by the kernel; 1 204 reads stamped by the client (no usable stamp)"
+            ],
         ),
         (
             {"stamps": "kernel", "unstamped": 1},
-            ["  clock      arrivals and acknowledgements stamped by the kernel; 1 read stamped by the client (no usable stamp)"],
+            [
+                "  clock      arrivals and acknowledgements stamped by the kernel; 1 read stamped by the client (no usable stamp)"
+            ],
         ),
         (
             {"stamps": "kernel", "unstamped": 0, "late_stamps": 12},
-            ["  clock      arrivals and acknowledgements stamped by the kernel; 12 copies may have arrived earlier than stamped"],
+            [
+                "  clock      arrivals and acknowledgements stamped by the kernel; 12 copies may have arrived earlier than stamped"
+            ],
         ),
-        ({"stamps": "client", "unstamped": None}, ["  clock      arrivals and acknowledgements stamped by the client"]),
+        (
+            {"stamps": "client", "unstamped": None},
+            ["  clock      arrivals and acknowledgements stamped by the client"],
+        ),
         ({}, []),
     ],
     ids=["kernel", "some without", "one without", "some late", "client", "older results"],
 )
-def test_the_clock_of_arrivals_is_stated_if_it_is_known(facts: dict[str, Any], shown: list[str]) -> None:
+def test_the_clock_of_arrivals_is_stated_if_it_is_known(
+    facts: dict[str, Any], shown: list[str]
+) -> None:
     found = summary_lines(document(facts={"driver": {"client": "native", "version": "1", **facts}}))
     assert [line for line in found if line.startswith("  clock ")] == shown
 
@@ -44,5 +58,17 @@ def test_the_time_at_the_target_is_shown_if_every_message_has_its_copies() -> No
         next(line for line in lines if line.startswith("  at target"))
         == "  at target  10.00 ms on average from send to arrival, then 40.0 µs until we took them"
     )
-    assert not [line for line in summary_lines(document(counts={"lost": 1, "received": 99_999})) if line.startswith("  at target")]
-    assert next(line for line in lines if "until we took it" in line).split()[:7] == ["until", "we", "took", "it", "40.0", "µs", "56.0"]
+    assert not [
+        line
+        for line in summary_lines(document(counts={"lost": 1, "received": 99_999}))
+        if line.startswith("  at target")
+    ]
+    assert next(line for line in lines if "until we took it" in line).split()[:7] == [
+        "until",
+        "we",
+        "took",
+        "it",
+        "40.0",
+        "µs",
+        "56.0",
+    ]

@@ -20,7 +20,9 @@ NOW = replace(document({"throughput": "1%"}), results="9/test/1/smoke/measure")
 MISSED = replace(NOW.verdict, outcome=Outcome.MISSED)
 
 
-def kept(root: Path, session: str, started: str, step: str = "measure", **changed: Any) -> RunDocument:
+def kept(
+    root: Path, session: str, started: str, step: str = "measure", **changed: Any
+) -> RunDocument:
     """Write a run in a results folder."""
     folder = root / session / "test" / "1" / "smoke" / step
     found = replace(NOW, started=started, results=str(folder), **changed)
@@ -29,13 +31,20 @@ def kept(root: Path, session: str, started: str, step: str = "measure", **change
     return found
 
 
-def test_the_baseline_is_the_newest_run_of_the_same_test_profile_and_workload(tmp_path: Path) -> None:
+def test_the_baseline_is_the_newest_run_of_the_same_test_profile_and_workload(
+    tmp_path: Path,
+) -> None:
     kept(tmp_path, "1", "2026-01-01")
     newer = kept(tmp_path, "2", "2026-01-02")
     kept(tmp_path, "3", "2026-01-03", test="another")
     kept(tmp_path, "4", "2026-01-04", workload="one of several")
     assert baseline.baseline_at(tmp_path).find(NOW) == newer
-    assert baseline.baseline_at(tmp_path / "2" / "test" / "1" / "smoke" / "measure" / "results.json").find(NOW) == newer
+    assert (
+        baseline.baseline_at(
+            tmp_path / "2" / "test" / "1" / "smoke" / "measure" / "results.json"
+        ).find(NOW)
+        == newer
+    )
     assert "no run of this test" in str(baseline.baseline_at(tmp_path / "3").find(NOW))
 
 
@@ -90,7 +99,9 @@ def test_a_missing_last_met_run_has_a_reason(tmp_path: Path) -> None:
 def test_samples_judged_again_keep_their_baseline(tmp_path: Path) -> None:
     """If it is gone, the reason says so."""
     was = kept(tmp_path, "1", "2026-01-01")
-    earlier = with_comparison(NOW, compare_runs(was, replace(NOW, machine={"cores": 64}), force=True).section, ())
+    earlier = with_comparison(
+        NOW, compare_runs(was, replace(NOW, machine={"cores": 64}), force=True).section, ()
+    )
     found = baseline.recorded_baseline(earlier)
     assert found is not None
     assert (found.find(NOW), found.force) == (was, True)

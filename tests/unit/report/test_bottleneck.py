@@ -17,7 +17,9 @@ def test_a_search_has_the_bottleneck_of_the_step_above_the_peak() -> None:
     """The second step, at 20 240 msg/s, was missed; the step at the peak itself held."""
     sections = {1: None, 2: BOTTLENECK, 3: replace(BOTTLENECK, conclusion="network")}
     found = peak_bottleneck(FOUND, sections.get)
-    assert found == replace(BOTTLENECK, evidence=f"at 20 240 msg/s, which was missed: {BOTTLENECK.evidence}")
+    assert found == replace(
+        BOTTLENECK, evidence=f"at 20 240 msg/s, which was missed: {BOTTLENECK.evidence}"
+    )
 
 
 def test_a_step_without_a_conclusion_is_no_bottleneck() -> None:

@@ -27,10 +27,14 @@ NO_DATA = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 die
 
 def test_missing_values_are_null() -> None:
     """A second without a message, a percentile on too few samples, order on Shared, a kind that is not applicable."""
-    measured = as_json(document(publish=None, end_to_end=spread(1, 20, 500), counts={"out_of_order": None}))["measurements"]
+    measured = as_json(
+        document(publish=None, end_to_end=spread(1, 20, 500), counts={"out_of_order": None})
+    )["measurements"]
     assert measured["series"]["endToEndP99"][4:6] == [83e6, None]
     assert measured["latencies"]["publish"] is None
-    assert measured["latencies"]["endToEnd"]["percentiles"]["p50"] == pytest.approx(10.5 * MS, rel=0.01)
+    assert measured["latencies"]["endToEnd"]["percentiles"]["p50"] == pytest.approx(
+        10.5 * MS, rel=0.01
+    )
     assert measured["latencies"]["endToEnd"]["percentiles"]["p99"] is None
     assert measured["counts"]["outOfOrder"] is None
 
@@ -51,17 +55,28 @@ def test_a_histogram_can_be_rebuilt_from_the_text() -> None:
         index=np.array([index for index, _ in buckets]), count=np.array([count for _, count in buckets]),
         minimum=latency["minimum"], maximum=latency["maximum"], total=latency["total"],
     )  # fmt: skip
-    assert [rebuilt.percentile(p) for p in range(1, 100)] == [original.percentile(p) for p in range(1, 100)]
+    assert [rebuilt.percentile(p) for p in range(1, 100)] == [
+        original.percentile(p) for p in range(1, 100)
+    ]
 
 
 def test_a_broken_run_has_a_document_with_its_cause() -> None:
     found = as_json(build_document(FACTS, NO_DATA, None))
-    assert (found["verdict"]["outcome"], found["verdict"]["reasons"], found["measurements"]) == ("no data", ["worker gw1 died"], None)
+    assert (found["verdict"]["outcome"], found["verdict"]["reasons"], found["measurements"]) == (
+        "no data",
+        ["worker gw1 died"],
+        None,
+    )
 
 
 def test_findings_have_numbers_and_text() -> None:
     found = as_json(document())["verdict"]["findings"][1]
-    assert (found["name"], found["maximum"], found["outcome"], found["samples"]) == ("endToEndLatency.p99", 15 * MS, "missed", 100_000)
+    assert (found["name"], found["maximum"], found["outcome"], found["samples"]) == (
+        "endToEndLatency.p99",
+        15 * MS,
+        "missed",
+        100_000,
+    )
     assert found["observed"] == made().latencies["end_to_end"].percentile(99)
     assert found["shown"] == {"observed": "19.8 ms", "bound": "<= 15.0 ms", "over": "over by 32 %"}
 
@@ -72,16 +87,28 @@ def test_the_outcome_is_the_worst_of_the_run_and_its_stages() -> None:
     found = as_json(document({"loss": 0}, parts={"stages": stages}))
     assert [part["verdict"]["outcome"] for part in found["stages"]] == ["missed", "no data"]
     assert found["verdict"]["outcome"] == "no data"
-    assert found["verdict"]["reasons"] == ["stage spike: nothing was received: 100 000 messages were sent, 100 000 acknowledged"]
+    assert found["verdict"]["reasons"] == [
+        "stage spike: nothing was received: 100 000 messages were sent, 100 000 acknowledged"
+    ]
     assert [finding["outcome"] for finding in found["verdict"]["findings"]] == ["met"] * 7
 
 
 def test_a_peak_has_its_interval_its_steps_and_its_unit() -> None:
     """The unit is bytes if the profile's first rate is."""
     found = as_json(document(parts={"peak": PEAK}))["peak"]
-    assert (found["implicitOnly"], as_json(document({}, parts={"peak": PEAK}))["peak"]["implicitOnly"]) == (False, True)
-    assert (found["rate"], found["low"], found["high"], found["unit"]) == (19_843, 19_843, 20_240, "msg/s")
-    assert [(step["number"], step["purpose"], step["outcome"], step["early"]) for step in found["steps"]] == [
+    assert (
+        found["implicitOnly"],
+        as_json(document({}, parts={"peak": PEAK}))["peak"]["implicitOnly"],
+    ) == (False, True)
+    assert (found["rate"], found["low"], found["high"], found["unit"]) == (
+        19_843,
+        19_843,
+        20_240,
+        "msg/s",
+    )
+    assert [
+        (step["number"], step["purpose"], step["outcome"], step["early"]) for step in found["steps"]
+    ] == [
         (1, "bracket", "met", False),
         (2, "bracket", "missed", True),
         (3, "confirm", "met", False),
@@ -92,7 +119,12 @@ def test_a_peak_has_its_interval_its_steps_and_its_unit() -> None:
 
 def test_a_backlog_keeps_its_latencies() -> None:
     found = as_json(document(parts={"backlog": BACKLOG}))["backlog"]
-    assert (found["messages"], found["bytes"], found["drain"], found["drained"]) == (1_048_576, 2**30, 8_000 * MS, True)
+    assert (found["messages"], found["bytes"], found["drain"], found["drained"]) == (
+        1_048_576,
+        2**30,
+        8_000 * MS,
+        True,
+    )
     assert found["publishDuringDrain"]["samples"] == 100_000
 
 
@@ -106,7 +138,10 @@ def test_a_drain_that_never_ended_has_no_time() -> None:
 def test_a_bottleneck_keeps_its_samples_as_columns() -> None:
     """Columns have one length; an unknown value is null."""
     found = as_json(document(parts={"bottleneck": BOTTLENECK}))["bottleneck"]
-    assert found["conclusion"] in results_schema()["$defs"]["BottleneckSection"]["properties"]["conclusion"]["enum"]
+    assert (
+        found["conclusion"]
+        in results_schema()["$defs"]["BottleneckSection"]["properties"]["conclusion"]["enum"]
+    )
     assert found["columns"]["broker.busiestWanted"] == [1] * 10
     assert {len(column) for column in found["columns"].values()} == {len(found["time"])} == {10}
 
@@ -130,7 +165,9 @@ def time_slices(latencies: list[int | None]) -> SlicedStats:
 
 def verdict(latencies: list[int | None]) -> Verdict:
     tenths = time_slices([20, 30])
-    return evaluate(parse_slo(SECTION), made(windows=time_slices(latencies), tenths=tenths), Limits())
+    return evaluate(
+        parse_slo(SECTION), made(windows=time_slices(latencies), tenths=tenths), Limits()
+    )
 
 
 def windowed_document(latencies: list[int | None]) -> RunDocument:
@@ -157,14 +194,26 @@ def test_each_window_is_listed() -> None:
 
 def test_only_unmet_windows_of_many_are_listed() -> None:
     """At most a thousand are listed; the counts include the others."""
-    windows = as_json(windowed_document([20] * 3000 + [500] * (MOST + 10)))["verdict"]["findings"][0]["windows"]
-    assert (windows["number"], windows["missed"], len(windows["listed"])) == (3000 + MOST + 10, MOST + 10, MOST)
+    windows = as_json(windowed_document([20] * 3000 + [500] * (MOST + 10)))["verdict"]["findings"][
+        0
+    ]["windows"]
+    assert (windows["number"], windows["missed"], len(windows["listed"])) == (
+        3000 + MOST + 10,
+        MOST + 10,
+        MOST,
+    )
     assert windows["listed"][0]["start"] == 30_000 * SECOND
-    assert as_json(windowed_document([20] * 1500))["verdict"]["findings"][0]["windows"]["listed"] == []
+    assert (
+        as_json(windowed_document([20] * 1500))["verdict"]["findings"][0]["windows"]["listed"] == []
+    )
 
 
 def test_a_finding_on_drift_has_both_tenths() -> None:
-    finding = next(one for one in as_json(windowed_document([20]))["verdict"]["findings"] if one["name"] == "drift.endToEndLatency.p99")
+    finding = next(
+        one
+        for one in as_json(windowed_document([20]))["verdict"]["findings"]
+        if one["name"] == "drift.endToEndLatency.p99"
+    )
     assert (finding["unit"], finding["maximum"], finding["outcome"]) == ("ratio", 0.2, "missed")
     assert finding["tenths"]["last"] / finding["tenths"]["first"] - 1 == finding["observed"]
     assert finding["tenths"]["unit"] == "ns"

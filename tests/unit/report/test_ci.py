@@ -12,10 +12,22 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pytest_loadtest.report.build import build_document
-from pytest_loadtest.report.ci import LIMIT, Location, github_summary, gitlab_metrics, workflow_commands
+from pytest_loadtest.report.ci import (
+    LIMIT,
+    Location,
+    github_summary,
+    gitlab_metrics,
+    workflow_commands,
+)
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
-BROKEN = build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died: exit status -9", "gw2 too")), None)
+BROKEN = build_document(
+    FACTS,
+    Verdict(
+        outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died: exit status -9", "gw2 too")
+    ),
+    None,
+)
 MISSED = document()
 MET = document({"loss": 0}, facts={"test": "loadtests/test_calm.py::test_calm"})
 PLACE = {FACTS.test: Location(file="loadtests/test_smoke.py", line=12, failed=True)}
@@ -38,7 +50,10 @@ def parsed(command: str) -> tuple[str, dict[str, str], str]:
 
     data = {"%0D": "\r", "%0A": "\n"}
     pairs = (pair.partition("=") for pair in found[2].split(","))
-    properties = {name: unescaped(value, {**data, "%3A": ":", "%2C": ",", "%25": "%"}) for name, _, value in pairs}
+    properties = {
+        name: unescaped(value, {**data, "%3A": ":", "%2C": ",", "%25": "%"})
+        for name, _, value in pairs
+    }
     return found[1], properties, unescaped(found[3], {**data, "%25": "%"})
 
 
@@ -47,7 +62,11 @@ def test_the_worst_run_comes_first() -> None:
     found = github_summary([MET, MISSED, BROKEN])
     assert found.startswith("## Load tests: 1 no data, 1 missed, 1 met\n")
     rows = [cells(line) for line in found.splitlines() if line.startswith("|")][2:5]
-    assert [(row[0], row[3]) for row in rows] == [("?", "**no data**"), ("✗", "**missed**"), ("✓", "**met**")]
+    assert [(row[0], row[3]) for row in rows] == [
+        ("?", "**no data**"),
+        ("✗", "**missed**"),
+        ("✓", "**met**"),
+    ]
     assert [line[4] for line in found.splitlines() if line.startswith("###")] == ["?", "✗", "✓"]
 
 
@@ -64,13 +83,19 @@ def test_a_run_has_its_objectives_latencies_and_folder() -> None:
 
 
 def test_the_summary_marks_a_scaled_run() -> None:
-    found = github_summary([document(facts={"scale": 0.001, "scaling": {"rate": "2.50 M → 2 500 msg/s"}})])
+    found = github_summary(
+        [document(facts={"scale": 0.001, "scaling": {"rate": "2.50 M → 2 500 msg/s"}})]
+    )
     assert "**missed** (SCALED ×0.001)" in found
     assert "SCALED ×0.001: says nothing about the full load (rate 2.50 M → 2 500 msg/s)" in found
 
 
 def test_the_summary_has_peak_stages_and_bottleneck() -> None:
-    parts = {"stages": (stage("ramp", {"loss": 0}), stage("spike")), "peak": PEAK, "bottleneck": BOTTLENECK}
+    parts = {
+        "stages": (stage("ramp", {"loss": 0}), stage("spike")),
+        "peak": PEAK,
+        "bottleneck": BOTTLENECK,
+    }
     found = github_summary([document(parts=parts)])
     assert "- peak: 19 843 msg/s, held for 60.0 s" in found
     assert "- bottleneck: broker CPU: mosquitto's busiest thread" in found
@@ -98,15 +123,23 @@ def test_the_summary_is_not_larger_than_allowed(room: int, runs: int) -> None:
 
 def test_three_thousand_runs_fit_in_a_summary() -> None:
     """GitHub shows nothing of a summary above 1 MiB."""
-    found = github_summary([replace(MISSED, test=f"loadtests/test_it.py::test_{i}") for i in range(3000)])
+    found = github_summary(
+        [replace(MISSED, test=f"loadtests/test_it.py::test_{i}") for i in range(3000)]
+    )
     assert LIMIT * 0.9 < len(found.encode()) <= LIMIT
     assert re.search(r"… and \d+ more runs: see the results folder\n$", found)
 
 
 def test_an_annotation_is_an_error_at_the_tests_line() -> None:
     """It has every miss."""
-    level, properties, data = parsed(workflow_commands([document(counts={"lost": 3, "received": 99_997})], PLACE)[0])
-    assert (level, properties["file"], properties["line"]) == ("error", "loadtests/test_smoke.py", "12")
+    level, properties, data = parsed(
+        workflow_commands([document(counts={"lost": 3, "received": 99_997})], PLACE)[0]
+    )
+    assert (level, properties["file"], properties["line"]) == (
+        "error",
+        "loadtests/test_smoke.py",
+        "12",
+    )
     assert properties["title"] == f"{FACTS.test}: missed"
     lines = data.split("\n")
     assert any(line.startswith("endToEndLatency.p99 19.8 ms > 15.0 ms") for line in lines)
@@ -127,11 +160,15 @@ def test_a_missed_run_of_a_passed_test_is_a_warning() -> None:
     assert (level, sorted(properties)) == ("error", ["title"])
 
 
-@given(st.text(st.characters(codec="utf-8"), max_size=40), st.text(st.characters(codec="utf-8"), min_size=1, max_size=40))
+@given(
+    st.text(st.characters(codec="utf-8"), max_size=40),
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=40),
+)
 def test_special_characters_survive_the_escapes(reason: str, test: str) -> None:
     """The command is one line of output."""
     (command,) = workflow_commands(
-        [replace(BROKEN, test=test, verdict=replace(BROKEN.verdict, reasons=(reason,)))], {test: Location(file=test, line=3, failed=True)}
+        [replace(BROKEN, test=test, verdict=replace(BROKEN.verdict, reasons=(reason,)))],
+        {test: Location(file=test, line=3, failed=True)},
     )
     assert "\n" not in command
     assert "\r" not in command
@@ -141,7 +178,9 @@ def test_special_characters_survive_the_escapes(reason: str, test: str) -> None:
 
 
 GITLAB_MISSED = document()
-GITLAB_BROKEN = build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None)
+GITLAB_BROKEN = build_document(
+    FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None
+)
 
 
 def of_gitlab(text: str) -> dict[str, str]:
@@ -152,15 +191,23 @@ def of_gitlab(text: str) -> dict[str, str]:
 
 def of_openmetrics(text: str) -> dict[tuple[str, ...], float]:
     """Parse sample name and label values, by name → value."""
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return {(sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value for sample in samples}
+    samples = [
+        sample for family in text_string_to_metric_families(text) for sample in family.samples
+    ]
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for sample in samples
+    }
 
 
 def test_the_metrics_are_valid_openmetrics() -> None:
     found = of_openmetrics(gitlab_metrics([document(parts={"peak": PEAK})]))
     who = ("smoke", "", FACTS.test, "")
     assert found["loadtest_outcome", "missed", *who] == 1
-    assert found["loadtest_latency_seconds", "end-to-end", "smoke", "p99", "", FACTS.test, ""] == 0.0198
+    assert (
+        found["loadtest_latency_seconds", "end-to-end", "smoke", "p99", "", FACTS.test, ""]
+        == 0.0198
+    )
     assert found["loadtest_messages", "lost", *who] == 0
     assert found["loadtest_peak_per_second", "smoke", "", FACTS.test, "messages", ""] == 19_800
     assert gitlab_metrics([GITLAB_MISSED]).endswith("# EOF\n")
@@ -170,12 +217,22 @@ def test_gitlab_reads_the_same_names_and_values() -> None:
     text = gitlab_metrics([GITLAB_MISSED, replace(GITLAB_MISSED, test="other")])
     found = of_gitlab(text)
     assert len(found) == len(of_openmetrics(text))
-    assert found[f"loadtest_outcome{{outcome=missed,profile=smoke,scale=,test={FACTS.test},workload=}}"] == "1.0"
+    assert (
+        found[
+            f"loadtest_outcome{{outcome=missed,profile=smoke,scale=,test={FACTS.test},workload=}}"
+        ]
+        == "1.0"
+    )
 
 
 def test_missing_values_are_left_out_of_the_metrics() -> None:
-    assert {name for name, *_ in of_openmetrics(gitlab_metrics([GITLAB_BROKEN]))} == {"loadtest_outcome", "loadtest_objectives_missed"}
-    without = of_openmetrics(gitlab_metrics([document(publish=None, counts={"out_of_order": None})]))
+    assert {name for name, *_ in of_openmetrics(gitlab_metrics([GITLAB_BROKEN]))} == {
+        "loadtest_outcome",
+        "loadtest_objectives_missed",
+    }
+    without = of_openmetrics(
+        gitlab_metrics([document(publish=None, counts={"out_of_order": None})])
+    )
     assert not [labels for labels in without if "publish" in labels or "outOfOrder" in labels]
 
 

@@ -16,7 +16,11 @@ def test_a_run_is_comparable_with_another_of_its_kind() -> None:
     """Measurements, time and folder of results do not matter."""
     other = replace(document(), started="2027-01-01T00:00:00+00:00", results="elsewhere")
     assert differences(document(), other) == []
-    assert comparable_key(document()) == comparable_key(other) == comparable_key(document(counts={"lost": 3}))
+    assert (
+        comparable_key(document())
+        == comparable_key(other)
+        == comparable_key(document(counts={"lost": 3}))
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,16 +53,33 @@ def test_deciding_facts_make_runs_incomparable(path: str, value: Any, name: str)
 
 
 @pytest.mark.parametrize(
-    "path", ["profile/document/slo", "profile/document/generator", "profile/document/target", "broker/url", "broker/adminUrl"]
+    "path",
+    [
+        "profile/document/slo",
+        "profile/document/generator",
+        "profile/document/target",
+        "broker/url",
+        "broker/adminUrl",
+    ],
 )
 def test_bounds_and_addresses_are_no_difference(path: str) -> None:
-    assert differences(document(), changed(document(), path, {"x": "y"} if "profile" in path else "elsewhere")) == []
+    assert (
+        differences(
+            document(), changed(document(), path, {"x": "y"} if "profile" in path else "elsewhere")
+        )
+        == []
+    )
 
 
 def test_other_differences_follow_the_deciding_ones() -> None:
-    other = replace(changed(document(), "machine/host", "other"), versions={"pytest-loadtest": "0.2.0", "numpy": "3"})
+    other = replace(
+        changed(document(), "machine/host", "other"),
+        versions={"pytest-loadtest": "0.2.0", "numpy": "3"},
+    )
     assert differences(document(), other) == [
-        DifferenceEntry(name="versions.pytest-loadtest", baseline="0.1.0", now="0.2.0", decides=True),
+        DifferenceEntry(
+            name="versions.pytest-loadtest", baseline="0.1.0", now="0.2.0", decides=True
+        ),
         DifferenceEntry(name="machine.host", baseline="-", now="other", decides=False),
         DifferenceEntry(name="versions.numpy", baseline="-", now="3", decides=False),
     ]
@@ -66,4 +87,6 @@ def test_other_differences_follow_the_deciding_ones() -> None:
 
 def test_two_unknown_versions_are_a_difference() -> None:
     unknown = changed(document(), "broker/version", "unknown")
-    assert differences(unknown, unknown) == [DifferenceEntry(name="broker.version", baseline="unknown", now="unknown", decides=True)]
+    assert differences(unknown, unknown) == [
+        DifferenceEntry(name="broker.version", baseline="unknown", now="unknown", decides=True)
+    ]

@@ -11,7 +11,12 @@ from builders.documents import as_json, changed, document
 from builders.runs import run_of, wandering
 
 from pytest_loadtest.report.build import with_comparison
-from pytest_loadtest.report.comparison import change_word, compare_runs, comparison_lines, missing_comparison
+from pytest_loadtest.report.comparison import (
+    change_word,
+    compare_runs,
+    comparison_lines,
+    missing_comparison,
+)
 from pytest_loadtest.report.document import results_schema
 from pytest_loadtest.report.verdict_section import BlocksSection, TenthsSection, WindowsSection
 from pytest_loadtest.verdict.objectives import Slo
@@ -22,7 +27,11 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.verdict_section import ComparisonSection, FigureEntry
 
 GATES = Slo.read({"regression": {"endToEndLatency.p99": "10%", "throughput": "5%"}}).gates
-BASELINE, SAME, SLOWER = run_of(wandering(1)), run_of(wandering(2)), run_of(wandering(3, factor=1.3))
+BASELINE, SAME, SLOWER = (
+    run_of(wandering(1)),
+    run_of(wandering(2)),
+    run_of(wandering(3, factor=1.3)),
+)
 
 
 def rows(section: ComparisonSection) -> dict[str, FigureEntry]:
@@ -34,7 +43,10 @@ def test_a_slower_run_misses_its_bound() -> None:
     section, findings = compare_runs(BASELINE, SLOWER, GATES)
     found = rows(section)
     assert [finding.outcome.value for finding in findings] == ["missed", "met"]
-    assert [found[name].outcome for name in ("endToEndLatency.p99", "throughput")] == ["missed", "met"]
+    assert [found[name].outcome for name in ("endToEndLatency.p99", "throughput")] == [
+        "missed",
+        "met",
+    ]
     assert found["endToEndLatency.p99"].low > 0.1
     assert change_word(found["endToEndLatency.p50"]) == "worse"
     assert section.blocks == BlocksSection(length=5_000_000_000, baseline=12, now=12, level=0.95)
@@ -42,9 +54,16 @@ def test_a_slower_run_misses_its_bound() -> None:
 
 
 def test_a_change_within_noise_is_met() -> None:
-    section, findings = compare_runs(BASELINE, SAME, Slo.read({"regression": {"endToEndLatency.p50": "25%"}}).gates)
+    section, findings = compare_runs(
+        BASELINE, SAME, Slo.read({"regression": {"endToEndLatency.p50": "25%"}}).gates
+    )
     row = rows(section)["endToEndLatency.p50"]
-    assert row.low is not None and row.change is not None and row.high is not None and row.low < row.change < row.high
+    assert (
+        row.low is not None
+        and row.change is not None
+        and row.high is not None
+        and row.low < row.change < row.high
+    )
     assert findings[0].outcome.value == "met"
 
 
@@ -58,7 +77,9 @@ def test_a_document_with_a_comparison_obeys_the_schema() -> None:
         whole = with_comparison(SLOWER, found.section, found.findings)
         jsonschema.Draft202012Validator(results_schema()).validate(as_json(whole))
         assert len(whole.verdict.findings) == len(SLOWER.verdict.findings) + len(found.findings)
-    assert with_comparison(SLOWER, *compare_runs(BASELINE, SLOWER, GATES)).verdict.outcome == "missed"
+    assert (
+        with_comparison(SLOWER, *compare_runs(BASELINE, SLOWER, GATES)).verdict.outcome == "missed"
+    )
 
 
 def test_incomparable_runs_are_judged_only_if_forced() -> None:
@@ -78,7 +99,9 @@ def test_incomparable_runs_are_judged_only_if_forced() -> None:
 @pytest.mark.parametrize("which", ["baseline", "run"])
 def test_a_run_without_a_valid_outcome_is_not_compared(which: str) -> None:
     """It is neither a baseline nor judged against one, forced or not."""
-    verdict = replace(BASELINE.verdict, outcome=Outcome.GENERATOR_LIMITED, reasons=("a worker was late",))
+    verdict = replace(
+        BASELINE.verdict, outcome=Outcome.GENERATOR_LIMITED, reasons=("a worker was late",)
+    )
     silent = replace(BASELINE, verdict=verdict)
     pair = (silent, SLOWER) if which == "baseline" else (BASELINE, silent)
     section, findings = compare_runs(*pair, GATES, force=True)
@@ -89,7 +112,9 @@ def test_a_run_without_a_valid_outcome_is_not_compared(which: str) -> None:
 def test_a_run_with_no_data_by_comparison_only_is_compared_again() -> None:
     untold = with_comparison(SLOWER, *missing_comparison(GATES, "none is there"))
     assert untold.verdict.outcome == "no data"
-    assert [finding.outcome.value for finding in compare_runs(BASELINE, untold, GATES).findings] == ["missed", "met"]
+    assert [
+        finding.outcome.value for finding in compare_runs(BASELINE, untold, GATES).findings
+    ] == ["missed", "met"]
 
 
 def test_a_short_run_has_figures_and_no_intervals() -> None:
@@ -98,7 +123,10 @@ def test_a_short_run_has_figures_and_no_intervals() -> None:
     section, findings = compare_runs(short, short, GATES)
     assert section.blocks is None
     assert rows(section)["endToEndLatency.p99"].change == 0
-    assert findings[0].text == "regression.endToEndLatency.p99: noise is known from 20 s of measured phase on, this run has 10 s"
+    assert (
+        findings[0].text
+        == "regression.endToEndLatency.p99: noise is known from 20 s of measured phase on, this run has 10 s"
+    )
 
 
 def test_results_without_blocks_have_no_interval_of_latency() -> None:
@@ -111,7 +139,10 @@ def test_results_without_blocks_have_no_interval_of_latency() -> None:
 
 def test_values_in_different_units_are_not_compared() -> None:
     """The profile bounded a number of messages once, and a share of them now: neither is a change of the other."""
-    before, now = (run_of(wandering(1), {"duplicates": bound}, counts={"duplicates": 5}) for bound in (10, "1%"))
+    before, now = (
+        run_of(wandering(1), {"duplicates": bound}, counts={"duplicates": 5})
+        for bound in (10, "1%")
+    )
     section, _ = compare_runs(before, now)
     row = rows(section)["duplicates"]
     assert section.comparable
@@ -120,14 +151,20 @@ def test_values_in_different_units_are_not_compared() -> None:
 
 def test_a_change_of_the_generators_own_delay_is_not_judged() -> None:
     """It differs by more than the bound."""
-    late = changed(SLOWER, "measurements/latencies/ownSendDelay", as_json(SLOWER)["measurements"]["latencies"]["endToEnd"])
+    late = changed(
+        SLOWER,
+        "measurements/latencies/ownSendDelay",
+        as_json(SLOWER)["measurements"]["latencies"]["endToEnd"],
+    )
     found = compare_runs(BASELINE, late, GATES).findings[0]
     assert found.outcome.value == "no data"
     assert "the generator's own send delay went from" in found.text
 
 
 def test_a_percentile_that_results_do_not_list_is_read_from_the_histogram() -> None:
-    section, findings = compare_runs(BASELINE, SLOWER, Slo.read({"regression": {"endToEndLatency.p97": "10%"}}).gates)
+    section, findings = compare_runs(
+        BASELINE, SLOWER, Slo.read({"regression": {"endToEndLatency.p97": "10%"}}).gates
+    )
     assert findings[0].outcome.value == "missed"
     assert rows(section)["endToEndLatency.p97"].now == pytest.approx(1.3 * 50e6 * 1.2, rel=0.2)
 
@@ -141,20 +178,30 @@ def test_the_text_has_baseline_differences_and_figures() -> None:
     assert "other    versions.numpy: 3 → -" in text
     assert "✗ endToEndLatency.p99" in text
     assert list(comparison_lines(None)) == []
-    assert list(comparison_lines(missing_comparison((), "none is there").section)) == ["  baseline   none: none is there"]
+    assert list(comparison_lines(missing_comparison((), "none is there").section)) == [
+        "  baseline   none: none is there"
+    ]
 
 
 def test_values_of_windows_and_tenths_are_no_figures_of_the_run() -> None:
     """The run's own percentile is compared under the same name, and so is a bound on the whole run."""
 
-    windows = WindowsSection(width=1, violations=0, number=1, missed=0, generator_limited=0, no_data=0, listed=())
+    windows = WindowsSection(
+        width=1, violations=0, number=1, missed=0, generator_limited=0, no_data=0, listed=()
+    )
     tenths = TenthsSection(unit="ns", first=1.0, last=1.0)
 
     def windowed(run: RunDocument) -> RunDocument:
         assert run.measurements is not None
         most = run.measurements.latencies["endToEnd"]
         assert most is not None
-        finding = replace(run.verdict.findings[0], observed=1.0, implicit=False, metric="endToEndLatency", unit="ns")
+        finding = replace(
+            run.verdict.findings[0],
+            observed=1.0,
+            implicit=False,
+            metric="endToEndLatency",
+            unit="ns",
+        )
         in_windows = replace(finding, name="endToEndLatency.p50", windows=windows)
         drifted = replace(finding, name="drift.endToEndLatency.p50", tenths=tenths)
         whole = replace(finding, name="whole.endToEndLatency.p99", observed=most.maximum)
@@ -163,5 +210,8 @@ def test_values_of_windows_and_tenths_are_no_figures_of_the_run() -> None:
     plain = rows(compare_runs(BASELINE, SLOWER, GATES).section)
     found = rows(compare_runs(windowed(BASELINE), windowed(SLOWER), GATES).section)
     assert found["endToEndLatency.p50"] == plain["endToEndLatency.p50"]
-    assert found["endToEndLatency.p99"].now == as_json(SLOWER)["measurements"]["latencies"]["endToEnd"]["maximum"]
+    assert (
+        found["endToEndLatency.p99"].now
+        == as_json(SLOWER)["measurements"]["latencies"]["endToEnd"]["maximum"]
+    )
     assert not any(name.startswith(("whole.", "drift.")) for name in found)

@@ -48,22 +48,44 @@ def objects(node: Any) -> list[dict[str, Any]]:
     "found",
     [
         document(),
-        document(facts={"scale": 0.001, "scaling": {"rate": "10 M → 10 k msg/s"}}, counts={"lost": 20, "out_of_order": None}),
+        document(
+            facts={"scale": 0.001, "scaling": {"rate": "10 M → 10 k msg/s"}},
+            counts={"lost": 20, "out_of_order": None},
+        ),
         document(publish=None, end_to_end=None, counts={"received": 0, "received_in_time": 0}),
         document(end_to_end=spread(1, 20, 5)),
         build_document(FACTS, NO_DATA, None),
         document(facts={"broker": RESTARTED}),
         document(facts={"workload": "telemetry"}, buckets=(made_bucket("0-256", lost=3),)),
         document({"buckets": {"0-256": {"loss": 0}}}, buckets=(made_bucket("0-256"),)),
-        document(parts={"stages": (stage("ramp"), stage("spike", publish=None)), "peak": PEAK, "backlog": BACKLOG}),
-        document(parts={"peak": replace(PEAK, rate=None, low=None, high=None, limit="none", broke_first=None, steps=())}),
         document(
-            {"custom": {"gold.p99": "5ms", "silver.p99": "5ms"}}, custom={"gold.p99": ms(3), "rate": Rate(5), "skew": -0.5, "none": None}
+            parts={
+                "stages": (stage("ramp"), stage("spike", publish=None)),
+                "peak": PEAK,
+                "backlog": BACKLOG,
+            }
+        ),
+        document(
+            parts={
+                "peak": replace(
+                    PEAK, rate=None, low=None, high=None, limit="none", broke_first=None, steps=()
+                )
+            }
+        ),
+        document(
+            {"custom": {"gold.p99": "5ms", "silver.p99": "5ms"}},
+            custom={"gold.p99": ms(3), "rate": Rate(5), "skew": -0.5, "none": None},
         ),
         document(parts={"backlog": replace(BACKLOG, publish_during_drain=None)}),
         document(parts={"bottleneck": BOTTLENECK}),
         document(parts={"bottleneck": replace(BOTTLENECK, conclusion=None)}),
-        document(broadcasts=True, completion=spread(1, 9), spread=None, connect=spread(1, 9), subscribe=spread(1, 9)),
+        document(
+            broadcasts=True,
+            completion=spread(1, 9),
+            spread=None,
+            connect=spread(1, 9),
+            subscribe=spread(1, 9),
+        ),
         document(later_copies=spread(1, 9)),
     ],
 )
@@ -87,7 +109,10 @@ def test_the_schema_is_closed_and_describes_every_key() -> None:
 def many_topics(n: int) -> RunDocument:
     """Return a bad run: each topic has a wide histogram of its own, and the maximum number of ranges is lost."""
     topics = tuple(made_bucket(f"topic {i}") for i in range(n))
-    lost = tuple(Lost(topic=i % n, subscription=0, stream=i, first=10**6 + i, last=10**6 + 2 * i) for i in range(LOST_RANGES))
+    lost = tuple(
+        Lost(topic=i % n, subscription=0, stream=i, first=10**6 + i, last=10**6 + 2 * i)
+        for i in range(LOST_RANGES)
+    )
     return document(topics=topics, lost=lost, counts={"lost": 10**6})
 
 
@@ -98,7 +123,9 @@ def test_a_thousand_topics_are_two_megabytes_at_most() -> None:
     assert len(dumps(found).encode()) <= 2_000_000
     assert {topic["endToEnd"]["histogram"] for topic in topics} == {None}
     assert topics[0]["endToEnd"]["percentiles"]["p99"] == spread(1, 20, 50_000).percentile(99)
-    assert decode_counts(as_json(many_topics(100))["measurements"]["topics"][99]["endToEnd"]["histogram"])
+    assert decode_counts(
+        as_json(many_topics(100))["measurements"]["topics"][99]["endToEnd"]["histogram"]
+    )
 
 
 def test_the_text_has_one_line_for_each_key() -> None:
@@ -132,9 +159,15 @@ def test_sections_that_older_results_lack_are_unknown() -> None:
     found = parse_document(text)
     assert (found.bottleneck, found.timeline, found.comparison) == (None, None, None)
     assert found.measurements is not None
-    assert (found.measurements.silent, found.measurements.over_time, found.measurements.series.missing) == (None, None, None)
+    assert (
+        found.measurements.silent,
+        found.measurements.over_time,
+        found.measurements.series.missing,
+    ) == (None, None, None)
     assert "outOfDueOrder" not in found.measurements.counts
-    assert [finding.windows for finding in found.verdict.findings] == [None] * len(found.verdict.findings)
+    assert [finding.windows for finding in found.verdict.findings] == [None] * len(
+        found.verdict.findings
+    )
     assert holds(json.loads(dumps(found)), json.loads(text))
 
 
@@ -143,7 +176,9 @@ def holds(whole: Any, part: Any) -> bool:
     if isinstance(part, dict):
         return all(key in whole and holds(whole[key], value) for key, value in part.items())
     if isinstance(part, list):
-        return len(whole) == len(part) and all(holds(one, other) for one, other in zip(whole, part, strict=True))
+        return len(whole) == len(part) and all(
+            holds(one, other) for one, other in zip(whole, part, strict=True)
+        )
     return bool(whole == part)
 
 
@@ -154,9 +189,18 @@ def holds(whole: Any, part: Any) -> bool:
         ({"version": "4"}, "is no results document of version 3 to 4: version '4'"),
         ({"unheardOf": 1}, "is no results document: unheardOf: "),
         ({"seed": 7.5}, "is no results document: seed: Input should be a valid integer"),
-        ({"scale": {"factor": 0.5, "changes": {}, "more": 1}}, "is no results document: scale.more: "),
-        ({"verdict": {"outcome": "good", "reasons": [], "findings": []}}, "is no results document: verdict.outcome: "),
-        ({"verdict": {"outcome": "met", "reasons": []}}, "is no results document: verdict.findings: Field required"),
+        (
+            {"scale": {"factor": 0.5, "changes": {}, "more": 1}},
+            "is no results document: scale.more: ",
+        ),
+        (
+            {"verdict": {"outcome": "good", "reasons": [], "findings": []}},
+            "is no results document: verdict.outcome: ",
+        ),
+        (
+            {"verdict": {"outcome": "met", "reasons": []}},
+            "is no results document: verdict.findings: Field required",
+        ),
         ({"broker": {"restarts": [{"down": 1, "ready": 2.5}]}}, "is no results document: broker"),
     ],
 )

@@ -26,10 +26,14 @@ def written(root: Path, run: RunDocument, **place: str) -> RunDocument:
     return run
 
 
-STAGED = document(parts={"stages": (stage("ramp", {}), stage("plateau", {"endToEndLatency": {"p99": "1ms"}}))})
+STAGED = document(
+    parts={"stages": (stage("ramp", {}), stage("plateau", {"endToEndLatency": {"p99": "1ms"}}))}
+)
 
 
-@pytest.mark.parametrize("run", [document({"loss": 0}), replace(document(), bottleneck=BOTTLENECK), STAGED])
+@pytest.mark.parametrize(
+    "run", [document({"loss": 0}), replace(document(), bottleneck=BOTTLENECK), STAGED]
+)
 def test_a_document_is_read_from_its_file_unchanged(tmp_path: Path, run: RunDocument) -> None:
     ended = EndedRuns()
     assert not ended
@@ -40,7 +44,10 @@ def test_a_document_is_read_from_its_file_unchanged(tmp_path: Path, run: RunDocu
 def test_documents_come_in_the_order_of_their_ends(tmp_path: Path) -> None:
     """Each is of its own folder."""
     ended = EndedRuns()
-    runs = [written(tmp_path, replace(document(), seed=seed), test=f"test_{9 - seed}") for seed in range(3)]
+    runs = [
+        written(tmp_path, replace(document(), seed=seed), test=f"test_{9 - seed}")
+        for seed in range(3)
+    ]
     for run in runs:
         ended.add([run])
     assert [run.seed for run in ended] == [0, 1, 2]
@@ -56,10 +63,17 @@ def test_a_deleted_folder_leaves_the_verdict_and_the_cause(tmp_path: Path) -> No
     cause = f"only the verdict is known, because {run.results}/results.json cannot be read: No such file or directory"
     assert found.notes == (*run.notes, cause)
     assert found.measurements is None
-    assert (found.verdict.outcome, found.verdict.reasons) == (run.verdict.outcome, run.verdict.reasons)
+    assert (found.verdict.outcome, found.verdict.reasons) == (
+        run.verdict.outcome,
+        run.verdict.reasons,
+    )
     assert [finding.text for finding in found.verdict.findings] == [
         *(finding.text for finding in run.verdict.findings),
-        *(f"stage {part.name}: {finding.text}" for part in run.stages for finding in part.verdict.findings),
+        *(
+            f"stage {part.name}: {finding.text}"
+            for part in run.stages
+            for finding in part.verdict.findings
+        ),
     ]
     lines = summary_lines(found)
     assert lines[0].startswith(f"{run.test} · profile smoke · MISSED (2 of ")
@@ -79,7 +93,10 @@ def test_a_file_that_changed_after_the_run_is_not_shown_as_its_result(tmp_path: 
     put(tmp_path, document({"loss": 0}))
     (found,) = ended
     assert found.verdict.outcome is Outcome.MISSED
-    assert found.notes[-1] == f"only the verdict is known, because {run.results}/results.json was changed after the run"
+    assert (
+        found.notes[-1]
+        == f"only the verdict is known, because {run.results}/results.json was changed after the run"
+    )
 
 
 def test_a_document_that_could_not_be_written_is_kept(tmp_path: Path) -> None:
@@ -112,7 +129,10 @@ def test_the_outcome_of_a_test_is_that_of_its_last_attempt(tmp_path: Path) -> No
 
 def test_little_is_kept_of_a_run_however_much_was_measured(tmp_path: Path) -> None:
     """A session may have thousands of runs; the document of an hour has megabytes."""
-    many = replace(STAGED, stages=tuple(replace(STAGED.stages[0], name=f"stage {number}") for number in range(300)))
+    many = replace(
+        STAGED,
+        stages=tuple(replace(STAGED.stages[0], name=f"stage {number}") for number in range(300)),
+    )
     many = written(tmp_path, replace(many, bottleneck=BOTTLENECK))
     ended = EndedRuns()
     ended.add([many])

@@ -14,7 +14,14 @@ from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 
 def test_a_broken_run_has_no_figures() -> None:
-    assert figures(build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("gone",)), None)) == {}
+    assert (
+        figures(
+            build_document(
+                FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("gone",)), None
+            )
+        )
+        == {}
+    )
 
 
 def test_objectives_come_first_and_are_not_repeated() -> None:
@@ -32,12 +39,16 @@ def test_the_peak_of_a_search_is_a_figure_of_which_more_is_better() -> None:
 def test_any_percentile_lies_between_the_median_and_the_maximum(percentile: float) -> None:
     run = document(end_to_end=spread(1, 20))
     found = figures(run, (f"endToEndLatency.p{percentile}",))
-    middle, asked, most = (found[f"endToEndLatency.{name}"].value or 0 for name in ("p50", f"p{percentile}", "max"))
+    middle, asked, most = (
+        found[f"endToEndLatency.{name}"].value or 0 for name in ("p50", f"p{percentile}", "max")
+    )
     assert middle * 0.99 <= asked <= most
 
 
 def test_only_percentiles_of_the_end_to_end_latency_need_noise() -> None:
-    assert latency_percentiles(("throughput", "endToEndLatency.p99", "publishLatency.p99")) == ("endToEndLatency.p99",)
+    assert latency_percentiles(("throughput", "endToEndLatency.p99", "publishLatency.p99")) == (
+        "endToEndLatency.p99",
+    )
 
 
 @pytest.mark.parametrize("name", ["endToEndLatency.p50", "endToEndLatency.p99"])

@@ -20,7 +20,11 @@ def test_results_documents_are_found_in_order_of_path(tmp_path: Path) -> None:
     for name in ("b/1/results.json", "a/results.json", "a/other.json", "results.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert [str(path.relative_to(tmp_path)) for path in results_below(tmp_path)] == ["a/results.json", "b/1/results.json", "results.json"]
+    assert [str(path.relative_to(tmp_path)) for path in results_below(tmp_path)] == [
+        "a/results.json",
+        "b/1/results.json",
+        "results.json",
+    ]
     assert results_below(tmp_path / "none") == []
 
 
@@ -40,14 +44,18 @@ def test_folders_that_vanish_during_the_search_are_ignored(tmp_path: Path) -> No
     thread = Thread(target=come_and_go)
     thread.start()
     try:
-        assert all(results_below(tmp_path) == [tmp_path / "measure" / "results.json"] for _ in range(200))
+        assert all(
+            results_below(tmp_path) == [tmp_path / "measure" / "results.json"] for _ in range(200)
+        )
     finally:
         done.set()
         thread.join()
 
 
 LOOSE = {"endToEndLatency": {"p99": "1s"}}
-BROKEN = build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None)
+BROKEN = build_document(
+    FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None
+)
 
 
 def test_the_worst_run_comes_first(tmp_path: Path) -> None:
@@ -105,7 +113,10 @@ def test_a_folder_without_runs_is_a_usage_error(tmp_path: Path) -> None:
             find_runs([tmp_path, folder])
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": 2}', '{"version": "3"}', '{"version": null}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"version": 99}', '{"version": 2}', '{"version": "3"}', '{"version": null}'],
+)
 def test_an_unreadable_file_is_named_and_the_others_are_read(tmp_path: Path, text: str) -> None:
     put(tmp_path, document(), "good")
     file = put(tmp_path, document(), "bad") / "results.json"

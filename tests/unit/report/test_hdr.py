@@ -13,7 +13,12 @@ from hdrh.log import HistogramLogReader
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.report.hdr import decode_counts, encode_coarse_counts, encode_histogram, write_log
+from pytest_loadtest.report.hdr import (
+    decode_counts,
+    encode_coarse_counts,
+    encode_histogram,
+    write_log,
+)
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram

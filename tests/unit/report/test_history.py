@@ -23,9 +23,14 @@ def test_a_line_has_figures_noise_and_objectives() -> None:
     """It has no address, no setting and no host."""
     line = history.history_line(RUN)
     assert (line["test"], line["outcome"], line["broker"]) == (RUN.test, "met", "Pulsar 4.2.4")
-    assert line["figures"]["endToEndLatency.p99"] == as_json(RUN)["measurements"]["latencies"]["endToEnd"]["percentiles"]["p99"]
+    assert (
+        line["figures"]["endToEndLatency.p99"]
+        == as_json(RUN)["measurements"]["latencies"]["endToEnd"]["percentiles"]["p99"]
+    )
     assert 0 < line["errors"]["endToEndLatency.p99"] < 0.2
-    assert [(one["name"], one["maximum"]) for one in line["objectives"]] == [("endToEndLatency.p99", 100_000_000)]
+    assert [(one["name"], one["maximum"]) for one in line["objectives"]] == [
+        ("endToEndLatency.p99", 100_000_000)
+    ]
     text = json.dumps(line)
     assert "6650" not in text
     assert len(text) < 1500
@@ -39,7 +44,10 @@ def test_a_broken_run_has_a_line_without_figures() -> None:
 
 def test_a_row_of_a_trend_has_one_unit() -> None:
     """That of the newest run: a bound was a number of messages, then a share; the peak was in messages, then in bytes."""
-    runs = [history.history_line(run_of(wandering(1), {"duplicates": bound}, counts={"duplicates": 5})) for bound in (10, "1%")]
+    runs = [
+        history.history_line(run_of(wandering(1), {"duplicates": bound}, counts={"duplicates": 5}))
+        for bound in (10, "1%")
+    ]
     for day, (run, unit) in enumerate(zip(runs, ("msg/s", "B/s"), strict=True), 1):
         run |= {"started": f"2026-12-0{day}", "figures": {"peak": 1000.0}, "units": {"peak": unit}}
     (found,) = build_trend(runs)
@@ -51,7 +59,14 @@ def test_a_row_of_a_trend_has_one_unit() -> None:
 def test_concurrent_sessions_append_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: history.append_history(path, [history.history_line(document()) | {"i": i}]), range(40)))
+        list(
+            pool.map(
+                lambda i: history.append_history(
+                    path, [history.history_line(document()) | {"i": i}]
+                ),
+                range(40),
+            )
+        )
     lines, wrong = history.read_history(path)
     assert (sorted(line["i"] for line in lines), wrong) == (list(range(40)), 0)
 
@@ -84,7 +99,9 @@ def test_a_line_without_all_its_keys_is_invalid(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     whole = history.history_line(RUN)
     for key in sorted(history._KEYS):
-        history.append_history(path, [{name: value for name, value in whole.items() if name != key}])
+        history.append_history(
+            path, [{name: value for name, value in whole.items() if name != key}]
+        )
     assert history.read_history(path) == ([], len(history._KEYS))
 
 
@@ -101,15 +118,30 @@ def test_a_run_that_never_began_stays_at_its_place() -> None:
 
 
 def test_the_trend_of_scaled_runs_says_so() -> None:
-    found = build_trend([history.history_line(replace(RUN, scale=ScaleSection(factor=0.1, changes={})))])
-    assert next(iter(trend_table(found))).startswith(f"{RUN.test} · profile {RUN.profile.name} · SCALED ×0.1 · 1 run")
+    found = build_trend(
+        [history.history_line(replace(RUN, scale=ScaleSection(factor=0.1, changes={})))]
+    )
+    assert next(iter(trend_table(found))).startswith(
+        f"{RUN.test} · profile {RUN.profile.name} · SCALED ×0.1 · 1 run"
+    )
 
 
 def test_a_trend_is_a_row_for_each_figure() -> None:
     """Runs are in order of time, whatever the order of the file; a change of comparability is marked."""
     line = history.history_line(RUN)
-    later = line | {"started": "2026-12-01T00:00:00+00:00", "broker": "Pulsar 4.3.0", "comparableKey": "other", "outcome": "missed"}
-    between = line | {"started": "2026-11-30T00:00:00+00:00", "comparableKey": None, "figures": {}, "objectives": [], "outcome": "no data"}
+    later = line | {
+        "started": "2026-12-01T00:00:00+00:00",
+        "broker": "Pulsar 4.3.0",
+        "comparableKey": "other",
+        "outcome": "missed",
+    }
+    between = line | {
+        "started": "2026-11-30T00:00:00+00:00",
+        "comparableKey": None,
+        "figures": {},
+        "objectives": [],
+        "outcome": "no data",
+    }
     (found,) = build_trend([later, line, between])
     assert found["outcomes"] == ["met", "no data", "missed"]
     assert found["changed"] == [{"run": 2, "what": "the broker Pulsar 4.2.4 → Pulsar 4.3.0"}]
@@ -119,10 +151,16 @@ def test_a_trend_is_a_row_for_each_figure() -> None:
     text = "\n".join(trend_table([found]))
     assert "3 runs, 2026-11-21 to 2026-12-01" in text
     assert "✓?│✗" in text
-    assert "│ from 2026-12-01T00:00:00+00:00 on: the broker Pulsar 4.2.4 → Pulsar 4.3.0 changed" in text
+    assert (
+        "│ from 2026-12-01T00:00:00+00:00 on: the broker Pulsar 4.2.4 → Pulsar 4.3.0 changed"
+        in text
+    )
     assert all(
         character.isascii()
-        for character in "\n".join(trend_table([found], unicode=False)).replace("·", "").replace("→", "").replace("µ", "")
+        for character in "\n".join(trend_table([found], unicode=False))
+        .replace("·", "")
+        .replace("→", "")
+        .replace("µ", "")
     )
 
 
@@ -132,7 +170,11 @@ def test_a_trend_has_the_unit_of_the_run(unit: str, told: str) -> None:
     searched = changed(replace(RUN, peak=document(parts={"peak": PEAK}).peak), "peak/unit", unit)
     (found,) = build_trend([history.history_line(searched)])
     units = {row["name"]: row["unit"] for row in found["rows"]}
-    assert (units["peak"], units["throughput"], units["generatorCpuPerMessage"]) == (unit, "msg/s", "ns")
+    assert (units["peak"], units["throughput"], units["generatorCpuPerMessage"]) == (
+        unit,
+        "msg/s",
+        "ns",
+    )
     assert [line for line in trend_table([found]) if line.split()[:1] == ["peak"] and told in line]
 
 

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 
 def said(**counts: Any) -> Progress:
-    known = {"elapsed": 2 * SECOND, "sending": True, "send_delay_p99": MILLISECOND, "in_flight": 3, "sent": 90, "received": 70}
+    known = {
+        "elapsed": 2 * SECOND,
+        "sending": True,
+        "send_delay_p99": MILLISECOND,
+        "in_flight": 3,
+        "sent": 90,
+        "received": 70,
+    }
     return made_progress(**known | counts)
 
 
@@ -32,9 +39,15 @@ def phase() -> Phase:
 def test_the_line_has_phase_time_rates_delay_and_messages_in_flight(phase: Phase) -> None:
     """Rates are since the last line; the delay is the worst worker's."""
     line = describe(
-        "p", [said(), said(send_delay_p99=7 * MILLISECOND, in_flight=4)], (phase, 10.0, 100, 80, 60), (phase, 12.0, 200, 180, 140)
+        "p",
+        [said(), said(send_delay_p99=7 * MILLISECOND, in_flight=4)],
+        (phase, 10.0, 100, 80, 60),
+        (phase, 12.0, 200, 180, 140),
     )
-    assert line == "measure 2/3 s  offered 50 sent 50 received 40 msg/s  delay p99 7.00 ms  in flight 7  load p"
+    assert (
+        line
+        == "measure 2/3 s  offered 50 sent 50 received 40 msg/s  delay p99 7.00 ms  in flight 7  load p"
+    )
 
 
 def test_the_line_has_the_receive_lag_of_the_worst_worker_that_knows_it(phase: Phase) -> None:
@@ -47,7 +60,10 @@ def test_the_line_has_the_receive_lag_of_the_worst_worker_that_knows_it(phase: P
 def test_the_line_names_drain_and_full_windows(phase: Phase) -> None:
     """A delay that was not measured is not 0."""
     line = describe(
-        "p", [said(elapsed=4 * SECOND, sending=False, send_delay_p99=None, blocked=True)], (phase, 0.0, 0, 0, 0), (phase, 1.0, 0, 0, 5)
+        "p",
+        [said(elapsed=4 * SECOND, sending=False, send_delay_p99=None, blocked=True)],
+        (phase, 0.0, 0, 0, 0),
+        (phase, 1.0, 0, 0, 5),
     )
     assert line.startswith("measure: drain 4/3 s")
     assert "delay p99 –" in line
@@ -95,7 +111,10 @@ class Config:
         return int(getattr(self.option, name, default))
 
 
-@pytest.mark.parametrize(("terminal", "times", "shown"), [(False, [0, 5, 9.9, 10, 19, 20], 2), (True, [0, 0.2, 0.5, 0.9, 1.0], 2)])
+@pytest.mark.parametrize(
+    ("terminal", "times", "shown"),
+    [(False, [0, 5, 9.9, 10, 19, 20], 2), (True, [0, 0.2, 0.5, 0.9, 1.0], 2)],
+)
 def test_a_line_is_written_every_ten_seconds(
     phase: Phase, monkeypatch: pytest.MonkeyPatch, terminal: bool, times: list[float], shown: int
 ) -> None:
@@ -107,7 +126,10 @@ def test_a_line_is_written_every_ten_seconds(
         monkeypatch.setattr(live.time, "monotonic", lambda now=now: 100 + now)
         line.show("t", phase, [said()])
     assert len(reporter.lines) == shown
-    assert all(text.startswith("\r") == terminal and len(text) <= 80 + 40 * (not terminal) for text in reporter.lines)
+    assert all(
+        text.startswith("\r") == terminal and len(text) <= 80 + 40 * (not terminal)
+        for text in reporter.lines
+    )
 
 
 def test_counts_of_two_runs_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,9 +142,16 @@ def test_counts_of_two_runs_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("verbose", "shown"), [(0, ["load: planning", "load: target: mqtt://host"]), (-1, ["load: target: mqtt://host"]), (-2, [])]
+    ("verbose", "shown"),
+    [
+        (0, ["load: planning", "load: target: mqtt://host"]),
+        (-1, ["load: target: mqtt://host"]),
+        (-2, []),
+    ],
 )
-def test_quiet_leaves_only_the_target(phase: Phase, monkeypatch: pytest.MonkeyPatch, verbose: int, shown: list[str]) -> None:
+def test_quiet_leaves_only_the_target(
+    phase: Phase, monkeypatch: pytest.MonkeyPatch, verbose: int, shown: list[str]
+) -> None:
     """With -q the target stays, because results cannot be read without it; -qq suppresses it, too."""
     config = Config(Reporter())
     config.option.verbose = verbose
@@ -139,5 +168,10 @@ def test_quiet_leaves_only_the_target(phase: Phase, monkeypatch: pytest.MonkeyPa
 def test_held_connections_have_no_rates() -> None:
     text = "name: p\nmessages: 0\ntestDuration: 30s\ndriver: {name: mqtt}\nslo: {connectLatency: {mean: 1s}}\n"
     phase = made_plan(profiles.loads(text, "p.yaml")).measure
-    line = describe("p", [made_progress(elapsed=2 * SECOND, sending=True)], (phase, 1.0, 0, 0, 0), (phase, 2.0, 0, 0, 0))
+    line = describe(
+        "p",
+        [made_progress(elapsed=2 * SECOND, sending=True)],
+        (phase, 1.0, 0, 0, 0),
+        (phase, 2.0, 0, 0, 0),
+    )
     assert line == "measure 2/30 s  connections are held  load p"

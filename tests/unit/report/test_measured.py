@@ -14,14 +14,21 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.pipeline.run_file import RunChange, RunStage
-from pytest_loadtest.report.document import TimelineBlocked, TimelineRestart, TimelineStage, TimelineStall
+from pytest_loadtest.report.document import (
+    TimelineBlocked,
+    TimelineRestart,
+    TimelineStage,
+    TimelineStall,
+)
 from pytest_loadtest.report.measured import MOST_SPANS, second_spans, timeline_section
 from pytest_loadtest.values.quantities import SECOND
 
 
 def change(at: int, **what: Any) -> RunChange:
     none = dict.fromkeys(("rate", "paused", "consumers", "foregone"))
-    return RunChange(**{"at": at, "bytes": False, "distribution": False, "end": False, **none, **what})
+    return RunChange(
+        **{"at": at, "bytes": False, "distribution": False, "end": False, **none, **what}
+    )
 
 
 def stage(name: str, start: int, duration: int) -> RunStage:
@@ -48,16 +55,24 @@ def test_the_timeline_has_stages_changes_and_restarts() -> None:
         "rate 500 msg/s", "rate 1.00 MiB/s, 3 consumers of each subscription", "consumers paused", "consumers resumed", "payload mix",
         "ended: loss could no longer hold", "ended",
     ]  # fmt: skip
-    assert (found.restarts, found.stalls, found.blocked) == ((TimelineRestart(down=3, ready=None),), (), ())
+    assert (found.restarts, found.stalls, found.blocked) == (
+        (TimelineRestart(down=3, ready=None),),
+        (),
+        (),
+    )
 
 
 def test_stalls_and_blocked_seconds_are_spans() -> None:
     seconds = np.zeros((10, 4), np.int64)
     seconds[[2, 3, 9], 1] = 50 * MS, 400 * MS, 49 * MS
-    worker = WorkerEvidence(worker="gw1", cpu=0.5, stalled=499 * MS, longest_stall=400 * MS, gc=0, seconds=seconds)
+    worker = WorkerEvidence(
+        worker="gw1", cpu=0.5, stalled=499 * MS, longest_stall=400 * MS, gc=0, seconds=seconds
+    )
     blocked = np.zeros(10, np.int64)
     blocked[[4, 5]] = 10_000 * MS, 9_999 * MS  # of 10 000 messages
-    found = timeline_section(made_run_file(), made(workers=(worker,), series=replace(made_series(), blocked=blocked)))
+    found = timeline_section(
+        made_run_file(), made(workers=(worker,), series=replace(made_series(), blocked=blocked))
+    )
     assert found.stalls == (TimelineStall(worker="gw1", start=2 * SECOND, end=4 * SECOND),)
     assert found.blocked == (TimelineBlocked(start=4 * SECOND, end=5 * SECOND),)
     assert found.changes == ()

@@ -29,7 +29,10 @@ def test_a_topic_has_every_latency_that_the_catalogue_has_for_topics() -> None:
     assert {metric.key for metric in LATENCIES.values() if metric.per_topic} <= set(topic)
 
 
-@pytest.mark.parametrize(("path", "value"), [("duration", -1), ("counts/sent", -1), ("series/received/3", 0.5), ("workers/0/gc", "3 ms")])
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("duration", -1), ("counts/sent", -1), ("series/received/3", 0.5), ("workers/0/gc", "3 ms")],
+)
 def test_a_value_of_the_wrong_type_or_below_zero_is_an_error(path: str, value: Any) -> None:
     with pytest.raises(ValueError, match="measurements." + path.replace("/", r"\.")):
         changed(document(), f"measurements/{path}", value)

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
 STATISTICS = ["Avg", "50pct", "75pct", "95pct", "99pct", "999pct", "9999pct", "Max"]
 LATENCIES = ["publishLatency", "publishDelayLatency", "endToEndLatency"]
-FACT_NAMES = ["workload", "driver", "messageSize", "topics", "partitions", "producersPerTopic", "consumersPerTopic"]
+FACT_NAMES = [
+    "workload",
+    "driver",
+    "messageSize",
+    "topics",
+    "partitions",
+    "producersPerTopic",
+    "consumersPerTopic",
+]
 RATES = ["publishRate", "publishErrorRate", "consumeRate", "backlog"]
 
 
@@ -34,17 +42,28 @@ def result(**changed: Any) -> dict[str, Any]:
 
 
 def long(seconds: int = 25, **changed: Any) -> dict[str, Any]:
-    kinds = {"publish": spread(0.5, 12), "end_to_end": spread(1, 20), "send_delay": spread(0.001, 1)}
+    kinds = {
+        "publish": spread(0.5, 12),
+        "end_to_end": spread(1, 20),
+        "send_delay": spread(0.001, 1),
+    }
     kinds |= {kind: changed[kind] for kind in kinds if kind in changed}
-    intervals = tuple({kind: part for kind, part in kinds.items() if part is not None} for _ in range(-(-seconds // 10)))
-    return result(duration=seconds * 1000 * MS, series=made_series(seconds), intervals=intervals, **changed)
+    intervals = tuple(
+        {kind: part for kind, part in kinds.items() if part is not None}
+        for _ in range(-(-seconds // 10))
+    )
+    return result(
+        duration=seconds * 1000 * MS, series=made_series(seconds), intervals=intervals, **changed
+    )
 
 
 def test_the_names_are_exactly_those_of_omb() -> None:
     """A strict reader rejects unknown names."""
     aggregated = [f"aggregated{name[0].upper()}{name[1:]}" for name in LATENCIES]
     expected = {*FACT_NAMES, *RATES, *(f"{name}Quantiles" for name in aggregated)}
-    expected |= {f"{name}{statistic}" for name in (*LATENCIES, *aggregated) for statistic in STATISTICS}
+    expected |= {
+        f"{name}{statistic}" for name in (*LATENCIES, *aggregated) for statistic in STATISTICS
+    }
     assert set(result()) == expected
     assert len(expected) == 62
 
@@ -61,10 +80,19 @@ def test_facts_are_those_of_the_run() -> None:
         ({}, "pulsar"),
         ({"facts": {"scale": 0.001}}, "pulsar (scaled x0.001)"),
         ({"own_send_delay": spread(0, 500)}, "pulsar (generator-limited)"),
-        ({"facts": {"scale": 0.5}, "publish": None, "section": {"publishLatency": {"p50": "1s"}}}, "pulsar (no data, scaled x0.5)"),
+        (
+            {
+                "facts": {"scale": 0.5},
+                "publish": None,
+                "section": {"publishLatency": {"p50": "1s"}},
+            },
+            "pulsar (no data, scaled x0.5)",
+        ),
     ],
 )
-def test_a_run_that_proves_nothing_is_marked_in_the_drivers_name(changed: dict[str, Any], driver: str) -> None:
+def test_a_run_that_proves_nothing_is_marked_in_the_drivers_name(
+    changed: dict[str, Any], driver: str
+) -> None:
     """OMB has no field for it, and charts name their lines by the driver."""
     assert result(**changed)["driver"] == driver
 
@@ -101,7 +129,9 @@ def test_backlog_counts_over_all_subscriptions() -> None:
 
 def test_values_unknown_by_sample_are_null() -> None:
     found = long(25, counts={"failed": 1, "duplicates": 1}, publish=None)
-    assert found["publishErrorRate"] == found["backlog"] == found["publishLatency99pct"] == [None] * 3
+    assert (
+        found["publishErrorRate"] == found["backlog"] == found["publishLatency99pct"] == [None] * 3
+    )
 
 
 def test_a_single_sample_is_the_whole_run() -> None:
@@ -129,15 +159,25 @@ def test_latencies_have_the_units_of_omb() -> None:
 
 def test_missing_latencies_are_null() -> None:
     """A kind that was not measured, a percentile on too few samples, clocks that disagree."""
-    found = result(publish=None, end_to_end=spread(1, 20, 500), send_delay=replace(spread(1, 20), negative=1))
-    assert (found["aggregatedPublishLatencyAvg"], found["aggregatedPublishLatencyQuantiles"]) == (None, {})
+    found = result(
+        publish=None, end_to_end=spread(1, 20, 500), send_delay=replace(spread(1, 20), negative=1)
+    )
+    assert (found["aggregatedPublishLatencyAvg"], found["aggregatedPublishLatencyQuantiles"]) == (
+        None,
+        {},
+    )
     assert found["aggregatedEndToEndLatency50pct"] is not None
     assert found["aggregatedEndToEndLatency99pct"] is None
-    assert (found["aggregatedPublishDelayLatencyMax"], found["publishDelayLatencyMax"]) == (None, [None])
+    assert (found["aggregatedPublishDelayLatencyMax"], found["publishDelayLatencyMax"]) == (
+        None,
+        [None],
+    )
 
 
 def test_a_run_without_measurements_has_no_result() -> None:
-    broken = build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None)
+    broken = build_document(
+        FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None
+    )
     with pytest.raises(NoData, match="nothing was measured, so there is no OMB result"):
         omb.test_result(broken)
 
@@ -147,11 +187,16 @@ def test_a_run_without_measurements_has_no_result() -> None:
 def test_quantiles_rise_to_the_maximum(values: list[int]) -> None:
     """At each point that share of the values lies at or below it; the last point is the largest value."""
     whole = histogram(np.array(values, dtype=np.int64))
-    points = [(float(p), ms) for p, ms in result(end_to_end=whole)["aggregatedEndToEndLatencyQuantiles"].items()]
+    points = [
+        (float(p), ms)
+        for p, ms in result(end_to_end=whole)["aggregatedEndToEndLatencyQuantiles"].items()
+    ]
     assert points[-1] == (100.0, max(values) / MS)
     assert all(p < q and low <= high for (p, low), (q, high) in pairwise(points))
     for percent, ms in points:
-        assert sum(value <= ms * MS + 0.5 for value in values) / len(values) * 100 == pytest.approx(percent)
+        assert sum(value <= ms * MS + 0.5 for value in values) / len(values) * 100 == pytest.approx(
+            percent
+        )
 
 
 def test_quantiles_are_closer_together_towards_the_tail() -> None:
@@ -166,7 +211,10 @@ def test_quantiles_are_closer_together_towards_the_tail() -> None:
 def test_the_file_is_named_as_omb_names_it(tmp_path: Path) -> None:
     """The name has workload, driver and date; a name that is taken gets a number."""
     folder = tmp_path / "omb"
-    first, second = omb.write_test_result(document(), folder), omb.write_test_result(document(), folder)
+    first, second = (
+        omb.write_test_result(document(), folder),
+        omb.write_test_result(document(), folder),
+    )
     assert first.name == "smoke-pulsar-2026-11-21-03-00-00.json"
     assert second.name == "smoke-pulsar-2026-11-21-03-00-00-2.json"
     assert json.loads(first.read_text()) == omb.test_result(document())

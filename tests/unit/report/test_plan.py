@@ -14,7 +14,11 @@ def lines(*more: str) -> list[str]:
     text = "name: p\nproducerRate: 20000\nmessageSize: 100\ntestDuration: 2h\ndriver: {name: pulsar, subscriptionType: Shared}\n"
     profile = profiles.loads(text + "".join(more), "p.yaml")
     made = made_plan(profile)
-    return [line for line in plan.plan_table(made, DriverFacts(client="c", version="1"), HERE) if line.startswith(("delayed", "WARNING"))]
+    return [
+        line
+        for line in plan.plan_table(made, DriverFacts(client="c", version="1"), HERE)
+        if line.startswith(("delayed", "WARNING"))
+    ]
 
 
 def test_the_plan_has_delayed_messages_and_a_warning() -> None:
@@ -24,7 +28,9 @@ def test_the_plan_has_delayed_messages_and_a_warning() -> None:
     assert "4.58 MiB as a heap" in short
     hour, warning = lines("deliverAfter: 1h\n")
     assert "72.0 M messages pending" in hour
-    assert warning.startswith("WARNING      the broker has 1.00 GiB, the index needs 1.61 GiB as a heap: shorten the delay")
+    assert warning.startswith(
+        "WARNING      the broker has 1.00 GiB, the index needs 1.61 GiB as a heap: shorten the delay"
+    )
     assert len(lines("deliverAfter: 1h\n", "target: {url: pulsar://h:1}\n")) == 1
     assert lines() == []
 
@@ -35,13 +41,20 @@ def test_bytes_of_a_varying_rate_are_those_of_the_highest_and_an_hour_is_the_mea
         "name: p\nproducerRate: 100\nmessageSize: 500\ndriver: {name: loopback}\n"
         "stages: [{name: a, rate: 100, duration: 10s}, {name: b, rate: 300, duration: 10s}]\n"
     )
-    table = plan.plan_table(made_plan(profiles.loads(text, "p.yaml")), DriverFacts(client="c", version="1"), HERE)
+    table = plan.plan_table(
+        made_plan(profiles.loads(text, "p.yaml")), DriverFacts(client="c", version="1"), HERE
+    )
     (line,) = [line for line in table if line.startswith("bytes")]
-    assert line == "bytes        150 kB/s = 1.2 Mbit/s at the highest rate, 360 MB per hour out; 1 × that in"
+    assert (
+        line
+        == "bytes        150 kB/s = 1.2 Mbit/s at the highest rate, 360 MB per hour out; 1 × that in"
+    )
 
 
 def test_a_search_in_bytes_states_its_rates_in_bytes() -> None:
     text = "name: p\nproducerRate: 0\nmessageSize: 1KB\ndriver: {name: loopback}\nsearch: {start: 1MB/s, max: 4MB/s}\nslo: {loss: 0}\n"
-    table = plan.plan_table(made_plan(profiles.loads(text, "p.yaml")), DriverFacts(client="c", version="1"), HERE)
+    table = plan.plan_table(
+        made_plan(profiles.loads(text, "p.yaml")), DriverFacts(client="c", version="1"), HERE
+    )
     assert "search       from 1.00 MiB/s up to 4.00 MiB/s, to within 2.00%" in table
     assert "rate         1 024 msg/s of 1 024 B mean" in table

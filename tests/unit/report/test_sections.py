@@ -30,7 +30,12 @@ def starting(found: list[str], word: str) -> str:
 
 def test_stages_are_a_table_with_their_misses() -> None:
     """The headline counts them, too."""
-    found = summary_lines(document({"endToEndLatency": {"p99": "25ms"}}, parts={"stages": (stage("ramp", {"loss": 0}), stage("spike"))}))
+    found = summary_lines(
+        document(
+            {"endToEndLatency": {"p99": "25ms"}},
+            parts={"stages": (stage("ramp", {"loss": 0}), stage("spike"))},
+        )
+    )
     assert found[0].endswith("MISSED (1 of 23 objectives)")
     at = next(i for i, line in enumerate(found) if line.split()[:1] == ["stage"])
     assert found[at : at + 4] == [
@@ -42,16 +47,43 @@ def test_stages_are_a_table_with_their_misses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "lost", "shown"), [({"loss": 0}, 0, False), ({"loss": 0}, 7, True), ({"buckets": {"0-256": {"loss": 0}}}, 0, True)]
+    ("section", "lost", "shown"),
+    [
+        ({"loss": 0}, 0, False),
+        ({"loss": 0}, 7, True),
+        ({"buckets": {"0-256": {"loss": 0}}}, 0, True),
+    ],
 )
-def test_size_buckets_are_shown_if_one_has_an_objective_or_lost_messages(section: dict[str, Any], lost: int, shown: bool) -> None:
+def test_size_buckets_are_shown_if_one_has_an_objective_or_lost_messages(
+    section: dict[str, Any], lost: int, shown: bool
+) -> None:
     found = summary_lines(
-        document(section, buckets=(made_bucket("0-256"), made_bucket("256-1KB", lost=lost, end_to_end=None, publish=None)))
+        document(
+            section,
+            buckets=(
+                made_bucket("0-256"),
+                made_bucket("256-1KB", lost=lost, end_to_end=None, publish=None),
+            ),
+        )
     )
-    table = [line.split("  ") for line in found if line.strip().startswith(("size bucket", "0-256", "256-1KB"))]
+    table = [
+        line.split("  ")
+        for line in found
+        if line.strip().startswith(("size bucket", "0-256", "256-1KB"))
+    ]
     assert bool(table) is shown
     if lost:
-        assert [cell.strip() for cell in table[2] if cell] == ["256-1KB", "50 000", "50 000", "50 000", "7", "-", "-", "-", "-"]
+        assert [cell.strip() for cell in table[2] if cell] == [
+            "256-1KB",
+            "50 000",
+            "50 000",
+            "50 000",
+            "7",
+            "-",
+            "-",
+            "-",
+            "-",
+        ]
 
 
 def test_a_peak_comes_first_with_interval_limit_and_steps() -> None:
@@ -100,7 +132,10 @@ def test_a_peak_has_its_limit(changed: dict[str, Any], answer: str, limit: str) 
 def test_a_peak_without_objectives_lists_the_implicit_ones() -> None:
     said = "the profile has no objectives, so the implicit ones had to hold: loss <= 0, corrupt <= 0, dropped <= 0, sent >= 99 %"
     found = summary_lines(document({}, parts={"peak": PEAK}))
-    assert found[5] == f"             {said}, throughput >= 95 %, failed <= 1 %, silent <= 0; there is no bound on latency"
+    assert (
+        found[5]
+        == f"             {said}, throughput >= 95 %, failed <= 1 %, silent <= 0; there is no bound on latency"
+    )
     assert "implicit ones" not in "\n".join(summary_lines(document(parts={"peak": PEAK})))
 
 
@@ -112,22 +147,42 @@ def test_a_peak_in_bytes_is_shown_in_bytes() -> None:
 
 def test_a_backlog_has_build_drain_and_publish_latency() -> None:
     found = summary_lines(document(parts={"backlog": BACKLOG}))
-    assert starting(found, "backlog") == ("  backlog    1 048 576 deliveries, 1.00 GiB, built in 32.0 s, drained in 8.00 s at 131 k msg/s")
-    assert starting(found, "publish latency") == "             publish latency during the drain: p50 6.25 ms, p99 11.9 ms"
-    given_up = replace(BACKLOG, drained=False, left=20_000, drain=None, waited=600_000 * MS, publish_during_drain=None)
+    assert starting(found, "backlog") == (
+        "  backlog    1 048 576 deliveries, 1.00 GiB, built in 32.0 s, drained in 8.00 s at 131 k msg/s"
+    )
+    assert (
+        starting(found, "publish latency")
+        == "             publish latency during the drain: p50 6.25 ms, p99 11.9 ms"
+    )
+    given_up = replace(
+        BACKLOG,
+        drained=False,
+        left=20_000,
+        drain=None,
+        waited=600_000 * MS,
+        publish_during_drain=None,
+    )
     shrinking = summary_lines(document(parts={"backlog": given_up}))
-    assert "built in 32.0 s, NOT drained within 10.0 min (backlogDrainTimeout; 20 000 still waiting, 10 000 would do)" in starting(
-        shrinking, "backlog"
+    assert (
+        "built in 32.0 s, NOT drained within 10.0 min (backlogDrainTimeout; 20 000 still waiting, 10 000 would do)"
+        in starting(shrinking, "backlog")
     )
     assert starting(shrinking, "publish latency").endswith("during the drain: not measured")
-    stuck = summary_lines(document(parts={"backlog": replace(given_up, left=1_048_577, drain=math.inf)}))
-    assert "built in 32.0 s, never: it did not shrink, and was NOT drained within 10.0 min" in starting(stuck, "backlog")
+    stuck = summary_lines(
+        document(parts={"backlog": replace(given_up, left=1_048_577, drain=math.inf)})
+    )
+    assert (
+        "built in 32.0 s, never: it did not shrink, and was NOT drained within 10.0 min"
+        in starting(stuck, "backlog")
+    )
 
 
 def test_a_drain_of_older_results_that_was_given_up_has_the_time_of_the_wait() -> None:
     found = document(parts={"backlog": BACKLOG})
     assert found.backlog is not None
-    older = replace(found, backlog=replace(found.backlog, drained=False, left=20_000, drain=600_000 * MS))
+    older = replace(
+        found, backlog=replace(found.backlog, drained=False, left=20_000, drain=600_000 * MS)
+    )
     assert "NOT drained within 10.0 min" in starting(summary_lines(older), "backlog")
 
 
@@ -135,14 +190,24 @@ def test_a_drain_left_open_by_second_copies_has_its_bounds() -> None:
     """Its rate is unknown, too."""
     unknown = replace(BACKLOG, drain=None, drained=None, left=None, drain_rate=None, uncounted=6000)
     for latest, words in ((9_000 * MS, "9.00 s"), (None, "an unknown time")):
-        found = starting(summary_lines(document(parts={"backlog": replace(unknown, between=(8_000 * MS, latest))})), "backlog")
-        assert found.endswith(f"drained between 8.00 s and {words} (6 000 second or doubtful copies) at an unknown rate")
+        found = starting(
+            summary_lines(
+                document(parts={"backlog": replace(unknown, between=(8_000 * MS, latest))})
+            ),
+            "backlog",
+        )
+        assert found.endswith(
+            f"drained between 8.00 s and {words} (6 000 second or doubtful copies) at an unknown rate"
+        )
 
 
 def test_custom_metrics_have_rows_in_their_order() -> None:
     """Their number of samples is unknown."""
     found = summary_lines(
-        document({"custom": {"gold.p99": "5ms"}}, custom={"gold.p99": ms(3), "rate": Rate(5), "skew": -0.25, "none": None})
+        document(
+            {"custom": {"gold.p99": "5ms"}},
+            custom={"gold.p99": ms(3), "rate": Rate(5), "skew": -0.25, "none": None},
+        )
     )
     at = found.index("  custom     gold.p99  3.00 ms")
     assert found[at + 1 : at + 4] == [
@@ -150,15 +215,34 @@ def test_custom_metrics_have_rows_in_their_order() -> None:
         "             skew      -0.25",
         "             none      no value",
     ]
-    assert starting(found, "✓ custom.gold.p99").split() == ["✓", "custom.gold.p99", "3.00", "ms", "<=", "5.00", "ms", "-"]
+    assert starting(found, "✓ custom.gold.p99").split() == [
+        "✓",
+        "custom.gold.p99",
+        "3.00",
+        "ms",
+        "<=",
+        "5.00",
+        "ms",
+        "-",
+    ]
 
 
 def test_silent_topics_and_streams_are_named() -> None:
     """A run without any has no such line."""
-    silent = Silent(pairs=12, pairs_due=200, streams=1, streams_due=200, first_pairs=((17, 0), (18, 0)), first_streams=((17, 17),))
+    silent = Silent(
+        pairs=12,
+        pairs_due=200,
+        streams=1,
+        streams_due=200,
+        first_pairs=((17, 0), (18, 0)),
+        first_streams=((17, 17),),
+    )
     found = starting(summary_lines(document(silent=silent)), "silent")
     counts = "12 of 200 subscriptions of topics, 1 of 200 streams"
-    assert found == f"  silent     {counts}: topic 17 subscription 0, topic 18 subscription 0, …; stream 17 of topic 17"
+    assert (
+        found
+        == f"  silent     {counts}: topic 17 subscription 0, topic 18 subscription 0, …; stream 17 of topic 17"
+    )
     assert not [line for line in summary_lines(document()) if line.startswith("  silent")]
 
 
@@ -172,26 +256,39 @@ def test_a_run_with_connections_only_shows_nothing_else() -> None:
     assert connected(opening_document()) == f"  connected  {said}"
     text = "\n".join(found)
     assert "connect  10.5 ms" in text
-    assert not any(word in text for word in ("msg/s", "offered", "end-to-end", "publish", "received/s"))
+    assert not any(
+        word in text for word in ("msg/s", "offered", "end-to-end", "publish", "received/s")
+    )
 
 
 def test_lost_connections_are_shown_if_they_are_known() -> None:
     assert connected(opening_document(losses=3)).endswith(", held for 10.0 s, 3 lost after that")
     assert connected(opening_document(losses=None)).endswith("held for 10.0 s")
-    assert "1 000, as fast as possible, 100.1 connections/s in" in connected(opening_document(rate=None))
+    assert "1 000, as fast as possible, 100.1 connections/s in" in connected(
+        opening_document(rate=None)
+    )
 
 
 def test_incidents_are_listed_with_their_numbers() -> None:
     """A run without any has no such line."""
     incidents = {"connection lost": 1200, "reconnect failed: Connection refused": 3}
     found = document({}, facts={"driver": NATIVE | {"incidents": incidents}})
-    assert "  incidents  1 200 × connection lost; 3 × reconnect failed: Connection refused" in summary_lines(found)
-    assert not any("incidents" in line for line in summary_lines(document({}, facts={"driver": NATIVE | {"incidents": {}}})))
+    assert (
+        "  incidents  1 200 × connection lost; 3 × reconnect failed: Connection refused"
+        in summary_lines(found)
+    )
+    assert not any(
+        "incidents" in line
+        for line in summary_lines(document({}, facts={"driver": NATIVE | {"incidents": {}}}))
+    )
 
 
 def test_paced_connections_have_a_line_among_those_of_messages() -> None:
     text = "\n".join(summary_lines(opening_document(alone=False)))
-    assert "  connected  1 000, 100 connections/s requested, 100 connections/s in 9.99 s (gw1 0.25 cores), none lost" in text
+    assert (
+        "  connected  1 000, 100 connections/s requested, 100 connections/s in 9.99 s (gw1 0.25 cores), none lost"
+        in text
+    )
     assert "rate       offered 10.0 k msg/s" in text
     assert "connected" not in "\n".join(summary_lines(document()))
 
@@ -200,7 +297,14 @@ def test_latencies_of_clocks_that_disagree_are_unknown_in_every_report() -> None
     """They came, so they are not "never"; and no statistic of them is a number."""
     run = document(end_to_end=replace(spread(1, 20), negative=5))
     lines = summary_lines(run)
-    assert starting(lines, "end-to-end").split() == ["end-to-end", *["unknown"] * 6, "100", "000,", "clocks", "disagree"]
+    assert starting(lines, "end-to-end").split() == [
+        "end-to-end",
+        *["unknown"] * 6,
+        "100",
+        "000,",
+        "clocks",
+        "disagree",
+    ]
     assert not any(line.startswith("  at target") for line in lines)
     assert percentiles(run.measurements.latencies["endToEnd"], "p99") == ("unknown", "unknown")
     assert not any(name.startswith("load.end_to_end") for name, _ in junit_properties(run))

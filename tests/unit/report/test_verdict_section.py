@@ -22,8 +22,18 @@ def test_every_outcome_is_in_the_schema() -> None:
 
 
 def windows(number: int) -> dict[str, Any]:
-    listed = [{"start": at, "end": at + 1, "observed": None, "outcome": "no data"} for at in range(number)]
-    return {"width": 1, "violations": 0, "number": number, "missed": 0, "generatorLimited": 0, "noData": number, "listed": listed}
+    listed = [
+        {"start": at, "end": at + 1, "observed": None, "outcome": "no data"} for at in range(number)
+    ]
+    return {
+        "width": 1,
+        "violations": 0,
+        "number": number,
+        "missed": 0,
+        "generatorLimited": 0,
+        "noData": number,
+        "listed": listed,
+    }
 
 
 def test_a_finding_lists_at_most_a_thousand_windows() -> None:
@@ -35,7 +45,12 @@ def test_a_finding_lists_at_most_a_thousand_windows() -> None:
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [("verdict/outcome", "good"), ("peak/limit", "patience"), ("peak/steps/0/purpose", "fun"), ("peak/steps/0/number", 0)],
+    [
+        ("verdict/outcome", "good"),
+        ("peak/limit", "patience"),
+        ("peak/steps/0/purpose", "fun"),
+        ("peak/steps/0/number", 0),
+    ],
 )
 def test_a_value_outside_its_list_is_an_error(path: str, value: Any) -> None:
     with pytest.raises(ValueError, match=path.replace("/", r"\.")):

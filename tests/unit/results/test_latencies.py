@@ -30,7 +30,11 @@ def test_latencies_are_durations() -> None:
 
 def test_missing_values_raise_no_data() -> None:
     """Absent latencies, too few samples, order that is not applicable, loss of nothing."""
-    run = load(publish=None, end_to_end=spread(1, 20, 500), counts={"out_of_order": None, "acked": 0, "unknown": 100_000})
+    run = load(
+        publish=None,
+        end_to_end=spread(1, 20, 500),
+        counts={"out_of_order": None, "acked": 0, "unknown": 100_000},
+    )
     with pytest.raises(NoData, match="not applicable"):
         _ = run.publish.p50
     with pytest.raises(NoData, match="p99 needs 1 000 samples, there are 500"):
@@ -48,7 +52,9 @@ def test_a_receive_lag_that_is_unknown_is_no_largest_one() -> None:
     run = load(receive_lag=spread(1, 2, 99_500))
     assert run.receive_lag.p99 < ms(2)
     for statistic in ("max", "p999"):
-        with pytest.raises(NoData, match="no receive lag latency: 500 of 100 000 have no time of the kernel"):
+        with pytest.raises(
+            NoData, match="no receive lag latency: 500 of 100 000 have no time of the kernel"
+        ):
             getattr(run.receive_lag, statistic)
 
 
@@ -72,10 +78,21 @@ def test_a_percentile_out_of_range_is_a_value_error(p: float) -> None:
 def test_a_bucket_has_its_own_numbers() -> None:
     """Labels name the bucket; missing values raise."""
     slow = made_bucket(
-        "1048576-5242880", end_to_end=spread(1, 200, 500), publish=None, lost=3, received=50_000, received_in_time=49_997, sent=50_001
+        "1048576-5242880",
+        end_to_end=spread(1, 200, 500),
+        publish=None,
+        lost=3,
+        received=50_000,
+        received_in_time=49_997,
+        sent=50_001,
     )
     bucket = load(GOOD, buckets=(made_bucket("0-256"), slow)).bucket("1048576-5242880")
-    assert (bucket.end_to_end.max, bucket.lost, bucket.sent, bucket.throughput) == (ms(200), 3, 50_001, 4999.7)
+    assert (bucket.end_to_end.max, bucket.lost, bucket.sent, bucket.throughput) == (
+        ms(200),
+        3,
+        50_001,
+        4999.7,
+    )
     assert bucket.end_to_end.max.label == "1048576-5242880 end-to-end max"
     assert repr(bucket) == "<size bucket 1048576-5242880: 50 001 messages sent>"
     with pytest.raises(NoData, match="p99 needs 1 000 samples, there are 500"):

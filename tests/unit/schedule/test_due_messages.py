@@ -37,7 +37,9 @@ def test_the_messages_of_a_schedule_are_within_the_bounds(rate: int, change: int
     assert due.fewest(at) <= schedule.due(at - 1) <= due.most(at)
 
 
-def test_a_large_message_is_the_only_one_due_while_it_lasts_however_often_the_sizes_change_meanwhile() -> None:
+def test_a_large_message_is_the_only_one_due_while_it_lasts_however_often_the_sizes_change_meanwhile() -> (
+    None
+):
     """10 kB last for a second; the sizes change twice in the first 20 ms."""
     made = [[Bucket(name=str(size), low=size, high=size + 1, weight=1)] for size in (10_000, 100)]
     pool = build_pool(

@@ -23,7 +23,9 @@ def test_shares_add_up_to_the_whole(rate: float, streams: int, total: int) -> No
 
 
 @given(rate=RATES, streams=STREAMS, elapsed=st.integers(-5, 10 * NS), stream=st.integers(0, 499))
-def test_the_last_due_message_is_not_in_the_future_and_the_next_one_is(rate: float, streams: int, elapsed: int, stream: int) -> None:
+def test_the_last_due_message_is_not_in_the_future_and_the_next_one_is(
+    rate: float, streams: int, elapsed: int, stream: int
+) -> None:
     stream %= streams
     pacer = Pacer.of(rate, streams)
     due = due_in_stream(pacer, elapsed, stream)
@@ -31,8 +33,16 @@ def test_the_last_due_message_is_not_in_the_future_and_the_next_one_is(rate: flo
     assert offset(pacer, stream, due) > elapsed
 
 
-@given(rate=RATES, streams=STREAMS, stream=st.integers(0, 499), first=st.integers(0, 10**8), count=st.integers(0, 50))
-def test_columns_of_times_are_those_of_each_number(rate: float, streams: int, stream: int, first: int, count: int) -> None:
+@given(
+    rate=RATES,
+    streams=STREAMS,
+    stream=st.integers(0, 499),
+    first=st.integers(0, 10**8),
+    count=st.integers(0, 50),
+)
+def test_columns_of_times_are_those_of_each_number(
+    rate: float, streams: int, stream: int, first: int, count: int
+) -> None:
     pacer = Pacer.of(rate, streams)
     assume(offset(pacer, stream % streams, first + count) < 1 << 62)  # 146 years are enough
     expected = [offset(pacer, stream % streams, k) for k in range(first, first + count)]
@@ -62,15 +72,24 @@ def test_a_rate_that_is_not_above_zero_is_an_error(rate: float) -> None:
         Pacer.of(rate, 1)
 
 
-STEPS = st.lists(st.tuples(st.integers(1, 3 * NS), st.one_of(st.just(0.0), st.floats(0.01, 1e6))), min_size=1, max_size=12)
+STEPS = st.lists(
+    st.tuples(st.integers(1, 3 * NS), st.one_of(st.just(0.0), st.floats(0.01, 1e6))),
+    min_size=1,
+    max_size=12,
+)
 
 
 @given(steps=STEPS, streams=STREAMS, stream=st.integers(0, 499), elapsed=st.integers(-5, 40 * NS))
-def test_due_and_times_agree_where_the_rate_changes(steps: list[tuple[int, float]], streams: int, stream: int, elapsed: int) -> None:
+def test_due_and_times_agree_where_the_rate_changes(
+    steps: list[tuple[int, float]], streams: int, stream: int, elapsed: int
+) -> None:
     """The last due message is not in the future and the next one is, in every segment and at its edges."""
     stream %= streams
     pacer = Pacer.through([*steps, (NS, 1.0)], streams)
-    for moment in (elapsed, *(segment.start + shift for segment in pacer.segments for shift in (-1, 0, 1))):
+    for moment in (
+        elapsed,
+        *(segment.start + shift for segment in pacer.segments for shift in (-1, 0, 1)),
+    ):
         due = due_in_stream(pacer, moment, stream)
         assert due == 0 or offset(pacer, stream, due - 1) <= moment
         assert offset(pacer, stream, due) > moment
@@ -80,14 +99,21 @@ def test_due_and_times_agree_where_the_rate_changes(steps: list[tuple[int, float
 
 
 @given(steps=STEPS)
-def test_the_messages_of_all_segments_are_the_integral_of_the_rate(steps: list[tuple[int, float]]) -> None:
+def test_the_messages_of_all_segments_are_the_integral_of_the_rate(
+    steps: list[tuple[int, float]],
+) -> None:
     """Fractions of a message are carried over, so many short segments have the messages of their mean rate."""
-    pacer, area = Pacer.through([*steps, (NS, 1.0)], 1), sum(length * round(rate * 1000) for length, rate in steps) / 1000 / NS
+    pacer, area = (
+        Pacer.through([*steps, (NS, 1.0)], 1),
+        sum(length * round(rate * 1000) for length, rate in steps) / 1000 / NS,
+    )
     assert abs(pacer.total(sum(length for length, _ in steps)) - area) <= 1 + 1e-6 * area
 
 
 @given(steps=STEPS, at=st.integers(0, 20 * NS), rate=st.floats(1, 1e6))
-def test_a_change_keeps_the_times_of_messages_due_before_it(steps: list[tuple[int, float]], at: int, rate: float) -> None:
+def test_a_change_keeps_the_times_of_messages_due_before_it(
+    steps: list[tuple[int, float]], at: int, rate: float
+) -> None:
     """From its instant on the rate is the new one."""
     pacer = Pacer.through([*steps, (NS, 1.0)], 1)
     changed = pacer.changed(at, rate)
@@ -100,11 +126,19 @@ def test_a_change_keeps_the_times_of_messages_due_before_it(steps: list[tuple[in
 
 @given(steps=STEPS)
 def test_the_highest_rate_is_that_of_all_segments(steps: list[tuple[int, float]]) -> None:
-    assert Pacer.through([*steps, (NS, 1.0)], 1).highest == pytest.approx(max(1.0, *(rate for _, rate in steps)), abs=1e-3)
+    assert Pacer.through([*steps, (NS, 1.0)], 1).highest == pytest.approx(
+        max(1.0, *(rate for _, rate in steps)), abs=1e-3
+    )
 
 
 @pytest.mark.parametrize(
-    ("rate", "kept"), [(0.001, 0.001), (8_999_999.9, 8_999_999.9), (9e6 + 0.4, 9e6), (8_999_999_999.0, 8_999_999_999.0)]
+    ("rate", "kept"),
+    [
+        (0.001, 0.001),
+        (8_999_999.9, 8_999_999.9),
+        (9e6 + 0.4, 9e6),
+        (8_999_999_999.0, 8_999_999_999.0),
+    ],
 )
 def test_rates_are_kept_to_a_thousandth_below_nine_million(rate: float, kept: float) -> None:
     """Above they are whole; rates of 9e9 and more are errors, because 64 bits could not hold the times of a day."""
@@ -127,20 +161,27 @@ TOTALS = st.lists(st.integers(0, 1000), max_size=6)
 
 
 @given(streams=st.integers(1, 40), totals=TOTALS, counted=st.booleans())
-def test_counts_are_the_shares_of_all_phases_and_those_counted_before(streams: int, totals: list[int], counted: bool) -> None:
+def test_counts_are_the_shares_of_all_phases_and_those_counted_before(
+    streams: int, totals: list[int], counted: bool
+) -> None:
     before = np.arange(streams) * 7 % 11
     counts = StreamCounts(streams=streams, counted=before if counted else None)
     for total in totals:
         counts = counts.plus(total)
     pacer = Pacer.of(1.0, streams)
-    expected = [sum(share(pacer, total, stream) for total in totals) + counted * int(before[stream]) for stream in range(streams)]
+    expected = [
+        sum(share(pacer, total, stream) for total in totals) + counted * int(before[stream])
+        for stream in range(streams)
+    ]
     assert counts.column().tolist() == expected
     assert counts.column().dtype == np.int64
     assert counts.total == sum(expected)
 
 
 @given(streams=st.integers(1, 40), totals=TOTALS, workers=st.integers(1, 45), counted=st.booleans())
-def test_the_counts_of_some_streams_are_those_of_the_column(streams: int, totals: list[int], workers: int, counted: bool) -> None:
+def test_the_counts_of_some_streams_are_those_of_the_column(
+    streams: int, totals: list[int], workers: int, counted: bool
+) -> None:
     """In any order, and with a stream several times."""
     counts = StreamCounts(streams=streams, counted=np.arange(streams) * 3 if counted else None)
     for total in totals:

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.schedule.pairing import assign_by_host, count_workers, placement, topic_shares, topics_of_hosts
+from pytest_loadtest.schedule.pairing import (
+    assign_by_host,
+    count_workers,
+    placement,
+    topic_shares,
+    topics_of_hosts,
+)
 from pytest_loadtest.schedule.topology import Assignment, Topology, assign
 
 FEW = st.integers(1, 5)
@@ -29,16 +35,24 @@ def numbers(shares: tuple[Assignment, ...]) -> list[tuple[list[int], list[int]]]
 
 
 @given(topology=TOPOLOGIES, hosts=HOSTS)
-def test_every_stream_and_consumer_has_one_worker_in_the_order_of_numbers(topology: Topology, hosts: list[str]) -> None:
+def test_every_stream_and_consumer_has_one_worker_in_the_order_of_numbers(
+    topology: Topology, hosts: list[str]
+) -> None:
     shares = numbers(assign_by_host(topology, hosts))
     assert len(shares) == len(hosts)
-    assert sorted(stream for streams, _ in shares for stream in streams) == list(range(topology.streams))
-    assert sorted(consumer for _, consumers in shares for consumer in consumers) == list(range(topology.all_consumers))
+    assert sorted(stream for streams, _ in shares for stream in streams) == list(
+        range(topology.streams)
+    )
+    assert sorted(consumer for _, consumers in shares for consumer in consumers) == list(
+        range(topology.all_consumers)
+    )
     assert all(share == sorted(share) for both in shares for share in both)
 
 
 @given(topology=TOPOLOGIES, hosts=HOSTS)
-def test_a_topic_is_on_one_host_if_there_is_one_for_each(topology: Topology, hosts: list[str]) -> None:
+def test_a_topic_is_on_one_host_if_there_is_one_for_each(
+    topology: Topology, hosts: list[str]
+) -> None:
     """Otherwise, and on one host, everything is as without pairing."""
     shares = assign_by_host(topology, hosts)
     several = len(set(hosts))
@@ -47,7 +61,10 @@ def test_a_topic_is_on_one_host_if_there_is_one_for_each(topology: Topology, hos
         return
     homes: dict[int, set[str]] = {}
     for host, (streams, consumers) in zip(hosts, numbers(shares), strict=True):
-        for topic in {*map(topology.topic_of_stream, streams), *map(topology.topic_of_consumer, consumers)}:
+        for topic in {
+            *map(topology.topic_of_stream, streams),
+            *map(topology.topic_of_consumer, consumers),
+        }:
             homes.setdefault(topic, set()).add(host)
     assert all(len(home) == 1 for home in homes.values())
     assert placement(topology, shares, hosts) == (1.0, True)
@@ -61,7 +78,10 @@ def test_hosts_and_their_workers_are_balanced(topology: Topology, hosts: list[st
         assert abs(len(own) - topology.topics * workers[host] / len(hosts)) <= 1
         assert topic_shares(topology.topics, hosts)[host] == len(own) / topology.topics
         mine = [share for name, share in zip(hosts, shares, strict=True) if name == host]
-        for counts in ([len(share.streams) for share in mine], [len(share.consumers) for share in mine]):
+        for counts in (
+            [len(share.streams) for share in mine],
+            [len(share.consumers) for share in mine],
+        ):
             assert max(counts) - min(counts) <= 1
         assert sum(len(share.streams) for share in mine) == len(own) * topology.producers
 
@@ -77,11 +97,20 @@ def test_as_many_topics_as_workers_are_one_for_each(rounds: int, hosts: list[str
 
 
 def test_equal_hosts_take_turns() -> None:
-    assert {host: own.tolist() for host, own in topics_of_hosts(5, {"a": 4, "b": 4}).items()} == {"a": [0, 2, 4], "b": [1, 3]}
+    assert {host: own.tolist() for host, own in topics_of_hosts(5, {"a": 4, "b": 4}).items()} == {
+        "a": [0, 2, 4],
+        "b": [1, 3],
+    }
 
 
-@given(topology=TOPOLOGIES, hosts=HOSTS.filter(lambda hosts: len(set(hosts)) > 1), seed=st.integers(0, 99))
-def test_the_expected_share_is_that_of_all_pairs(topology: Topology, hosts: list[str], seed: int) -> None:
+@given(
+    topology=TOPOLOGIES,
+    hosts=HOSTS.filter(lambda hosts: len(set(hosts)) > 1),
+    seed=st.integers(0, 99),
+)
+def test_the_expected_share_is_that_of_all_pairs(
+    topology: Topology, hosts: list[str], seed: int
+) -> None:
     """Of a stream and a consumer of its topic, by the weight of the stream."""
     shares = assign(topology, len(hosts))
     turns = np.random.default_rng(seed).integers(1, 9, topology.streams)
@@ -96,9 +125,16 @@ def test_the_expected_share_is_that_of_all_pairs(topology: Topology, hosts: list
     assert expected.complete is (within[False] == 0)
 
 
-@pytest.mark.parametrize(("producers", "subscriptions", "hosts"), [(0, 1, ["a", "b"]), (1, 0, ["a", "b"]), (1, 1, ["a", "a"])])
-def test_without_deliveries_and_on_one_host_there_is_no_share(producers: int, subscriptions: int, hosts: list[str]) -> None:
-    topology = Topology(topics=4, partitions=1, producers=producers, subscriptions=subscriptions, consumers=1)
+@pytest.mark.parametrize(
+    ("producers", "subscriptions", "hosts"),
+    [(0, 1, ["a", "b"]), (1, 0, ["a", "b"]), (1, 1, ["a", "a"])],
+)
+def test_without_deliveries_and_on_one_host_there_is_no_share(
+    producers: int, subscriptions: int, hosts: list[str]
+) -> None:
+    topology = Topology(
+        topics=4, partitions=1, producers=producers, subscriptions=subscriptions, consumers=1
+    )
     assert placement(topology, assign(topology, 2), hosts) is None
 
 

@@ -20,11 +20,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SIZES = st.lists(st.integers(32, 100_000), min_size=1, max_size=5, unique=True)
-SHARES = st.integers(1, 20).flatmap(lambda total: st.integers(1, 4).flatmap(lambda workers: st.tuples(st.just(total), st.just(workers))))
+SHARES = st.integers(1, 20).flatmap(
+    lambda total: st.integers(1, 4).flatmap(
+        lambda workers: st.tuples(st.just(total), st.just(workers))
+    )
+)
 
 
 def pool_of(*distributions: list[int]):  # type: ignore[no-untyped-def]
-    made = [[Bucket(name=str(size), low=size, high=size + 1, weight=1) for size in sizes] for sizes in distributions]
+    made = [
+        [Bucket(name=str(size), low=size, high=size + 1, weight=1) for size in sizes]
+        for sizes in distributions
+    ]
     return build_pool(
         buckets=made[0],
         message_size=None,
@@ -39,7 +46,9 @@ def pool_of(*distributions: list[int]):  # type: ignore[no-untyped-def]
 
 
 def drawing(pool, streams: range) -> Drawing:  # type: ignore[no-untyped-def]
-    return Drawing(PayloadChooser(pool, 1, streams), streams, np.zeros(len(streams), np.int64), pool.sizes)
+    return Drawing(
+        PayloadChooser(pool, 1, streams), streams, np.zeros(len(streams), np.int64), pool.sizes
+    )
 
 
 def even(rate: float, total: int, streams: range) -> EvenSchedule:
@@ -47,9 +56,13 @@ def even(rate: float, total: int, streams: range) -> EvenSchedule:
     return EvenSchedule(Pacer.of(rate, total), drawing(pool, streams), pool.table(0))
 
 
-def in_bytes(pool, rate: float, total: int, streams: range, turns: Turns | None = None) -> ByteSchedule:  # type: ignore[no-untyped-def]
+def in_bytes(
+    pool, rate: float, total: int, streams: range, turns: Turns | None = None
+) -> ByteSchedule:  # type: ignore[no-untyped-def]
     """Return one worker's schedule of a run with ``total`` streams."""
-    return ByteSchedule(Pacer.of(rate, total), drawing(pool, range(total)), pool.table(0), streams, turns)
+    return ByteSchedule(
+        Pacer.of(rate, total), drawing(pool, range(total)), pool.table(0), streams, turns
+    )
 
 
 @given(shares=SHARES, rate=st.integers(1, 10**6), elapsed=st.integers(0, 3 * NS))
@@ -61,21 +74,34 @@ def test_workers_shares_add_up(shares: tuple[int, int], rate: int, elapsed: int)
     assert sum(part.due(elapsed) for part in parts) == pacer.due(elapsed)
     for rank, part in enumerate(parts):
         due = part.due(elapsed)
-        assert part.numbers(due).tolist() == [due_in_stream(pacer, elapsed, stream) for stream in range(rank, total, workers)]
+        assert part.numbers(due).tolist() == [
+            due_in_stream(pacer, elapsed, stream) for stream in range(rank, total, workers)
+        ]
         assert due == 0 or part.time(due - 1) <= elapsed
         assert part.time(due) > elapsed
 
 
-@given(shares=SHARES, rate=st.integers(1, 10**6), first=st.integers(0, 10**6), count=st.integers(1, 50))
-def test_a_row_of_a_rate_in_messages_is_a_message_of_the_run(shares: tuple[int, int], rate: int, first: int, count: int) -> None:
+@given(
+    shares=SHARES, rate=st.integers(1, 10**6), first=st.integers(0, 10**6), count=st.integers(1, 50)
+)
+def test_a_row_of_a_rate_in_messages_is_a_message_of_the_run(
+    shares: tuple[int, int], rate: int, first: int, count: int
+) -> None:
     """Its stream, number and time are those of the pacer, and it is found by them."""
     total, workers = shares
     streams = range(workers - 1 if workers <= total else 0, total, workers)
     made, pacer = even(rate, total, streams), Pacer.of(rate, total)
     rows = made.rows(first, count)
-    assert rows.time.tolist() == [offset(pacer, streams[i], k) for i, k in zip(rows.index.tolist(), rows.number.tolist(), strict=True)]
+    assert rows.time.tolist() == [
+        offset(pacer, streams[i], k)
+        for i, k in zip(rows.index.tolist(), rows.number.tolist(), strict=True)
+    ]
     assert made.find(rows.index, rows.number).tolist() == list(range(first, first + count))
-    assert [made.time(row) for row in range(first, first + count)] == rows.time.tolist() == sorted(rows.time.tolist())
+    assert (
+        [made.time(row) for row in range(first, first + count)]
+        == rows.time.tolist()
+        == sorted(rows.time.tolist())
+    )
 
 
 @dataclass(frozen=True)
@@ -103,8 +129,17 @@ def stories(draw: st.DrawFn) -> Story:
     sizes = draw(st.tuples(SIZES, SIZES))
     rate = draw(st.integers(1, 200)) * max(sizes[0] + sizes[1])
     instants = sorted(draw(st.lists(st.integers(0, 3 * NS), max_size=3)))
-    new_rates, new_sizes = st.none() | st.integers(1, 200 * max(sizes[0] + sizes[1])), st.sampled_from([None, 0, 1])
-    return Story(weights, streams, rate, sizes, tuple((at, draw(new_rates), draw(new_sizes)) for at in instants))
+    new_rates, new_sizes = (
+        st.none() | st.integers(1, 200 * max(sizes[0] + sizes[1])),
+        st.sampled_from([None, 0, 1]),
+    )
+    return Story(
+        weights,
+        streams,
+        rate,
+        sizes,
+        tuple((at, draw(new_rates), draw(new_sizes)) for at in instants),
+    )
 
 
 Sent = tuple[int, int, int, int]
@@ -136,33 +171,51 @@ def told(story: Story, until: int) -> tuple[list[Sent], list[list[int]]]:
     return sent, marks
 
 
-def of_worker(story: Story, streams: range, until: int, ahead: list[int]) -> tuple[list[Sent], list[NDArray[np.int64]]]:
+def of_worker(
+    story: Story, streams: range, until: int, ahead: list[int]
+) -> tuple[list[Sent], list[NDArray[np.int64]]]:
     """Return one worker's messages due before ``until``, taken in steps, and its marks. :param ahead: rows made before each change."""
     pool = pool_of(*story.sizes)
     made = in_bytes(pool, story.rate, story.streams, streams, story.turns)
     sent: list[Sent] = []
     taken, now = 0, 0
-    steps = [(max(at - NS // 2, now), change) for change in story.changes for at in (change[0],)] + [(until - 1, None)]
+    steps = [
+        (max(at - NS // 2, now), change) for change in story.changes for at in (change[0],)
+    ] + [(until - 1, None)]
     for (now, change), rows_ahead in zip(steps, [*ahead, 0], strict=True):
         due = made.due(now)
         rows = made.rows(taken, due - taken)
         assert made.find(rows.index, rows.number).tolist() == list(range(taken, due))
         assert due == 0 or made.time(due - 1) <= now < made.time(due)
         sizes = pool.sizes[rows.payload].tolist()
-        sent += zip(rows.time.tolist(), np.array(streams)[rows.index].tolist(), rows.number.tolist(), sizes, strict=True)
+        sent += zip(
+            rows.time.tolist(),
+            np.array(streams)[rows.index].tolist(),
+            rows.number.tolist(),
+            sizes,
+            strict=True,
+        )
         taken = due
         made.forget(taken)
         if change is not None:
             made.rows(taken, rows_ahead)
             at, rate, distribution = change
-            assert made.change(at, None if distribution is None else pool.table(distribution)) >= taken
+            assert (
+                made.change(at, None if distribution is None else pool.table(distribution)) >= taken
+            )
             made.pacer = made.pacer if rate is None else made.pacer.changed(at, rate)
     return sent, [numbers for _, numbers in made.marks()]
 
 
 @settings(deadline=None)
-@given(story=stories(), workers=st.sampled_from([1, 2, 3, 16]), ahead=st.lists(st.integers(0, 300), min_size=3, max_size=3))
-def test_any_number_of_workers_sends_one_byte_train(story: Story, workers: int, ahead: list[int]) -> None:
+@given(
+    story=stories(),
+    workers=st.sampled_from([1, 2, 3, 16]),
+    ahead=st.lists(st.integers(0, 300), min_size=3, max_size=3),
+)
+def test_any_number_of_workers_sends_one_byte_train(
+    story: Story, workers: int, ahead: list[int]
+) -> None:
     """Each message is due when the bytes before it are sent, at the rates and sizes of its time."""
     until = 2 * NS
     sent, marks = told(story, until)
@@ -171,7 +224,9 @@ def test_any_number_of_workers_sends_one_byte_train(story: Story, workers: int, 
         streams = range(rank, story.streams, workers)
         own, own_marks = of_worker(story, streams, until, ahead[: len(story.changes)])
         assert own == sorted(own, key=lambda message: message[0])
-        assert [numbers.tolist() for numbers in own_marks] == [[counts[stream] for stream in streams] for counts in marks]
+        assert [numbers.tolist() for numbers in own_marks] == [
+            [counts[stream] for stream in streams] for counts in marks
+        ]
         together += own
     assert sorted(together) == sorted(sent)
 
@@ -180,7 +235,10 @@ def test_any_number_of_workers_sends_one_byte_train(story: Story, workers: int, 
 def test_each_ten_seconds_have_the_bytes_of_the_rate(streams: int) -> None:
     """Also where few of the messages have nearly all of the bytes, and from the beginning on."""
     pool = build_pool(
-        buckets=[Bucket(name="small", low=384, high=385, weight=98), Bucket(name="large", low=786_432, high=786_433, weight=2)],
+        buckets=[
+            Bucket(name="small", low=384, high=385, weight=98),
+            Bucket(name="large", low=786_432, high=786_433, weight=2),
+        ],
         message_size=None,
         randomized=False,
         random_ratio=0.0,
@@ -198,18 +256,29 @@ def test_each_ten_seconds_have_the_bytes_of_the_rate(streams: int) -> None:
         taken = due
 
 
-@given(sizes=SIZES, cuts=st.lists(st.integers(1, 9000), min_size=1, max_size=4), streams=st.integers(1, 40))
-def test_rows_do_not_depend_on_the_length_of_blocks(sizes: list[int], cuts: list[int], streams: int) -> None:
+@given(
+    sizes=SIZES,
+    cuts=st.lists(st.integers(1, 9000), min_size=1, max_size=4),
+    streams=st.integers(1, 40),
+)
+def test_rows_do_not_depend_on_the_length_of_blocks(
+    sizes: list[int], cuts: list[int], streams: int
+) -> None:
     """Forgotten rows make no difference to later ones, and every message is found."""
     pool = pool_of(sizes)
-    made, whole = in_bytes(pool, 1e6, 50, range(3, 3 + streams)), in_bytes(pool, 1e6, 50, range(3, 3 + streams))
+    made, whole = (
+        in_bytes(pool, 1e6, 50, range(3, 3 + streams)),
+        in_bytes(pool, 1e6, 50, range(3, 3 + streams)),
+    )
     all_rows = whole.rows(0, sum(cuts))
     first = 0
     for count in cuts:
         made.forget(first)
         rows = made.rows(first, count)
         for name in ("index", "number", "time", "payload"):
-            assert np.array_equal(getattr(rows, name), getattr(all_rows, name)[first : first + count])
+            assert np.array_equal(
+                getattr(rows, name), getattr(all_rows, name)[first : first + count]
+            )
         assert made.find(rows.index, rows.number).tolist() == list(range(first, first + count))
         assert made.time(first + count - 1) == all_rows.time[first + count - 1]
         first += count
@@ -219,8 +288,15 @@ def test_rows_do_not_depend_on_the_length_of_blocks(sizes: list[int], cuts: list
         assert mine.tolist() == list(range(len(mine)))
 
 
-@given(streams=st.integers(1, 12), at=st.integers(0, 3 * NS), ahead=st.integers(0, 2000), later=st.integers(1, 500))
-def test_a_change_of_sizes_keeps_what_is_due_before_it(streams: int, at: int, ahead: int, later: int) -> None:
+@given(
+    streams=st.integers(1, 12),
+    at=st.integers(0, 3 * NS),
+    ahead=st.integers(0, 2000),
+    later=st.integers(1, 500),
+)
+def test_a_change_of_sizes_keeps_what_is_due_before_it(
+    streams: int, at: int, ahead: int, later: int
+) -> None:
     """However far messages were drawn when it is announced."""
     pool = pool_of([100, 300], [700])
     made, told_first = (in_bytes(pool, 100_000, 12, range(streams)) for _ in range(2))
@@ -238,7 +314,10 @@ def test_a_change_of_sizes_keeps_what_is_due_before_it(streams: int, at: int, ah
     assert (rows.time[due:] >= at).all()
     assert made.find(rows.index, rows.number).tolist() == list(range(due + later))
     ((when, marked),) = made.marks()
-    assert (when, marked.tolist()) == (at, np.bincount(rows.index[:due], minlength=streams).tolist())
+    assert (when, marked.tolist()) == (
+        at,
+        np.bincount(rows.index[:due], minlength=streams).tolist(),
+    )
 
 
 def test_a_change_of_forgotten_rows_is_seen_to_affect_them() -> None:
@@ -259,12 +338,16 @@ def test_memory_does_not_grow_with_the_time_that_has_passed() -> None:
         taken = made.due(second * NS)
         made.rows(taken, 100)
         made.forget(taken)
-        sizes.append(sum(len(part) for part in vars(made).values() if isinstance(part, (list, np.ndarray))))
+        sizes.append(
+            sum(len(part) for part in vars(made).values() if isinstance(part, (list, np.ndarray)))
+        )
     assert max(sizes[5:]) <= 2 * max(sizes[:5])
 
 
 @given(at=st.integers(0, 3 * NS), streams=st.integers(1, 7), workers=st.integers(1, 3))
-def test_a_change_begins_with_the_first_row_due_at_its_instant_or_later(at: int, streams: int, workers: int) -> None:
+def test_a_change_begins_with_the_first_row_due_at_its_instant_or_later(
+    at: int, streams: int, workers: int
+) -> None:
     """From there payloads come from the new table."""
     pool = pool_of([100, 300], [700])
     mine = range(0, streams, workers)

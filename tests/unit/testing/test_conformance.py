@@ -20,12 +20,17 @@ WINDOW = 40
 
 
 def subject(driver, window=None) -> Subject:
-    return Subject(driver=driver, target=NOWHERE, settings=None, window=window, deadline=200_000_000)
+    return Subject(
+        driver=driver, target=NOWHERE, settings=None, window=window, deadline=200_000_000
+    )
 
 
 def windowed(driver, window=WINDOW) -> Subject:
     """A subject that promises a window of 40."""
-    return subject(partial(driver, window=window, latency=lambda seq: np.full_like(seq, 100_000)), window=WINDOW)
+    return subject(
+        partial(driver, window=window, latency=lambda seq: np.full_like(seq, 100_000)),
+        window=WINDOW,
+    )
 
 
 @pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
@@ -39,7 +44,9 @@ def test_null_driver_keeps_the_promises_of_a_driver(check):
 def _edited(received, edit):
     """Return the received copies with each column changed by ``edit``; a column that the driver leaves out stays so."""
     columns = {name: getattr(received, name) for name in Received.__slots__}
-    return replace(received, **{name: edit(column) for name, column in columns.items() if column is not None})
+    return replace(
+        received, **{name: edit(column) for name, column in columns.items() if column is not None}
+    )
 
 
 class _DropsLast(NullDriver):
@@ -77,7 +84,9 @@ class _WideTime(NullDriver):
 class _AcksTwice(NullDriver):
     def acks(self):
         acks = super().acks()
-        return acks and Acks(*(np.concatenate([getattr(acks, name)] * 2) for name in ("row", "time", "status")))
+        return acks and Acks(
+            *(np.concatenate([getattr(acks, name)] * 2) for name in ("row", "time", "status"))
+        )
 
 
 class _AcksBefore(NullDriver):
@@ -261,9 +270,16 @@ class _AnswersRejectedMessages(NullDriver):
         if left is None:
             return acks
         self.left = None
-        failed = Acks(left, np.full(len(left), self._clock()), np.full(len(left), Status.FAILED, np.int8))
+        failed = Acks(
+            left, np.full(len(left), self._clock()), np.full(len(left), Status.FAILED, np.int8)
+        )
         parts = [part for part in (acks, failed) if part]
-        return Acks(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "time", "status")))
+        return Acks(
+            *(
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in ("row", "time", "status")
+            )
+        )
 
 
 class _WaitsForAFullStream(NullDriver):

@@ -35,9 +35,21 @@ def null_driver(clock, topology=TOPOLOGY, **options) -> NullDriver:
 
 def burst(count: int, first: int = 0, stream: int = 0) -> Burst:
     """Build messages of one stream; the row is the sequence plus 100."""
-    seq, sent, idle = np.arange(first, first + count), np.zeros(count, np.int64), np.zeros(count, np.int64)
+    seq, sent, idle = (
+        np.arange(first, first + count),
+        np.zeros(count, np.int64),
+        np.zeros(count, np.int64),
+    )
     column = np.full(count, stream, np.int32)
-    return Burst(row=seq + 100, stream=column, seq=seq, intended=seq * 10, payload=np.zeros(count, np.uint16), sent=sent, idle=idle)
+    return Burst(
+        row=seq + 100,
+        stream=column,
+        seq=seq,
+        intended=seq * 10,
+        payload=np.zeros(count, np.uint16),
+        sent=sent,
+        idle=idle,
+    )
 
 
 def test_null_driver_answers_when_its_latency_has_passed():
@@ -49,14 +61,22 @@ def test_null_driver_answers_when_its_latency_has_passed():
     messages = burst(6, stream=3)
     assert driver.send(messages).tolist() == [4, 5]
     assert messages.sent.tolist() == [1000] * 4 + [0, 0]
-    assert (driver.send(burst(1, 4, stream=3)).tolist(), driver.acks(), driver.take()) == ([0], None, None)
+    assert (driver.send(burst(1, 4, stream=3)).tolist(), driver.acks(), driver.take()) == (
+        [0],
+        None,
+        None,
+    )
     driver.poll(85)
     acks, received = driver.acks(), driver.take()
     assert acks.row.tolist() == [103, 102]
     assert acks.time.tolist() == received.time.tolist() == [1070, 1080]
     assert acks.status.tolist() == [Status.ACKED] * 2
     heads = envelope.decode_heads(received.heads, received.size, 7)
-    assert (heads.seq.tolist(), heads.stream.tolist(), heads.intended.tolist()) == ([3, 2], [3, 3], [30, 20])
+    assert (heads.seq.tolist(), heads.stream.tolist(), heads.intended.tolist()) == (
+        [3, 2],
+        [3, 3],
+        [30, 20],
+    )
     younger = burst(6, 4, stream=3)
     assert driver.send(younger).tolist() == [2, 3, 4, 5]
     driver.poll(15)
@@ -64,7 +84,11 @@ def test_null_driver_answers_when_its_latency_has_passed():
     driver.poll(45)
     assert driver.acks().time.tolist() == [1135, 1145]
     last = burst(2, 6, stream=3)
-    assert (driver.send(last), last.idle.tolist(), younger.idle.tolist()) == (None, [1145, 0], [0] * 6)
+    assert (driver.send(last), last.idle.tolist(), younger.idle.tolist()) == (
+        None,
+        [1145, 0],
+        [0] * 6,
+    )
 
 
 def test_null_driver_can_deliver_nothing():
@@ -83,7 +107,9 @@ def test_null_driver_can_deliver_nothing():
 )  # fmt: skip
 def test_null_driver_shares_streams_by_number(topics, subscriptions, consumers, leaving, streams):
     """Each subscription of the stream's topic gets a copy; the consumer with the number (stream modulo present consumers) receives it."""
-    topology = Topology(topics=topics, partitions=1, producers=8, subscriptions=subscriptions, consumers=consumers)
+    topology = Topology(
+        topics=topics, partitions=1, producers=8, subscriptions=subscriptions, consumers=consumers
+    )
     driver = null_driver(FakeClock(), topology)
     places = driver.open_consumers(range(topology.all_consumers)).tolist()
     driver.detach([place for place in places if place in leaving])
@@ -93,7 +119,10 @@ def test_null_driver_shares_streams_by_number(topics, subscriptions, consumers, 
         present.setdefault(own, []).append(place)
     wanted = []
     for seq, stream in enumerate(streams):
-        served = [sorted(present.get((stream % topics, subscription), [])) for subscription in range(subscriptions)]
+        served = [
+            sorted(present.get((stream % topics, subscription), []))
+            for subscription in range(subscriptions)
+        ]
         wanted += [(members[stream % len(members)], stream, seq) for members in served if members]
     driver.send(replace(burst(len(streams)), stream=np.array(streams, np.int32)))
     received = driver.take()
@@ -101,7 +130,9 @@ def test_null_driver_shares_streams_by_number(topics, subscriptions, consumers, 
         assert wanted == []
         return
     heads = envelope.decode_heads(received.heads, received.size, 7)
-    assert sorted(zip(received.consumer.tolist(), heads.stream.tolist(), heads.seq.tolist(), strict=True)) == sorted(wanted)
+    assert sorted(
+        zip(received.consumer.tolist(), heads.stream.tolist(), heads.seq.tolist(), strict=True)
+    ) == sorted(wanted)
 
 
 def test_null_driver_hands_over_messages_of_a_paused_consumer_that_leaves():
@@ -116,7 +147,10 @@ def test_null_driver_hands_over_messages_of_a_paused_consumer_that_leaves():
     driver.detach([first])
     driver.poll(15)
     received = driver.take()
-    assert (received.consumer.tolist(), received.time.tolist()) == ([second] * 4, [1015, 1015, 1020, 1030])
+    assert (received.consumer.tolist(), received.time.tolist()) == (
+        [second] * 4,
+        [1015, 1015, 1020, 1030],
+    )
     driver.send(burst(1))
     assert driver.take().time.tolist() == [1030]
 

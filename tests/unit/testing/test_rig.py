@@ -12,7 +12,12 @@ from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.testing import FakeClock, Subject, rig
 from pytest_loadtest.testing.rig import FIRST_ROW, select_messages
 
-SUBJECT = Subject(driver=partial(NullDriver, window=3), target=TargetAddress(url="null://"), settings=None, window=3)
+SUBJECT = Subject(
+    driver=partial(NullDriver, window=3),
+    target=TargetAddress(url="null://"),
+    settings=None,
+    window=3,
+)
 
 
 def test_a_burst_is_offered_until_all_of_it_is_taken() -> None:
@@ -21,7 +26,9 @@ def test_a_burst_is_offered_until_all_of_it_is_taken() -> None:
         burst = r.burst(10)
         left = r.offer(burst)
         assert left.tolist() == list(range(6, 20)), "the driver took a window of each stream"
-        assert burst.row.tolist() == list(range(FIRST_ROW, FIRST_ROW + 20)), "the driver's copy is overwritten, not the burst"
+        assert burst.row.tolist() == list(range(FIRST_ROW, FIRST_ROW + 20)), (
+            "the driver's copy is overwritten, not the burst"
+        )
         r.finish(burst)
         r.until(lambda: r.acked >= 20 and r.copies >= 20, "acked and received")
         assert [r.answers(stream).seq.tolist() for stream in (0, 1)] == [list(range(10))] * 2
@@ -31,8 +38,15 @@ def test_a_burst_is_offered_until_all_of_it_is_taken() -> None:
 def test_messages_are_selected_by_position_or_mask() -> None:
     with rig(SUBJECT, streams=2) as r:
         burst = r.burst(3)
-        by_mask, by_position = select_messages(burst, burst.stream == 1), select_messages(burst, np.array([1, 3, 5]))
-        assert by_mask.row.tolist() == by_position.row.tolist() == [FIRST_ROW + 1, FIRST_ROW + 3, FIRST_ROW + 5]
+        by_mask, by_position = (
+            select_messages(burst, burst.stream == 1),
+            select_messages(burst, np.array([1, 3, 5])),
+        )
+        assert (
+            by_mask.row.tolist()
+            == by_position.row.tolist()
+            == [FIRST_ROW + 1, FIRST_ROW + 3, FIRST_ROW + 5]
+        )
         assert by_mask.key is None
 
 

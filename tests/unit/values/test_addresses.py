@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.values.addresses import check_address, check_samples_location, is_loopback, masked, masked_text
+from pytest_loadtest.values.addresses import (
+    check_address,
+    check_samples_location,
+    is_loopback,
+    masked,
+    masked_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,8 +29,14 @@ from pytest_loadtest.values.addresses import check_address, check_samples_locati
         ("[::1]:6650", "[::1]:6650"),
         ("sc://host:15002/;token=secret;user_id=joe", "sc://host:15002/;token=***;user_id=***"),
         ("sc://host:15002/;use_ssl=true;;token=a=b", "sc://host:15002/;use_ssl=***;;token=***"),
-        ("https://user:secret@host/metrics?sig=x&v=1#name", "https://***@host/metrics?sig=***&v=***#name"),
-        ("jdbc:postgresql://user:secret@host/db?password=x", "jdbc:postgresql://***@host/db?password=***"),
+        (
+            "https://user:secret@host/metrics?sig=x&v=1#name",
+            "https://***@host/metrics?sig=***&v=***#name",
+        ),
+        (
+            "jdbc:postgresql://user:secret@host/db?password=x",
+            "jdbc:postgresql://***@host/db?password=***",
+        ),
         ('http://host/metrics#name{label="value"}', 'http://host/metrics#name{label="value"}'),
         ("a;b=c", "a;b=c"),
     ],
@@ -57,9 +69,19 @@ def test_no_secret_of_an_address_is_in_the_text_of_an_error(address: str) -> Non
     assert shown.endswith("is wrong, pushed")
 
 
-@pytest.mark.parametrize("address", ["mqtt://host?password=x", "pulsar://host/;authToken=x", "http://host/?a=1&sig=x", "http://:x@host"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "mqtt://host?password=x",
+        "pulsar://host/;authToken=x",
+        "http://host/?a=1&sig=x",
+        "http://:x@host",
+    ],
+)
 def test_an_address_with_a_secret_parameter_is_an_error(address: str) -> None:
-    with pytest.raises(UsageError, match=r"=\*\*\*: an address must|//\*\*\*@host: an address must"):
+    with pytest.raises(
+        UsageError, match=r"=\*\*\*: an address must|//\*\*\*@host: an address must"
+    ):
         check_address(address, "--load-target")
     check_address("redis://host:6379/0?protocol=3", "--load-target")
 
@@ -69,7 +91,8 @@ def test_an_address_with_credentials_is_an_error() -> None:
     check_address(None, "--load-target")
     check_address("mqtt://host", "--load-target")
     with pytest.raises(
-        UsageError, match=r"^--load-target mqtt://\*\*\*@host: an address must not have a user or a password: write driver\."
+        UsageError,
+        match=r"^--load-target mqtt://\*\*\*@host: an address must not have a user or a password: write driver\.",
     ):
         check_address("mqtt://user:secret@host", "--load-target")
 
@@ -92,7 +115,18 @@ def test_loopback_is_localhost_and_every_address_of_its_network(host: str, ours:
 
 
 @pytest.mark.parametrize(
-    "location", ["s3://b", "s3://b/p", "gs://b/p", "abfs://a.dfs.core.windows.net/c", "hdfs://h:8020/p", "file:///p", "p", "/p@q", "./a:b"]
+    "location",
+    [
+        "s3://b",
+        "s3://b/p",
+        "gs://b/p",
+        "abfs://a.dfs.core.windows.net/c",
+        "hdfs://h:8020/p",
+        "file:///p",
+        "p",
+        "/p@q",
+        "./a:b",
+    ],
 )
 def test_a_location_of_samples_is_a_uri_without_credentials_or_a_path(location: str) -> None:
     check_samples_location(location, "--load-samples")
@@ -101,7 +135,9 @@ def test_a_location_of_samples_is_a_uri_without_credentials_or_a_path(location: 
 @given(
     st.sampled_from(["s3", "gs", "abfs", "hdfs"]),
     st.text("hush:/%@?#&=", min_size=1, max_size=9),
-    st.sampled_from(["{}hush@bucket", "bucket/x?secret_key=hush{}", "bucket/x#hush{}", "bucket/{}@hush"]),
+    st.sampled_from(
+        ["{}hush@bucket", "bucket/x?secret_key=hush{}", "bucket/x#hush{}", "bucket/{}@hush"]
+    ),
 )
 def test_no_credentials_of_a_location_are_shown(scheme: str, more: str, form: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -34,7 +34,9 @@ from pytest_loadtest.values.quantities import (
         ("7B/s", ByteRate(7)),
     ],
 )
-def test_a_rate_in_messages_is_a_number_and_one_in_bytes_a_byte_rate(text: str, rate: float) -> None:
+def test_a_rate_in_messages_is_a_number_and_one_in_bytes_a_byte_rate(
+    text: str, rate: float
+) -> None:
     """Bytes are 1024-based."""
     assert parse_rate(text) == rate
     assert type(parse_rate(text)) is type(rate)
@@ -42,7 +44,9 @@ def test_a_rate_in_messages_is_a_number_and_one_in_bytes_a_byte_rate(text: str, 
 
 @pytest.mark.parametrize("text", ["5000", "fast", "5 m/s", "-5/s", "5 MB", ""])
 def test_a_rate_without_a_unit_of_a_rate_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a rate: write messages per second, as in 5000/s, or bytes"):
+    with pytest.raises(
+        ValueError, match="is not a rate: write messages per second, as in 5000/s, or bytes"
+    ):
         parse_rate(text)
 
 
@@ -65,7 +69,11 @@ def test_rates_in_bytes_read_back(rate: float) -> None:
 def test_rates_are_shown_with_their_unit() -> None:
     """A byte rate differs from messages wherever it is printed, also after pickling."""
     rate = pickle.loads(pickle.dumps(ByteRate(200 * 1024**2)))
-    assert (format_rate(rate), repr(rate), format_rate(2.5e6)) == ("200 MiB/s", "200 MiB/s", "2.50 M msg/s")
+    assert (format_rate(rate), repr(rate), format_rate(2.5e6)) == (
+        "200 MiB/s",
+        "200 MiB/s",
+        "2.50 M msg/s",
+    )
     assert type(rate)(rate * 2) == ByteRate(400 * 1024**2)
 
 
@@ -86,7 +94,15 @@ def test_a_duration_without_a_known_unit_is_an_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("4KB", 4096), ("4kb", 4096), ("1 MiB", 1024**2), ("1.5GB", 3 * 1024**3 // 2), ("100", 100), ("7B", 7)]
+    ("text", "size"),
+    [
+        ("4KB", 4096),
+        ("4kb", 4096),
+        ("1 MiB", 1024**2),
+        ("1.5GB", 3 * 1024**3 // 2),
+        ("100", 100),
+        ("7B", 7),
+    ],
 )
 def test_a_size_is_bytes_and_needs_no_unit(text: str, size: int) -> None:
     assert parse_size(text) == size

@@ -15,7 +15,11 @@ from pytest_loadtest.values.units import Duration, Rate, compare_lines, ms, s, u
 NANOSECONDS = st.integers(-(10**15), 10**15)
 
 
-@given(NANOSECONDS, NANOSECONDS, st.sampled_from([operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]))
+@given(
+    NANOSECONDS,
+    NANOSECONDS,
+    st.sampled_from([operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]),
+)
 def test_durations_order_as_their_nanoseconds(left: int, right: int, compare: object) -> None:
     """Labels and samples make no difference."""
     assert callable(compare)
@@ -39,13 +43,24 @@ def test_arithmetic_keeps_the_unit() -> None:
 def test_a_failed_comparison_is_explained() -> None:
     """With both sides, the distance, and the numbers of samples."""
     p99 = Duration(83_000_000, label="end-to-end p99", samples=100_000)
-    assert compare_lines("<=", p99, ms(50)) == ["end-to-end p99 83.0 ms <= 50.0 ms: over by 66 %", "end-to-end p99: 100 000 samples"]
-    assert compare_lines(">=", ms(50), p99) == ["50.0 ms >= end-to-end p99 83.0 ms: over by 66 %", "end-to-end p99: 100 000 samples"]
-    assert compare_lines(">=", Rate(5030), 9000) == ["throughput 5 030 msg/s >= 9 000 msg/s: short by 44 %"]
+    assert compare_lines("<=", p99, ms(50)) == [
+        "end-to-end p99 83.0 ms <= 50.0 ms: over by 66 %",
+        "end-to-end p99: 100 000 samples",
+    ]
+    assert compare_lines(">=", ms(50), p99) == [
+        "50.0 ms >= end-to-end p99 83.0 ms: over by 66 %",
+        "end-to-end p99: 100 000 samples",
+    ]
+    assert compare_lines(">=", Rate(5030), 9000) == [
+        "throughput 5 030 msg/s >= 9 000 msg/s: short by 44 %"
+    ]
     assert compare_lines("==", ms(50), ms(50)) == ["50.0 ms == 50.0 ms"]
 
 
-@pytest.mark.parametrize(("op", "left", "right"), [("<=", 1, 2), ("in", ms(1), ms(2)), ("<=", ms(1), 2), ("==", "a", Rate(1))])
+@pytest.mark.parametrize(
+    ("op", "left", "right"),
+    [("<=", 1, 2), ("in", ms(1), ms(2)), ("<=", ms(1), 2), ("==", "a", Rate(1))],
+)
 def test_other_comparisons_are_left_to_pytest(op: str, left: object, right: object) -> None:
     """No explanation is better than a wrong one."""
     assert compare_lines(op, left, right) is None
@@ -65,6 +80,7 @@ def test_durations_closer_than_the_error_of_clocks_do_not_compare() -> None:
     assert measured <= ms(51)
     assert measured > ms(48)
     with pytest.raises(
-        NoData, match=r"end-to-end p99: 50.0 ms and 50.5 ms differ by less than the error of the clocks between hosts, 1.00 ms"
+        NoData,
+        match=r"end-to-end p99: 50.0 ms and 50.5 ms differ by less than the error of the clocks between hosts, 1.00 ms",
     ):
         assert measured <= ms(50.5)

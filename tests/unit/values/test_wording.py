@@ -8,13 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.values.wording import distance, exact, format_value, pair, scale_word, with_version
+from pytest_loadtest.values.wording import (
+    distance,
+    exact,
+    format_value,
+    pair,
+    scale_word,
+    with_version,
+)
 
 
 @given(st.sampled_from(["ns", "ratio", "msg/s"]), st.integers(1, 10**9), st.integers(-50, 50))
 def test_a_pair_never_shows_different_values_alike(unit: str, bound: int, off: int) -> None:
     """50.0 ms > 50.0 ms would explain nothing."""
-    value, limit = (float(bound + off), float(bound)) if unit != "ratio" else ((bound + off) / 10**9, bound / 10**9)
+    value, limit = (
+        (float(bound + off), float(bound))
+        if unit != "ratio"
+        else ((bound + off) / 10**9, bound / 10**9)
+    )
     shown = pair(value, limit, unit)
     assert (shown[0] == shown[1]) == (value == limit)
 
@@ -44,7 +55,9 @@ def test_a_share_is_a_percentage_and_a_count_exact(value: float, unit: str, text
         (3, 5, "messages", "2 too few"),
     ],
 )
-def test_the_distance_from_a_bound_is_a_percentage_a_multiple_or_a_number(value: float, bound: float, unit: str, text: str) -> None:
+def test_the_distance_from_a_bound_is_a_percentage_a_multiple_or_a_number(
+    value: float, bound: float, unit: str, text: str
+) -> None:
     assert distance(value, bound, unit) == text
 
 
@@ -56,7 +69,11 @@ def test_counts_are_exact(count: int) -> None:
 
 def test_a_run_that_is_only_shorter_is_not_called_scaled() -> None:
     """×1 would mean that nothing is less."""
-    assert [scale_word(factor) for factor in (0.01, 1.0, 2)] == ["scaled ×0.01", "shortened", "scaled ×2"]
+    assert [scale_word(factor) for factor in (0.01, 1.0, 2)] == [
+        "scaled ×0.01",
+        "shortened",
+        "scaled ×2",
+    ]
 
 
 def test_an_unknown_version_is_shown_as_not_reported() -> None:

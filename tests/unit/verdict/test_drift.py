@@ -24,10 +24,17 @@ def constant(us: int, n: int = 1000) -> Histogram:
 
 
 def tenths(
-    first: Histogram, last: Histogram, in_time: tuple[int, int] = (1000, 1000), own: Histogram | None = None, own_late: int = 0
+    first: Histogram,
+    last: Histogram,
+    in_time: tuple[int, int] = (1000, 1000),
+    own: Histogram | None = None,
+    own_late: int = 0,
 ) -> SlicedStats:
     """The first and the last second of ten."""
-    latencies = {"end_to_end": of_parts([first, last]), "own_send_delay": of_parts([constant(1), own or constant(1)])}
+    latencies = {
+        "end_to_end": of_parts([first, last]),
+        "own_send_delay": of_parts([constant(1), own or constant(1)]),
+    }
     many = np.array([first.n, last.n])
     return SlicedStats(
         start=np.array([0, 9]) * SECOND, end=np.array([1, 10]) * SECOND, begin=np.arange(2), after=np.arange(1, 3), offered=many,
@@ -36,7 +43,9 @@ def tenths(
 
 
 def judged(bounds: dict[str, object], found: SlicedStats | None) -> Finding:
-    return evaluate(parse_slo({"drift": bounds}, implicit=()), made(tenths=found), Limits()).findings[0]
+    return evaluate(
+        parse_slo({"drift": bounds}, implicit=()), made(tenths=found), Limits()
+    ).findings[0]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +60,10 @@ def judged(bounds: dict[str, object], found: SlicedStats | None) -> Finding:
 )
 def test_a_latency_may_rise_by_its_bound(last: int, bound: object, outcome: Outcome) -> None:
     """From 10 ms; without a lower bound it may fall freely."""
-    assert judged({"endToEndLatency.p99": bound}, tenths(constant(10_000), constant(last))).outcome is outcome
+    assert (
+        judged({"endToEndLatency.p99": bound}, tenths(constant(10_000), constant(last))).outcome
+        is outcome
+    )
 
 
 def test_the_text_has_both_values() -> None:
@@ -60,7 +72,9 @@ def test_the_text_has_both_values() -> None:
     assert finding.objective.name == "drift.endToEndLatency.p50"
     assert finding.observed == pytest.approx(0.5, abs=0.01)
     assert finding.text.startswith("drift.endToEndLatency.p50 10.0 ms, then 15.0 ms: +")
-    assert finding.text.endswith("> +20 % (0:00:00 to 0:00:01 and 0:00:09 to 0:00:10; 1 000 and 1 000 samples)")
+    assert finding.text.endswith(
+        "> +20 % (0:00:00 to 0:00:01 and 0:00:09 to 0:00:10; 1 000 and 1 000 samples)"
+    )
 
 
 def test_throughput_may_fall_by_its_bound() -> None:
@@ -69,7 +83,10 @@ def test_throughput_may_fall_by_its_bound() -> None:
     missed = judged({"throughput": "9%"}, found)
     assert missed.outcome is Outcome.MISSED
     assert missed.text.startswith("drift.throughput 100 %, then 90 %: -10 % < -9 %")
-    assert judged({"throughput": "9%"}, tenths(constant(1), constant(1), in_time=(500, 1000))).outcome is Outcome.MET
+    assert (
+        judged({"throughput": "9%"}, tenths(constant(1), constant(1), in_time=(500, 1000))).outcome
+        is Outcome.MET
+    )
 
 
 def test_too_few_samples_in_either_tenth_are_no_data() -> None:
@@ -77,7 +94,12 @@ def test_too_few_samples_in_either_tenth_are_no_data() -> None:
     few = judged({"endToEndLatency.p99": "20%"}, tenths(constant(10_000), constant(10_000, 999)))
     assert few.outcome is Outcome.NO_DATA
     assert "the last tenth, 0:00:09 to 0:00:10: p99 needs 1 000 samples, there are 999" in few.text
-    assert judged({"endToEndLatency.p99": "20%"}, tenths(constant(10_000, 10), constant(10_000))).outcome is Outcome.NO_DATA
+    assert (
+        judged(
+            {"endToEndLatency.p99": "20%"}, tenths(constant(10_000, 10), constant(10_000))
+        ).outcome
+        is Outcome.NO_DATA
+    )
     assert judged({"endToEndLatency.p99": "20%"}, None).outcome is Outcome.NO_DATA
 
 
@@ -97,11 +119,15 @@ def test_a_first_tenth_of_0_is_no_data() -> None:
         (13_000, 20_000, Outcome.NO_DATA),
     ],
 )
-def test_a_drift_that_the_error_of_the_clocks_leaves_open_is_no_data(last: int, error_us: int, outcome: Outcome) -> None:
+def test_a_drift_that_the_error_of_the_clocks_leaves_open_is_no_data(
+    last: int, error_us: int, outcome: Outcome
+) -> None:
     """From 10 ms, and 20 % are allowed. Each tenth may be wrong by the error, in either direction."""
     clocks = (HostTime(host="h1", error=error_us * 1000, round_trip=MS, holds=True),)
     run = made(tenths=tenths(constant(10_000), constant(last)), clocks=clocks)
-    finding = evaluate(parse_slo({"drift": {"endToEndLatency.p50": "20%"}}, implicit=()), run, Limits()).findings[0]
+    finding = evaluate(
+        parse_slo({"drift": {"endToEndLatency.p50": "20%"}}, implicit=()), run, Limits()
+    ).findings[0]
     assert finding.outcome is outcome
     assert ("the error of the clocks between hosts" in finding.text) is (outcome is Outcome.NO_DATA)
 
@@ -109,17 +135,32 @@ def test_a_drift_that_the_error_of_the_clocks_leaves_open_is_no_data(last: int, 
 def test_a_drift_of_throughput_needs_no_relation_of_clocks() -> None:
     clocks = (HostTime(host="h1", error=SECOND, round_trip=MS, holds=True),)
     run = made(tenths=tenths(constant(1), constant(1), in_time=(1000, 950)), clocks=clocks)
-    assert evaluate(parse_slo({"drift": {"throughput": "10%"}}, implicit=()), run, Limits()).findings[0].outcome is Outcome.MET
+    assert (
+        evaluate(parse_slo({"drift": {"throughput": "10%"}}, implicit=()), run, Limits())
+        .findings[0]
+        .outcome
+        is Outcome.MET
+    )
 
 
 def test_a_drift_caused_by_the_generator_is_generator_limited() -> None:
     """It paused in the last tenth."""
-    finding = judged({"endToEndLatency.p99": "20%"}, tenths(constant(10_000), constant(500_000), own=constant(490_000)))
+    finding = judged(
+        {"endToEndLatency.p99": "20%"},
+        tenths(constant(10_000), constant(500_000), own=constant(490_000)),
+    )
     assert finding.outcome is Outcome.GENERATOR_LIMITED
     assert "own send delay" in str(finding.own)
 
 
 def test_a_fall_of_the_throughput_is_the_generators_if_it_sent_the_messages_late() -> None:
-    late = [judged({"throughput": "5%"}, tenths(constant(1), constant(1), (1000, 900), own_late=late)) for late in (0, 49, 50)]
-    assert [found.outcome for found in late] == [Outcome.MISSED, Outcome.MISSED, Outcome.GENERATOR_LIMITED]
+    late = [
+        judged({"throughput": "5%"}, tenths(constant(1), constant(1), (1000, 900), own_late=late))
+        for late in (0, 49, 50)
+    ]
+    assert [found.outcome for found in late] == [
+        Outcome.MISSED,
+        Outcome.MISSED,
+        Outcome.GENERATOR_LIMITED,
+    ]
     assert "would hold with the 50 messages" in str(late[-1].own)

@@ -22,7 +22,11 @@ def test_a_bound_that_holds_shows_no_distance() -> None:
     [
         ({"publishLatency": {"p99": "50ms"}}, 50e6, "50.0 ms <= 50.0 ms"),
         ({"publishLatency": {"p99": "50ms"}}, 83e6, "83.0 ms > 50.0 ms: over by 66 %"),
-        ({"publishLatency": {"p99": "50ms"}}, 50e6 * (1 + 1e-9), "50.00000005 ms > 50 ms: over by 0.0000001 %"),
+        (
+            {"publishLatency": {"p99": "50ms"}},
+            50e6 * (1 + 1e-9),
+            "50.00000005 ms > 50 ms: over by 0.0000001 %",
+        ),
         ({"publishLatency": {"p99": {"min": "1ms"}}}, 1e6, "1.00 ms >= 1.00 ms"),
         ({"throughput": "99%"}, 0.99 * (1 - 1e-10), "99 % >= 99 %"),
         ({"throughput": "99%"}, 0.98, "98 % < 99 %: short by 1 %"),
@@ -32,5 +36,7 @@ def test_a_bound_that_holds_shows_no_distance() -> None:
         ({"loss": {"min": 3, "max": 5}}, 5, "5 >= 3 and <= 5"),
     ],
 )
-def test_bounds_are_inclusive_and_allow_for_rounding(section: dict[str, Any], value: float, text: str) -> None:
+def test_bounds_are_inclusive_and_allow_for_rounding(
+    section: dict[str, Any], value: float, text: str
+) -> None:
     assert show(parse_slo(section)[0], value).comparison == text

@@ -24,7 +24,10 @@ def test_a_regression_bound_is_a_share() -> None:
 def test_regression_bounds_are_not_objectives_of_the_run() -> None:
     assert all(one.implicit for one in parse_slo(BOTH))
     assert Slo.read({"throughput": "99%"}).gates == ()
-    assert [gate.statistic for gate in Slo.read(BOTH).gates] == ["endToEndLatency.p99", "throughput"]
+    assert [gate.statistic for gate in Slo.read(BOTH).gates] == [
+        "endToEndLatency.p99",
+        "throughput",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -33,20 +33,40 @@ def finding(section: dict[str, Any], run: Measurements) -> Finding:
 def test_unanswered_and_never_delivered_messages_break_a_percentile() -> None:
     """p99 leaves room for them, p99.9 and the largest value do not, and loss and smallest value know nothing of them."""
     run = made(counts=ABSENT, end_to_end=spread(1, 3, 99_110))
-    section = {"loss": 0, "endToEndLatency": {"p99": "100ms", "p99.9": "100ms", "min": {"max": "100ms"}, "max": "100ms"}}
+    section = {
+        "loss": 0,
+        "endToEndLatency": {
+            "p99": "100ms",
+            "p99.9": "100ms",
+            "min": {"max": "100ms"},
+            "max": "100ms",
+        },
+    }
     verdict = evaluate(parse_slo(section), run, Limits())
-    assert [found.objective.name for found in verdict.having(Outcome.MISSED)] == ["endToEndLatency.p99.9", "endToEndLatency.max"]
+    assert [found.objective.name for found in verdict.having(Outcome.MISSED)] == [
+        "endToEndLatency.p99.9",
+        "endToEndLatency.max",
+    ]
     missed = verdict.having(Outcome.MISSED)[0]
-    assert missed.text == "endToEndLatency.p99.9 never > 100 ms: too many never came (99 110 samples, 890 never came)"
+    assert (
+        missed.text
+        == "endToEndLatency.p99.9 never > 100 ms: too many never came (99 110 samples, 890 never came)"
+    )
     assert missed.observed == math.inf
-    assert "(99 110 samples, 890 never came)" in finding({"endToEndLatency": {"min": {"max": "100ms"}}}, run).text
+    assert (
+        "(99 110 samples, 890 never came)"
+        in finding({"endToEndLatency": {"min": {"max": "100ms"}}}, run).text
+    )
 
 
 def test_publish_latency_ranks_over_what_was_offered() -> None:
     """A missing answer is later than any bound; without acknowledgements there is no latency at all."""
     run = made(counts=ABSENT, publish=spread(1, 3, 99_110))
     assert finding({"publishLatency": {"p99.9": "100ms"}}, run).outcome is Outcome.MISSED
-    assert finding({"publishLatency": {"p99.9": "100ms"}}, made(counts=ABSENT, publish=None)).outcome is Outcome.NO_DATA
+    assert (
+        finding({"publishLatency": {"p99.9": "100ms"}}, made(counts=ABSENT, publish=None)).outcome
+        is Outcome.NO_DATA
+    )
 
 
 def test_a_bucket_of_which_nothing_came_is_missed() -> None:
@@ -76,12 +96,18 @@ def test_the_fixture_ranks_in_the_same_way() -> None:
     assert load.end_to_end.never_came == 890
     with pytest.raises(AssertionError):
         assert load.publish.p999 < ms(1e9)
-    assert replace(load, observed=made(counts=ABSENT, publish=None)).publish.never_came == 0  # nothing says that answers were due
+    assert (
+        replace(load, observed=made(counts=ABSENT, publish=None)).publish.never_came == 0
+    )  # nothing says that answers were due
 
 
 def test_a_run_without_due_messages_misses_none() -> None:
     """A run that only consumes received 100 000 messages of others."""
-    run = made(rate=0.0, end_to_end=None, counts=dict.fromkeys(("offered", "sent", "sent_in_time", "acked"), 0))
+    run = made(
+        rate=0.0,
+        end_to_end=None,
+        counts=dict.fromkeys(("offered", "sent", "sent_in_time", "acked"), 0),
+    )
     (objective, *_) = parse_slo({"endToEndLatency": {"p99": "100ms"}})
     assert latencies(objective, run).statistic(objective) is None
     assert observe_metric(objective, run).value is None
@@ -90,13 +116,19 @@ def test_a_run_without_due_messages_misses_none() -> None:
     assert load.end_to_end.never_came == 0
 
 
-@given(st.lists(st.integers(0, 500), min_size=1, max_size=300), st.integers(0, 300), st.sampled_from([50.0, 90.0, 95.0, 99.0, 99.9]))
+@given(
+    st.lists(st.integers(0, 500), min_size=1, max_size=300),
+    st.integers(0, 300),
+    st.sampled_from([50.0, 90.0, 95.0, 99.0, 99.9]),
+)
 def test_the_rank_counts_all_due_messages(came: list[int], never: int, p: float) -> None:
     """As if the missing ones had come after all others; an early end agrees with the later verdict."""
     found = histogram(np.array(came) * MS).percentile_of_due(p, never)
     everything = [*sorted(came), *[math.inf] * never]
     wanted = everything[max(1, math.ceil(p / 100 * len(everything) - 1e-9)) - 1]
-    assert found == wanted if math.isinf(wanted) else abs(found - wanted * MS) <= 0.0005 * wanted * MS
+    assert (
+        found == wanted if math.isinf(wanted) else abs(found - wanted * MS) <= 0.0005 * wanted * MS
+    )
     (objective, *_) = parse_slo({"endToEndLatency": {f"p{p:g}": "250ms"}})
     beyond = sum(latency * MS >= (exceeds(objective) or 0) for latency in came) + never
     early = certainly_missed([objective], len(everything), {objective.name: beyond})

@@ -17,7 +17,9 @@ from pytest_loadtest.verdict.objectives import IMPLICIT, Objective, Slo, explici
 def problems(section: dict[Any, Any]) -> list[tuple[Any, ...]]:
     with pytest.raises(InvalidSlo) as caught:
         parse_slo(section)
-    return [(problem.path, problem.message, problem.suggestion) for problem in caught.value.problems]
+    return [
+        (problem.path, problem.message, problem.suggestion) for problem in caught.value.problems
+    ]
 
 
 def only(section: dict[Any, Any]) -> Objective:
@@ -27,7 +29,12 @@ def only(section: dict[Any, Any]) -> Objective:
 
 def test_a_section_is_read_in_its_own_order() -> None:
     """Each metric has its direction and its unit; a percentage becomes a share."""
-    section = {"throughput": "99%", "endToEndLatency": {"p50": "20ms", "p99": "100ms", "max": "2s"}, "loss": 0, "duplicates": "0.01%"}
+    section = {
+        "throughput": "99%",
+        "endToEndLatency": {"p50": "20ms", "p99": "100ms", "max": "2s"},
+        "loss": 0,
+        "duplicates": "0.01%",
+    }
     found = [(o.name, o.minimum, o.maximum, o.unit) for o in explicit(parse_slo(section))]
     assert found == [
         ("throughput", 0.99, None, "ratio"),
@@ -54,16 +61,26 @@ def test_an_absolute_throughput_is_messages_per_second(text: object) -> None:
         ("5e3", "write 5e3/s"),
     ],
 )
-def test_a_throughput_without_a_unit_is_an_error_with_both_spellings(written: object, remedy: str) -> None:
+def test_a_throughput_without_a_unit_is_an_error_with_both_spellings(
+    written: object, remedy: str
+) -> None:
     """0.99 read as messages per second would hold for every run."""
-    assert problems({"throughput": written}) == [(("throughput",), f"'{written}' has no unit", remedy)]
+    assert problems({"throughput": written}) == [
+        (("throughput",), f"'{written}' has no unit", remedy)
+    ]
 
 
-@pytest.mark.parametrize("section", [{"throughput": "1/s"}, {"throughput": {"min": "1/s"}}, {"throughput": "1/s", "window": "10s"}])
+@pytest.mark.parametrize(
+    "section",
+    [{"throughput": "1/s"}, {"throughput": {"min": "1/s"}}, {"throughput": "1/s", "window": "10s"}],
+)
 def test_an_absolute_throughput_leaves_the_implicit_share(section: dict[str, Any]) -> None:
     """Otherwise a run that delivers half of its messages would meet 1/s."""
     found = [o for o in parse_slo(section) if o.metric == "throughput"]
-    assert [(o.minimum, o.unit, o.implicit) for o in found] == [(1, "msg/s", False), (0.95, "ratio", True)]
+    assert [(o.minimum, o.unit, o.implicit) for o in found] == [
+        (1, "msg/s", False),
+        (0.95, "ratio", True),
+    ]
     assert not any(o.implicit for o in parse_slo({"throughput": "50%"}) if o.metric == "throughput")
 
 
@@ -74,7 +91,10 @@ def test_every_metric_can_have_both_bounds() -> None:
     assert only({"duplicates": {"min": 1}}).maximum is None
 
 
-@pytest.mark.parametrize(("key", "name"), [("p99.90", "p99.9"), ("p50.0", "p50"), ("p99.999", "p99.999"), ("p0.5", "p0.5")])
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [("p99.90", "p99.9"), ("p50.0", "p50"), ("p99.999", "p99.999"), ("p0.5", "p0.5")],
+)
 def test_a_percentile_has_one_spelling(key: str, name: str) -> None:
     """Trailing zeros do not make another percentile."""
     objective = only({"endToEndLatency": {key: "1s"}})
@@ -83,15 +103,25 @@ def test_a_percentile_has_one_spelling(key: str, name: str) -> None:
 
 @given(st.sets(st.sampled_from(METRICS)))
 def test_an_implicit_objective_applies_exactly_if_the_section_has_none(named: set[str]) -> None:
-    values: dict[str, object] = {metric: "1%" if metric in (*catalogue.named(form="count"), *FLOORS) else {"p50": "1s"} for metric in named}
-    values |= dict.fromkeys(named & set(catalogue.named(form="duration")), "1s") | dict.fromkeys(named & {INDEX}, "2.5")
+    values: dict[str, object] = {
+        metric: "1%" if metric in (*catalogue.named(form="count"), *FLOORS) else {"p50": "1s"}
+        for metric in named
+    }
+    values |= dict.fromkeys(named & set(catalogue.named(form="duration")), "1s") | dict.fromkeys(
+        named & {INDEX}, "2.5"
+    )
     found = parse_slo(values)
     assert {o.metric for o in found if o.implicit} == {o.metric for o in IMPLICIT} - named
     assert {o.metric for o in explicit(found)} == named
 
 
-@pytest.mark.parametrize(("section", "left"), [({"throughput": {"max": "100%"}}, "throughput"), ({"failed": {"min": 1}}, "failed")])
-def test_a_bound_on_one_side_leaves_the_implicit_one_on_the_other(section: dict[str, Any], left: str) -> None:
+@pytest.mark.parametrize(
+    ("section", "left"),
+    [({"throughput": {"max": "100%"}}, "throughput"), ({"failed": {"min": 1}}, "failed")],
+)
+def test_a_bound_on_one_side_leaves_the_implicit_one_on_the_other(
+    section: dict[str, Any], left: str
+) -> None:
     """An upper bound on throughput does not allow half of it to be missing."""
     found = parse_slo(section)
     assert [o for o in found if o.implicit] == list(IMPLICIT)
@@ -100,12 +130,17 @@ def test_a_bound_on_one_side_leaves_the_implicit_one_on_the_other(section: dict[
     assert left not in {o.metric for o in parse_slo({left: both}) if o.implicit}
 
 
-@pytest.mark.parametrize("section", [{"loss": {"min": 1}}, {"corrupt": {"min": "1%"}}, {"dropped": {"min": 1}}])
+@pytest.mark.parametrize(
+    "section", [{"loss": {"min": 1}}, {"corrupt": {"min": "1%"}}, {"dropped": {"min": 1}}]
+)
 def test_a_minimum_alone_is_wrong_for_a_metric_that_must_be_0(section: dict[str, Any]) -> None:
     """It would contradict the implicit bound, or allow everything to be lost."""
     ((path, message, hint),) = problems(section)
     (metric,) = section
-    assert (path, message) == ((metric,), "min without max: the objective would not say how much is too much")
+    assert (path, message) == (
+        (metric,),
+        "min without max: the objective would not say how much is too much",
+    )
     assert hint.startswith("write {min: ") and ", max: " in hint
     bucket = {"buckets": {BUCKET: {"loss": {"min": 1}}}}
     assert problems(bucket)[0][0] == ("buckets", BUCKET, "loss")
@@ -170,9 +205,18 @@ def test_a_wrong_bound_has_a_message_of_its_own(section: dict[Any, Any], message
 
 
 @given(st.floats(1e-6, 1, exclude_min=True))
-def test_scaling_moves_absolute_throughput_with_the_rate_and_counts_with_the_messages(factor: float) -> None:
+def test_scaling_moves_absolute_throughput_with_the_rate_and_counts_with_the_messages(
+    factor: float,
+) -> None:
     """Shares and latencies keep their bounds."""
-    before = parse_slo({"throughput": "5000/s", "endToEndLatency": {"p99": "1s"}, "duplicates": "1%", "loss": {"min": 3, "max": 1000}})
+    before = parse_slo(
+        {
+            "throughput": "5000/s",
+            "endToEndLatency": {"p99": "1s"},
+            "duplicates": "1%",
+            "loss": {"min": 3, "max": 1000},
+        }
+    )
     after = scale_objectives(before, factor, factor / 2)
     assert after[0].minimum == 5000 * factor
     for bound, whole in ((after[3].minimum, 3), (after[3].maximum, 1000)):
@@ -181,19 +225,25 @@ def test_scaling_moves_absolute_throughput_with_the_rate_and_counts_with_the_mes
         assert bound <= whole * factor / 2 + 1e-6 < bound + 1 + 1e-5
     assert after[1:3] == before[1:3]
     assert after[4:] == before[4:]
-    assert scale_objectives(parse_slo({"throughput": "99%"}), factor, factor) == parse_slo({"throughput": "99%"})
+    assert scale_objectives(parse_slo({"throughput": "99%"}), factor, factor) == parse_slo(
+        {"throughput": "99%"}
+    )
 
 
 def test_a_tolerance_of_a_thousand_messages_is_ten_at_a_hundredth_of_the_load() -> None:
     """Rounded down: of 150 lost messages, one in a thousand may be lost never."""
     assert scale_objectives(parse_slo({"loss": 1000}), 0.01, 0.01)[0].maximum == 10
     assert scale_objectives(parse_slo({"loss": 150}), 0.001, 0.001)[0].maximum == 0
-    assert scale_objectives(parse_slo({"loss": 100}), 1.0, 0.29)[0].maximum == 29  # though 100 * 0.29 is a little less in binary
+    assert (
+        scale_objectives(parse_slo({"loss": 100}), 1.0, 0.29)[0].maximum == 29
+    )  # though 100 * 0.29 is a little less in binary
 
 
 def test_bounds_for_scaled_runs_are_not_scaled() -> None:
     """By their key: a metric, or all buckets."""
-    before = parse_slo({"throughput": "5000/s", "loss": 1000, "duplicates": 10, "buckets": {BUCKET: {"loss": 100}}})
+    before = parse_slo(
+        {"throughput": "5000/s", "loss": 1000, "duplicates": 10, "buckets": {BUCKET: {"loss": 100}}}
+    )
     after = scale_objectives(before, 0.5, 0.1, written={"loss", "buckets"})
     assert [(o.name, o.minimum or o.maximum) for o in explicit(after)] == [
         ("throughput", 2500), ("loss", 1000), ("duplicates", 1), (f"buckets.{BUCKET}.loss", 100),
@@ -205,7 +255,9 @@ BUCKET = "1048576-5242880"
 
 def test_a_bucket_has_objectives_of_its_own() -> None:
     """By the same grammar; they override no implicit objective."""
-    found = parse_slo({"buckets": {BUCKET: {"endToEndLatency": {"p99": "2s"}, "loss": 0, "throughput": "99%"}}})
+    found = parse_slo(
+        {"buckets": {BUCKET: {"endToEndLatency": {"p99": "2s"}, "loss": 0, "throughput": "99%"}}}
+    )
     assert [(o.name, o.bucket, o.maximum) for o in explicit(found)] == [
         (f"buckets.{BUCKET}.endToEndLatency.p99", BUCKET, 2e9),
         (f"buckets.{BUCKET}.loss", BUCKET, 0),
@@ -216,7 +268,9 @@ def test_a_bucket_has_objectives_of_its_own() -> None:
 
 def test_an_absolute_throughput_of_a_bucket_is_scaled_too() -> None:
     """It is a share of the load."""
-    (objective,) = explicit(scale_objectives(parse_slo({"buckets": {BUCKET: {"throughput": "100/s"}}}), 0.5, 0.5))
+    (objective,) = explicit(
+        scale_objectives(parse_slo({"buckets": {BUCKET: {"throughput": "100/s"}}}), 0.5, 0.5)
+    )
     assert (objective.minimum, objective.bucket) == (50, BUCKET)
 
 
@@ -233,7 +287,9 @@ def test_an_absolute_throughput_of_a_bucket_is_scaled_too() -> None:
         ({"0-256": {"loss": "101%"}}, ("0-256", "loss"), "'101%' is more than all", "write 100% or less"),
     ],
 )  # fmt: skip
-def test_a_wrong_bucket_is_a_problem_at_its_path(buckets: Any, path: tuple[str, ...], message: str, hint: str) -> None:
+def test_a_wrong_bucket_is_a_problem_at_its_path(
+    buckets: Any, path: tuple[str, ...], message: str, hint: str
+) -> None:
     """With the metrics that a bucket can have."""
     assert problems({"buckets": buckets}) == [(("buckets", *path), message, hint)]
 
@@ -244,4 +300,9 @@ def test_a_section_that_replaces_keys_of_another_is_read_together_with_it() -> N
     section = Slo.read({"endToEndLatency": {"p99": "1s"}, "lost": 0}, base)
     assert [(one.maximum, one.window) for one in section.objectives] == [(1e9, 10**10)]
     assert [problem.path for problem in section.problems] == [("lost",)]
-    assert section.merged() == {"window": "10s", "endToEndLatency": {"p99": "1s"}, "los": 0, "lost": 0}
+    assert section.merged() == {
+        "window": "10s",
+        "endToEndLatency": {"p99": "1s"},
+        "los": 0,
+        "lost": 0,
+    }

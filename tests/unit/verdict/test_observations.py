@@ -10,7 +10,13 @@ from builders.measurements import MS, made, made_bucket, spread
 from builders.objectives import parse_slo
 
 from pytest_loadtest.metrics.measurements import Backlog, Measurements
-from pytest_loadtest.verdict.observations import Observation, blocked_share, observe_metric, sends_nothing, unfit
+from pytest_loadtest.verdict.observations import (
+    Observation,
+    blocked_share,
+    observe_metric,
+    sends_nothing,
+    unfit,
+)
 
 COUNTS = {
     "offered": 1000, "sent": 950, "sent_in_time": 940, "acked": 900, "failed": 20, "unknown": 30, "dropped": 50, "received": 1700,
@@ -20,7 +26,15 @@ COUNTS = {
 
 def run(counts: dict[str, Any] | None = None, **changes: Any) -> Measurements:
     """1 000 messages to two subscriptions in ten seconds, with a different number of everything that can go wrong."""
-    return made(**{"duration": 10_000 * MS, "rate": 100.0, "subscriptions": 2, "counts": COUNTS | (counts or {}), **changes})
+    return made(
+        **{
+            "duration": 10_000 * MS,
+            "rate": 100.0,
+            "subscriptions": 2,
+            "counts": COUNTS | (counts or {}),
+            **changes,
+        }
+    )
 
 
 def seen(section: dict[str, Any], measurements: Measurements) -> Observation:
@@ -39,11 +53,18 @@ def seen(section: dict[str, Any], measurements: Measurements) -> Observation:
         ({"loss": "1%"}, 0.05, 1800, "90 of 1 800 deliveries"),
         ({"duplicates": "1%"}, 0.005, 1800, "9 of 1 800 deliveries"),
         ({"outOfOrder": "1%"}, 0.01, 1800, "18 of 1 800 deliveries"),
-        ({"corrupt": "2%"}, 0.015, 1800, "27 of 1 800 deliveries, by heads and sizes alone: no checksum"),
+        (
+            {"corrupt": "2%"},
+            0.015,
+            1800,
+            "27 of 1 800 deliveries, by heads and sizes alone: no checksum",
+        ),
         ({"foreign": 40}, 36, 1800, "36 of 1 800 deliveries, at any time of the run"),
     ],
 )
-def test_a_count_is_a_share_of_messages_or_deliveries(section: dict[str, Any], value: float, samples: int, basis: str) -> None:
+def test_a_count_is_a_share_of_messages_or_deliveries(
+    section: dict[str, Any], value: float, samples: int, basis: str
+) -> None:
     """Sending: of the messages offered. Receiving: of the deliveries of acknowledged messages."""
     assert seen(section, run()) == (pytest.approx(value), samples, basis)
 
@@ -69,7 +90,9 @@ def test_a_count_is_a_share_of_messages_or_deliveries(section: dict[str, Any], v
         ({"buckets": {"0-256": {"throughput": "9%"}}}, {"buckets": (made_bucket("0-256", received=0),)}, "nothing was received"),
     ],
 )  # fmt: skip
-def test_a_missing_value_has_a_reason(section: dict[str, Any], changes: dict[str, Any], reason: str) -> None:
+def test_a_missing_value_has_a_reason(
+    section: dict[str, Any], changes: dict[str, Any], reason: str
+) -> None:
     """It is never 0."""
     assert seen(section, run(**changes)) == (None, 0, reason)
 
@@ -83,7 +106,16 @@ def test_remarks_are_left_out_if_they_do_not_apply() -> None:
 
 def test_a_bucket_counts_its_own_messages() -> None:
     """Throughput in time, loss, and latencies."""
-    part = made_bucket("0-256", offered=100, sent=100, acked=80, received=150, received_in_time=120, lost=8, end_to_end=spread(1, 5, 150))
+    part = made_bucket(
+        "0-256",
+        offered=100,
+        sent=100,
+        acked=80,
+        received=150,
+        received_in_time=120,
+        lost=8,
+        end_to_end=spread(1, 5, 150),
+    )
     measurements = run(buckets=(made_bucket("256-512"), part))
 
     def of(**bounds: Any) -> Observation:
@@ -97,36 +129,78 @@ def test_a_bucket_counts_its_own_messages() -> None:
     assert of(endToEndLatency={"max": "1s"}) == (math.inf, 150, "150 samples, 50 never came")
 
 
-@pytest.mark.parametrize(("statistic", "value"), [("min", 1.0), ("max", 5.0), ("mean", 3.0), ("p50", 3.0)])
-def test_a_percentile_counts_due_messages_and_other_statistics_those_that_came(statistic: str, value: float) -> None:
-    found = seen({"publishLatency": {statistic: {"max": "1s"}}}, run({"acked": 1000}, publish=spread(1, 5, 1000)))
+@pytest.mark.parametrize(
+    ("statistic", "value"), [("min", 1.0), ("max", 5.0), ("mean", 3.0), ("p50", 3.0)]
+)
+def test_a_percentile_counts_due_messages_and_other_statistics_those_that_came(
+    statistic: str, value: float
+) -> None:
+    found = seen(
+        {"publishLatency": {statistic: {"max": "1s"}}},
+        run({"acked": 1000}, publish=spread(1, 5, 1000)),
+    )
     assert found == (pytest.approx(value * MS, rel=0.01), 1000, "1 000 samples")
 
 
 def test_a_percentile_needs_samples_beyond_it() -> None:
     """A message that never came is one of them."""
     assert unfit(spread(1, 5, 999), 99.0) == "p99 needs 1 000 samples, there are 999"
-    assert unfit(spread(1, 5, 990), 99.0, 9) == "p99 needs 1 000 samples, there are 990, 9 never came"
+    assert (
+        unfit(spread(1, 5, 990), 99.0, 9) == "p99 needs 1 000 samples, there are 990, 9 never came"
+    )
     assert unfit(None, 99.0, 999) == "p99 needs 1 000 samples, there are 0, 999 never came"
-    assert unfit(spread(1, 5, 990), 99.0, 10) is unfit(spread(1, 5, 5), None) is unfit(None, None) is None
-    found = seen({"endToEndLatency": {"p99": "1s"}}, run({"offered": 100, "received": 150}, end_to_end=spread(1, 5, 150)))
+    assert (
+        unfit(spread(1, 5, 990), 99.0, 10)
+        is unfit(spread(1, 5, 5), None)
+        is unfit(None, None)
+        is None
+    )
+    found = seen(
+        {"endToEndLatency": {"p99": "1s"}},
+        run({"offered": 100, "received": 150}, end_to_end=spread(1, 5, 150)),
+    )
     assert found == (None, 150, "p99 needs 1 000 samples, there are 150, 50 never came")
 
 
 def test_a_latency_without_messages_is_infinite_if_some_were_due() -> None:
     """Unknown if it is not known whether acknowledgement applies."""
-    assert seen({"endToEndLatency": {"p50": "1s"}}, run(end_to_end=None)) == (math.inf, 0, "0 samples, 300 never came")
-    assert seen({"sendDelay": {"p50": "1s"}}, run(send_delay=None)) == (math.inf, 0, "0 samples, 50 never came")
-    assert seen({"sendDelay": {"max": "1s"}}, run(send_delay=None)) == (math.inf, 0, "0 samples, 50 never came")
+    assert seen({"endToEndLatency": {"p50": "1s"}}, run(end_to_end=None)) == (
+        math.inf,
+        0,
+        "0 samples, 300 never came",
+    )
+    assert seen({"sendDelay": {"p50": "1s"}}, run(send_delay=None)) == (
+        math.inf,
+        0,
+        "0 samples, 50 never came",
+    )
+    assert seen({"sendDelay": {"max": "1s"}}, run(send_delay=None)) == (
+        math.inf,
+        0,
+        "0 samples, 50 never came",
+    )
     assert seen({"publishLatency": {"p50": "1s"}}, run(publish=None)).value is None
-    assert seen({"publishLatency": {"p50": "1s"}}, run(publish=spread(1, 5, 900))).basis == "900 samples, 100 never came"
+    assert (
+        seen({"publishLatency": {"p50": "1s"}}, run(publish=spread(1, 5, 900))).basis
+        == "900 samples, 100 never came"
+    )
 
 
 def test_an_incomplete_broadcast_is_later_than_any_bound() -> None:
-    part = run({"offered": 100}, broadcasts=True, completion=spread(1, 5, 80), spread=spread(0, 2, 80))
-    assert seen({"broadcastCompletion": {"p50": "1s"}}, part) == (pytest.approx(3.5 * MS, rel=0.02), 80, "80 samples, 20 never came")
+    part = run(
+        {"offered": 100}, broadcasts=True, completion=spread(1, 5, 80), spread=spread(0, 2, 80)
+    )
+    assert seen({"broadcastCompletion": {"p50": "1s"}}, part) == (
+        pytest.approx(3.5 * MS, rel=0.02),
+        80,
+        "80 samples, 20 never came",
+    )
     assert seen({"broadcastCompletion": {"p90": "1s"}}, part).value == math.inf
-    assert seen({"broadcastSpread": {"max": "1s"}}, part) == (math.inf, 80, "80 samples, 20 never came")
+    assert seen({"broadcastSpread": {"max": "1s"}}, part) == (
+        math.inf,
+        80,
+        "80 samples, 20 never came",
+    )
 
 
 DRAIN: dict[str, Any] = {
@@ -150,12 +224,16 @@ def test_a_drain_has_its_time() -> None:
         ({"min": "1ns", "max": "1s"}, None),
     ],
 )
-def test_a_drain_that_was_given_up_is_only_known_to_be_longer(bound: object, value: int | None) -> None:
+def test_a_drain_that_was_given_up_is_only_known_to_be_longer(
+    bound: object, value: int | None
+) -> None:
     """A bound up to the time waited is missed; whether a longer one would have been met is unknown."""
     given_up = Backlog(**DRAIN, drain=None, drained=False, left=2000, waited=5000)
     found = seen({"backlogDrain": bound}, run(backlog=given_up))
     assert found.value == value
-    assert found.basis.endswith("NOT drained: 2 000 of 9 000 deliveries still waiting after 5.00 µs, 100 would do")
+    assert found.basis.endswith(
+        "NOT drained: 2 000 of 9 000 deliveries still waiting after 5.00 µs, 100 would do"
+    )
 
 
 def test_a_backlog_that_did_not_shrink_is_never_drained() -> None:
@@ -180,11 +258,20 @@ def test_a_backlog_that_did_not_shrink_is_never_drained() -> None:
         ({"min": "1ns"}, None, None),
     ],
 )
-def test_an_open_drain_has_a_value_if_both_ends_are_on_one_side_of_the_bound(bound: object, last: int | None, value: int | None) -> None:
+def test_an_open_drain_has_a_value_if_both_ends_are_on_one_side_of_the_bound(
+    bound: object, last: int | None, value: int | None
+) -> None:
     """Between 5 000 ns and ``last``."""
     facts = {"size_messages": 9000, "size_bytes": 1, "build": 1, "allowed": 100}
     unknown = Backlog(
-        **facts, drain=None, drained=None, left=None, drain_rate=None, publish_during_drain=None, between=(5000, last), uncounted=3
+        **facts,
+        drain=None,
+        drained=None,
+        left=None,
+        drain_rate=None,
+        publish_during_drain=None,
+        between=(5000, last),
+        uncounted=3,
     )
     assert seen({"backlogDrain": bound}, run(backlog=unknown)).value == value
 
@@ -192,9 +279,15 @@ def test_an_open_drain_has_a_value_if_both_ends_are_on_one_side_of_the_bound(bou
 def test_the_blocked_share_is_between_0_and_1() -> None:
     none = {"dropped": 0}
     delay = spread(1, 3, 1000)
-    assert blocked_share(run(none, send_delay=delay, blocked=delay.total // 4)) == pytest.approx(0.25)
+    assert blocked_share(run(none, send_delay=delay, blocked=delay.total // 4)) == pytest.approx(
+        0.25
+    )
     assert blocked_share(run(none, send_delay=delay, blocked=delay.total * 2)) == 1.0
-    assert blocked_share(run(none, send_delay=None, blocked=5)) == blocked_share(run(none, send_delay=spread(0, 0, 10), blocked=5)) == 0.0
+    assert (
+        blocked_share(run(none, send_delay=None, blocked=5))
+        == blocked_share(run(none, send_delay=spread(0, 0, 10), blocked=5))
+        == 0.0
+    )
 
 
 def test_the_wait_of_messages_that_the_generator_dropped_is_no_part_of_the_blocked_share() -> None:
@@ -202,4 +295,6 @@ def test_the_wait_of_messages_that_the_generator_dropped_is_no_part_of_the_block
     delay, own = spread(0, 4, 1000), spread(0, 3, 1000)
     of_sent = delay.total - own.total
     for dropped in (0, 1, delay.total):
-        assert blocked_share(run(send_delay=delay, own_send_delay=own, blocked=of_sent + dropped)) == pytest.approx(0.25)
+        assert blocked_share(
+            run(send_delay=delay, own_send_delay=own, blocked=of_sent + dropped)
+        ) == pytest.approx(0.25)

@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_loadtest.message.payloads import Bucket, PayloadChooser, PayloadPool, build_pool
-from pytest_loadtest.metrics.offering import PlannedLoad, PlannedSizes, PlannedStage, PlannedStep, count_offers, offered_windows
+from pytest_loadtest.metrics.offering import (
+    PlannedLoad,
+    PlannedSizes,
+    PlannedStage,
+    PlannedStep,
+    count_offers,
+    offered_windows,
+)
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.schedule.schedules import ByteSchedule, Drawing, EvenSchedule
 from pytest_loadtest.values.quantities import SECOND
@@ -26,7 +33,10 @@ Sent = dict[str, np.ndarray[Any, Any]]
 
 
 def pool_of(*distributions: tuple[tuple[int, int], ...]) -> PayloadPool:
-    made = [[Bucket(name=str(size), low=size, high=size + 1, weight=weight) for size, weight in sizes] for sizes in distributions]
+    made = [
+        [Bucket(name=str(size), low=size, high=size + 1, weight=weight) for size, weight in sizes]
+        for sizes in distributions
+    ]
     return build_pool(
         buckets=made[0], message_size=None, randomized=False, random_ratio=0.0, file_content=None, seed=1, checksum=False, max_size=None,
         more=made[1:],
@@ -52,7 +62,10 @@ class Run:
             in_bytes=self.in_bytes,
             steps=tuple(PlannedStep(length=length, rate=rate) for length, rate in self.steps),
             stages=tuple(PlannedStage(name=name, start=start) for name, start, _ in self.stages),
-            sizes=tuple(PlannedSizes(at=at, mix=self.pool.mix(of)) for _, at, of in self.stages or (("", 0, 0),)),
+            sizes=tuple(
+                PlannedSizes(at=at, mix=self.pool.mix(of))
+                for _, at, of in self.stages or (("", 0, 0),)
+            ),
         )
         for at, rate in self.changes:
             load = load.changed(at, rate)
@@ -61,7 +74,12 @@ class Run:
     def sent(self) -> Sent:
         """Return the messages that the engine's schedule has."""
         everyone = range(self.streams)
-        drawing = Drawing(PayloadChooser(self.pool, 1, everyone), everyone, np.zeros(self.streams, np.int64), self.pool.sizes)
+        drawing = Drawing(
+            PayloadChooser(self.pool, 1, everyone),
+            everyone,
+            np.zeros(self.streams, np.int64),
+            self.pool.sizes,
+        )
         pacer = Pacer.through(self.steps, self.streams)
         schedule: ByteSchedule | EvenSchedule = EvenSchedule(pacer, drawing, self.pool.table(0))
         if self.in_bytes:
@@ -79,7 +97,9 @@ class Run:
 
     def evidence(self, sent: Sent) -> list[str]:
         planned = self.planned.windows(self.duration)
-        return offered_otherwise(offered_windows(self.planned, planned, *count_offers(sent, 0, planned)))
+        return offered_otherwise(
+            offered_windows(self.planned, planned, *count_offers(sent, 0, planned))
+        )
 
 
 IN_BYTES = Run(pool_of(FEW_LARGE), True, ((30 * SECOND, 2.0**20),), 30 * SECOND, streams=200)
@@ -88,20 +108,34 @@ IN_MESSAGES = Run(pool_of(FEW_LARGE), False, ((30 * SECOND, 200.0),), 30 * SECON
 
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
-    distribution = st.lists(st.tuples(st.integers(32, 20_000), st.integers(1, 100)), min_size=1, max_size=3, unique_by=lambda row: row[0])
+    distribution = st.lists(
+        st.tuples(st.integers(32, 20_000), st.integers(1, 100)),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda row: row[0],
+    )
     pool = pool_of(tuple(draw(distribution)), tuple(draw(distribution)))
     in_bytes = draw(st.booleans())
-    rates = (st.just(0.0) | st.floats(0.001, 300)).map(lambda rate: rate * (pool.mean_size if in_bytes else 1))
+    rates = (st.just(0.0) | st.floats(0.001, 300)).map(
+        lambda rate: rate * (pool.mean_size if in_bytes else 1)
+    )
     lengths = st.integers(1, 15 * SECOND)
     steps = draw(st.lists(st.tuples(lengths, rates), min_size=1, max_size=6))
     whole = sum(length for length, _ in steps)
     starts = sorted({0, *draw(st.lists(st.integers(1, whole), max_size=2))})
-    stages = tuple((f"stage {number}", start, draw(st.sampled_from([0, 1]))) for number, start in enumerate(starts))
+    stages = tuple(
+        (f"stage {number}", start, draw(st.sampled_from([0, 1])))
+        for number, start in enumerate(starts)
+    )
     changes = sorted(draw(st.lists(st.tuples(st.integers(0, whole), rates), max_size=2)))
     duration = draw(st.integers(max(1, whole // 3), whole))
     made = Run(pool, in_bytes, tuple(steps), duration, draw(st.integers(1, 20)))
     # a test cannot change the load of a profile with stages
-    return replace(made, stages=stages) if draw(st.booleans()) else replace(made, changes=tuple(changes))
+    return (
+        replace(made, stages=stages)
+        if draw(st.booleans())
+        else replace(made, changes=tuple(changes))
+    )
 
 
 @settings(deadline=None)
@@ -115,7 +149,9 @@ def test_the_load_of_the_schedules_is_the_planned_one(run: Run) -> None:
 def test_rounded_rates_are_the_planned_ones(rate: float, hours: int) -> None:
     """Of any size, after any time: only the numbers of messages are computed, not the messages."""
     seconds = hours * 3600 + 30
-    load = replace(IN_MESSAGES, steps=((seconds * SECOND, rate),), duration=seconds * SECOND).planned
+    load = replace(
+        IN_MESSAGES, steps=((seconds * SECOND, rate),), duration=seconds * SECOND
+    ).planned
     planned, pacer = load.windows(seconds * SECOND)[-3:], Pacer.of(rate, 1)
     messages = [pacer.total(window.end) - pacer.total(window.start) for window in planned]
     sizes = [round(count * load.sizes[0].mix.mean) for count in messages]
@@ -127,7 +163,9 @@ def streams_of_their_own(run: Run) -> Sent:
     times, sizes = [], []
     for stream in range(run.streams):
         chooser = PayloadChooser(run.pool, 1, range(stream, stream + 1))
-        length = run.pool.sizes[chooser.draw(np.zeros(1000, np.int64), np.arange(1000))].astype(np.int64)
+        length = run.pool.sizes[chooser.draw(np.zeros(1000, np.int64), np.arange(1000))].astype(
+            np.int64
+        )
         begins = (np.cumsum(length) - length) * run.streams + round(stream * run.pool.mean_size)
         times.append(begins * SECOND // round(run.steps[0][1]))
         sizes.append(length)
@@ -166,7 +204,16 @@ def test_streams_with_trains_of_their_own_are_found() -> None:
         (replace(IN_MESSAGES, changes=((15 * SECOND, 300.0),)), IN_MESSAGES.sent()),
         (replace(IN_BYTES, changes=((15 * SECOND, 2.0**21),)), IN_BYTES.sent()),
     ],
-    ids=["late", "late bytes", "twice", "twice bytes", "gaps", "gaps in bytes", "a change not made", "a change of bytes not made"],
+    ids=[
+        "late",
+        "late bytes",
+        "twice",
+        "twice bytes",
+        "gaps",
+        "gaps in bytes",
+        "a change not made",
+        "a change of bytes not made",
+    ],
 )
 def test_a_load_that_is_late_doubled_or_thinned_is_found(run: Run, sent: Sent) -> None:
     assert len(run.evidence(sent)) == 1
@@ -177,7 +224,10 @@ def test_messages_of_other_sizes_than_the_planned_ones_are_found() -> None:
     run = replace(IN_MESSAGES, steps=((30 * SECOND, 2000.0),))
     sent = run.sent()
     (evidence,) = run.evidence({**sent, "size": np.full_like(sent["size"], 384)})
-    assert re.search("7.32 MiB instead of 30. MiB in 20 000 messages from .* and 2 more windows of 3 differed", evidence)
+    assert re.search(
+        "7.32 MiB instead of 30. MiB in 20 000 messages from .* and 2 more windows of 3 differed",
+        evidence,
+    )
 
 
 def test_the_worst_window_is_named_with_its_stage() -> None:
@@ -192,7 +242,9 @@ def test_the_worst_window_is_named_with_its_stage() -> None:
 def test_another_load_than_the_planned_one_is_generator_limited() -> None:
     """Whatever the objectives say about it, and with both figures in the reason."""
     planned = IN_MESSAGES.planned.windows(IN_MESSAGES.duration)
-    windows = offered_windows(IN_MESSAGES.planned, planned, *count_offers(twice(IN_MESSAGES.sent()), 0, planned))
+    windows = offered_windows(
+        IN_MESSAGES.planned, planned, *count_offers(twice(IN_MESSAGES.sent()), 0, planned)
+    )
     verdict = evaluate([], replace(made(), offering=windows), Limits())
     assert verdict.outcome is Outcome.GENERATOR_LIMITED
     assert "4 000 messages instead of 2 000" in verdict.reasons[0]

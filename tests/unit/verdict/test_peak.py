@@ -12,7 +12,15 @@ from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.peak import DEEPEST, Ask, Spec, Step, readable
 from pytest_loadtest.verdict.slo import Outcome
 
-SPEC = Spec(start=1000, maximum=None, hold=30 * SECOND, confirm=60 * SECOND, warmup=5 * SECOND, precision=0.02, repeats=2)
+SPEC = Spec(
+    start=1000,
+    maximum=None,
+    hold=30 * SECOND,
+    confirm=60 * SECOND,
+    warmup=5 * SECOND,
+    precision=0.02,
+    repeats=2,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,15 +30,25 @@ SPEC = Spec(start=1000, maximum=None, hold=30 * SECOND, confirm=60 * SECOND, war
         ({"start": float("inf")}, {"start": 1e300}, "search.start is inf"),
         ({"maximum": 999}, {"maximum": 1000}, "search.max 999 is below search.start 1000"),
         ({"hold": 0}, {"hold": 1}, "search.hold is 0"),
-        ({"confirm": 30 * SECOND - 1}, {"confirm": 30 * SECOND}, "is shorter than search.hold 30.0 s"),
+        (
+            {"confirm": 30 * SECOND - 1},
+            {"confirm": 30 * SECOND},
+            "is shorter than search.hold 30.0 s",
+        ),
         ({"warmup": -1}, {"warmup": 0}, "search.warmup is negative"),
         ({"precision": 0.0009}, {"precision": 0.001}, "search.precision is 0.09%"),
         ({"precision": 1.0}, {"precision": 0.999}, "search.precision is 100.00%"),
         ({"repeats": -1}, {"repeats": 0}, "search.repeats is -1"),
-        ({"maximum": 2000, "floor": 2001}, {"maximum": 2000, "floor": 2000}, "the percentiles need 2001/s"),
+        (
+            {"maximum": 2000, "floor": 2001},
+            {"maximum": 2000, "floor": 2000},
+            "the percentiles need 2001/s",
+        ),
     ],
 )
-def test_the_limits_of_a_search_are_inclusive(wrong: dict[str, Any], right: dict[str, Any], message: str) -> None:
+def test_the_limits_of_a_search_are_inclusive(
+    wrong: dict[str, Any], right: dict[str, Any], message: str
+) -> None:
     """One step further is an error that names the key."""
     with pytest.raises(UsageError, match=message):
         replace(SPEC, **wrong)
@@ -45,7 +63,9 @@ def test_no_rate_of_a_search_is_below_the_floor() -> None:
     assert DEEPEST == 1024
 
 
-@pytest.mark.parametrize(("rate", "shown"), [(123456.0, 123460.0), (0.0123456, 0.012346), (20000.4, 20000.0)])
+@pytest.mark.parametrize(
+    ("rate", "shown"), [(123456.0, 123460.0), (0.0123456, 0.012346), (20000.4, 20000.0)]
+)
 def test_a_rate_is_rounded_to_five_digits(rate: float, shown: float) -> None:
     assert readable(rate) == shown
 

@@ -15,11 +15,32 @@ from token_bucket import TokenBucket
 from pytest_loadtest.errors import NoData, UsageError
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
-from pytest_loadtest.verdict.peak import MOST_CONFIRMATIONS, MOST_STEPS, Ask, Peak, Search, Spec, Step
+from pytest_loadtest.verdict.peak import (
+    MOST_CONFIRMATIONS,
+    MOST_STEPS,
+    Ask,
+    Peak,
+    Search,
+    Spec,
+    Step,
+)
 from pytest_loadtest.verdict.slo import Outcome
 
-MET, MISSED, LIMITED, NO_DATA = Outcome.MET, Outcome.MISSED, Outcome.GENERATOR_LIMITED, Outcome.NO_DATA
-SPEC = Spec(start=1000, maximum=None, hold=30 * SECOND, confirm=60 * SECOND, warmup=5 * SECOND, precision=0.02, repeats=2)
+MET, MISSED, LIMITED, NO_DATA = (
+    Outcome.MET,
+    Outcome.MISSED,
+    Outcome.GENERATOR_LIMITED,
+    Outcome.NO_DATA,
+)
+SPEC = Spec(
+    start=1000,
+    maximum=None,
+    hold=30 * SECOND,
+    confirm=60 * SECOND,
+    warmup=5 * SECOND,
+    precision=0.02,
+    repeats=2,
+)
 SHORT = 1.0001  # rates have five digits
 
 Target = Callable[[Ask], Outcome]
@@ -29,7 +50,13 @@ def run(target: Target, spec: Spec = SPEC) -> Peak:
     search = Search(spec)
     while ask := search.next():
         outcome = target(ask)
-        search.record(Step(ask=ask, outcome=outcome, broke=("endToEndLatency.p99",) if outcome is MISSED else ()))
+        search.record(
+            Step(
+                ask=ask,
+                outcome=outcome,
+                broke=("endToEndLatency.p99",) if outcome is MISSED else (),
+            )
+        )
     return search.peak()
 
 
@@ -60,7 +87,9 @@ class Broker:
         self.level = self.bucket.after(rate, duration, self.level)
         self.clock.advance(duration + self.bucket.drain_time(self.level))
         refill = round(self.bucket.depth / self.bucket.capacity * SECOND)
-        self.level = self.bucket.after(0, self.bucket.drain_time(self.level) + refill + SECOND, self.level)
+        self.level = self.bucket.after(
+            0, self.bucket.drain_time(self.level) + refill + SECOND, self.level
+        )
         assert self.level == 0
 
 
@@ -81,7 +110,10 @@ def test_a_token_bucket_is_found_within_the_precision_of_its_closed_form(
     """For any capacity, depth, hold and bound, from a start far off; the interval holds the truth."""
     broker = Broker(TokenBucket(capacity, depth), bound * MILLISECOND, p)
     peak = run(broker, replace(SPEC, hold=hold * SECOND, confirm=hold * SECOND))
-    truth, message = broker.bucket.highest_rate(hold * SECOND, bound * MILLISECOND, p), 100 / p / hold
+    truth, message = (
+        broker.bucket.highest_rate(hold * SECOND, bound * MILLISECOND, p),
+        100 / p / hold,
+    )
     assert peak.limit == "target" and peak.confirmed and not peak.at_least
     assert peak.low is not None and peak.high is not None
     assert peak.low - message <= truth <= peak.high + message
@@ -89,7 +121,9 @@ def test_a_token_bucket_is_found_within_the_precision_of_its_closed_form(
 
 
 @given(capacity=st.floats(1000, 1e6), hold=st.integers(5, 60), bound=st.integers(1, 3000))
-def test_a_longer_confirmation_asks_for_the_longer_holds_rate(capacity: float, hold: int, bound: int) -> None:
+def test_a_longer_confirmation_asks_for_the_longer_holds_rate(
+    capacity: float, hold: int, bound: int
+) -> None:
     """A short hold lets more pass; what is found holds for the long one, and the bound above it is right for the long one."""
     broker = Broker(TokenBucket(capacity), bound * MILLISECOND)
     peak = run(broker, replace(SPEC, hold=hold * SECOND, confirm=2 * hold * SECOND))
@@ -104,7 +138,9 @@ def test_the_example_of_20_000_messages_a_second() -> None:
     for start in (100, 300, 1000, 5000, 19_000, 20_000, 21_000, 50_000, 400_000, 10_000):
         broker = Broker(TokenBucket(20_000, 200), 100 * MILLISECOND, 99)
         peak = run(broker, replace(SPEC, start=start))
-        assert peak.rate == pytest.approx(broker.bucket.highest_rate(60 * SECOND, 100 * MILLISECOND, 99), rel=0.03)
+        assert peak.rate == pytest.approx(
+            broker.bucket.highest_rate(60 * SECOND, 100 * MILLISECOND, 99), rel=0.03
+        )
         assert broker.clock.now < 30 * 60 * SECOND
 
 
@@ -117,7 +153,10 @@ def test_any_threshold_is_found_in_few_steps(limit: float, start: float, precisi
     assert peak.low is not None and peak.high is not None
     assert peak.low <= limit < peak.high and peak.high / peak.low <= 1 + precision
     bracket = abs(math.log2(limit / start)) + 2
-    assert len(peak.steps) <= bracket + math.ceil(math.log2(math.log(2) / math.log(1 + precision))) + 1 + 2
+    assert (
+        len(peak.steps)
+        <= bracket + math.ceil(math.log2(math.log(2) / math.log(1 + precision))) + 1 + 2
+    )
     assert peak.broke_first == "endToEndLatency.p99"
 
 
@@ -148,7 +187,9 @@ def test_a_noisy_target_is_found_within_three_per_cent(seed: int) -> None:
 
 
 @given(
-    answers=st.lists(st.sampled_from([MET, MISSED, LIMITED]), min_size=MOST_STEPS, max_size=MOST_STEPS),
+    answers=st.lists(
+        st.sampled_from([MET, MISSED, LIMITED]), min_size=MOST_STEPS, max_size=MOST_STEPS
+    ),
     maximum=st.sampled_from([None, 64_000.0]),
 )
 def test_a_search_ends_for_any_target(answers: list[Outcome], maximum: float | None) -> None:
@@ -157,7 +198,8 @@ def test_a_search_ends_for_any_target(answers: list[Outcome], maximum: float | N
     assert len(peak.steps) <= MOST_STEPS
     assert peak.rate == peak.low and (peak.rate is None) >= (peak.limit == "none")
     assert not peak.confirmed or any(
-        step.ask.rate == peak.rate and step.outcome is MET and step.ask.purpose == "confirm" for step in peak.steps
+        step.ask.rate == peak.rate and step.outcome is MET and step.ask.purpose == "confirm"
+        for step in peak.steps
     )
     assert peak.high is None or peak.low is None or peak.low < peak.high
     assert all(SPEC.lowest <= step.ask.rate <= (maximum or math.inf) for step in peak.steps)
@@ -166,20 +208,36 @@ def test_a_search_ends_for_any_target(answers: list[Outcome], maximum: float | N
 def test_a_generator_that_gives_up_first_bounds_the_answer_as_at_least() -> None:
     """Nothing is said of the target above the rate that held."""
     peak = run(below(5000, beyond=LIMITED))
-    assert (peak.limit, peak.at_least, peak.confirmed, peak.high, peak.broke_first) == ("generator", True, True, None, None)
+    assert (peak.limit, peak.at_least, peak.confirmed, peak.high, peak.broke_first) == (
+        "generator",
+        True,
+        True,
+        None,
+        None,
+    )
     assert peak.rate == pytest.approx(5000, rel=0.02)
 
 
 def test_a_miss_above_the_generators_limit_still_bounds_the_target() -> None:
     """The generator gives up at 5 000 in every step but the first, which the target missed at 8 000."""
     peak = run(once(1, MISSED, below(5000, beyond=LIMITED)), replace(SPEC, start=8000))
-    assert (peak.limit, peak.at_least, peak.high, peak.broke_first) == ("generator", True, 8000, "endToEndLatency.p99")
+    assert (peak.limit, peak.at_least, peak.high, peak.broke_first) == (
+        "generator",
+        True,
+        8000,
+        "endToEndLatency.p99",
+    )
 
 
 def test_a_generator_that_gives_up_everywhere_is_the_limit_and_there_is_no_rate() -> None:
     """Not even an at least."""
     peak = run(lambda ask: LIMITED)
-    assert (peak.rate, peak.limit, peak.at_least, peak.confirmed) == (None, "generator", False, False)
+    assert (peak.rate, peak.limit, peak.at_least, peak.confirmed) == (
+        None,
+        "generator",
+        False,
+        False,
+    )
 
 
 def test_a_generator_limited_confirmation_is_repeated_once() -> None:
@@ -194,14 +252,28 @@ def test_the_maximum_is_tried_confirmed_and_reported_as_at_least() -> None:
     """The target may do more than was asked."""
     peak = run(below(1e9), replace(SPEC, maximum=5000))
     assert [step.ask.rate for step in peak.steps] == [1000, 2000, 4000, 5000, 5000]
-    assert (peak.rate, peak.limit, peak.at_least, peak.confirmed, peak.high) == (5000, "maximum", True, True, None)
+    assert (peak.rate, peak.limit, peak.at_least, peak.confirmed, peak.high) == (
+        5000,
+        "maximum",
+        True,
+        True,
+        None,
+    )
 
 
 def test_nothing_met_down_to_the_floor_is_no_rate() -> None:
     """Halved ten times, the lowest tried as often as it takes."""
     peak = run(lambda ask: MISSED)
-    assert (peak.rate, peak.low, peak.limit, peak.at_least, peak.confirmed) == (None, None, "none", False, False)
-    assert peak.high == peak.steps[-1].ask.rate == SPEC.lowest == pytest.approx(1000 / 1024, rel=1e-4)
+    assert (peak.rate, peak.low, peak.limit, peak.at_least, peak.confirmed) == (
+        None,
+        None,
+        "none",
+        False,
+        False,
+    )
+    assert (
+        peak.high == peak.steps[-1].ask.rate == SPEC.lowest == pytest.approx(1000 / 1024, rel=1e-4)
+    )
     assert [step.ask.purpose for step in peak.steps[-2:]] == ["bracket", "repeat"]
     assert peak.broke_first == "endToEndLatency.p99"
 
@@ -214,9 +286,13 @@ def test_a_floor_above_the_start_is_where_it_starts() -> None:
 
 def test_a_failed_confirmation_is_an_upper_bound() -> None:
     """A target that tires: 30 s go well at twice the rate that a minute does."""
-    peak = run(lambda ask: MET if ask.rate <= (20_000 if ask.duration == SPEC.hold else 10_000) else MISSED)
+    peak = run(
+        lambda ask: MET if ask.rate <= (20_000 if ask.duration == SPEC.hold else 10_000) else MISSED
+    )
     assert peak.confirmed and peak.low is not None and peak.low <= 10_000
-    failed = [step for step in peak.steps if step.ask.purpose == "confirm" and step.outcome is MISSED]
+    failed = [
+        step for step in peak.steps if step.ask.purpose == "confirm" and step.outcome is MISSED
+    ]
     assert peak.high == min(step.ask.rate for step in failed)
 
 
@@ -277,13 +353,25 @@ def test_the_next_step_stays_the_same_until_it_is_recorded() -> None:
     ("changes", "message"),
     [
         ({"start": 0.0}, "search.start is 0: write a rate above 0"),
-        ({"maximum": 10.0}, "search.max 10 is below search.start 1000: raise search.max or lower search.start"),
+        (
+            {"maximum": 10.0},
+            "search.max 10 is below search.start 1000: raise search.max or lower search.start",
+        ),
         ({"hold": 0}, "search.hold is 0: write the length of a step, for example 30s"),
-        ({"confirm": SECOND}, "search.confirm 1.00 s is shorter than search.hold 30.0 s: write more"),
+        (
+            {"confirm": SECOND},
+            "search.confirm 1.00 s is shorter than search.hold 30.0 s: write more",
+        ),
         ({"warmup": -1}, "search.warmup is negative: write 0s for none"),
-        ({"precision": 0.0001}, "search.precision is 0.01%: write 0.1% or more, and less than 100%"),
+        (
+            {"precision": 0.0001},
+            "search.precision is 0.01%: write 0.1% or more, and less than 100%",
+        ),
         ({"repeats": -1}, "search.repeats is -1: write 0 for none"),
-        ({"maximum": 2000.0, "floor": 3500.0}, "search.max 2000 is too low: the percentiles need 3500/s: raise search.max or search.hold"),
+        (
+            {"maximum": 2000.0, "floor": 3500.0},
+            "search.max 2000 is too low: the percentiles need 3500/s: raise search.max or search.hold",
+        ),
     ],
 )
 def test_an_impossible_search_is_an_error(changes: dict[str, float], message: str) -> None:

@@ -16,16 +16,37 @@ from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
 
-DEAD = Silent(pairs=1, pairs_due=200, streams=1, streams_due=200, first_pairs=((17, 0),), first_streams=((17, 17),))
-PRODUCERS = {"subscriptions": 0, "end_to_end": None, "counts": {"received": 0, "received_in_time": 0}}
+DEAD = Silent(
+    pairs=1,
+    pairs_due=200,
+    streams=1,
+    streams_due=200,
+    first_pairs=((17, 0),),
+    first_streams=((17, 17),),
+)
+PRODUCERS = {
+    "subscriptions": 0,
+    "end_to_end": None,
+    "counts": {"received": 0, "received_in_time": 0},
+}
 
 
 def dead_topic(**changed: Any) -> Measurements:
     """200 topics, 600 messages each; of topic 17 none was acknowledged, and none came: half a percent."""
-    counts = {"offered": 120_000, "sent": 120_000, "sent_in_time": 120_000, "acked": 119_400, "unknown": 600}
+    counts = {
+        "offered": 120_000,
+        "sent": 120_000,
+        "sent_in_time": 120_000,
+        "acked": 119_400,
+        "unknown": 600,
+    }
     counts |= {"received": 119_400, "received_in_time": 119_400}
     return made(
-        counts=counts, rate=12_000.0, publish=spread(1, 20, 119_400), end_to_end=spread(1, 20, 119_400), **{"silent": DEAD, **changed}
+        counts=counts,
+        rate=12_000.0,
+        publish=spread(1, 20, 119_400),
+        end_to_end=spread(1, 20, 119_400),
+        **{"silent": DEAD, **changed},
     )
 
 
@@ -45,14 +66,24 @@ def test_a_dead_topic_of_200_is_missed() -> None:
 
 def test_the_first_few_are_named_and_all_are_counted() -> None:
     """The results have more names."""
-    many = Silent(pairs=50, pairs_due=60, streams=0, streams_due=60, first_pairs=tuple((topic, 1) for topic in range(10)), first_streams=())
+    many = Silent(
+        pairs=50,
+        pairs_due=60,
+        streams=0,
+        streams_due=60,
+        first_pairs=tuple((topic, 1) for topic in range(10)),
+        first_streams=(),
+    )
     (missed,) = verdict({}, dead_topic(silent=many)).having(Outcome.MISSED)
     assert missed.text.endswith(
         "50 of 60 subscriptions of topics, 0 of 60 streams: topic 0 subscription 1, topic 1 subscription 1, topic 2 subscription 1, …)"
     )
 
 
-@pytest.mark.parametrize(("bound", "outcome"), [(2, Outcome.MET), (1, Outcome.MISSED), ("0.5%", Outcome.MET), ("0.4%", Outcome.MISSED)])
+@pytest.mark.parametrize(
+    ("bound", "outcome"),
+    [(2, Outcome.MET), (1, Outcome.MISSED), ("0.5%", Outcome.MET), ("0.4%", Outcome.MISSED)],
+)
 def test_a_bound_in_the_profile_overrides_the_implicit_one(bound: object, outcome: Outcome) -> None:
     """As a number or a share of the subscriptions and streams that had messages due."""
     assert verdict({"silent": bound}, dead_topic()).outcome is outcome
@@ -84,5 +115,9 @@ def test_silence_does_not_apply_to_a_run_that_sends_nothing() -> None:
 
 def test_a_tolerance_shrinks_with_a_scaled_run() -> None:
     """As those in messages do: it never grows by it."""
-    (objective,) = (one for one in scale_objectives(parse_slo({"silent": 30}), 0.1, 0.1) if one.metric == "silent")
+    (objective,) = (
+        one
+        for one in scale_objectives(parse_slo({"silent": 30}), 0.1, 0.1)
+        if one.metric == "silent"
+    )
     assert objective.maximum == 3

@@ -53,13 +53,21 @@ def test_an_objective_is_met_if_every_window_meets_it() -> None:
     """The text has the worst window."""
     finding = judged(P99, windows([constant(2), constant(40), constant(3)]))
     assert finding.outcome is Outcome.MET
-    assert finding.text.startswith("endToEndLatency.p99 <= 100 ms in each 1.00 s: held in all 3 windows; worst 40.")
+    assert finding.text.startswith(
+        "endToEndLatency.p99 <= 100 ms in each 1.00 s: held in all 3 windows; worst 40."
+    )
     assert finding.text.endswith(" ms at 0:00:01")
     assert finding.samples == 3000
 
 
 @pytest.mark.parametrize(
-    ("slow", "violations", "outcome"), [(1, 0, Outcome.MISSED), (1, "1%", Outcome.MET), (2, "1%", Outcome.MISSED), (2, "2.5%", Outcome.MET)]
+    ("slow", "violations", "outcome"),
+    [
+        (1, 0, Outcome.MISSED),
+        (1, "1%", Outcome.MET),
+        (2, "1%", Outcome.MISSED),
+        (2, "2.5%", Outcome.MET),
+    ],
 )
 def test_a_share_of_the_windows_may_miss(slow: int, violations: object, outcome: Outcome) -> None:
     """One of a hundred is one per cent, and that is allowed."""
@@ -67,7 +75,9 @@ def test_a_share_of_the_windows_may_miss(slow: int, violations: object, outcome:
     finding = judged({**P99, "violations": violations}, found)
     assert finding.outcome is outcome
     assert f"missed in {slow} of 100 windows" in finding.text
-    assert [window.outcome for window in finding.windows] == [Outcome.MISSED] * slow + [Outcome.MET] * (100 - slow)
+    assert [window.outcome for window in finding.windows] == [Outcome.MISSED] * slow + [
+        Outcome.MET
+    ] * (100 - slow)
 
 
 def test_the_whole_run_hides_what_windows_show() -> None:
@@ -82,22 +92,38 @@ def test_the_whole_run_hides_what_windows_show() -> None:
 
 def test_a_window_with_too_few_samples_is_no_data_and_named() -> None:
     """Whatever the others are."""
-    finding = judged({**P99, "violations": "50%"}, windows([constant(2), constant(2, 999), constant(2), None]))
+    finding = judged(
+        {**P99, "violations": "50%"}, windows([constant(2), constant(2, 999), constant(2), None])
+    )
     assert finding.outcome is Outcome.NO_DATA
     assert finding.observed is None
-    assert "no data in 2 of 4 windows: at 0:00:01 (p99 needs 1 000 samples, there are 999), at 0:00:03 (no message was due)" in finding.text
+    assert (
+        "no data in 2 of 4 windows: at 0:00:01 (p99 needs 1 000 samples, there are 999), at 0:00:03 (no message was due)"
+        in finding.text
+    )
 
 
 def test_more_missed_windows_than_allowed_are_a_miss_even_with_windows_without_data() -> None:
     assert judged(P99, windows([constant(500), constant(2, 10)])).outcome is Outcome.MISSED
-    assert judged({**P99, "violations": "50%"}, windows([constant(500), constant(2, 10)])).outcome is Outcome.NO_DATA
+    assert (
+        judged({**P99, "violations": "50%"}, windows([constant(500), constant(2, 10)])).outcome
+        is Outcome.NO_DATA
+    )
 
 
 def test_messages_that_never_came_are_later_than_any_bound() -> None:
     """Two in a hundred of a window; a window without any message is missed too."""
-    found = windows([constant(2, 1000), constant(2, 980), None], offered=np.full(3, 1000), received=np.array([1000, 980, 0]))
+    found = windows(
+        [constant(2, 1000), constant(2, 980), None],
+        offered=np.full(3, 1000),
+        received=np.array([1000, 980, 0]),
+    )
     finding = judged(P99, found)
-    assert [window.outcome for window in finding.windows] == [Outcome.MET, Outcome.MISSED, Outcome.MISSED]
+    assert [window.outcome for window in finding.windows] == [
+        Outcome.MET,
+        Outcome.MISSED,
+        Outcome.MISSED,
+    ]
     assert finding.observed == float("inf")
     assert "worst never at 0:00:01" in finding.text
 
@@ -109,7 +135,9 @@ def test_a_window_with_unknown_receive_lags_is_no_data() -> None:
     assert lags is not None
     found = replace(found, latencies={**found.latencies, "receive_lag": lags})
     run = made(windows=found, receive_lag=constant(1, 1499))
-    finding = evaluate(parse_slo({"window": "10s", "receiveLag": {"p50": "20ms"}}, implicit=()), run, Limits()).findings[0]
+    finding = evaluate(
+        parse_slo({"window": "10s", "receiveLag": {"p50": "20ms"}}, implicit=()), run, Limits()
+    ).findings[0]
     assert finding.outcome is Outcome.NO_DATA
     assert "501 of 1 000 have no time of the kernel" in finding.text
 
@@ -120,15 +148,23 @@ def test_a_window_broken_by_the_generator_is_neither_missed_nor_met() -> None:
     both = of_parts([constant(500), constant(2), constant(2)])
     assert own is not None
     assert both is not None
-    found = windows([constant(500), constant(2), constant(2)], latencies={"end_to_end": both, "own_send_delay": own})
+    found = windows(
+        [constant(500), constant(2), constant(2)],
+        latencies={"end_to_end": both, "own_send_delay": own},
+    )
     finding = judged(P99, found)
     assert finding.outcome is Outcome.GENERATOR_LIMITED
     assert finding.own is not None
-    assert "would hold without the 1 000 messages that had own send delay above 50.0 ms" in finding.own
+    assert (
+        "would hold without the 1 000 messages that had own send delay above 50.0 ms" in finding.own
+    )
     assert judged({**P99, "violations": "34%"}, found).outcome is Outcome.MET
     worse = of_parts([constant(500), constant(2), constant(500)])
     assert worse is not None
-    found = windows([constant(500), constant(2), constant(500)], latencies={"end_to_end": worse, "own_send_delay": own})
+    found = windows(
+        [constant(500), constant(2), constant(500)],
+        latencies={"end_to_end": worse, "own_send_delay": own},
+    )
     assert judged(P99, found).outcome is Outcome.MISSED
 
 
@@ -145,9 +181,14 @@ def test_throughput_of_a_window_counts_its_messages_received_before_its_end() ->
 
 def test_a_run_without_windows_is_no_data() -> None:
     """It ended before the first one, or received nothing."""
-    assert judged(P99, None).text == "endToEndLatency.p99: the measured phase, 10.0 s, is shorter than a window of 1.00 s"
+    assert (
+        judged(P99, None).text
+        == "endToEndLatency.p99: the measured phase, 10.0 s, is shorter than a window of 1.00 s"
+    )
     assert judged(P99, None).outcome is Outcome.NO_DATA
-    finding = evaluate(parse_slo(P99, implicit=()), made(windows=windows([None]), end_to_end=None), Limits()).findings[0]
+    finding = evaluate(
+        parse_slo(P99, implicit=()), made(windows=windows([None]), end_to_end=None), Limits()
+    ).findings[0]
     assert finding.text == "endToEndLatency.p99: nothing was received"
 
 
@@ -160,36 +201,58 @@ def test_the_outcome_follows_from_the_counts(slow: list[int | None], violations:
     section = {**P99, **({"violations": f"{violations:.0%}"} if violations else {})}
     finding = judged(section, windows([constant(ms or 2, 1000 if ms else 5) for ms in slow]))
     missed, unknown, allowed = slow.count(500), slow.count(None), int(violations * len(slow) + 1e-9)
-    assert finding.outcome is (Outcome.MISSED if missed > allowed else Outcome.NO_DATA if unknown else Outcome.MET)
+    assert finding.outcome is (
+        Outcome.MISSED if missed > allowed else Outcome.NO_DATA if unknown else Outcome.MET
+    )
     assert sum(window.outcome is Outcome.MISSED for window in finding.windows) == missed
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00:00"), (730, "0:12:10"), (86_400, "24:00:00")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00:00"), (730, "0:12:10"), (86_400, "24:00:00")]
+)
 def test_a_moment_is_a_time_since_the_start(seconds: int, text: str) -> None:
     """Hours, minutes, seconds."""
     assert moment(seconds * SECOND) == text
 
 
-@pytest.mark.parametrize(("loss", "outcome"), [({}, Outcome.MISSED), ({"loss": 0}, Outcome.MISSED), ({"loss": 1}, Outcome.MET)])
-def test_the_largest_latency_of_a_window_with_missing_messages_is_infinite(loss: dict[str, int], outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    ("loss", "outcome"),
+    [({}, Outcome.MISSED), ({"loss": 0}, Outcome.MISSED), ({"loss": 1}, Outcome.MET)],
+)
+def test_the_largest_latency_of_a_window_with_missing_messages_is_infinite(
+    loss: dict[str, int], outcome: Outcome
+) -> None:
     """Unless the profile tolerates them."""
     section = {"window": "1s", "endToEndLatency": {"max": "100ms"}, **loss}
     found = windows([constant(2), constant(3)], offered=np.array([1000, 1001]))
     run = made(windows=found, counts={"lost": 1, "received": 99_999})
-    finding = next(one for one in evaluate(parse_slo(section, implicit=()), run, Limits()).findings if one.objective.statistic == "max")
+    finding = next(
+        one
+        for one in evaluate(parse_slo(section, implicit=()), run, Limits()).findings
+        if one.objective.statistic == "max"
+    )
     assert finding.outcome is outcome
     assert (finding.windows[1].observed == np.inf) is (outcome is Outcome.MISSED)
 
 
 @pytest.mark.parametrize("bound", ["95%", "950/s"])
-def test_a_window_whose_messages_the_generator_sent_after_its_end_is_not_the_targets_miss(bound: str) -> None:
+def test_a_window_whose_messages_the_generator_sent_after_its_end_is_not_the_targets_miss(
+    bound: str,
+) -> None:
     """The target may still have lost some of them."""
     parts = [constant(10)] * 3
 
     def outcome(own_late: int, received: int = 1000) -> Outcome:
-        counts = {"in_time": np.array([1000, 900, 1000]), "received": np.array([1000, received, 1000])}
-        late = windows(parts, offered=np.full(3, 1000), own_late=np.array([0, own_late, 0]), **counts)
+        counts = {
+            "in_time": np.array([1000, 900, 1000]),
+            "received": np.array([1000, received, 1000]),
+        }
+        late = windows(
+            parts, offered=np.full(3, 1000), own_late=np.array([0, own_late, 0]), **counts
+        )
         return judged({"throughput": bound, "window": "1s"}, late).outcome
 
-    assert [outcome(late) for late in (0, 49, 50, 100)] == [Outcome.MISSED] * 2 + [Outcome.GENERATOR_LIMITED] * 2
+    assert [outcome(late) for late in (0, 49, 50, 100)] == [Outcome.MISSED] * 2 + [
+        Outcome.GENERATOR_LIMITED
+    ] * 2
     assert outcome(100, received=949) is Outcome.MISSED

@@ -47,12 +47,23 @@ def entry_bodies(draw: st.DrawFn) -> bytes:
     """An entry as MESSAGE has it: one message or a batch, perhaps compressed, perhaps a chunk."""
     payloads = draw(st.lists(st.binary(max_size=20), min_size=1, max_size=4))
     batched, number = draw(st.booleans()), draw(st.integers(0, 4))
-    payload = b"".join(batches.prefix(len(each)) + each for each in payloads) if batched else payloads[0]
-    more = chunk_of(b"u", draw(st.integers(0, 3)), 30, draw(st.integers(0, 3))) if draw(st.booleans()) else b""
+    payload = (
+        b"".join(batches.prefix(len(each)) + each for each in payloads) if batched else payloads[0]
+    )
+    more = (
+        chunk_of(b"u", draw(st.integers(0, 3)), 30, draw(st.integers(0, 3)))
+        if draw(st.booleans())
+        else b""
+    )
     if number:
-        more, payload = more + compressed(number, len(payload)), compression.compress(number, payload)
+        more, payload = (
+            more + compressed(number, len(payload)),
+            compression.compress(number, payload),
+        )
     count = len(payloads) if batched else 1
-    sealed = EntrySealer.of(1, "p").seal([payload], sequence=4, count=count, published=publish_time(1), batched=batched, more=more)
+    sealed = EntrySealer.of(1, "p").seal(
+        [payload], sequence=4, count=count, published=publish_time(1), batched=batched, more=more
+    )
     return sealed[8 + int.from_bytes(sealed[4:8], "big") :] + payload
 
 
@@ -60,7 +71,9 @@ def loopback_frames() -> st.SearchStrategy[bytes]:
     def frame(kind: frames.Kind, rows: int) -> bytes:
         columns = dict.fromkeys(frames._COLUMNS[kind], np.arange(rows))
         payloads = [bytes(number) for number in range(rows)] if "size" in columns else []
-        return b"".join(map(bytes, frames.encode_frame(kind, columns, n=rows, topics=2, payloads=payloads)))
+        return b"".join(
+            map(bytes, frames.encode_frame(kind, columns, n=rows, topics=2, payloads=payloads))
+        )
 
     return st.builds(frame, st.sampled_from(frames.Kind), st.integers(1, 4))
 
@@ -89,21 +102,27 @@ def damaged(draw: st.DrawFn, valid: st.SearchStrategy[bytes]) -> bytes:
     data = b"".join(draw(st.lists(valid, min_size=1, max_size=4)))
     for _ in range(draw(st.integers(0, 3))):
         start, length = draw(st.integers(0, len(data))), draw(st.integers(0, 12))
-        middle = draw(st.sampled_from([*EDGES, b"", data[start : start + length] * 2]) | st.binary(max_size=8))
+        middle = draw(
+            st.sampled_from([*EDGES, b"", data[start : start + length] * 2]) | st.binary(max_size=8)
+        )
         data = data[:start] + middle + data[start + length :]
     return data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @given(data=st.data(), sizes=SIZES)
-def test_damaged_frames_are_events_or_an_error_however_they_are_cut(target: str, data: Any, sizes: list[int]) -> None:
+def test_damaged_frames_are_events_or_an_error_however_they_are_cut(
+    target: str, data: Any, sizes: list[int]
+) -> None:
     """No other exception is raised."""
     TARGETS[target](data.draw(damaged(VALID[target])), sizes)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @given(raw=st.binary(max_size=120), sizes=SIZES)
-def test_any_bytes_are_events_or_an_error_however_they_are_cut(target: str, raw: bytes, sizes: list[int]) -> None:
+def test_any_bytes_are_events_or_an_error_however_they_are_cut(
+    target: str, raw: bytes, sizes: list[int]
+) -> None:
     TARGETS[target](raw, sizes)
 
 

@@ -52,7 +52,13 @@ class Written(NamedTuple):
     def bytes(self) -> bytes:
         arrays = {name: np.array(column, np.int64) for name, column in self.columns.items()}
         return b"".join(
-            frames.encode_frame(self.kind, arrays, n=self.n, **self.head, payloads=[memoryview(payload) for payload in self.payloads])
+            frames.encode_frame(
+                self.kind,
+                arrays,
+                n=self.n,
+                **self.head,
+                payloads=[memoryview(payload) for payload in self.payloads],
+            )
         )
 
 
@@ -61,7 +67,11 @@ def contents(draw: st.DrawFn) -> Written:
     """A kind, the numbers of its head, columns as lists, and payloads if the kind has them."""
     kind = draw(st.sampled_from(Kind))
     n = draw(st.integers(1, 6))
-    payloads = draw(st.lists(st.binary(max_size=40), min_size=n, max_size=n)) if "size" in COLUMNS[kind] else []
+    payloads = (
+        draw(st.lists(st.binary(max_size=40), min_size=n, max_size=n))
+        if "size" in COLUMNS[kind]
+        else []
+    )
     columns = {}
     for name in COLUMNS[kind]:
         numbers = st.lists(st.integers(0, RANGES.get(name, 2**32) - 1), min_size=n, max_size=n)
@@ -103,10 +113,15 @@ def test_frames_do_not_depend_on_the_pieces_of_the_stream(plan, data, piece):
 def test_joined_frames_have_all_rows_and_payloads_in_order(plan):
     same = [frame for frame in plan if frame.kind is plan[0].kind]
     joined = frames.join(fed(Decoder(), b"".join(frame.bytes() for frame in same)))
-    columns = {name: [number for frame in same for number in frame.columns[name]] for name in COLUMNS[joined.kind]}
+    columns = {
+        name: [number for frame in same for number in frame.columns[name]]
+        for name in COLUMNS[joined.kind]
+    }
     assert joined.n == sum(frame.n for frame in same)
     assert {name: column.tolist() for name, column in joined.columns.items()} == columns
-    assert joined.payload.tobytes() == b"".join(payload for frame in same for payload in frame.payloads)
+    assert joined.payload.tobytes() == b"".join(
+        payload for frame in same for payload in frame.payloads
+    )
 
 
 @given(st.lists(contents(), min_size=1, max_size=6))
@@ -134,7 +149,9 @@ LENGTH = HEAD + 2 * 16 + 7
 def damaged(position: int, layout: str, value: int) -> bytes:
     """A frame of two messages of 3 and 4 bytes with one number changed."""
     columns = {"seq": [5, 6], "stream": [0, 1], "size": [3, 4]}
-    frame = bytearray(Written(Kind.PRODUCE, 2, {"run": 1, "topics": 2}, columns, [b"abc", b"defg"]).bytes())
+    frame = bytearray(
+        Written(Kind.PRODUCE, 2, {"run": 1, "topics": 2}, columns, [b"abc", b"defg"]).bytes()
+    )
     assert len(frame) == LENGTH + 1  # a multiple of 8
     struct.pack_into(layout, frame, position, value)
     return bytes(frame)
@@ -195,7 +212,9 @@ def test_frames_are_views_of_the_memory():
     memory = np.asarray(decoder.space())
     columns = {"seq": [5], "stream": [0], "size": [3]}
     (frame,) = fed(decoder, Written(Kind.PRODUCE, 1, {"topics": 1}, columns, [b"abc"]).bytes())
-    assert all(np.shares_memory(column, memory) for column in (*frame.columns.values(), frame.payload))
+    assert all(
+        np.shares_memory(column, memory) for column in (*frame.columns.values(), frame.payload)
+    )
 
 
 @given(st.lists(st.integers(0, 3 * frames.PORTION), max_size=12))
@@ -203,7 +222,12 @@ def test_portions_have_all_messages_in_bounded_frames(sizes):
     """Consecutive messages are together as long as they fit; a larger one is alone."""
     size = np.array(sizes, np.int32)
     pieces = frames.portions(size)
-    assert np.concatenate([np.arange(len(size))[piece] for piece in pieces]).tolist() == list(range(len(size)))
+    assert np.concatenate([np.arange(len(size))[piece] for piece in pieces]).tolist() == list(
+        range(len(size))
+    )
     totals = [(len(size[piece]), int(size[piece].sum(dtype=np.int64))) for piece in pieces]
     assert all(total <= frames.PORTION or count == 1 for count, total in totals)
-    assert all(total + sizes[piece.stop] > frames.PORTION for (_, total), piece in zip(totals[:-1], pieces, strict=False))
+    assert all(
+        total + sizes[piece.stop] > frames.PORTION
+        for (_, total), piece in zip(totals[:-1], pieces, strict=False)
+    )

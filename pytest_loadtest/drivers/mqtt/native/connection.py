@@ -6,9 +6,20 @@ import select
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
-from pytest_loadtest.drivers.mqtt.broker_socket import ACKNOWLEDGEMENT, MESSAGE, BrokerEndpoint, BrokerSocket
+from pytest_loadtest.drivers.mqtt.broker_socket import (
+    ACKNOWLEDGEMENT,
+    MESSAGE,
+    BrokerEndpoint,
+    BrokerSocket,
+)
 from pytest_loadtest.drivers.mqtt.loop import MOST_VIOLATIONS, VIOLATED
-from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, NO_RETAINED, ClientOptions, missing_feature
+from pytest_loadtest.drivers.mqtt.options import (
+    KEEP_ALIVE_TIMEOUT,
+    MOST_INFLIGHT,
+    NO_RETAINED,
+    ClientOptions,
+    missing_feature,
+)
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.mqtt import packets
 from pytest_loadtest.wire.mqtt.codec import encode_packet
@@ -50,7 +61,9 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         self.rest, self.needed, self.held = bytearray(), 0, dict[int, bytes]()
         self.largest, self.receives = options.largest_packet, subscription is not None
         self._session = self._welcomed = False
-        self._requested = 0  # kind of the answer that the broker owes to SUBSCRIBE or UNSUBSCRIBE; 0: none
+        self._requested = (
+            0  # kind of the answer that the broker owes to SUBSCRIBE or UNSUBSCRIBE; 0: none
+        )
         self._last_out = self._last_in = self._pinged = 0  # instants
 
     # --- socket
@@ -73,7 +86,9 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         if self._dialling:
             self._advance(sock)
             return
-        if mask & (select.EPOLLERR | select.EPOLLHUP) or (mask & select.EPOLLIN and not self._hanging):
+        if mask & (select.EPOLLERR | select.EPOLLHUP) or (
+            mask & select.EPOLLIN and not self._hanging
+        ):
             self._read(sock)
         if mask & select.EPOLLOUT and self.socket is sock:
             self.flush()
@@ -135,7 +150,9 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             # What arrived before the failure still counts, perhaps with the broker's reason; this may be called while it is decoded.
             self._loop.again(self, sock, select.EPOLLHUP)
         else:
-            self._watch((0 if self._hanging else select.EPOLLIN) | (select.EPOLLOUT if sock.unsent else 0))
+            self._watch(
+                (0 if self._hanging else select.EPOLLIN) | (select.EPOLLOUT if sock.unsent else 0)
+            )
 
     @property
     def written(self) -> int:
@@ -171,7 +188,9 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         if self.socket is None:
             return
         if not self._dialling:
-            self.socket.put(encode_packet(packets.Ending(packets.DISCONNECT), self._options.version))
+            self.socket.put(
+                encode_packet(packets.Ending(packets.DISCONNECT), self._options.version)
+            )
         self.end_attempt(reason)
 
     def _lost(self, reason: str) -> None:
@@ -193,7 +212,9 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         elif isinstance(packet, packets.Ping) and packet.kind == packets.PINGRESP:
             self._pinged = 0
         elif isinstance(packet, packets.Ending) and packet.kind == packets.DISCONNECT:
-            self._dismissed(packet.reason, reason_text(packets.DISCONNECT, packet.reason, self._options.version))
+            self._dismissed(
+                packet.reason, reason_text(packets.DISCONNECT, packet.reason, self._options.version)
+            )
         elif isinstance(packet, packets.Ending):
             self.reject("AUTH, although the client names no authentication method")
         else:
@@ -281,7 +302,10 @@ NO_USER = ConnectionUser()
 # Fixed packet identifiers are enough: a consumer publishes nothing, and has one SUBSCRIBE or UNSUBSCRIBE under way.
 _SUBSCRIBE_ID: Final = 1
 _UNSUBSCRIBE_ID: Final = 2
-_ANSWERS: Final = {packets.SUBACK: ("SUBACK", _SUBSCRIBE_ID), packets.UNSUBACK: ("UNSUBACK", _UNSUBSCRIBE_ID)}
+_ANSWERS: Final = {
+    packets.SUBACK: ("SUBACK", _SUBSCRIBE_ID),
+    packets.UNSUBACK: ("UNSUBACK", _UNSUBSCRIBE_ID),
+}
 
 
 def connect_packet(options: ClientOptions, client_id: str, *, again: bool) -> bytes:
@@ -298,7 +322,15 @@ def connect_packet(options: ClientOptions, client_id: str, *, again: bool) -> by
     clean = options.clean_start and not (options.v5 and options.session_expiry and again)
     password = None if options.password is None else options.password.encode()
     return encode_packet(
-        packets.Connect(client_id, options.version, clean, options.keep_alive, options.username, password, properties),
+        packets.Connect(
+            client_id,
+            options.version,
+            clean,
+            options.keep_alive,
+            options.username,
+            password,
+            properties,
+        ),
         options.version,
     )
 
@@ -312,7 +344,9 @@ def connack_rejection(options: ClientOptions, answer: packets.Connack) -> str | 
 
 def subscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:
     # In MQTT 5 without retained messages, which a subscribe after a reconnect would deliver again.
-    subscription = packets.TopicFilter(topic_filter, options.qos, retain_handling=NO_RETAINED if options.v5 else 0)
+    subscription = packets.TopicFilter(
+        topic_filter, options.qos, retain_handling=NO_RETAINED if options.v5 else 0
+    )
     return encode_packet(packets.Subscribe(_SUBSCRIBE_ID, (subscription,)), options.version)
 
 

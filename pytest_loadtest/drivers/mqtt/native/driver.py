@@ -34,7 +34,9 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
 
     def __init__(self, context: DriverContext) -> None:
         self._numbers = count()
-        super().__init__(context, ("native", version("pytest-loadtest")), self._connect, kernel=None)
+        super().__init__(
+            context, ("native", version("pytest-loadtest")), self._connect, kernel=None
+        )
         self._producers = NativeMqttProducers(context, self._options)
         self._arrivals = ArrivalColumns(checksum=context.checksum)
         self._inbound = Inbound(self._options.version, self._arrivals)
@@ -57,7 +59,9 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
         for topic in range(self._context.topology.topics):
             packet_id = topic % 65_535 + 1
             clearing.unanswered.add(packet_id)
-            empty = Publish(topic_name(self._context, topic), b"", 1, retain=True, packet_id=packet_id)
+            empty = Publish(
+                topic_name(self._context, topic), b"", 1, retain=True, packet_id=packet_id
+            )
             connection.put(encode_packet(empty, self._options.version))
             connection.flush()
             clients.until(lambda: len(clearing.unanswered) // connection.receive_maximum, FAREWELL)

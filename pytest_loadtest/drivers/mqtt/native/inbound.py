@@ -27,12 +27,23 @@ if TYPE_CHECKING:
     Arrival = tuple[int, bytes, int]
     """A message: size of the payload, its first bytes, flags."""
 
-    _Decoded = tuple[int, Sequence[Message], Sequence[Arrival], Sequence[int], Sequence[int], bytes, Sequence[Answer], Sequence[Packet]]
+    _Decoded = tuple[
+        int,
+        Sequence[Message],
+        Sequence[Arrival],
+        Sequence[int],
+        Sequence[int],
+        bytes,
+        Sequence[Answer],
+        Sequence[Packet],
+    ]
     """The complete packets of a read: number of bytes, messages, their arrivals, packet ids of messages at QoS 2, packet ids released by
     the broker, acknowledgements to write, answers for the producer, other packets."""
 
 
-IDENTIFIER_IN_USE: Final = "another message with a packet identifier in use: dropped as a second copy (MQTT 5, 4.3.3)"
+IDENTIFIER_IN_USE: Final = (
+    "another message with a packet identifier in use: dropped as a second copy (MQTT 5, 4.3.3)"
+)
 
 
 class Inbound:
@@ -122,18 +133,32 @@ class Inbound:
             owed += [encode_answer(PUBCOMP, packet_id) for packet_id in released]
             answers = [answer for answer in answers if answer[0] != PUBREL]
         arrivals = self._arrivals.make_arrivals(data, messages) if messages else []
-        return used, messages, arrivals, exact, released, b"".join(owed) if owed else b"", answers, others
+        return (
+            used,
+            messages,
+            arrivals,
+            exact,
+            released,
+            b"".join(owed) if owed else b"",
+            answers,
+            others,
+        )
 
 
 def _keep_rest(connection: NativeConnection, rest: bytes) -> None:
     """Keep the start of an incomplete packet, if there is one. :raises MalformedPacket: it is larger than the client accepts."""
     connection.rest, connection.needed = bytearray(rest), packet_size(rest)
     if connection.needed > connection.largest:
-        raise MalformedPacket(f"a packet of {connection.needed} bytes, where the client accepts {connection.largest}")
+        raise MalformedPacket(
+            f"a packet of {connection.needed} bytes, where the client accepts {connection.largest}"
+        )
 
 
 def _without_second_copies(
-    connection: NativeConnection, exact: Sequence[int], messages: Sequence[Message], arrivals: Sequence[Arrival]
+    connection: NativeConnection,
+    exact: Sequence[int],
+    messages: Sequence[Message],
+    arrivals: Sequence[Arrival],
 ) -> Sequence[Arrival]:
     """Return the arrivals that are not second copies of a held QoS 2 message, and hold the new ones.
 
@@ -159,7 +184,13 @@ def _without_second_copies(
 def _releases(connection: NativeConnection, answers: Sequence[Answer], time: int) -> bytes:
     """Pass answers to the producer; return the PUBRELs that must follow."""
     answered = connection.user.answered
-    return b"".join([encode_answer(PUBREL, packet_id) for kind, packet_id, reason in answers if answered(kind, packet_id, reason, time)])
+    return b"".join(
+        [
+            encode_answer(PUBREL, packet_id)
+            for kind, packet_id, reason in answers
+            if answered(kind, packet_id, reason, time)
+        ]
+    )
 
 
 _NOWHERE: Final = -1  # place of a consumer that has none yet
@@ -174,7 +205,9 @@ class ArrivalColumns:
 
     def __init__(self, *, checksum: bool) -> None:
         self._checksum = checksum
-        self._waiting: list[tuple[int, int, int, Arrival]] = []  # number of the connection, instant and lag in ns
+        self._waiting: list[
+            tuple[int, int, int, Arrival]
+        ] = []  # number of the connection, instant and lag in ns
         self._places = np.full(0, _NOWHERE, np.int32)  # by number of the connection
 
     def assign_place(self, number: int, place: int) -> None:
@@ -184,7 +217,9 @@ class ArrivalColumns:
 
     def _grow(self, number: int) -> None:
         if number >= len(self._places):
-            self._places = np.append(self._places, np.full(2 * number + 64 - len(self._places), _NOWHERE, np.int32))
+            self._places = np.append(
+                self._places, np.full(2 * number + 64 - len(self._places), _NOWHERE, np.int32)
+            )
 
     def make_arrivals(self, data: bytes, messages: Sequence[Message]) -> list[Arrival]:
         """Return the arrivals of these messages in ``data``; they can be added for several consumers."""

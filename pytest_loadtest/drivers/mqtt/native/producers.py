@@ -51,7 +51,10 @@ class NativeMqttProducers:
         self._topics: dict[int, bytes] = {}
         self._fronts: dict[bytes, _Fronts] = {}
         self._properties = {
-            aliased: encode_properties(options.publish_properties(aliased=aliased)) if options.v5 else b"" for aliased in (False, True)
+            aliased: encode_properties(options.publish_properties(aliased=aliased))
+            if options.v5
+            else b""
+            for aliased in (False, True)
         }
         self._producers: dict[int, _Producer] = {}  # by stream
         self.answers = AnswerColumns()
@@ -60,15 +63,27 @@ class NativeMqttProducers:
     def add(self, stream: int, connection: NativeConnection) -> None:
         topic = self._context.topology.topic_of_stream(stream)
         name = self._topics.setdefault(topic, text(topic_name(self._context, topic)))
-        self._producers[stream] = _Producer(self, connection, name, self._qos, self._context.settings.max_inflight_messages)
+        self._producers[stream] = _Producer(
+            self, connection, name, self._qos, self._context.settings.max_inflight_messages
+        )
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
         pool, count = self._context.pool, len(burst)
         heads = envelope.encode_heads(
-            pool, nonce=self._context.nonce, stream=burst.stream, seq=burst.seq, intended=burst.intended, payload=burst.payload
+            pool,
+            nonce=self._context.nonce,
+            stream=burst.stream,
+            seq=burst.seq,
+            intended=burst.intended,
+            payload=burst.payload,
         )
         # Plain lists from here on: each message becomes a packet of its own, and single elements of lists are cheaper than of columns.
-        outgoing = _Outgoing(burst.row.tolist(), payloads.whole_payloads(pool, heads, burst.payload), [0] * count, [0] * count)
+        outgoing = _Outgoing(
+            burst.row.tolist(),
+            payloads.whole_payloads(pool, heads, burst.payload),
+            [0] * count,
+            [0] * count,
+        )
         by_stream: dict[int, list[int]] = {}
         for position, stream in enumerate(burst.stream.tolist()):
             by_stream.setdefault(stream, []).append(position)
@@ -127,19 +142,40 @@ class _Producer(ConnectionUser):
         "_released", "_resends", "_room", "_rows", "_unwritten", "starved",
     )  # fmt: skip
 
-    def __init__(self, producers: NativeMqttProducers, connection: NativeConnection, topic: bytes, qos: int, most: int) -> None:
+    def __init__(
+        self,
+        producers: NativeMqttProducers,
+        connection: NativeConnection,
+        topic: bytes,
+        qos: int,
+        most: int,
+    ) -> None:
         self.starved = False
-        self._all, self._connection, self._name, self._qos, self._most = producers, connection, topic, qos, most
-        self._fronts = self._later = producers.fronts(topic)  # packet starts of the next message, and of the messages after it
+        self._all, self._connection, self._name, self._qos, self._most = (
+            producers,
+            connection,
+            topic,
+            qos,
+            most,
+        )
+        self._fronts = self._later = producers.fronts(
+            topic
+        )  # packet starts of the next message, and of the messages after it
         self._properties = b""
         self._room = 0  # number of messages that the window takes
-        self._idle_since = 0  # instant at which the window became empty; 0 while anything is in flight
+        self._idle_since = (
+            0  # instant at which the window became empty; 0 while anything is in flight
+        )
         # Messages that are not completely acknowledged, by packet id, in the order in which they were first sent.
         self._rows: dict[int, int] = {}
         self._messages: dict[int, bytes] = {}
-        self._released: dict[int, bool] = {}  # packet ids whose PUBREC was received (QoS 2) → PUBREL was sent again after a reconnect
+        self._released: dict[
+            int, bool
+        ] = {}  # packet ids whose PUBREC was received (QoS 2) → PUBREL was sent again after a reconnect
         self._resends: dict[int, int] = {}  # packet id → number of resends, where not 0
-        self._unwritten: list[tuple[int, int]] = []  # at QoS 0: end of each message in the stream of bytes, its row
+        self._unwritten: list[
+            tuple[int, int]
+        ] = []  # at QoS 0: end of each message in the stream of bytes, its row
         self._next = 1
         connection.user = self
 
@@ -159,7 +195,10 @@ class _Producer(ConnectionUser):
         if not ids:
             return 0
         positions = positions[: len(ids)]
-        messages, rows = [outgoing.messages[position] for position in positions], [outgoing.rows[position] for position in positions]
+        messages, rows = (
+            [outgoing.messages[position] for position in positions],
+            [outgoing.rows[position] for position in positions],
+        )
         if self._qos:
             self._rows.update(zip(ids, rows, strict=True))
             self._messages.update(zip(ids, messages, strict=True))
@@ -192,7 +231,14 @@ class _Producer(ConnectionUser):
     def _identified(self, packet_id: int, message: bytes) -> bytes:
         fronts, properties = self._fronts, self._properties
         self._fronts = self._later
-        return b"".join((fronts[len(properties) + len(message)], packet_id.to_bytes(2, "big"), properties, message))
+        return b"".join(
+            (
+                fronts[len(properties) + len(message)],
+                packet_id.to_bytes(2, "big"),
+                properties,
+                message,
+            )
+        )
 
     def _bare(self, message: bytes) -> bytes:
         fronts, properties = self._fronts, self._properties
@@ -230,7 +276,9 @@ class _Producer(ConnectionUser):
             del self._messages[packet_id]
             self._released.pop(packet_id, None)
             self._room += 1
-            self._all.answers.add_one(row, time, _FAILED if reason >= FAILURE else _ACKED, self._resends.pop(packet_id, 0))
+            self._all.answers.add_one(
+                row, time, _FAILED if reason >= FAILURE else _ACKED, self._resends.pop(packet_id, 0)
+            )
             self._note_progress(time)
         return False
 
@@ -247,7 +295,12 @@ class _Producer(ConnectionUser):
         if self._qos:
             return
         connection = self._connection
-        rows = [row for _, row in takewhile(lambda unwritten: unwritten[0] <= connection.written, self._unwritten)]
+        rows = [
+            row
+            for _, row in takewhile(
+                lambda unwritten: unwritten[0] <= connection.written, self._unwritten
+            )
+        ]
         del self._unwritten[: len(rows)]
         self._room = _ENDLESS if connection.up and connection.unsent < UNSENT else 0
         if rows:
@@ -277,7 +330,9 @@ class _Producer(ConnectionUser):
             self._released.pop(packet_id, None)
             connection.put(bytes([packet[0] | _DUP]) + packet[1:] if session else packet)
             self._resends[packet_id] = min(self._resends.get(packet_id, 0) + 1, _MOST_RESENDS)
-        window = min(self._most, connection.receive_maximum) - len(self._rows) if self._qos else _ENDLESS
+        window = (
+            min(self._most, connection.receive_maximum) - len(self._rows) if self._qos else _ENDLESS
+        )
         self._room = max(window, 0)
         connection.flush()
         if self.starved:

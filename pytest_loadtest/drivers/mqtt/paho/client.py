@@ -55,7 +55,11 @@ class PahoClient(paho.Client):
         """Start a connection. :param aliased: the topic gets an alias. :param session: the broker still has the client's session."""
         # Aliases are valid for one connection (MQTT 5, 3.3.2.3.4), so its first message names the topic.
         self._aliased, self._named = aliased, False
-        resumed = (mid for mid, message in self._out_messages.items() if message.state == MessageState.MQTT_MS_RESEND_PUBREL)
+        resumed = (
+            mid
+            for mid, message in self._out_messages.items()
+            if message.state == MessageState.MQTT_MS_RESEND_PUBREL
+        )
         self.released_again = frozenset(resumed) if session else frozenset()
 
     def _create_socket(self) -> Any:
@@ -80,7 +84,11 @@ class PahoClient(paho.Client):
     def _handle_pubrec(self) -> MQTTErrorCode:
         # paho answers every PUBREC with PUBREL, but one with a failure code ends the message (MQTT 5, 4.3.3).
         packet = self._in_packet["packet"]
-        if self._protocol == MQTTProtocolVersion.MQTTv5 and len(packet) > 2 and packet[2] >= FAILURE:
+        if (
+            self._protocol == MQTTProtocolVersion.MQTTv5
+            and len(packet) > 2
+            and packet[2] >= FAILURE
+        ):
             mid = int.from_bytes(packet[:2], "big")
             if mid in self._out_messages:
                 rejected = _rejection(packet[2])
@@ -96,9 +104,14 @@ def _rejection(code: int) -> ReasonCode:
         return ReasonCode(PacketTypes.PUBREC, "Unspecified error")
 
 
-def make_paho_client(endpoint: BrokerEndpoint, options: ClientOptions, client_id: str) -> PahoClient:
+def make_paho_client(
+    endpoint: BrokerEndpoint, options: ClientOptions, client_id: str
+) -> PahoClient:
     """Make a client that is ready for ``reconnect`` once it has a prepared socket."""
-    clean, protocol = None if options.v5 else options.clean_start, MQTTProtocolVersion(options.version)
+    clean, protocol = (
+        None if options.v5 else options.clean_start,
+        MQTTProtocolVersion(options.version),
+    )
     client = PahoClient(
         CallbackAPIVersion.VERSION2, client_id, clean_session=clean, protocol=protocol, reconnect_on_failure=False
     )  # fmt: skip
@@ -114,8 +127,16 @@ def make_paho_client(endpoint: BrokerEndpoint, options: ClientOptions, client_id
         first = paho.MQTT_CLEAN_START_FIRST_ONLY if options.session_expiry else True
         clean_start = first if options.clean_start else False
         properties = _connect_properties(options)
-        client.plain, client.with_alias = (_publish_properties(options, aliased=aliased) for aliased in (False, True))
-        client.connect_async(endpoint.host, endpoint.port, options.keep_alive, clean_start=clean_start, properties=properties)
+        client.plain, client.with_alias = (
+            _publish_properties(options, aliased=aliased) for aliased in (False, True)
+        )
+        client.connect_async(
+            endpoint.host,
+            endpoint.port,
+            options.keep_alive,
+            clean_start=clean_start,
+            properties=properties,
+        )
     else:
         client.connect_async(endpoint.host, endpoint.port, options.keep_alive)
     return client
@@ -125,7 +146,9 @@ def send_subscribe(client: PahoClient, topic_filter: str, options: ClientOptions
     """Subscribe to a topic filter."""
     # In MQTT 5 without retained messages, which a subscribe after a reconnect would deliver again.
     if options.v5:
-        client.subscribe(topic_filter, options=SubscribeOptions(qos=options.qos, retainHandling=NO_RETAINED))
+        client.subscribe(
+            topic_filter, options=SubscribeOptions(qos=options.qos, retainHandling=NO_RETAINED)
+        )
     else:
         client.subscribe(topic_filter, options.qos)
 
@@ -142,7 +165,8 @@ def _connect_properties(options: ClientOptions) -> Properties:
 
 
 def _publish_properties(options: ClientOptions, *, aliased: bool) -> Properties:
-    properties, values = Properties(PacketTypes.PUBLISH), options.publish_properties(aliased=aliased)  # type: ignore[no-untyped-call]
+    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    values = options.publish_properties(aliased=aliased)
     if "topic_alias" in values:
         properties.TopicAlias = values["topic_alias"]
     if "user_property" in values:
@@ -152,11 +176,15 @@ def _publish_properties(options: ClientOptions, *, aliased: bool) -> Properties:
 
 def missing_paho_feature(options: ClientOptions, properties: Properties | None) -> str | None:
     """Apply :func:`~pytest_loadtest.drivers.mqtt.options.missing_feature` to a CONNACK's properties as paho spells them."""
-    return missing_feature(options, lambda name, default: getattr(properties, _SPELLED[name], default))
+    return missing_feature(
+        options, lambda name, default: getattr(properties, _SPELLED[name], default)
+    )
 
 
 _PUBLISH_QOS_0: Final = 0x30
-_TYPE_AND_QOS: Final = 0xF6  # mask of a packet's first byte: packet type and QoS, without DUP and RETAIN
+_TYPE_AND_QOS: Final = (
+    0xF6  # mask of a packet's first byte: packet type and QoS, without DUP and RETAIN
+)
 
 
 class PacketSocket(BrokerSocket):
@@ -165,7 +193,9 @@ class PacketSocket(BrokerSocket):
     # One system call for many packets: paho reads every packet with at least three recv() calls, and writes each with its own send().
     # Here recv() reads from a buffer that fill() fills, and send() gathers packets until flush().
 
-    def __init__(self, endpoint: BrokerEndpoint, arrivals: ArrivalClock, source: str | None = None) -> None:
+    def __init__(
+        self, endpoint: BrokerEndpoint, arrivals: ArrivalClock, source: str | None = None
+    ) -> None:
         super().__init__(endpoint, arrivals, source)
         self._in, self._read = b"", 0
         self._accepted = 0

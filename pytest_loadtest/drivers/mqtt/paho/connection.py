@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final
 from pytest_loadtest.drivers.columns import ArrivedMessages
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, ClientOptions
-from pytest_loadtest.drivers.mqtt.paho.client import PacketSocket, make_paho_client, missing_paho_feature, send_subscribe
+from pytest_loadtest.drivers.mqtt.paho.client import (
+    PacketSocket,
+    make_paho_client,
+    missing_paho_feature,
+    send_subscribe,
+)
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.wire.mqtt.packets import FAILURE
 
@@ -145,7 +150,14 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         arrivals.payload.append(message.payload)  # type: ignore[arg-type]  # paho's parser makes bytes only
         arrivals.flags.append(_REDELIVERED if message.dup else 0)
 
-    def _on_connect(self, _client: Client, _data: object, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None) -> None:
+    def _on_connect(
+        self,
+        _client: Client,
+        _data: object,
+        flags: ConnectFlags,
+        reason: ReasonCode,
+        properties: Properties | None,
+    ) -> None:
         if reason.value >= FAILURE:
             self._reason = f"the broker rejected the connection: {reason}"
             return
@@ -156,12 +168,24 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
             aliases = getattr(properties, "TopicAliasMaximum", 0)
             self.client.begin(aliased=self._options.aliased(aliases), session=flags.session_present)
             keep_alive = getattr(properties, "ServerKeepAlive", None)
-            self._accepted(getattr(properties, "ReceiveMaximum", MOST_INFLIGHT), aliases, keep_alive, flags.session_present)
+            self._accepted(
+                getattr(properties, "ReceiveMaximum", MOST_INFLIGHT),
+                aliases,
+                keep_alive,
+                flags.session_present,
+            )
 
     def _send_subscribe(self, topic_filter: str) -> None:
         send_subscribe(self.client, topic_filter, self._options)
 
-    def _on_subscribe(self, _client: Client, _data: object, _mid: int, reasons: list[ReasonCode], _properties: object) -> None:
+    def _on_subscribe(
+        self,
+        _client: Client,
+        _data: object,
+        _mid: int,
+        reasons: list[ReasonCode],
+        _properties: object,
+    ) -> None:
         self._granted(reasons[0].value, str(reasons[0]))
 
     def _disconnect(self, reason: str) -> None:
@@ -174,7 +198,14 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
     def _on_unsubscribe(self, *_: object) -> None:
         self._unsubscribed()
 
-    def _on_disconnect(self, _client: Client, _data: object, flags: DisconnectFlags, reason: ReasonCode, _properties: object) -> None:
+    def _on_disconnect(
+        self,
+        _client: Client,
+        _data: object,
+        flags: DisconnectFlags,
+        reason: ReasonCode,
+        _properties: object,
+    ) -> None:
         if flags.is_disconnect_packet_from_server:
             self._dismissed(reason.value, str(reason))
         elif reason.value == KEEP_ALIVE_TIMEOUT and not self._over:

@@ -33,11 +33,17 @@ class PahoMqttDriver(MqttDriverBase[PahoConnection]):
     def _clear_retained(self) -> None:
         clients, connection = self._clients, self._clients.make_passing("clean-up", "cleanup")
         unanswered: set[int] = set()
-        connection.client.on_publish = lambda _client, _data, mid, _reason, _properties: unanswered.discard(mid)
+        connection.client.on_publish = lambda _client, _data, mid, _reason, _properties: (
+            unanswered.discard(mid)
+        )
         clients.establish([connection], FAREWELL)
         # All topics are the run's own, because retain is rejected on an existing topic.
         for topic in range(self._context.topology.topics):
-            unanswered.add(connection.client.publish(topic_name(self._context, topic), b"", qos=1, retain=True).mid)
+            unanswered.add(
+                connection.client.publish(
+                    topic_name(self._context, topic), b"", qos=1, retain=True
+                ).mid
+            )
             connection.flush()
             clients.until(lambda: len(unanswered) // connection.receive_maximum, FAREWELL)
         clients.until(lambda: len(unanswered), FAREWELL)

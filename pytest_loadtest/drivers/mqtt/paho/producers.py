@@ -74,9 +74,21 @@ class PahoProducers:
         part = slice(None) if len(positions) == len(burst) else np.array(positions)
         pool, stream, payload = self._context.pool, burst.stream[part], burst.payload[part]
         heads = envelope.encode_heads(
-            pool, nonce=self._context.nonce, stream=stream, seq=burst.seq[part], intended=burst.intended[part], payload=payload
+            pool,
+            nonce=self._context.nonce,
+            stream=stream,
+            seq=burst.seq[part],
+            intended=burst.intended[part],
+            payload=payload,
         )
-        messages = list(zip(stream.tolist(), burst.row[part].tolist(), payloads.whole_payloads(pool, heads, payload), strict=True))
+        messages = list(
+            zip(
+                stream.tolist(),
+                burst.row[part].tolist(),
+                payloads.whole_payloads(pool, heads, payload),
+                strict=True,
+            )
+        )
         sent: list[int] = []
         idle: list[int] = []
         for start in range(0, len(messages), CHUNK):
@@ -84,7 +96,9 @@ class PahoProducers:
         burst.sent[part], burst.idle[part] = sent, idle
         return [position for position, stamp in zip(positions, sent, strict=True) if not stamp]
 
-    def _publish(self, chunk: Sequence[tuple[int, int, bytes]], sent: list[int], idle: list[int]) -> None:
+    def _publish(
+        self, chunk: Sequence[tuple[int, int, bytes]], sent: list[int], idle: list[int]
+    ) -> None:
         """Publish each message (stream, row, payload) of a chunk, and append its times to ``sent`` and ``idle``: 0 if it cannot be sent."""
         # All messages of one stream are written together, right after the last one in the chunk.
         last = {stream: position for position, (stream, _, _) in enumerate(chunk)}
@@ -108,7 +122,13 @@ class PahoProducer:
     :ivar idle_since: instant at which the window became empty; 0 while anything is in flight.
     """
 
-    def __init__(self, context: DriverContext, stream: int, connection: PahoConnection, answers: AnswerColumns) -> None:
+    def __init__(
+        self,
+        context: DriverContext,
+        stream: int,
+        connection: PahoConnection,
+        answers: AnswerColumns,
+    ) -> None:
         settings = context.settings
         self.connection = connection
         self.starved = False
@@ -116,7 +136,11 @@ class PahoProducer:
         self._topic = topic_name(context, context.topology.topic_of_stream(stream))
         self._qos, self._retain = settings.qos, settings.retain
         self._most: int = settings.max_inflight_messages
-        self._clock, self._answers, self._hand_over = context.clock, answers, connection.client.publish
+        self._clock, self._answers, self._hand_over = (
+            context.clock,
+            answers,
+            connection.client.publish,
+        )
         self._pending: dict[int, int] = {}  # packet id → row
         self._resends: dict[int, int] = {}  # packet id → number of resends, where not 0
         self._unwritten: deque[int] = deque()  # rows at QoS 0
@@ -163,7 +187,14 @@ class PahoProducer:
 
     # --- callbacks of paho and of the connection
 
-    def _answered(self, _client: Client, _data: object, mid: int, reason: ReasonCode, _properties: Properties | None) -> None:
+    def _answered(
+        self,
+        _client: Client,
+        _data: object,
+        mid: int,
+        reason: ReasonCode,
+        _properties: Properties | None,
+    ) -> None:
         row = self._pending.pop(mid, None)
         if row is not None:
             code = reason.value

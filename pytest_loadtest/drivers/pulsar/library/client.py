@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 import pulsar
 
 from pytest_loadtest.drivers.pulsar import settings_facts
-from pytest_loadtest.drivers.pulsar.auth import oauth2_options, password_of, required_key, tls_context, token_of
-from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, NOT_AUTHORIZED, explain_connect_error
+from pytest_loadtest.drivers.pulsar.auth import (
+    oauth2_options,
+    password_of,
+    required_key,
+    tls_context,
+    token_of,
+)
+from pytest_loadtest.drivers.pulsar.connect_errors import (
+    NAME_REMEDY,
+    NOT_AUTHORIZED,
+    explain_connect_error,
+)
 from pytest_loadtest.drivers.pulsar.settings import LIBRARY_EXPIRY
 from pytest_loadtest.drivers.pulsar.settings_facts import batching, batching_type, stream_window
 from pytest_loadtest.errors import TargetError
@@ -28,7 +38,12 @@ VERSION: Final[str] = pulsar.__version__
 CLOSE_TIMEOUT: Final = 5.0  # seconds to wait for a broker that does not answer
 _INT32 = 2**31 - 1
 _COMPRESSIONS = {"NONE": "NONE", "LZ4": "LZ4", "ZLIB": "ZLib", "ZSTD": "ZSTD", "SNAPPY": "SNAPPY"}
-_TYPES = {"Exclusive": "Exclusive", "Shared": "Shared", "Failover": "Failover", "Key_Shared": "KeyShared"}
+_TYPES = {
+    "Exclusive": "Exclusive",
+    "Shared": "Shared",
+    "Failover": "Failover",
+    "Key_Shared": "KeyShared",
+}
 
 
 def make_client(url: str, settings: PulsarSettings) -> Any:
@@ -67,12 +82,19 @@ def client_authentication(auth: Authentication) -> Any:
     if auth.plugin == "basic":
         return pulsar.AuthenticationBasic(required_key(auth.user_id, "userId"), password_of(auth))
     if auth.plugin == "tls":
-        return pulsar.AuthenticationTLS(required_key(auth.cert_file, "certFile"), required_key(auth.key_file, "keyFile"))
-    fields = {"issuer_url": required_key(auth.issuer_url, "issuerUrl"), "private_key": required_key(auth.private_key, "privateKey")}
+        return pulsar.AuthenticationTLS(
+            required_key(auth.cert_file, "certFile"), required_key(auth.key_file, "keyFile")
+        )
+    fields = {
+        "issuer_url": required_key(auth.issuer_url, "issuerUrl"),
+        "private_key": required_key(auth.private_key, "privateKey"),
+    }
     return pulsar.AuthenticationOauth2(json.dumps(fields | oauth2_options(auth)))
 
 
-def not_connected(what: str, url: str, settings: PulsarSettings, error: pulsar.PulsarException) -> TargetError:
+def not_connected(
+    what: str, url: str, settings: PulsarSettings, error: pulsar.PulsarException
+) -> TargetError:
     """Return the error for a client that could not connect: the client's own message, and the reason if it can be found."""
     blind = isinstance(error, pulsar.Timeout | pulsar.ConnectError | pulsar.AuthenticationError)
     reason = explain_connect_error(url, settings) if blind else None
@@ -80,12 +102,17 @@ def not_connected(what: str, url: str, settings: PulsarSettings, error: pulsar.P
         reason = f"this address accepts the client: do the brokers that it names have certificates with these names? If not: {NAME_REMEDY}"
     if isinstance(error, pulsar.AuthorizationError):
         reason = NOT_AUTHORIZED
-    return TargetError(f"{what} cannot connect to {url}: {error}" + (f": {reason}" if reason else ""))
+    return TargetError(
+        f"{what} cannot connect to {url}: {error}" + (f": {reason}" if reason else "")
+    )
 
 
 def close(clients: Sequence[Any]) -> list[threading.Thread]:
     """Disconnect, whether or not the broker answers. :returns: the threads that disconnect, which have ended or end soon."""
-    closers = [threading.Thread(target=_close, args=(client,), name="pulsar-close", daemon=True) for client in clients]
+    closers = [
+        threading.Thread(target=_close, args=(client,), name="pulsar-close", daemon=True)
+        for client in clients
+    ]
     deadline = time.monotonic() + CLOSE_TIMEOUT
     for closer in closers:
         closer.start()
@@ -118,7 +145,9 @@ def count_partitions(client: Any, url: str, topic: str) -> int | None:
         raise TargetError(f"cannot ask {url} for the topic {topic}: {error}") from error
 
 
-def unsubscribe_as_consumer(url: str, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]) -> None:
+def unsubscribe_as_consumer(
+    url: str, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]
+) -> None:
     """Delete subscriptions without consumers, by subscribing: without an admin REST only a consumer can delete its subscription.
 
     :raises TargetError: one of them has a consumer, or the broker does not answer.
@@ -126,9 +155,13 @@ def unsubscribe_as_consumer(url: str, settings: PulsarSettings, topic: str, subs
     client = make_client(url, settings)
     try:
         for subscription in subscriptions:
-            client.subscribe(topic, subscription, **consumer_options(settings, existing=True)).unsubscribe()
+            client.subscribe(
+                topic, subscription, **consumer_options(settings, existing=True)
+            ).unsubscribe()
     except pulsar.PulsarException as error:
-        raise TargetError(f"the subscription {subscription!r} of {topic} is left at {url}, delete it there: {error}") from error
+        raise TargetError(
+            f"the subscription {subscription!r} of {topic} is left at {url}, delete it there: {error}"
+        ) from error
     finally:
         close([client])
 
@@ -167,20 +200,26 @@ def consumer_options(settings: PulsarSettings, *, existing: bool = False) -> dic
         "receiver_queue_size": settings.receiver_queue_size,
         "max_total_receiver_queue_size_across_partitions": settings.max_total_receiver_queue_size_across_partitions,
         # The run's own topic is read from its beginning, so that no message sent before the subscription is missed.
-        "initial_position": pulsar.InitialPosition.Latest if existing else pulsar.InitialPosition.Earliest,
+        "initial_position": pulsar.InitialPosition.Latest
+        if existing
+        else pulsar.InitialPosition.Earliest,
         "max_pending_chunked_message": settings.max_pending_chunked_message,
         "auto_ack_oldest_chunked_message_on_queue_full": settings.auto_ack_oldest_chunked_message_on_queue_full,
         "unacked_messages_timeout_ms": _milliseconds(settings.unacked_messages_timeout) or None,
     }
 
 
-def library_applied_keys(settings: PulsarSettings, place: Mapping[str, str], partitions: int) -> dict[str, str]:
+def library_applied_keys(
+    settings: PulsarSettings, place: Mapping[str, str], partitions: int
+) -> dict[str, str]:
     """Return the keys as applied, by the profile's spelling. The client takes the operation time-out in whole s, that of a message in ms.
 
     :param place: the facts of the run's namespace or of the existing topic.
     """
     facts = settings_facts.applied_keys(settings, place, partitions) | {
-        "ioThreads": f"{settings.io_threads}" if settings.connections_per_broker == 1 else f"{settings.io_threads}, over all clients",
+        "ioThreads": f"{settings.io_threads}"
+        if settings.connections_per_broker == 1
+        else f"{settings.io_threads}, over all clients",
         "connectionsPerBroker": f"{settings.connections_per_broker} (as many clients)",
         "operationTimeout": f"{-(-settings.operation_timeout // SECOND)}s",
         "sendTimeout": exact_duration(_milliseconds(settings.send_timeout) * MILLISECOND),
@@ -188,15 +227,22 @@ def library_applied_keys(settings: PulsarSettings, place: Mapping[str, str], par
     if settings.chunking_enabled:
         facts["expireTimeOfIncompleteChunkedMessage"] = exact_duration(LIBRARY_EXPIRY)
     if settings.memory_limit is not None:
-        facts["clientMemoryLimitMB"] += ", kept by the driver: pulsar-client for Python has no such limit"
+        facts["clientMemoryLimitMB"] += (
+            ", kept by the driver: pulsar-client for Python has no such limit"
+        )
     return facts
 
 
 def library_unapplied_keys(settings: PulsarSettings) -> dict[str, str]:
     """Return the keys for which this client has no option, with the reasons."""
-    if not settings.chunking_enabled or settings.expire_time_of_incomplete_chunked_message == LIBRARY_EXPIRY:
+    if (
+        not settings.chunking_enabled
+        or settings.expire_time_of_incomplete_chunked_message == LIBRARY_EXPIRY
+    ):
         return {}
-    return {"expireTimeOfIncompleteChunkedMessage": f"pulsar-client has no option for it, and waits {exact_duration(LIBRARY_EXPIRY)}"}
+    return {
+        "expireTimeOfIncompleteChunkedMessage": f"pulsar-client has no option for it, and waits {exact_duration(LIBRARY_EXPIRY)}"
+    }
 
 
 def _milliseconds(ns: int) -> int:

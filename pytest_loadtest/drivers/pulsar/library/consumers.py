@@ -84,7 +84,9 @@ class PulsarConsumers:
 
     def _begin(self, consumers: Sequence[int], opened: Sequence[PulsarConsumer]) -> list[_Attached]:
         """Give the consumers their places and start to receive."""
-        joined = [_Attached(*row) for row in zip(consumers, count(self._places), opened, strict=False)]
+        joined = [
+            _Attached(*row) for row in zip(consumers, count(self._places), opened, strict=False)
+        ]
         self._places += len(joined)
         # This must precede start(): a message for an unknown place may arrive at once.
         self._unreported.update(new.place for new in joined)
@@ -95,7 +97,10 @@ class PulsarConsumers:
     def _report(self, joined: Sequence[_Attached]) -> Joined:
         self._consumers.update((new.place, new.consumer) for new in joined)
         self._unreported.difference_update(new.place for new in joined)
-        return Joined(np.array([new.number for new in joined], np.int32), np.array([new.place for new in joined], np.int32))
+        return Joined(
+            np.array([new.number for new in joined], np.int32),
+            np.array([new.place for new in joined], np.int32),
+        )
 
     def attached(self) -> Joined | None:
         """Consumers of :meth:`attach` that are established since the last call, or None.
@@ -112,7 +117,9 @@ class PulsarConsumers:
         leaving = [self._consumers.pop(place) for place in places]
         for consumer in leaving:
             consumer.leave()
-        self._leaving = [consumer for consumer in self._leaving if consumer.thread.is_alive()] + leaving
+        self._leaving = [
+            consumer for consumer in self._leaving if consumer.thread.is_alive()
+        ] + leaving
         self._start("pulsar-detach", lambda: _close_all(leaving))
 
     def pause(self, places: Sequence[int]) -> None:
@@ -128,7 +135,9 @@ class PulsarConsumers:
     def take(self) -> Received | None:
         """Return the messages since the last call, or None; those of new consumers wait until :meth:`attached` has returned the places."""
         copies = self._early + [self._copies.popleft() for _ in range(len(self._copies))]
-        self._early = [copy for copy in copies if copy[0] in self._unreported] if self._unreported else []
+        self._early = (
+            [copy for copy in copies if copy[0] in self._unreported] if self._unreported else []
+        )
         if self._early:
             copies = [copy for copy in copies if copy[0] not in self._unreported]
         return received_columns(copies) if copies else None
@@ -139,7 +148,11 @@ class PulsarConsumers:
 
     def expect_close(self) -> None:
         """Expect that the clients are closed: the errors that the threads then get are no failures."""
-        for consumer in [*self._consumers.values(), *self._leaving, *(new.consumer for new in list(self._attached))]:
+        for consumer in [
+            *self._consumers.values(),
+            *self._leaving,
+            *(new.consumer for new in list(self._attached)),
+        ]:
             consumer.expect_close()
 
     def join_threads(self, deadline: float) -> None:
@@ -215,7 +228,13 @@ class PulsarConsumer:
         gone: Callable[[str], None],
         partitions: int = 1,
     ) -> None:
-        self.name, self._client, self._clock, self._order, self._gone = name, client, context.clock, order, gone
+        self.name, self._client, self._clock, self._order, self._gone = (
+            name,
+            client,
+            context.clock,
+            order,
+            gone,
+        )
         self._checksum = context.checksum
         self._closing = False
         self._leaving = self._halted = False
@@ -226,7 +245,9 @@ class PulsarConsumer:
 
     def start(self, place: int, copies: deque[Copy]) -> None:
         """Start to receive in a thread. :param copies: messages are appended to it."""
-        self.thread = threading.Thread(target=self.run, args=(place, copies), name=self.name, daemon=True)
+        self.thread = threading.Thread(
+            target=self.run, args=(place, copies), name=self.name, daemon=True
+        )
         self.thread.start()
 
     def run(self, place: int, copies: deque[Copy]) -> None:
@@ -244,7 +265,12 @@ class PulsarConsumer:
 
     def _receive(self, place: int, copies: deque[Copy]) -> None:
         # Local names: this loop runs once for each message.
-        receive, acknowledge, clock, append = self._client.receive, self._client.acknowledge, self._clock, copies.append
+        receive, acknowledge, clock, append = (
+            self._client.receive,
+            self._client.acknowledge,
+            self._clock,
+            copies.append,
+        )
         order, checksum = self._order, self._checksum
         while True:
             message = receive(RECEIVE_TIMEOUT)

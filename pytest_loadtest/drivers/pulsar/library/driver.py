@@ -21,7 +21,12 @@ import pulsar
 
 from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.drivers.pulsar.library import client as options
-from pytest_loadtest.drivers.pulsar.library.consumers import PulsarConsumer, PulsarConsumers, key_of, partition_of
+from pytest_loadtest.drivers.pulsar.library.consumers import (
+    PulsarConsumer,
+    PulsarConsumers,
+    key_of,
+    partition_of,
+)
 from pytest_loadtest.drivers.pulsar.library.producers import PulsarProducers
 from pytest_loadtest.drivers.pulsar.names import RunNames
 from pytest_loadtest.drivers.pulsar.settings_facts import stream_window, unapplied_keys
@@ -76,9 +81,13 @@ class PulsarDriver:
         No connection is needed, but the partitions of an existing topic are known only after one, and the persistence of the run's
         namespace only in the worker that prepared it.
         """
-        applied = options.library_applied_keys(self._settings, self._names.facts, self._names.partitions)
+        applied = options.library_applied_keys(
+            self._settings, self._names.facts, self._names.partitions
+        )
         unapplied = self._not_applied | self._names.not_applied
-        return DriverFacts(client="pulsar-client", version=options.VERSION, applied=applied, not_applied=unapplied)
+        return DriverFacts(
+            client="pulsar-client", version=options.VERSION, applied=applied, not_applied=unapplied
+        )
 
     def prepare(self) -> None:
         """See :meth:`~pytest_loadtest.drivers.pulsar.names.RunNames.prepare`."""
@@ -91,7 +100,9 @@ class PulsarDriver:
         streams = sorted(streams)
         clients = self._connect(streams, self._open_producer)
         most = stream_window(self._settings, self._names.partitions)
-        self._producers = PulsarProducers(clients, streams, self._context, window=most, memory=self._settings.memory_limit)
+        self._producers = PulsarProducers(
+            clients, streams, self._context, window=most, memory=self._settings.memory_limit
+        )
 
     def attach(self, consumers: Sequence[int]) -> None:
         self._consumers.attach(consumers)
@@ -152,25 +163,41 @@ class PulsarDriver:
 
     def cleanup(self) -> None:
         """Delete the run's namespace, or its subscriptions of an existing topic."""
-        self._names.clean_up(partial(options.unsubscribe_as_consumer, self._context.target.url, self._settings))
+        self._names.clean_up(
+            partial(options.unsubscribe_as_consumer, self._context.target.url, self._settings)
+        )
 
     def _open_consumers(self, consumers: Sequence[int]) -> list[PulsarConsumer]:
         return self._connect(consumers, self._open_consumer)
 
     def _open_consumer(self, client: Any, consumer: int) -> PulsarConsumer:
         topology, names = self._context.topology, self._names
-        topic, number = topology.topic_of_consumer(consumer), topology.subscription_of_consumer(consumer)
+        topic, number = (
+            topology.topic_of_consumer(consumer),
+            topology.subscription_of_consumer(consumer),
+        )
         name = f"consumer {consumer} (topic {topic}, subscription {number})"
         kwargs = options.consumer_options(self._settings, existing=names.existing is not None)
-        subscribed = self._wait_for_topic(name, lambda: client.subscribe(names.topic(topic), names.subscription(number), **kwargs))
+        subscribed = self._wait_for_topic(
+            name, lambda: client.subscribe(names.topic(topic), names.subscription(number), **kwargs)
+        )
         order = self._order(names.partitions)
-        return PulsarConsumer(subscribed._consumer, name, self._context, order, self._failures.append, names.partitions)
+        return PulsarConsumer(
+            subscribed._consumer,
+            name,
+            self._context,
+            order,
+            self._failures.append,
+            names.partitions,
+        )
 
     def _open_producer(self, client: Any, stream: int) -> Any:
         """:returns: the compiled producer."""
         topic = self._names.topic(self._context.topology.topic_of_stream(stream))
         kwargs = options.producer_options(self._settings, self._names.partitions)
-        return self._wait_for_topic(f"producer of stream {stream}", lambda: client.create_producer(topic, **kwargs))._producer
+        return self._wait_for_topic(
+            f"producer of stream {stream}", lambda: client.create_producer(topic, **kwargs)
+        )._producer
 
     def _order(self, partitions: int) -> Callable[[Any], int] | None:
         """Return the function that gives the group in which order is judged; None: only the stream."""
@@ -190,9 +217,14 @@ class PulsarDriver:
                 raise TargetError("the run is over")
             if not self._clients:
                 connections = range(self._settings.connections_per_broker)
-                self._clients = [options.make_client(self._context.target.url, self._settings) for _ in connections]
+                self._clients = [
+                    options.make_client(self._context.target.url, self._settings)
+                    for _ in connections
+                ]
             clients = self._clients
-        self._names.look_up_partitions(partial(options.count_partitions, clients[0], self._context.target.url))
+        self._names.look_up_partitions(
+            partial(options.count_partitions, clients[0], self._context.target.url)
+        )
         pool = ThreadPoolExecutor(_CONNECTING, "pulsar-connect")
         try:
             return list(pool.map(opening, cycle(clients), numbers))
@@ -210,5 +242,7 @@ class PulsarDriver:
                 if missing and self._names.existing is not None:
                     raise self._names.missing_topic() from error
                 if not missing or time.monotonic_ns() > deadline:
-                    raise options.not_connected(what, self._context.target.url, self._settings, error) from error
+                    raise options.not_connected(
+                        what, self._context.target.url, self._settings, error
+                    ) from error
             time.sleep(_RETRY)

@@ -52,7 +52,13 @@ class PulsarProducers:
     """
 
     def __init__(
-        self, clients: Sequence[Any], streams: Sequence[int], context: DriverContext, *, window: int | None, memory: int | None
+        self,
+        clients: Sequence[Any],
+        streams: Sequence[int],
+        context: DriverContext,
+        *,
+        window: int | None,
+        memory: int | None,
     ) -> None:
         self._clients, self._streams = clients, np.array(streams, np.int32)
         self._send_to = [client.send_async for client in clients]
@@ -86,29 +92,55 @@ class PulsarProducers:
             return refused
         if len(refused):
             burst.sent[refused] = now = self._clock()
-            self._counted.append(Acks(burst.row[refused], np.full(len(refused), now), np.full(len(refused), np.int8(Status.FAILED))))
+            self._counted.append(
+                Acks(
+                    burst.row[refused],
+                    np.full(len(refused), now),
+                    np.full(len(refused), np.int8(Status.FAILED)),
+                )
+            )
         return None
 
-    def _hand_over(self, burst: Burst, taken: Taken, indexes: NDArray[np.intp], sizes: NDArray[np.int64]) -> None:
+    def _hand_over(
+        self, burst: Burst, taken: Taken, indexes: NDArray[np.intp], sizes: NDArray[np.int64]
+    ) -> None:
         """:param taken: the messages of the burst to send; the other columns are only for these."""
         burst.idle[taken] = self._in_flight.idle_since(indexes)
         self._in_flight.add(indexes, indexes, int(sizes.sum()))
         burst.sent[taken] = self._send_each(burst, taken, indexes.tolist(), sizes.tolist())
 
-    def _send_each(self, burst: Burst, taken: Taken, indexes: list[int], sizes: list[int]) -> list[int]:
+    def _send_each(
+        self, burst: Burst, taken: Taken, indexes: list[int], sizes: list[int]
+    ) -> list[int]:
         """Send each message through the client, with a callback of its own. :returns: the send times, ns."""
         pool, payload = self._pool, burst.payload[taken]
         heads = encode_heads(
-            pool, nonce=self._nonce, stream=burst.stream[taken], seq=burst.seq[taken], intended=burst.intended[taken], payload=payload
+            pool,
+            nonce=self._nonce,
+            stream=burst.stream[taken],
+            seq=burst.seq[taken],
+            intended=burst.intended[taken],
+            payload=payload,
         )
         keys = repeat(None) if burst.key is None else map(_KEY.format, burst.key[taken].tolist())
         dues = repeat(AT_ONCE) if burst.due is None else burst.due[taken].tolist()
-        send_to, clock, answered, build = self._send_to, self._clock, self._answers.append, _pulsar.MessageBuilder
+        send_to, clock, answered, build = (
+            self._send_to,
+            self._clock,
+            self._answers.append,
+            _pulsar.MessageBuilder,
+        )
         sent: list[int] = []
         stamp = sent.append
         try:
             for row, index, size, data, key, due in zip(
-                burst.row[taken].tolist(), indexes, sizes, whole_payloads(pool, heads, payload), keys, dues, strict=False
+                burst.row[taken].tolist(),
+                indexes,
+                sizes,
+                whole_payloads(pool, heads, payload),
+                keys,
+                dues,
+                strict=False,
             ):
                 message = build().content(data)
                 if key is not None:
@@ -119,7 +151,10 @@ class PulsarProducers:
                 # The client's answer does not name its message, so each message has a callback of its own. Reading the result is slow,
                 # therefore _count_answers() does it, outside of the client's threads.
                 send_to[index](
-                    message.build(), lambda result, _id, row=row, index=index, size=size: answered((row, index, size, clock(), result))
+                    message.build(),
+                    lambda result, _id, row=row, index=index, size=size: answered(
+                        (row, index, size, clock(), result)
+                    ),
                 )
         except _pulsar.PulsarException as error:
             raise TargetError(f"producer of stream {self._streams[index]}: {error}") from error
@@ -141,7 +176,13 @@ class PulsarProducers:
         indexes, times = np.array(index), np.array(time, np.int64)
         self._in_flight.answered_each(indexes, times, sum(size))
         failed = np.fromiter(map(attrgetter("value"), results), np.int32, n) != 0
-        self._counted.append(Acks(np.array(row, np.int64), times, np.where(failed, np.int8(Status.FAILED), np.int8(Status.ACKED))))
+        self._counted.append(
+            Acks(
+                np.array(row, np.int64),
+                times,
+                np.where(failed, np.int8(Status.FAILED), np.int8(Status.ACKED)),
+            )
+        )
         self._answered = True
 
     @property
@@ -152,7 +193,11 @@ class PulsarProducers:
     def disconnected(self) -> list[str]:
         """Return the names of producers that are not connected at present."""
         streams = zip(self._streams.tolist(), self._clients, strict=True)
-        return [f"producer of stream {stream}" for stream, client in streams if not client.is_connected()]
+        return [
+            f"producer of stream {stream}"
+            for stream, client in streams
+            if not client.is_connected()
+        ]
 
 
 def _all_but(positions: NDArray[np.int64], count: int) -> Taken:

@@ -83,7 +83,10 @@ class ArrivalReader:
                 odd.append(number)
             else:
                 even[bytes(data[:before]), length].append(number)
-        parts = [self._read_even(came, numbers, front, length, odd) for (front, length), numbers in even.items()]
+        parts = [
+            self._read_even(came, numbers, front, length, odd)
+            for (front, length), numbers in even.items()
+        ]
         parts += [self._read(came[number], number) for number in odd]
         return _received(came, [part for part in parts if part.numbers])
 
@@ -93,18 +96,34 @@ class ArrivalReader:
         except ProtocolError:
             return None
 
-    def _read_even(self, came: Sequence[Arrival], numbers: list[int], front: bytes, length: int, odd: list[int]) -> _Part:
+    def _read_even(
+        self, came: Sequence[Arrival], numbers: list[int], front: bytes, length: int, odd: list[int]
+    ) -> _Part:
         """Read arrivals whose messages all begin with the same bytes ``front``; append the arrivals with other messages to ``odd``."""
         before = len(front)
-        blocks = [np.frombuffer(came[number].data, np.uint8).reshape(-1, length) for number in numbers]
+        blocks = [
+            np.frombuffer(came[number].data, np.uint8).reshape(-1, length) for number in numbers
+        ]
         if len(blocks) > 1 and sum(block.size for block in blocks) < _JOIN_BELOW * len(blocks):
-            wholes = [np.frombuffer(b"".join([came[number].data for number in numbers]), np.uint8).reshape(-1, length)]
+            wholes = [
+                np.frombuffer(
+                    b"".join([came[number].data for number in numbers]), np.uint8
+                ).reshape(-1, length)
+            ]
         else:
             wholes = blocks
         if before and not _all_begin(wholes, front):
-            good = [number for number, block in zip(numbers, blocks, strict=True) if _all_begin([block], front)]
+            good = [
+                number
+                for number, block in zip(numbers, blocks, strict=True)
+                if _all_begin([block], front)
+            ]
             odd += sorted(set(numbers) - set(good))
-            return self._read_even(came, good, front, length, odd) if good else _Part([], [], np.empty((0, HEAD), np.uint8), _sizes(0, 0))
+            return (
+                self._read_even(came, good, front, length, odd)
+                if good
+                else _Part([], [], np.empty((0, HEAD), np.uint8), _sizes(0, 0))
+            )
         heads = [whole[:, before : before + HEAD] for whole in wholes]
         together = heads[0] if len(heads) == 1 else np.concatenate(heads)
         size = length - before
@@ -113,28 +132,61 @@ class ArrivalReader:
             together = np.pad(together, ((0, 0), (0, HEAD - size)))
         corrupt = None
         if self._checksum:
-            corrupt = np.array([not body_ok(row[before:].tobytes()) for whole in wholes for row in whole], np.bool_)
-        return _Part(numbers, [len(block) for block in blocks], together, _sizes(len(together), size), corrupt)
+            corrupt = np.array(
+                [not body_ok(row[before:].tobytes()) for whole in wholes for row in whole], np.bool_
+            )
+        return _Part(
+            numbers,
+            [len(block) for block in blocks],
+            together,
+            _sizes(len(together), size),
+            corrupt,
+        )
 
     def _read(self, arrival: Arrival, number: int) -> _Part:
         """Read one arrival, message by message."""
         data = memoryview(arrival.data)
         if not arrival.messages:
             # A message without a byte has no envelope, so it is foreign.
-            return _Part([number], [1], np.zeros((1, HEAD), np.uint8), _sizes(1, 0), np.array([self._checksum]))
+            return _Part(
+                [number],
+                [1],
+                np.zeros((1, HEAD), np.uint8),
+                _sizes(1, 0),
+                np.array([self._checksum]),
+            )
         try:
             batch = self._reader.messages(data, arrival.messages)
         except ProtocolError:
-            return _Part([number], [1], np.frombuffer(self._damaged, np.uint8).reshape(1, HEAD), _sizes(1, max(len(data), HEAD)))
+            return _Part(
+                [number],
+                [1],
+                np.frombuffer(self._damaged, np.uint8).reshape(1, HEAD),
+                _sizes(1, max(len(data), HEAD)),
+            )
         chosen = range(arrival.messages) if arrival.chosen is None else arrival.chosen.tolist()
-        bodies = [data[start : start + size] for start, size in zip(batch.starts.tolist(), batch.sizes.tolist(), strict=True)]
+        bodies = [
+            data[start : start + size]
+            for start, size in zip(batch.starts.tolist(), batch.sizes.tolist(), strict=True)
+        ]
         heads = b"".join([bytes(bodies[i][:HEAD]).ljust(HEAD, b"\0") for i in chosen])
         order = None
         if self._keyed and batch.keys is not None:
             order = np.array([key_number(batch.keys[i] or "") for i in chosen], np.int64)
-        corrupt = np.array([not body_ok(bytes(bodies[i])) for i in chosen], np.bool_) if self._checksum else None
+        corrupt = (
+            np.array([not body_ok(bytes(bodies[i])) for i in chosen], np.bool_)
+            if self._checksum
+            else None
+        )
         sizes = batch.sizes if arrival.chosen is None else batch.sizes[arrival.chosen]
-        return _Part([number], [len(sizes)], np.frombuffer(heads, np.uint8).reshape(-1, HEAD), sizes, corrupt, order)
+        return _Part(
+            [number],
+            [len(sizes)],
+            np.frombuffer(heads, np.uint8).reshape(-1, HEAD),
+            sizes,
+            corrupt,
+            order,
+        )
 
 
 class _Form(NamedTuple):
@@ -161,7 +213,9 @@ def _sizes(count: int, size: int) -> NDArray[np.int32]:
 
 def _all_begin(blocks: Sequence[NDArray[np.uint8]], front: bytes) -> bool:
     expected = np.frombuffer(front, np.uint8)
-    return all(len(block) == 1 or bool(np.all(block[:, : len(front)] == expected)) for block in blocks)
+    return all(
+        len(block) == 1 or bool(np.all(block[:, : len(front)] == expected)) for block in blocks
+    )
 
 
 def _received(came: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
@@ -171,7 +225,9 @@ def _received(came: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
     heads = [part.heads for part in parts]
     sizes = [part.sizes for part in parts]
     which = np.repeat(numbers, counts)
-    place, time, lag, order, flags = (np.array(column, np.int64) for column in list(zip(*came, strict=True))[:5])
+    place, time, lag, order, flags = (
+        np.array(column, np.int64) for column in list(zip(*came, strict=True))[:5]
+    )
     received = Received(
         consumer=place.take(which).astype(np.int32),
         heads=heads[0] if len(heads) == 1 else np.concatenate(heads),
@@ -191,11 +247,21 @@ def _received(came: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
     if len(parts) == 1:
         return received
     turn = np.argsort(which, kind="stable")
-    return Received(*(getattr(received, name)[turn] for name in ("consumer", "heads", "size", "time", "order", "flags", "lag")))
+    return Received(
+        *(
+            getattr(received, name)[turn]
+            for name in ("consumer", "heads", "size", "time", "order", "flags", "lag")
+        )
+    )
 
 
 def join_received(parts: Sequence[Received]) -> Received | None:
     """Concatenate arrivals; None if there are none."""
     if len(parts) < 2:
         return parts[0] if parts else None
-    return Received(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Received)))
+    return Received(
+        *(
+            np.concatenate([getattr(part, column.name) for part in parts])
+            for column in fields(Received)
+        )
+    )

@@ -128,7 +128,11 @@ class Attachment(ABC):
         # a topic that stays missing for operationTimeout no longer exists.
         late = self._cluster.clock() > self._give_up
         unreachable = refused.error is None and self._cluster.unreachable
-        if refused.error in _FINAL or unreachable or (late and (not self.established or refused.error == api.TopicNotFound)):
+        if (
+            refused.error in _FINAL
+            or unreachable
+            or (late and (not self.established or refused.error == api.TopicNotFound))
+        ):
             return self.fail(self._failure(refused))
         self._delay = min(max(2 * self._delay, _FIRST), _LONGEST)
         return self._cluster.after(self._delay, self._retry)
@@ -161,7 +165,9 @@ class Attachment(ABC):
         # Without progress the delay of the last time doubles: each time all unanswered entries are sent again, which a cluster that cannot
         # store them does not need. If the broker named the topic's next broker, no lookup and at first no delay is needed.
         at_once, self._assigned = address is not None and self.progress, address
-        self._delay = _FIRST if self.progress else min(max(2 * self._delay, _FIRST), _LONGEST_FRUITLESS)
+        self._delay = (
+            _FIRST if self.progress else min(max(2 * self._delay, _FIRST), _LONGEST_FRUITLESS)
+        )
         self._cluster.after(0 if at_once else self._delay, self._retry)
 
     def leave(self) -> BrokerLink | None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 # Publish delays that a producer stays with a partition: the Java client's batchingPartitionSwitchFrequencyByPublishDelay.
 _SWITCH: Final = 10
-_BEFORE: Final = len(prefix(2**31 - 1, b"key-%d" % (2**31 - 1)))  # most bytes before a message in a batch
+_BEFORE: Final = len(
+    prefix(2**31 - 1, b"key-%d" % (2**31 - 1))
+)  # most bytes before a message in a batch
 
 
 class BatchLimits(NamedTuple):
@@ -55,7 +57,9 @@ class Batches(NamedTuple):
     kept: Column | None
 
 
-def form_batches(group: Column, size: Column, since: Column, now: int, limits: BatchLimits) -> Batches:
+def form_batches(
+    group: Column, size: Column, since: Column, now: int, limits: BatchLimits
+) -> Batches:
     """Group at least one message into batches.
 
     :param group: for each message, in order of arrival: its producer and partition, with its key if a batch may hold only one key.
@@ -68,7 +72,12 @@ def form_batches(group: Column, size: Column, since: Column, now: int, limits: B
     order, starts = _groups(group)
     ripe = now - limits.delay
     # Fast path: all messages are one batch.
-    if order is None and len(group) <= most and since[0] <= ripe and (total := int(np.add.reduce(size))) <= limits.size:
+    if (
+        order is None
+        and len(group) <= most
+        and since[0] <= ripe
+        and (total := int(np.add.reduce(size))) <= limits.size
+    ):
         return Batches(None, [0], [len(group)], [total], None)
     stops = np.empty_like(starts)
     stops[:-1], stops[-1] = starts[1:], len(group)
@@ -80,7 +89,9 @@ def form_batches(group: Column, size: Column, since: Column, now: int, limits: B
     if due.all() and int(counts.max()) <= most and int(bytes_.max()) <= limits.size:
         return Batches(order, starts.tolist(), stops.tolist(), bytes_.tolist(), None)
     ordered_since = since if order is None else since[order]
-    return _cut(order, starts, counts, bytes_, ordered_since <= ripe, ordered_size, most, limits.size)
+    return _cut(
+        order, starts, counts, bytes_, ordered_since <= ripe, ordered_size, most, limits.size
+    )
 
 
 def single_batches(size: Column) -> Batches:
@@ -157,15 +168,28 @@ class Partitioner:
     """
 
     def __init__(self, partitions: int, limits: BatchLimits) -> None:
-        self._partitions, self._most, self._stay = partitions, limits.messages, limits.delay * _SWITCH
+        self._partitions, self._most, self._stay = (
+            partitions,
+            limits.messages,
+            limits.delay * _SWITCH,
+        )
         self._of_key = np.empty(0, np.int64)
 
-    def choose(self, stream: NDArray[np.int32], seq: Column, intended: Column, key: NDArray[np.int32] | None) -> Column:
+    def choose(
+        self,
+        stream: NDArray[np.int32],
+        seq: Column,
+        intended: Column,
+        key: NDArray[np.int32] | None,
+    ) -> Column:
         """Return the partition of each message."""
         if key is not None:
             most = int(key.max()) + 1
             if most > len(self._of_key):
-                more = [java_hash(f"key-{number}") % self._partitions for number in range(len(self._of_key), most)]
+                more = [
+                    java_hash(f"key-{number}") % self._partitions
+                    for number in range(len(self._of_key), most)
+                ]
                 self._of_key = np.concatenate([self._of_key, np.array(more, np.int64)])
             return self._of_key.take(key)
         turn = stream.astype(np.int64)
@@ -204,7 +228,10 @@ class EntryPacker:
         # If all messages have one size, a table of them (prefix, head, body) makes packing a single take() and one copy of the heads.
         self._table: NDArray[np.uint8] | None = None
         if len(set(sizes)) == 1 and sizes[0] < _TABLE_BELOW:
-            rows = [front + bytes(head) + body for front, head, body in zip(self._prefixes, self._heads, pool.bodies, strict=True)]
+            rows = [
+                front + bytes(head) + body
+                for front, head, body in zip(self._prefixes, self._heads, pool.bodies, strict=True)
+            ]
             self._table = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
 
     def pack(
@@ -222,20 +249,35 @@ class EntryPacker:
         prefixes = [self._prefixes[number] for number in numbers]
         if key is not None and self._batched:
             sizes = self._pool.sizes.take(payload).tolist()
-            prefixes = [prefix(size, b"key-%d" % each) for size, each in zip(sizes, key.tolist(), strict=True)]
-        return [self._parts(fronts, numbers, prefixes, start, stop) for start, stop in zip(starts, stops, strict=True)]
+            prefixes = [
+                prefix(size, b"key-%d" % each)
+                for size, each in zip(sizes, key.tolist(), strict=True)
+            ]
+        return [
+            self._parts(fronts, numbers, prefixes, start, stop)
+            for start, stop in zip(starts, stops, strict=True)
+        ]
 
     def _pack_even(
-        self, heads: NDArray[np.uint8], payload: NDArray[np.uint16], starts: Sequence[int], stops: Sequence[int]
+        self,
+        heads: NDArray[np.uint8],
+        payload: NDArray[np.uint16],
+        starts: Sequence[int],
+        stops: Sequence[int],
     ) -> list[list[Buffer]]:
         assert self._table is not None
         rows, before = self._table.take(payload, axis=0), len(self._prefixes[0])
         length, head = rows.shape[1], self._heads[0]
         rows[:, before : before + head] = heads[:, :head]
         whole = rows.data.cast("B")
-        return [[whole[start * length : stop * length]] for start, stop in zip(starts, stops, strict=True)]
+        return [
+            [whole[start * length : stop * length]]
+            for start, stop in zip(starts, stops, strict=True)
+        ]
 
-    def _parts(self, fronts: bytes, numbers: list[int], prefixes: list[bytes], start: int, stop: int) -> list[Buffer]:
+    def _parts(
+        self, fronts: bytes, numbers: list[int], prefixes: list[bytes], start: int, stop: int
+    ) -> list[Buffer]:
         parts: list[Buffer] = []
         bodies = self._pool.bodies
         for place in range(start, stop):

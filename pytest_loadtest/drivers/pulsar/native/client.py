@@ -29,21 +29,35 @@ _FAILED: Final = 1  # PulsarApi.proto: CommandPartitionedTopicMetadataResponse.L
 def partition_window(settings: PulsarSettings, partitions: int) -> int | None:
     """Return the most messages of one producer in flight at one partition, as in Pulsar's Java client; None: no such limit."""
     most = settings.max_pending_messages
-    return min(most, max(settings.max_pending_messages_across_partitions // partitions, 1)) if most else None
+    return (
+        min(most, max(settings.max_pending_messages_across_partitions // partitions, 1))
+        if most
+        else None
+    )
 
 
-def native_facts(settings: PulsarSettings, names: RunNames, not_applied: Mapping[str, str], batches: Counter[int] | None) -> DriverFacts:
+def native_facts(
+    settings: PulsarSettings,
+    names: RunNames,
+    not_applied: Mapping[str, str],
+    batches: Counter[int] | None,
+) -> DriverFacts:
     """Return the client's settings, applied and not. :param batches: number of messages in a batch → number of batches sent."""
     most = partition_window(settings, names.partitions)
     applied = settings_facts.applied_keys(settings, names.facts, names.partitions)
     applied |= {
         "connectionsPerBroker": str(settings.connections_per_broker),
-        "maxPendingMessages": "no own limit" if most is None else f"{most} per producer and partition, over {names.partitions} partitions",
+        "maxPendingMessages": "no own limit"
+        if most is None
+        else f"{most} per producer and partition, over {names.partitions} partitions",
     }
     if batches:
         applied["batches"] = _sizes(batches)
     return DriverFacts(
-        client="native", version=version("pytest-loadtest"), applied=applied, not_applied={**not_applied, **names.not_applied}
+        client="native",
+        version=version("pytest-loadtest"),
+        applied=applied,
+        not_applied={**not_applied, **names.not_applied},
     )
 
 
@@ -57,16 +71,24 @@ def _sizes(batches: Counter[int]) -> str:
     raise AssertionError
 
 
-def native_unapplied_keys(settings: PulsarSettings, context: DriverContext, names: RunNames) -> dict[str, str]:
+def native_unapplied_keys(
+    settings: PulsarSettings, context: DriverContext, names: RunNames
+) -> dict[str, str]:
     """Return the keys that cannot be applied, with the reasons.
 
     :raises UsageError: there are such keys, and the profile has ``strictTuning``.
     """
-    unapplied = settings_facts.unapplied_keys(settings, admin=context.target.admin_url is not None, existing=names.existing is not None)
+    unapplied = settings_facts.unapplied_keys(
+        settings, admin=context.target.admin_url is not None, existing=names.existing is not None
+    )
     if settings.io_threads > 1:
-        unapplied["ioThreads"] = "the native client has one thread per worker: start more workers (-n)"
+        unapplied["ioThreads"] = (
+            "the native client has one thread per worker: start more workers (-n)"
+        )
     if settings.strict_tuning and unapplied:
-        raise UsageError(f"strictTuning: the native client cannot apply {'; '.join(f'{key}: {why}' for key, why in unapplied.items())}")
+        raise UsageError(
+            f"strictTuning: the native client cannot apply {'; '.join(f'{key}: {why}' for key, why in unapplied.items())}"
+        )
     return unapplied
 
 
@@ -78,10 +100,14 @@ def query_partitions(cluster: Cluster, topic: str) -> int | None:
 
     def request(number: int) -> api.Command:
         # Without auto-creation: the request must not create a topic that is missing.
-        part = api.PartitionedMetadata(topic=topic, request_id=number, metadata_auto_creation_enabled=False)
+        part = api.PartitionedMetadata(
+            topic=topic, request_id=number, metadata_auto_creation_enabled=False
+        )
         return api.Command(type=api.Command.PARTITIONED_METADATA, partitioned_metadata=part)
 
-    answer = _wait(cluster, f"the partitions of {topic}", lambda done: cluster.ask_service(request, done))
+    answer = _wait(
+        cluster, f"the partitions of {topic}", lambda done: cluster.ask_service(request, done)
+    )
     if isinstance(answer, Refused) or answer.response == _FAILED:
         if answer.error == api.TopicNotFound:
             return None
@@ -89,7 +115,9 @@ def query_partitions(cluster: Cluster, topic: str) -> int | None:
     return int(answer.partitions)
 
 
-def delete_subscriptions(cluster: Cluster, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]) -> None:
+def delete_subscriptions(
+    cluster: Cluster, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]
+) -> None:
     """Delete subscriptions without consumers, by subscribing: without an admin REST only a consumer can delete its subscription.
 
     :raises TargetError: one of them has a consumer, or the broker does not answer.
@@ -97,30 +125,47 @@ def delete_subscriptions(cluster: Cluster, settings: PulsarSettings, topic: str,
     try:
         count = query_partitions(cluster, topic)
         topics = [f"{topic}-partition-{i}" for i in range(count)] if count else [topic]
-        for number, (subscription, part) in enumerate((subscription, part) for subscription in subscriptions for part in topics):
+        for number, (subscription, part) in enumerate(
+            (subscription, part) for subscription in subscriptions for part in topics
+        ):
             _unsubscribe(cluster, settings, part, subscription, number)
     finally:
         cluster.close()
 
 
-def _unsubscribe(cluster: Cluster, settings: PulsarSettings, topic: str, subscription: str, number: int) -> None:
+def _unsubscribe(
+    cluster: Cluster, settings: PulsarSettings, topic: str, subscription: str, number: int
+) -> None:
     def subscribe(request: int) -> api.Command:
         kind = TYPES.index(settings.subscription_type)
-        part = api.Subscribe(topic=topic, subscription=subscription, sub_type=kind, consumer_id=number, request_id=request)
+        part = api.Subscribe(
+            topic=topic,
+            subscription=subscription,
+            sub_type=kind,
+            consumer_id=number,
+            request_id=request,
+        )
         return api.Command(type=api.Command.SUBSCRIBE, subscribe=part)
 
     def leave(request: int) -> api.Command:
-        return api.Command(type=api.Command.UNSUBSCRIBE, unsubscribe=api.Unsubscribe(consumer_id=number, request_id=request))
+        return api.Command(
+            type=api.Command.UNSUBSCRIBE,
+            unsubscribe=api.Unsubscribe(consumer_id=number, request_id=request),
+        )
 
     answer = _wait(cluster, f"the broker of {topic}", lambda done: cluster.look_up(topic, done))
     if not isinstance(answer, Refused):
         link = cluster.link(*answer)
         for command in (subscribe, leave):
-            answer = _wait(cluster, f"the end of {subscription}", partial(cluster.ask, link, command))
+            answer = _wait(
+                cluster, f"the end of {subscription}", partial(cluster.ask, link, command)
+            )
             if isinstance(answer, Refused):
                 break
     if isinstance(answer, Refused):
-        raise TargetError(f"the subscription {subscription!r} of {topic} is left there, delete it: {answer.message}")
+        raise TargetError(
+            f"the subscription {subscription!r} of {topic} is left there, delete it: {answer.message}"
+        )
 
 
 def _wait(cluster: Cluster, what: str, begin: Callable[[Callable[[Any], None]], None]) -> Any:

@@ -64,7 +64,12 @@ class Cluster:
         scheme, _, hosts = url.partition("://")
         self._services = [Address.of(f"{scheme}://{host}") for host in hosts.split(",")]
         self._tls, self._client, self._method, self._credentials = tls, client, method, credentials
-        self._connections, self.timeout, self.clock, self._arrivals = connections, timeout, arrivals.now, arrivals
+        self._connections, self.timeout, self.clock, self._arrivals = (
+            connections,
+            timeout,
+            arrivals.now,
+            arrivals,
+        )
         self._sources = cycle(sources or [None])
         self._epoll: select.epoll | None = None
         self._by_key: dict[tuple[Address, str | None, int], BrokerLink] = {}
@@ -78,7 +83,9 @@ class Cluster:
         # Version of the last broker that accepted a connection; empty while none has.
         self.server = ""
         self.failures: list[str] = []
-        self.credentials_remedy: Callable[[], str] = lambda: "are the credentials of driver.authentication right?"
+        self.credentials_remedy: Callable[[], str] = lambda: (
+            "are the credentials of driver.authentication right?"
+        )
         self._violations = 0
         self._queue: deque[LinkUser] = deque()
         self._opening = self._arrived = 0
@@ -96,7 +103,9 @@ class Cluster:
         if link is None or link.failure:
             connection = PulsarConnection(self._client, self._method, self._credentials, proxy_to)
             # A failed connection is replaced by the next request for it.
-            link = self._by_key[key] = BrokerLink(address, connection, self._tls, self._arrivals, next(self._sources))
+            link = self._by_key[key] = BrokerLink(
+                address, connection, self._tls, self._arrivals, next(self._sources)
+            )
             self._watch(link)
         return link
 
@@ -122,7 +131,11 @@ class Cluster:
         """Send a request to the first of the given addresses that accepts the client; the last rejection counts."""
 
         def answer(reply: Any) -> None:
-            if isinstance(reply, Refused) and reply.error is None and not (self.server or self.unreachable):
+            if (
+                isinstance(reply, Refused)
+                and reply.error is None
+                and not (self.server or self.unreachable)
+            ):
                 self.ask(self.service(), make, answer)
             else:
                 done(reply)
@@ -198,7 +211,9 @@ class Cluster:
             self.max_message, self.server = link.connection.max_message, event.server_version
             link.accepted()
         elif kind == "Error" and not link.ready:
-            remedy = f": {self.credentials_remedy()}" if event.error == api.AuthenticationError else ""
+            remedy = (
+                f": {self.credentials_remedy()}" if event.error == api.AuthenticationError else ""
+            )
             link.fail(f"the broker rejects the client: {event.message}{remedy}")
             link.refused = event.error
         elif kind == "TopicMigrated":
@@ -210,11 +225,21 @@ class Cluster:
 
     def _closed(self, link: BrokerLink, event: api.CloseProducer | api.CloseConsumer) -> None:
         """Handle a producer or consumer that the broker closed, e.g. because its topic moves; newer brokers name the next one."""
-        key = ("producer", event.producer_id) if isinstance(event, api.CloseProducer) else ("consumer", event.consumer_id)
+        key = (
+            ("producer", event.producer_id)
+            if isinstance(event, api.CloseProducer)
+            else ("consumer", event.consumer_id)
+        )
         user = link.users.pop(key, None)
         if user is not None:
-            url = event.assigned_broker_service_url_tls if link.address.tls else event.assigned_broker_service_url
-            user.lost(f"closed by the broker at {link.address}", Address.parse(url, tls=link.address.tls))
+            url = (
+                event.assigned_broker_service_url_tls
+                if link.address.tls
+                else event.assigned_broker_service_url
+            )
+            user.lost(
+                f"closed by the broker at {link.address}", Address.parse(url, tls=link.address.tls)
+            )
 
     def lose(self, link: BrokerLink) -> None:
         """Handle a lost connection: fail its pending requests and notify its users, unless its name has another address to try."""
@@ -235,7 +260,9 @@ class Cluster:
             self._violations += 1
             if self._violations >= _MOST_VIOLATIONS:
                 remedy = "is a Pulsar broker there, and is it the binary port, not the one of its web service?"
-                self.failures.append(f"{reason}: {_MOST_VIOLATIONS} violations of the protocol in this run: {remedy}")
+                self.failures.append(
+                    f"{reason}: {_MOST_VIOLATIONS} violations of the protocol in this run: {remedy}"
+                )
         answers, users = list(link.answers.values()), list(link.users.values())
         link.answers.clear()
         link.users.clear()
@@ -372,7 +399,10 @@ class Lookups:
             return self._at(topic, self._link(where[0]), reply.authoritative, left - 1)
 
         def question(number: int) -> api.Command:
-            return api.Command(type=api.Command.LOOKUP, lookup=api.Lookup(topic=topic, request_id=number, authoritative=authoritative))
+            return api.Command(
+                type=api.Command.LOOKUP,
+                lookup=api.Lookup(topic=topic, request_id=number, authoritative=authoritative),
+            )
 
         self._ask(link, question, answer)
 
@@ -388,7 +418,10 @@ def _where(reply: api.LookupResponse, asked: Address) -> tuple[Address, str | No
     url = reply.broker_service_url_tls if asked.tls else reply.broker_service_url
     address = Address.parse(url, tls=asked.tls)
     if address is None:
-        return Refused(f"the broker of the topic has no {'TLS' if asked.tls else 'plain'} address: {url!r}", api.UnknownError)
+        return Refused(
+            f"the broker of the topic has no {'TLS' if asked.tls else 'plain'} address: {url!r}",
+            api.UnknownError,
+        )
     if reply.response != _REDIRECT and reply.proxy_through_service_url:
         return asked, url.partition("://")[2]
     return address, None

@@ -9,9 +9,18 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Joined
 from pytest_loadtest.drivers.pulsar.names import key_number
-from pytest_loadtest.drivers.pulsar.native.arrivals import Arrival, ArrivalReader, damaged_head, join_received
+from pytest_loadtest.drivers.pulsar.native.arrivals import (
+    Arrival,
+    ArrivalReader,
+    damaged_head,
+    join_received,
+)
 from pytest_loadtest.drivers.pulsar.native.link import join_failures
-from pytest_loadtest.drivers.pulsar.native.partition_consumer import EntryId, NativeConsumer, PartitionConsumer
+from pytest_loadtest.drivers.pulsar.native.partition_consumer import (
+    EntryId,
+    NativeConsumer,
+    PartitionConsumer,
+)
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import MILLISECOND
@@ -42,10 +51,20 @@ class NativeConsumers:
     """:param topics: a consumer's number in the run → its name, the topics of its partitions, its subscription."""
 
     def __init__(
-        self, cluster: Cluster, context: DriverContext, topics: Callable[[int], tuple[str, Sequence[str], str]], *, earliest: bool
+        self,
+        cluster: Cluster,
+        context: DriverContext,
+        topics: Callable[[int], tuple[str, Sequence[str], str]],
+        *,
+        earliest: bool,
     ) -> None:
         settings = context.settings
-        self._cluster, self._context, self._topics, self._earliest = cluster, context, topics, earliest
+        self._cluster, self._context, self._topics, self._earliest = (
+            cluster,
+            context,
+            topics,
+            earliest,
+        )
         self._keyed = context.ordered and settings.subscription_type == "Key_Shared"
         self._parts: dict[int, PartitionConsumer] = {}
         self._consumers: dict[int, NativeConsumer] = {}
@@ -60,7 +79,9 @@ class NativeConsumers:
         self._ack_at: int | None = None
         self._look_at: int | None = None
         self._damaged = damaged_head(context.nonce)
-        self._reader = ArrivalReader(BatchReader(), self._damaged, checksum=context.checksum, keyed=self._keyed)
+        self._reader = ArrivalReader(
+            BatchReader(), self._damaged, checksum=context.checksum, keyed=self._keyed
+        )
 
     # --- attaching and detaching
 
@@ -100,7 +121,8 @@ class NativeConsumers:
         self._attaching = [consumer for consumer in self._attaching if consumer.place < 0]
         self.write()
         return Joined(
-            np.array([consumer.number for consumer in joined], np.int32), np.array([consumer.place for consumer in joined], np.int32)
+            np.array([consumer.number for consumer in joined], np.int32),
+            np.array([consumer.place for consumer in joined], np.int32),
         )
 
     def attached(self) -> Joined | None:
@@ -202,21 +224,36 @@ class NativeConsumers:
             part.acknowledge()
 
     def _read(
-        self, part: PartitionConsumer, entry: Entry, metadata: api.MessageMetadata, payload: memoryview, flags: int, now: int, lag: int
+        self,
+        part: PartitionConsumer,
+        entry: Entry,
+        metadata: api.MessageMetadata,
+        payload: memoryview,
+        flags: int,
+        now: int,
+        lag: int,
     ) -> None:
         """Decompress and store an entry, or a message assembled from chunks. :raises ProtocolError: it cannot be decompressed."""
         if metadata.HasField("marker_type"):
             # Transactions and replication leave markers in a topic, which are no messages.
             return
         if metadata.compression:
-            payload = compression.decompress(metadata.compression, payload, metadata.uncompressed_size)
+            payload = compression.decompress(
+                metadata.compression, payload, metadata.uncompressed_size
+            )
             self._kept += len(payload)
         order = max(entry.partition, 0)
         if self._keyed:
-            order = key_number(as_text(metadata.partition_key)) if metadata.HasField("partition_key") else 0
+            order = (
+                key_number(as_text(metadata.partition_key))
+                if metadata.HasField("partition_key")
+                else 0
+            )
         batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
         chosen = pending_indexes(entry.ack_set, batch) if entry.ack_set and batch else None
-        self._arrivals.append(Arrival(part.owner.place, now, lag, order, flags, batch, payload, chosen))
+        self._arrivals.append(
+            Arrival(part.owner.place, now, lag, order, flags, batch, payload, chosen)
+        )
 
         if self._kept > _MOST_KEPT:
             columns = self._convert()
@@ -230,7 +267,9 @@ class NativeConsumers:
     def serve(self, now: int) -> int | None:
         """Do what is due. :returns: the time of the next due work, ns; None: there is none."""
         if self._look_at is not None and self._look_at <= now:
-            self._chunked = {part for part in self._chunked if part.number in self._parts and part.look(now)}
+            self._chunked = {
+                part for part in self._chunked if part.number in self._parts and part.look(now)
+            }
             self._look_at = now + _LOOK if self._chunked else None
         if self._ack_at is not None and self._ack_at <= now:
             self.acknowledge()
@@ -260,11 +299,15 @@ class NativeConsumers:
 
     def disconnected(self) -> list[str]:
         """Return the names of consumers that are not connected at present, with the reasons."""
-        lost = [[part for part in consumer.parts if part.link is None] for consumer in self._consumers.values()]
+        lost = [
+            [part for part in consumer.parts if part.link is None]
+            for consumer in self._consumers.values()
+        ]
         return [parts[0].with_reason for parts in lost if parts]
 
 
 def _closing(number: int) -> Callable[[int], api.Command]:
     return lambda request: api.Command(
-        type=api.Command.CLOSE_CONSUMER, close_consumer=api.CloseConsumer(consumer_id=number, request_id=request)
+        type=api.Command.CLOSE_CONSUMER,
+        close_consumer=api.CloseConsumer(consumer_id=number, request_id=request),
     )

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, DriverFacts, Joined, Received
+    from pytest_loadtest.drivers.base import (
+        Acks,
+        Burst,
+        DriverContext,
+        DriverFacts,
+        Joined,
+        Received,
+    )
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
 # Bytes below the broker's limit that are reserved for the metadata of an entry, which the limit includes.
@@ -70,7 +77,9 @@ class NativePulsarDriver:
         with self._explained():
             own = self._own_consumers()
             begun = own.begin(consumers)
-            self._connected().wait("subscribing", lambda: all(one.established or one.failure for one in begun))
+            self._connected().wait(
+                "subscribing", lambda: all(one.established or one.failure for one in begun)
+            )
             return own.welcome(begun).place
 
     def open_producers(self, streams: Sequence[int]) -> None:
@@ -86,16 +95,24 @@ class NativePulsarDriver:
         parts: list[PartitionProducer] = []
         for stream in streams:
             for topic in self._topics(topology.topic_of_stream(stream)):
-                parts.append(PartitionProducer(cluster, topic, len(parts), f"producer of stream {stream}"))
+                parts.append(
+                    PartitionProducer(cluster, topic, len(parts), f"producer of stream {stream}")
+                )
         self._producers = NativeProducers(
-            cluster, parts, streams, self._context, client.partition_window(self._settings, self._names.partitions)
+            cluster,
+            parts,
+            streams,
+            self._context,
+            client.partition_window(self._settings, self._names.partitions),
         )
         cluster.on_receipt, cluster.on_error = self._producers.receipt, self._producers.error
         for part in parts:
             part.open()
         cluster.wait("connecting producers", lambda: all(part.link is not None for part in parts))
         if cluster.max_message <= _HEADROOM:
-            raise TargetError(f"the broker takes messages of {cluster.max_message} B (maxMessageSize): raise it above {_HEADROOM} B there")
+            raise TargetError(
+                f"the broker takes messages of {cluster.max_message} B (maxMessageSize): raise it above {_HEADROOM} B there"
+            )
         self._producers.bound(cluster.max_message - _HEADROOM)
         largest = int(self._context.pool.sizes.max())
         if largest + _HEADROOM > cluster.max_message and not self._settings.chunking_enabled:
@@ -167,7 +184,9 @@ class NativePulsarDriver:
 
     def disconnected(self) -> str | None:
         """Return the first producer or consumer that is not connected at present, with the number of others; None if all are connected."""
-        names = (self._producers.disconnected() if self._producers else []) + (self._consumers.disconnected() if self._consumers else [])
+        names = (self._producers.disconnected() if self._producers else []) + (
+            self._consumers.disconnected() if self._consumers else []
+        )
         if not names:
             return None
         return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
@@ -185,7 +204,9 @@ class NativePulsarDriver:
     def cleanup(self) -> None:
         """Delete the run's namespace, or its subscriptions of an existing topic."""
         self._names.clean_up(
-            lambda topic, subscriptions: client.delete_subscriptions(self._new_cluster(), self._settings, topic, subscriptions)
+            lambda topic, subscriptions: client.delete_subscriptions(
+                self._new_cluster(), self._settings, topic, subscriptions
+            )
         )
 
     # --- parts
@@ -197,7 +218,11 @@ class NativePulsarDriver:
         try:
             yield
         except TargetError as error:
-            reason = None if self._cluster is None or self._cluster.server else explain_connect_error(url, self._settings)
+            reason = (
+                None
+                if self._cluster is None or self._cluster.server
+                else explain_connect_error(url, self._settings)
+            )
             if reason is None:
                 raise
             raise TargetError(f"cannot connect to {url}: {reason}") from error
@@ -222,20 +247,29 @@ class NativePulsarDriver:
         if self._consumers is None:
             cluster = self._connected()
             self._look_up_partitions(cluster)
-            self._consumers = NativeConsumers(cluster, self._context, self._consumer, earliest=self._names.existing is None)
+            self._consumers = NativeConsumers(
+                cluster, self._context, self._consumer, earliest=self._names.existing is None
+            )
             cluster.on_entry = self._consumers.entry
         return self._consumers
 
     def _consumer(self, number: int) -> tuple[str, list[str], str]:
         topology = self._context.topology
-        topic, subscription = topology.topic_of_consumer(number), topology.subscription_of_consumer(number)
+        topic, subscription = (
+            topology.topic_of_consumer(number),
+            topology.subscription_of_consumer(number),
+        )
         name = f"consumer {number} (topic {topic}, subscription {subscription})"
         return name, self._topics(topic), self._names.subscription(subscription)
 
     def _topics(self, index: int) -> list[str]:
         """Return the names of a topic's partitions, or the topic itself."""
         topic = self._names.topic(index)
-        return [f"{topic}-partition-{i}" for i in range(self._names.partitions)] if self._partitioned else [topic]
+        return (
+            [f"{topic}-partition-{i}" for i in range(self._names.partitions)]
+            if self._partitioned
+            else [topic]
+        )
 
     def _look_up_partitions(self, cluster: Cluster) -> None:
         def ask(topic: str) -> int | None:

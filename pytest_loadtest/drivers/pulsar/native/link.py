@@ -50,7 +50,9 @@ class Address(NamedTuple):
         """Parse ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``. :raises ValueError: it is neither."""
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError(f"{url!r} is no Pulsar URL: write pulsar://host:6650 or pulsar+ssl://host:6651")
+            raise ValueError(
+                f"{url!r} is no Pulsar URL: write pulsar://host:6650 or pulsar+ssl://host:6651"
+            )
         return cls(parts.hostname, parts.port or _PORTS[parts.scheme], parts.scheme == "pulsar+ssl")
 
     @classmethod
@@ -106,7 +108,12 @@ class BrokerLink:
         self, address: Address, connection: PulsarConnection, tls: ssl.SSLContext | None, arrivals: ArrivalClock,
         source: str | None = None,
     ) -> None:  # fmt: skip
-        self.address, self.connection, self._arrivals, self._source = address, connection, arrivals, source
+        self.address, self.connection, self._arrivals, self._source = (
+            address,
+            connection,
+            arrivals,
+            source,
+        )
         self.users: dict[tuple[str, int], LinkUser] = {}
         self.answers: dict[int, Callable[[Any], None]] = {}
         self.failure = ""
@@ -136,7 +143,11 @@ class BrokerLink:
         try:
             return addresses_from(self.address.host, self.address.port, self._source)
         except (OSError, UnicodeError) as error:
-            self.fail(_wording(error) if self._source else f"the name {self.address.host} cannot be resolved: {_wording(error)}")
+            self.fail(
+                _wording(error)
+                if self._source
+                else f"the name {self.address.host} cannot be resolved: {_wording(error)}"
+            )
             return []
 
     def _begin(self) -> socket.socket:

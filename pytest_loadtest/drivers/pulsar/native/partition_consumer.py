@@ -52,7 +52,12 @@ class PartitionConsumer(Attachment):
         earliest: bool,
     ) -> None:  # fmt: skip
         super().__init__(cluster, topic, number, owner.name)
-        self.owner, self._subscription, self.queue, self._earliest = owner, subscription, queue, earliest
+        self.owner, self._subscription, self.queue, self._earliest = (
+            owner,
+            subscription,
+            queue,
+            earliest,
+        )
         self._settings, self._kind = settings, settings.subscription_type
         self._epoch = 0
         self._taken, self.flowing = 0, False
@@ -91,7 +96,9 @@ class PartitionConsumer(Attachment):
         """Return whether the entry was sent before a request to redeliver everything: it is delivered once more (PIP-84)."""
         return 0 <= entry.epoch < self._epoch
 
-    def assemble(self, metadata: api.MessageMetadata, payload: memoryview, where: EntryId, now: int) -> memoryview | None:
+    def assemble(
+        self, metadata: api.MessageMetadata, payload: memoryview, where: EntryId, now: int
+    ) -> memoryview | None:
         """Add a chunk; return the whole message if it completes one, whose chunks are then acknowledged.
 
         :raises ProtocolError: the chunks contradict each other.
@@ -132,7 +139,9 @@ class PartitionConsumer(Attachment):
         else:
             for each in ids:
                 again.message_ids.add(**each._asdict())
-        self.write(api.Command(type=api.Command.REDELIVER_UNACKNOWLEDGED, redeliver_unacknowledged=again))
+        self.write(
+            api.Command(type=api.Command.REDELIVER_UNACKNOWLEDGED, redeliver_unacknowledged=again)
+        )
 
     def flow(self) -> None:
         """Permit the broker to send as many messages as the queue takes."""
@@ -153,7 +162,12 @@ class PartitionConsumer(Attachment):
             self._allow(taken)
 
     def _allow(self, messages: int) -> None:
-        self.write(api.Command(type=api.Command.FLOW, flow=api.Flow(consumer_id=self.number, message_permits=messages)))
+        self.write(
+            api.Command(
+                type=api.Command.FLOW,
+                flow=api.Flow(consumer_id=self.number, message_permits=messages),
+            )
+        )
 
     def acknowledge(self) -> None:
         """Acknowledge the taken entries."""
@@ -182,7 +196,13 @@ class NativeConsumer:
     """
 
     def __init__(self, number: int, name: str, written: set[Any]) -> None:
-        self.number, self.name, self.written, self.place, self.failure = number, name, written, -1, ""
+        self.number, self.name, self.written, self.place, self.failure = (
+            number,
+            name,
+            written,
+            -1,
+            "",
+        )
         self.parts: list[PartitionConsumer] = []
         self.paused = False
 
@@ -208,14 +228,21 @@ class ChunkedMessages(Generic[T]):
 
     def __init__(self, settings: PulsarSettings) -> None:
         self._assembler: ChunkAssembler[T] = ChunkAssembler(settings.max_pending_chunked_message)
-        self._expiry, self._timeout = settings.expire_time_of_incomplete_chunked_message, settings.unacked_messages_timeout
+        self._expiry, self._timeout = (
+            settings.expire_time_of_incomplete_chunked_message,
+            settings.unacked_messages_timeout,
+        )
         self._acked = {GiveUpReason.SPARE, GiveUpReason.EXPIRED}
         if settings.auto_ack_oldest_chunked_message_on_queue_full:
             self._acked.add(GiveUpReason.OLDEST)
-        self._left: dict[T, int] = {}  # unacknowledged chunk → time when it was given up, ns; the oldest first
+        self._left: dict[
+            T, int
+        ] = {}  # unacknowledged chunk → time when it was given up, ns; the oldest first
         self.to_ack: list[T] = []
 
-    def add(self, metadata: MessageMetadata, payload: memoryview, where: T, now: int, wall: int) -> Assembled[T] | None:
+    def add(
+        self, metadata: MessageMetadata, payload: memoryview, where: T, now: int, wall: int
+    ) -> Assembled[T] | None:
         """Add a chunk; return the whole message if it completes one, whose chunks are to be acknowledged.
 
         :param now: ns of the driver's clock. :param wall: ns since 1970, to compare with a chunk's publish time.

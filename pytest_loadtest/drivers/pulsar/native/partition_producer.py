@@ -34,12 +34,37 @@ class Unanswered:
     :param receipts: number of receipts for it. :ivar sends: how often it was sent. :ivar left: number of missing receipts.
     """
 
-    __slots__ = ("count", "frame", "left", "part", "receipts", "rows", "sends", "sequence", "since", "size")
+    __slots__ = (
+        "count",
+        "frame",
+        "left",
+        "part",
+        "receipts",
+        "rows",
+        "sends",
+        "sequence",
+        "since",
+        "size",
+    )
 
     def __init__(
-        self, part: int, sequence: int, rows: NDArray[np.int64], size: int, since: int, frame: tuple[Buffer, ...], receipts: int = 1
+        self,
+        part: int,
+        sequence: int,
+        rows: NDArray[np.int64],
+        size: int,
+        since: int,
+        frame: tuple[Buffer, ...],
+        receipts: int = 1,
     ) -> None:
-        self.part, self.sequence, self.rows, self.count, self.size, self.since = part, sequence, rows, len(rows), size, since
+        self.part, self.sequence, self.rows, self.count, self.size, self.since = (
+            part,
+            sequence,
+            rows,
+            len(rows),
+            size,
+            since,
+        )
         self.frame, self.sends, self.receipts, self.left = frame, 0, receipts, receipts
 
 
@@ -61,7 +86,11 @@ class PartitionProducer(Attachment):
     def command(self, request: int) -> api.Command:
         """Return PRODUCER, with the name that the broker gave it first: deduplication works by that name."""
         part = api.Producer(
-            topic=self.topic, producer_id=self.number, request_id=request, epoch=self._epoch, user_provided_producer_name=False
+            topic=self.topic,
+            producer_id=self.number,
+            request_id=request,
+            epoch=self._epoch,
+            user_provided_producer_name=False,
         )
         if self._registered:
             part.producer_name = self._registered
@@ -130,7 +159,9 @@ class Held(NamedTuple):
     @classmethod
     def joined(cls, held: Sequence[Held]) -> Held:
         """Concatenate at least one."""
-        return cls(*(None if column[0] is None else np.concatenate(column) for column in zip(*held, strict=True)))  # type: ignore[arg-type]
+        columns = zip(*held, strict=True)
+        joined = (None if parts[0] is None else np.concatenate(parts) for parts in columns)
+        return cls(*joined)  # type: ignore[arg-type]
 
 
 class EntryWriter:
@@ -138,31 +169,60 @@ class EntryWriter:
     :ivar most: most bytes of an entry's payload; larger ones are split into chunks; None: no limit.
     """
 
-    def __init__(self, pool: PayloadPool, parts: Sequence[PartitionProducer], codec: int, *, one_key: bool) -> None:
+    def __init__(
+        self, pool: PayloadPool, parts: Sequence[PartitionProducer], codec: int, *, one_key: bool
+    ) -> None:
         self._parts, self._codec, self._one_key = parts, codec, one_key
         self._packers = {batched: EntryPacker(pool, batched=batched) for batched in (True, False)}
         self.most: int | None = None
 
-    def write(self, messages: Held, made: Batches, now: int, *, batched: bool, due: Column | None = None) -> Iterator[Unanswered]:
+    def write(
+        self, messages: Held, made: Batches, now: int, *, batched: bool, due: Column | None = None
+    ) -> Iterator[Unanswered]:
         """Yield the entry of each batch. Send each before taking the next, because sending sets the next sequence id.
 
         :param messages: batch by batch. :param batched: False: every message is an entry of its own.
         :param due: time of each entry, ms since 1970, before which no consumer gets it.
         """
-        packed = self._packers[batched].pack(messages.heads, messages.payload, messages.key, made.starts, made.stops)
+        packed = self._packers[batched].pack(
+            messages.heads, messages.payload, messages.key, made.starts, made.stops
+        )
         published = entries.publish_time(time.time_ns() // MILLISECOND)
-        keys = None if messages.key is None or (batched and not self._one_key) else messages.key[made.starts].tolist()
+        keys = (
+            None
+            if messages.key is None or (batched and not self._one_key)
+            else messages.key[made.starts].tolist()
+        )
         parts = messages.part[made.starts].tolist()
-        for number, (start, stop, payload) in enumerate(zip(made.starts, made.stops, packed, strict=True)):
+        for number, (start, stop, payload) in enumerate(
+            zip(made.starts, made.stops, packed, strict=True)
+        ):
             more = b"" if keys is None else entries.field(6, b"key-%d" % keys[number])
             if due is not None:
                 more += entries.deliver_at(int(due[number]))
             part = parts[number]
-            frame, receipts = self._seal(self._parts[part], payload, stop - start, published, more, batched=batched)
-            yield Unanswered(part, self._parts[part].sequence, messages.row[start:stop], made.sizes[number], now, frame, receipts)
+            frame, receipts = self._seal(
+                self._parts[part], payload, stop - start, published, more, batched=batched
+            )
+            yield Unanswered(
+                part,
+                self._parts[part].sequence,
+                messages.row[start:stop],
+                made.sizes[number],
+                now,
+                frame,
+                receipts,
+            )
 
     def _seal(
-        self, part: PartitionProducer, payload: list[Buffer], count: int, published: bytes, more: bytes, *, batched: bool
+        self,
+        part: PartitionProducer,
+        payload: list[Buffer],
+        count: int,
+        published: bytes,
+        more: bytes,
+        *,
+        batched: bool,
     ) -> tuple[tuple[Buffer, ...], int]:
         """:returns: the entry's frame, or the frames of all its chunks; and the number of receipts for it."""
         assert part.sealer is not None
@@ -173,10 +233,28 @@ class EntryWriter:
             more += entries.compressed(self._codec, len(data))
         sealer, sequence = part.sealer, part.sequence
         if self.most is None or batched or sum(map(len, payload)) <= self.most:
-            return (sealer.seal(payload, sequence=sequence, count=count, published=published, batched=batched, more=more), *payload), 1
+            return (
+                sealer.seal(
+                    payload,
+                    sequence=sequence,
+                    count=count,
+                    published=published,
+                    batched=batched,
+                    more=more,
+                ),
+                *payload,
+            ), 1
         pieces = split_into_chunks(memoryview(b"".join(payload)), self.most, sealer.uuid(sequence))
         frame: list[Buffer] = []
         for piece, chunk in pieces:
-            head = sealer.seal([piece], sequence=sequence, count=1, published=published, batched=False, more=more + chunk, chunk=True)
+            head = sealer.seal(
+                [piece],
+                sequence=sequence,
+                count=1,
+                published=published,
+                batched=False,
+                more=more + chunk,
+                chunk=True,
+            )
             frame += (head, piece)
         return tuple(frame), len(pieces)

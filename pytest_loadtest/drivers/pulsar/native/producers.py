@@ -9,7 +9,12 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst
 from pytest_loadtest.drivers.pulsar.in_flight import InFlight
-from pytest_loadtest.drivers.pulsar.native.batching import BatchLimits, Partitioner, form_batches, single_batches
+from pytest_loadtest.drivers.pulsar.native.batching import (
+    BatchLimits,
+    Partitioner,
+    form_batches,
+    single_batches,
+)
 from pytest_loadtest.drivers.pulsar.native.partition_producer import EntryWriter, Held
 from pytest_loadtest.drivers.pulsar.settings_facts import batching, join_acks
 from pytest_loadtest.message.due import AT_ONCE
@@ -27,7 +32,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
     from pytest_loadtest.drivers.pulsar.native.link import BrokerLink
-    from pytest_loadtest.drivers.pulsar.native.partition_producer import PartitionProducer, Unanswered
+    from pytest_loadtest.drivers.pulsar.native.partition_producer import (
+        PartitionProducer,
+        Unanswered,
+    )
     from pytest_loadtest.wire.pulsar.connection import Receipt
 
     Column = NDArray[np.int64]
@@ -47,7 +55,12 @@ class NativeProducers:
     """
 
     def __init__(
-        self, cluster: Cluster, parts: Sequence[PartitionProducer], streams: Sequence[int], context: DriverContext, window: int | None
+        self,
+        cluster: Cluster,
+        parts: Sequence[PartitionProducer],
+        streams: Sequence[int],
+        context: DriverContext,
+        window: int | None,
     ) -> None:
         settings = context.settings
         self._cluster, self._parts, self._context = cluster, parts, context
@@ -57,11 +70,15 @@ class NativeProducers:
         self._batched = batching(settings)
         delay = settings.batching_max_publish_delay_ms * MILLISECOND
         self._limits = (
-            BatchLimits(settings.batching_max_messages, settings.batching_max_bytes, delay) if self._batched else BatchLimits(1, 1, 0)
+            BatchLimits(settings.batching_max_messages, settings.batching_max_bytes, delay)
+            if self._batched
+            else BatchLimits(1, 1, 0)
         )
         self._partitioner = Partitioner(self._partitions, self._limits)
         self._by_key = self._batched and settings.subscription_type == "Key_Shared"
-        self._writer = EntryWriter(context.pool, parts, compression.NAMES.index(settings.compression), one_key=self._by_key)
+        self._writer = EntryWriter(
+            context.pool, parts, compression.NAMES.index(settings.compression), one_key=self._by_key
+        )
         self._clock, self._blocks = context.clock, settings.block_if_queue_full
         self._timeout, self._check_at = settings.send_timeout, 0
         self._in_flight = InFlight(len(streams), self._partitions, window, settings.memory_limit)
@@ -89,7 +106,9 @@ class NativeProducers:
         stream = self._streams.searchsorted(burst.stream)
         part = stream
         if self._partitions > 1:
-            part = stream * self._partitions + self._partitioner.choose(burst.stream, burst.seq, burst.intended, burst.key)
+            part = stream * self._partitions + self._partitioner.choose(
+                burst.stream, burst.seq, burst.intended, burst.key
+            )
         size = self._sizes.take(burst.payload)
         refused = self._in_flight.beyond(stream, part, size)
         now = self._clock()
@@ -105,10 +124,18 @@ class NativeProducers:
             return refused
         if len(refused):
             burst.sent[refused] = now
-            self._counted.append(Acks(burst.row[refused], np.full(len(refused), now), np.full(len(refused), np.int8(Status.FAILED))))
+            self._counted.append(
+                Acks(
+                    burst.row[refused],
+                    np.full(len(refused), now),
+                    np.full(len(refused), np.int8(Status.FAILED)),
+                )
+            )
         return None
 
-    def _hold(self, burst: Burst, taken: Taken, stream: Column, part: Column, size: Column, now: int) -> None:
+    def _hold(
+        self, burst: Burst, taken: Taken, stream: Column, part: Column, size: Column, now: int
+    ) -> None:
         """Keep messages for their batch; they are in flight from now on."""
         burst.sent[taken] = now
         burst.idle[taken] = self._in_flight.idle_since(stream)
@@ -124,7 +151,9 @@ class NativeProducers:
         # The publish delay begins when an application that is never late would have sent the oldest message: the wait for the tick is
         # part of it. A message that was due at the last call waited for room in a window, and had none since then.
         since = min(max(int(burst.intended[0]), self._called), now)
-        held = Held(burst.row[taken].copy(), part, size, payload, heads, np.full(len(part), since), key)
+        held = Held(
+            burst.row[taken].copy(), part, size, payload, heads, np.full(len(part), since), key
+        )
         if burst.due is not None:
             held = self._send_delayed(held, burst.due[taken], now)
         if len(held.row):
@@ -138,7 +167,11 @@ class NativeProducers:
         if self.flush_at is None:
             self.flush_at = since + self._limits.delay
         # Without batching the delay is 0.
-        if self.flush_at <= now + self.slack or 0 < self._limits.messages <= self._held_count or self._held_bytes >= self._limits.size:
+        if (
+            self.flush_at <= now + self.slack
+            or 0 < self._limits.messages <= self._held_count
+            or self._held_bytes >= self._limits.size
+        ):
             self.flush(now)
 
     # --- sending
@@ -149,7 +182,11 @@ class NativeProducers:
         positions = np.flatnonzero(later)
         if len(positions):
             chosen = held.choose(positions)
-            self._send_entries(self._writer.write(chosen, single_batches(chosen.size), now, batched=False, due=due[positions]))
+            self._send_entries(
+                self._writer.write(
+                    chosen, single_batches(chosen.size), now, batched=False, due=due[positions]
+                )
+            )
         return held.choose(np.flatnonzero(~later))
 
     def flush(self, now: int) -> None:
@@ -166,7 +203,11 @@ class NativeProducers:
         self._held, self._held_count, self._held_bytes, self.flush_at = [], 0, 0, None
         if batches.kept is not None:
             kept = held.choose(batches.kept)
-            self._held, self._held_count, self._held_bytes = [kept], len(batches.kept), int(np.add.reduce(kept.size))
+            self._held, self._held_count, self._held_bytes = (
+                [kept],
+                len(batches.kept),
+                int(np.add.reduce(kept.size)),
+            )
             self.flush_at = int(kept.since.min()) + self._limits.delay
 
     def _send_entries(self, made: Iterator[Unanswered]) -> None:
@@ -245,7 +286,9 @@ class NativeProducers:
         count = [entry.count for entry in entries_]
         resends = None
         if any(entry.sends > 1 for entry in entries_):
-            resends = np.repeat(np.array([min(max(entry.sends - 1, 0), 255) for entry in entries_], np.uint8), count)
+            resends = np.repeat(
+                np.array([min(max(entry.sends - 1, 0), 255) for entry in entries_], np.uint8), count
+            )
         status = np.repeat(np.array(statuses, np.int8), count)
         rows = np.concatenate([entry.rows for entry in entries_])
         return Acks(rows, np.repeat(np.array(times, np.int64), count), status, resends)

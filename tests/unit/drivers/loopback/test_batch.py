@@ -6,9 +6,21 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.loopback.batch import STREAM, Batch, DelayQueue, compose_index, join_batches, merge_small_batches, pick
+from pytest_loadtest.drivers.loopback.batch import (
+    STREAM,
+    Batch,
+    DelayQueue,
+    compose_index,
+    join_batches,
+    merge_small_batches,
+    pick,
+)
 
-SIZES = st.lists(st.sampled_from([0, 1, 5, 3000]), max_size=12) | st.lists(st.just(4), max_size=12) | st.lists(st.just(3000), max_size=4)
+SIZES = (
+    st.lists(st.sampled_from([0, 1, 5, 3000]), max_size=12)
+    | st.lists(st.just(4), max_size=12)
+    | st.lists(st.just(3000), max_size=4)
+)
 
 
 def batch_of(sizes: list[int], first: int = 0) -> Batch:
@@ -23,7 +35,9 @@ def check(batch: Batch, numbers: list[int]) -> None:
     assert batch.seq.tolist() == numbers
     assert batch.topic.tolist() == [number + 1 for number in numbers]
     assert (batch.producer & STREAM).tolist() == numbers and (batch.producer > STREAM).all()
-    assert batch.payload.tobytes() == b"".join(bytes([number]) * size for number, size in zip(numbers, batch.size.tolist(), strict=True))
+    assert batch.payload.tobytes() == b"".join(
+        bytes([number]) * size for number, size in zip(numbers, batch.size.tolist(), strict=True)
+    )
 
 
 @given(SIZES, st.data())
@@ -46,7 +60,9 @@ def test_two_parts_of_a_batch_are_the_whole(sizes, data):
     first, rest = whole.split(count)
     check(first, numbers[:count])
     check(rest, numbers[count:])
-    mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes))), np.bool_)
+    mask = np.array(
+        data.draw(st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes))), np.bool_
+    )
     check(whole.where(mask), np.flatnonzero(mask).tolist())
     check(join_batches([first, rest]), numbers)
 
@@ -66,9 +82,17 @@ def test_merged_batches_have_the_same_messages(parts, most):
 def test_a_composed_index_applies_both_indexes():
     """None selects everything."""
     column, outer, inner = np.arange(10) * 10, np.array([4, 2, 8]), np.array([2, 0])
-    assert pick(column, compose_index(outer, inner)).tolist() == pick(pick(column, outer), inner).tolist() == [80, 40]
+    assert (
+        pick(column, compose_index(outer, inner)).tolist()
+        == pick(pick(column, outer), inner).tolist()
+        == [80, 40]
+    )
     assert pick(column, None) is column
-    assert compose_index(None, inner) is inner and compose_index(outer, None) is outer and compose_index(None, None) is None
+    assert (
+        compose_index(None, inner) is inner
+        and compose_index(outer, None) is outer
+        and compose_index(None, None) is None
+    )
 
 
 BATCHES = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), max_size=8)
@@ -82,7 +106,9 @@ def due_batch(due: list[int], first: int) -> Batch:
 
 
 @given(BATCHES, st.lists(st.integers(0, 45), max_size=10))
-def test_delayed_messages_leave_when_they_are_due(batches: list[list[int]], looks: list[int]) -> None:
+def test_delayed_messages_leave_when_they_are_due(
+    batches: list[list[int]], looks: list[int]
+) -> None:
     """Each once, none early, ordered by due time and then by arrival, with their payloads."""
     later, dues, first = DelayQueue(), list[int](), 0
     for one in batches:
@@ -91,7 +117,9 @@ def test_delayed_messages_leave_when_they_are_due(batches: list[list[int]], look
         first += len(one)
     left = list[int]()
     for now in [*sorted(looks), 50]:
-        assert later.next_due() == min((due for number, due in enumerate(dues) if number not in left), default=None)
+        assert later.next_due() == min(
+            (due for number, due in enumerate(dues) if number not in left), default=None
+        )
         ready = later.release(now)
         for seq in () if ready is None else ready.seq.tolist():
             assert dues[seq] <= now

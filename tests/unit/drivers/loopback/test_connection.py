@@ -32,7 +32,10 @@ def listening() -> Iterator[socket.socket]:
 
 
 def connect(
-    listening: socket.socket, topic: str | None = None, sources: tuple[str, ...] = (), clock: Callable[[], int] | None = None
+    listening: socket.socket,
+    topic: str | None = None,
+    sources: tuple[str, ...] = (),
+    clock: Callable[[], int] | None = None,
 ) -> RelayConnection:
     host, port = listening.getsockname()
     context: Any = SimpleNamespace(
@@ -60,7 +63,11 @@ def test_frames_that_came_while_a_wait_returned_late_have_their_own_times(
     connection = connect(listening, clock=time.monotonic_ns)
     peer, _ = listening.accept()
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    select_now, frame, sent = select.select, b"".join(frames.encode_frame(Kind.ACK, {}, n=1)), list[int]()
+    select_now, frame, sent = (
+        select.select,
+        b"".join(frames.encode_frame(Kind.ACK, {}, n=1)),
+        list[int](),
+    )
 
     def return_late(*given: Any) -> Any:
         while given[-1] and len(sent) < COUNT:
@@ -74,24 +81,33 @@ def test_frames_that_came_while_a_wait_returned_late_have_their_own_times(
     received = connection.wait(10.0)
     while len(received) < COUNT:
         received += connection.wait(10.0)
-    assert all(stamped.time >= before - ROUNDING for before, stamped in zip(sent, received, strict=True))
+    assert all(
+        stamped.time >= before - ROUNDING for before, stamped in zip(sent, received, strict=True)
+    )
     assert received[-1].time - received[0].time >= COUNT // 4 * RESOLUTION
     connection.close()
     peer.close()
 
 
-def test_a_relay_that_hangs_up_is_a_failure_with_the_names_of_the_users(listening: socket.socket) -> None:
+def test_a_relay_that_hangs_up_is_a_failure_with_the_names_of_the_users(
+    listening: socket.socket,
+) -> None:
     connection = connect(listening)
     connection.users.append("consumers 0")
     peer, _ = listening.accept()
     peer.close()
     assert connection.wait(10.0) == []
-    with pytest.raises(TargetError, match=r"lost consumers 0 at loopback://127\.0\.0\.1:\d+: the loopback relay closed the connection"):
+    with pytest.raises(
+        TargetError,
+        match=r"lost consumers 0 at loopback://127\.0\.0\.1:\d+: the loopback relay closed the connection",
+    ):
         connection.check()
     connection.close()
 
 
-def test_a_connection_comes_from_the_first_source_address_of_its_worker(listening: socket.socket) -> None:
+def test_a_connection_comes_from_the_first_source_address_of_its_worker(
+    listening: socket.socket,
+) -> None:
     connection = connect(listening, sources=("127.0.0.6", "127.0.0.5"))
     peer, address = listening.accept()
     assert address[0] == "127.0.0.6"
@@ -100,9 +116,16 @@ def test_a_connection_comes_from_the_first_source_address_of_its_worker(listenin
 
 
 def test_runs_share_only_existing_topics(listening: socket.socket) -> None:
-    own, shared, same = connect(listening), connect(listening, "orders"), connect(listening, "orders")
+    own, shared, same = (
+        connect(listening),
+        connect(listening, "orders"),
+        connect(listening, "orders"),
+    )
     assert (own.run, own.first_topic) == (9, 0)
-    assert (shared.run, shared.first_topic) == (same.run, same.first_topic) and shared.run == 0 != shared.first_topic
+    assert (shared.run, shared.first_topic) == (
+        same.run,
+        same.first_topic,
+    ) and shared.run == 0 != shared.first_topic
     for connection in (own, shared, same):
         connection.close()
 
@@ -112,5 +135,7 @@ def test_an_unreachable_relay_is_named(listening: socket.socket) -> None:
         target=SimpleNamespace(url="loopback://127.0.0.1:1"), clock=FakeClock(7), nonce=9, topology=SimpleNamespace(name=None),
         sources=(),
     )  # fmt: skip
-    with pytest.raises(TargetError, match=r"cannot connect to the loopback relay at loopback://127\.0\.0\.1:1"):
+    with pytest.raises(
+        TargetError, match=r"cannot connect to the loopback relay at loopback://127\.0\.0\.1:1"
+    ):
         RelayConnection(context, ArrivalClock(context.clock, kernel=False))

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.loopback.batch import Batch, HeldCopies, pick
-from pytest_loadtest.drivers.loopback.exchange import CONSUMER_DTYPE, Exchange, SubscriptionTable, consumer_key
+from pytest_loadtest.drivers.loopback.exchange import (
+    CONSUMER_DTYPE,
+    Exchange,
+    SubscriptionTable,
+    consumer_key,
+)
 from pytest_loadtest.drivers.loopback.faults import Faults
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
@@ -19,36 +24,56 @@ from pytest_loadtest.wire.frames import Decoder, Frame, Kind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TOPICS = st.sampled_from([0, 1, 2, 5, 1 << 32, (1 << 32) + 1, (3 << 32) + 0xFFFF_FFFF])  # close together and far apart
-CONSUMERS = st.lists(st.tuples(TOPICS, st.sampled_from([0, 1, 7, 0xFFFF_FFFF]), st.integers(0, 5)), max_size=20)
+TOPICS = st.sampled_from(
+    [0, 1, 2, 5, 1 << 32, (1 << 32) + 1, (3 << 32) + 0xFFFF_FFFF]
+)  # close together and far apart
+CONSUMERS = st.lists(
+    st.tuples(TOPICS, st.sampled_from([0, 1, 7, 0xFFFF_FFFF]), st.integers(0, 5)), max_size=20
+)
 MESSAGES = st.lists(st.tuples(TOPICS, st.integers(0, 9)), max_size=20)
 
 
 def consumers_of(consumers: list[tuple[int, int, int]], connection: int = 0) -> Any:
     """Make consumers from (topic, subscription, consumer); their places count from 0."""
     made = np.zeros(len(consumers), CONSUMER_DTYPE)
-    for name, column in zip(("topic", "subscription", "consumer"), zip(*consumers, strict=True), strict=False):
+    for name, column in zip(
+        ("topic", "subscription", "consumer"), zip(*consumers, strict=True), strict=False
+    ):
         made[name] = column
     made["key"] = consumer_key(connection, np.arange(len(consumers)))
     return made
 
 
-def definition(consumers: dict[int, tuple[int, int, int]], messages: list[tuple[int, int]]) -> dict[int, list[int]]:
+def definition(
+    consumers: dict[int, tuple[int, int, int]], messages: list[tuple[int, int]]
+) -> dict[int, list[int]]:
     """Return the messages that the consumer at each place gets, in order."""
     delivered: dict[int, list[int]] = {}
     for number, (topic, stream) in enumerate(messages):
-        for subscription in sorted({consumer[1] for consumer in consumers.values() if consumer[0] == topic}):
-            sharing = sorted((consumer[2], place) for place, consumer in consumers.items() if consumer[:2] == (topic, subscription))
+        for subscription in sorted(
+            {consumer[1] for consumer in consumers.values() if consumer[0] == topic}
+        ):
+            sharing = sorted(
+                (consumer[2], place)
+                for place, consumer in consumers.items()
+                if consumer[:2] == (topic, subscription)
+            )
             delivered.setdefault(sharing[stream % len(sharing)][1], []).append(number)
     return delivered
 
 
-def routed(consumers: SubscriptionTable, messages: list[tuple[int, int]], only: list[int] | None = None) -> dict[int, list[int]]:
+def routed(
+    consumers: SubscriptionTable, messages: list[tuple[int, int]], only: list[int] | None = None
+) -> dict[int, list[int]]:
     """Return the messages that the table routes to the consumer at each place, in order."""
     topic, stream = np.array(messages, np.int64).reshape(-1, 2).T
-    message, row = consumers.route(topic, stream, None if only is None else np.array(only, np.uint32))
+    message, row = consumers.route(
+        topic, stream, None if only is None else np.array(only, np.uint32)
+    )
     delivered: dict[int, list[int]] = {}
-    for number, place in zip(pick(np.arange(len(messages)), message).tolist(), consumers.place[row].tolist(), strict=True):
+    for number, place in zip(
+        pick(np.arange(len(messages)), message).tolist(), consumers.place[row].tolist(), strict=True
+    ):
         delivered.setdefault(place, []).append(number)
     return delivered
 
@@ -70,7 +95,9 @@ def test_the_remaining_consumers_share_the_messages_of_one_that_left(consumers, 
     present.add(consumers_of(consumers))
     routed(present, messages)
     left = present.leave(consumer_key(0, np.array(sorted(leaving), np.int32)))
-    assert sorted(left["key"].tolist()) == sorted(place for place in leaving if place < len(consumers))
+    assert sorted(left["key"].tolist()) == sorted(
+        place for place in leaving if place < len(consumers)
+    )
     stayed = {place: consumer for place, consumer in enumerate(consumers) if place not in leaving}
     assert routed(present, messages) == definition(stayed, messages)
 
@@ -79,7 +106,9 @@ def test_the_remaining_consumers_share_the_messages_of_one_that_left(consumers, 
 def test_messages_for_one_subscription_go_to_no_other(consumers, messages, subscription):
     present = SubscriptionTable()
     present.add(consumers_of(consumers))
-    own = {place: consumer for place, consumer in enumerate(consumers) if consumer[1] == subscription}
+    own = {
+        place: consumer for place, consumer in enumerate(consumers) if consumer[1] == subscription
+    }
     assert routed(present, messages, [subscription] * len(messages)) == definition(own, messages)
 
 
@@ -111,7 +140,9 @@ def test_twenty_thousand_topics_are_found():
 
 def batch(first: int, count: int, size: int = 3) -> Batch:
     seq = np.arange(first, first + count)
-    return Batch(seq, seq, seq, np.full(count, size, np.int32), np.repeat(seq, size).astype(np.uint8))
+    return Batch(
+        seq, seq, seq, np.full(count, size, np.int32), np.repeat(seq, size).astype(np.uint8)
+    )
 
 
 @pytest.mark.parametrize("size", [3, 40_000], ids=["joined", "apart"])
@@ -123,7 +154,9 @@ def test_held_messages_are_returned_in_order_and_once(size):
     assert [part.seq.tolist() for part, _ in held.take(np.array([9]))] == []
     taken = held.take(np.array([7]))
     assert np.concatenate([part.seq for part, _ in taken]).tolist() == [0, 2, 3, 5, 6, 8, 9, 11]
-    assert b"".join(part.payload.tobytes() for part, _ in taken) == b"".join(bytes([n]) * size for n in [0, 2, 3, 5, 6, 8, 9, 11])
+    assert b"".join(part.payload.tobytes() for part, _ in taken) == b"".join(
+        bytes([n]) * size for n in [0, 2, 3, 5, 6, 8, 9, 11]
+    )
     assert all((keys == 7).all() for _, keys in taken)
     rest = held.take(np.array([7, 8]))
     assert np.concatenate([part.seq for part, _ in rest]).tolist() == [1, 4, 7, 10]
@@ -140,17 +173,41 @@ def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_d
     wall = 10**18
     exchange = Exchange(Faults(), post, wall)
     exchange.handle_frame(
-        1, one_frame(b"".join(frames.encode_frame(Kind.SUBSCRIBE, columns(topic=[0], subscription=[0], consumer=[0], place=[0]), run=1))), 0
+        1,
+        one_frame(
+            b"".join(
+                frames.encode_frame(
+                    Kind.SUBSCRIBE,
+                    columns(topic=[0], subscription=[0], consumer=[0], place=[0]),
+                    run=1,
+                )
+            )
+        ),
+        0,
     )
     due = [(wall + 30 * MILLISECOND) // MILLISECOND, 0, (wall + 20 * MILLISECOND) // MILLISECOND]
     produced = columns(seq=[0, 1, 2], due=due, stream=[0, 0, 0], size=[1, 1, 1])
-    exchange.handle_frame(2, one_frame(b"".join(frames.encode_frame(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[b"abc"]))), 5)
+    exchange.handle_frame(
+        2,
+        one_frame(
+            b"".join(
+                frames.encode_frame(
+                    Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[b"abc"]
+                )
+            )
+        ),
+        5,
+    )
     bodies = dict[int, bytes]()
     for now in (5, 19 * MILLISECOND, 20 * MILLISECOND, 29 * MILLISECOND, 30 * MILLISECOND):
         posted.clear()
         exchange.release(now)
-        bodies[now // MILLISECOND] = b"".join(bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER)
-        assert sum(frame.n for _, frame in posted if frame.kind is Kind.ACK) == (3 if now == 5 else 0)
+        bodies[now // MILLISECOND] = b"".join(
+            bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER
+        )
+        assert sum(frame.n for _, frame in posted if frame.kind is Kind.ACK) == (
+            3 if now == 5 else 0
+        )
     assert bodies == {0: b"b", 19: b"", 20: b"c", 29: b"", 30: b"a"}
     assert exchange.next_due() is None
 
@@ -158,16 +215,36 @@ def test_delayed_messages_are_acknowledged_at_once_and_delivered_when_they_are_d
 def test_an_undelayed_message_follows_messages_that_were_due_before_it_arrived() -> None:
     """The relay looked late: three messages are due, and an undelayed one arrived after that."""
     posted: list[tuple[int, Frame]] = []
-    exchange = Exchange(Faults(), lambda client, buffers: posted.append((client, one_frame(b"".join(buffers)))))
-    exchange.handle_frame(
-        1, one_frame(b"".join(frames.encode_frame(Kind.SUBSCRIBE, columns(topic=[0], subscription=[0], consumer=[0], place=[0]), run=1))), 0
+    exchange = Exchange(
+        Faults(), lambda client, buffers: posted.append((client, one_frame(b"".join(buffers))))
     )
-    for seq, due, body, now in ((0, 20, b"a", 1), (1, 20, b"b", 2), (2, 30, b"c", 3), (3, 0, b"d", 25)):
+    exchange.handle_frame(
+        1,
+        one_frame(
+            b"".join(
+                frames.encode_frame(
+                    Kind.SUBSCRIBE,
+                    columns(topic=[0], subscription=[0], consumer=[0], place=[0]),
+                    run=1,
+                )
+            )
+        ),
+        0,
+    )
+    for seq, due, body, now in (
+        (0, 20, b"a", 1),
+        (1, 20, b"b", 2),
+        (2, 30, b"c", 3),
+        (3, 0, b"d", 25),
+    ):
         produced = columns(seq=[seq], due=[due], stream=[0], size=[1])
         later = frames.encode_frame(Kind.PRODUCE_LATER, produced, run=1, topics=1, payloads=[body])
         exchange.handle_frame(2, one_frame(b"".join(later)), now * MILLISECOND)
     exchange.release(40 * MILLISECOND)
-    assert b"".join(bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER) == b"abdc"
+    assert (
+        b"".join(bytes(frame.payload) for _, frame in posted if frame.kind is Kind.DELIVER)
+        == b"abdc"
+    )
 
 
 def columns(**lists: list[int]) -> dict[str, Any]:

@@ -85,7 +85,10 @@ def test_a_delay_keeps_every_nanosecond_as_text(ns):
     assert what.parse_faults(what.relay_settings(settings)).delay == ns
 
 
-@pytest.mark.parametrize("settings", [{"dealy": "1ms"}, {"delay": "1"}, {"loseEvery": "0"}, {"capacity": "0"}, {"loseEvery": "x"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"dealy": "1ms"}, {"delay": "1"}, {"loseEvery": "0"}, {"capacity": "0"}, {"loseEvery": "x"}],
+)
 def test_an_invalid_setting_is_an_error_with_its_value(settings):
     """Unknown names, missing units and numbers out of range."""
     with pytest.raises(ValueError, match=r"dealy|'1'|loseEvery=0|capacity=0|'x'"):
@@ -98,7 +101,17 @@ def test_messages_leave_at_once_without_faults():
 
 @pytest.mark.parametrize(
     ("arrival", "release"),
-    [(0, 5), (994, 999), (995, 1500), (999, 1504), (1000, 1505), (1200, 1505), (1499, 1505), (1500, 1505), (1600, 1605)],
+    [
+        (0, 5),
+        (994, 999),
+        (995, 1500),
+        (999, 1504),
+        (1000, 1505),
+        (1200, 1505),
+        (1499, 1505),
+        (1500, 1505),
+        (1600, 1605),
+    ],
 )
 def test_a_stall_stops_the_clock_of_the_relay(arrival, release):
     """With a stall of 500 at 1000 and a delay of 5, messages that should leave at 1000 or later leave 500 later."""
@@ -107,7 +120,9 @@ def test_a_stall_stops_the_clock_of_the_relay(arrival, release):
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 50 * MILLISECOND), st.integers(1, 400)), min_size=1, max_size=10),
+    st.lists(
+        st.tuples(st.integers(0, 50 * MILLISECOND), st.integers(1, 400)), min_size=1, max_size=10
+    ),
     st.integers(1, 300),
     st.sampled_from([500.0, 5000.0, 1e6]),
 )
@@ -139,7 +154,9 @@ def expected(faults: Faults, seq: list[int]) -> list[int]:
         for i in range(len(order) - 1):
             if order[i] % period == period - 2 and order[i + 1] == order[i] + 1:
                 order[i], order[i + 1] = order[i + 1], order[i]
-    kept = [n for n in order if not faults.lose_every or n % faults.lose_every != faults.lose_every - 1]
+    kept = [
+        n for n in order if not faults.lose_every or n % faults.lose_every != faults.lose_every - 1
+    ]
     twice = faults.duplicate_every
     return [n for n in kept for _ in range(2 if twice and n % twice == twice - 1 else 1)]
 
@@ -168,7 +185,11 @@ def test_without_swaps_the_order_of_all_streams_is_kept(messages, lose, duplicat
     """A second copy follows its message directly."""
     part = batch_of(messages)
     went = part.take(what.delivery_order(Faults(lose_every=lose, duplicate_every=duplicate), part))
-    wanted = [message for message in messages for _ in expected(Faults(lose_every=lose, duplicate_every=duplicate), [message[1]])]
+    wanted = [
+        message
+        for message in messages
+        for _ in expected(Faults(lose_every=lose, duplicate_every=duplicate), [message[1]])
+    ]
     assert list(zip(went.producer.tolist(), went.seq.tolist(), strict=True)) == wanted
 
 
@@ -202,11 +223,19 @@ def test_half_a_pair_waits_for_its_time_and_no_longer():
 @given(arrivals(), st.data(), EVERY, EVERY)
 def test_damage_changes_one_byte_of_the_head_or_of_the_body(messages, data, header, body):
     """Nothing else is changed."""
-    sizes = data.draw(st.lists(st.sampled_from([3, 16, 20, 31, 32, 33, 100]), min_size=len(messages), max_size=len(messages)))
+    sizes = data.draw(
+        st.lists(
+            st.sampled_from([3, 16, 20, 31, 32, 33, 100]),
+            min_size=len(messages),
+            max_size=len(messages),
+        )
+    )
     size = np.array(sizes, np.int32)
     part = replace(batch_of(messages), size=size, payload=np.zeros(sum(sizes), np.uint8))
     what.damage(Faults(corrupt_header_every=header, corrupt_body_every=body), part)
     for (_, n), payload in zip(messages, np.split(part.payload, np.cumsum(size)[:-1]), strict=True):
         head = 16 if len(payload) < 32 else 32
         assert np.count_nonzero(payload[:head]) == (header is not None and n % header == header - 1)
-        assert np.count_nonzero(payload[head:]) == (body is not None and n % body == body - 1 and len(payload) > head)
+        assert np.count_nonzero(payload[head:]) == (
+            body is not None and n % body == body - 1 and len(payload) > head
+        )

@@ -18,7 +18,9 @@ def test_each_stream_has_its_own_window(streams, size, data):
     windows = StreamWindows(streams, size)
     in_flight, emptied = dict.fromkeys(streams, 0), dict.fromkeys(streams, 0)
     for now in range(1, 12):
-        column = np.array(data.draw(st.lists(st.sampled_from(list(streams)), min_size=1, max_size=10)), np.int32)
+        column = np.array(
+            data.draw(st.lists(st.sampled_from(list(streams)), min_size=1, max_size=10)), np.int32
+        )
         idle, rejected = windows.admit(windows.slots(column))
         full, since = [], {}
         for position, stream in enumerate(column.tolist()):
@@ -29,7 +31,11 @@ def test_each_stream_has_its_own_window(streams, size, data):
                 in_flight[stream] += 1
         assert (rejected.tolist() if rejected is not None else []) == full
         assert {position: int(idle[position]) for position in since} == since
-        answered = [stream for stream in streams for _ in range(data.draw(st.integers(0, in_flight[stream])))]
+        answered = [
+            stream
+            for stream in streams
+            for _ in range(data.draw(st.integers(0, in_flight[stream])))
+        ]
         windows.answered(windows.slots(np.array(answered, np.int32)), now)
         for stream in answered:
             in_flight[stream] -= 1
@@ -47,7 +53,9 @@ def test_messages_counted_late_are_counted_by_stream(answers):
         if answers:
             windows.answered(everybody.copy(), now)
     _, rejected = windows.admit(np.repeat(everybody[1:2], 1100))
-    assert rejected is not None and rejected.tolist() == list(range(1000 - 300 * (not answers), 1100))
+    assert rejected is not None and rejected.tolist() == list(
+        range(1000 - 300 * (not answers), 1100)
+    )
     _, rejected = windows.admit(np.repeat(everybody, 2))
     assert rejected is not None and rejected.tolist() == [2, 3]
     assert not windows.answered(everybody[::2], 400) and windows.answered(everybody[1:2], 400)

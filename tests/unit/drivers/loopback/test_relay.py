@@ -41,20 +41,39 @@ class Client:
     frames_received: list[Frame] = field(default_factory=list)
 
     def send_frame(
-        self, kind: Kind, *, n: int | None = None, run: int = 0, topics: int = 1, payloads: list[memoryview] | None = None, **columns: Any
+        self,
+        kind: Kind,
+        *,
+        n: int | None = None,
+        run: int = 0,
+        topics: int = 1,
+        payloads: list[memoryview] | None = None,
+        **columns: Any,
     ) -> None:
-        self.socket.sendall(b"".join(frames.encode_frame(kind, columns, n=n, run=run, topics=topics, payloads=payloads or [])))
+        self.socket.sendall(
+            b"".join(
+                frames.encode_frame(
+                    kind, columns, n=n, run=run, topics=topics, payloads=payloads or []
+                )
+            )
+        )
 
     def until(self, done: Callable[[], bool]) -> None:
         while not done():
-            assert select.select([self.socket], [], [], 10)[0], f"nothing more came than {self.frames_received}"
+            assert select.select([self.socket], [], [], 10)[0], (
+                f"nothing more came than {self.frames_received}"
+            )
             count = self.socket.recv_into(self.decoder.space())
             assert count, "the relay closed the connection"
             self.frames_received += self.decoder.filled(count)
 
-    def subscribe(self, subscribed: list[tuple[int, int, int]], *, run: int = 0, first: int = 0) -> None:
+    def subscribe(
+        self, subscribed: list[tuple[int, int, int]], *, run: int = 0, first: int = 0
+    ) -> None:
         """Subscribe (topic, subscription, consumer) in places from ``first`` on; return when they are confirmed."""
-        columns = dict(zip(("topic", "subscription", "consumer"), np.array(subscribed).T, strict=True))
+        columns = dict(
+            zip(("topic", "subscription", "consumer"), np.array(subscribed).T, strict=True)
+        )
         place = np.arange(first, first + len(subscribed))
         before = len(self.places())
         self.send_frame(Kind.SUBSCRIBE, run=run, place=place, **columns)
@@ -62,7 +81,12 @@ class Client:
         assert self.places()[before:] == place.tolist()
 
     def places(self) -> list[int]:
-        return [place for frame in self.frames_received if frame.kind is Kind.SUBSCRIBED for place in frame.columns["place"].tolist()]
+        return [
+            place
+            for frame in self.frames_received
+            if frame.kind is Kind.SUBSCRIBED
+            for place in frame.columns["place"].tolist()
+        ]
 
     def produce(self, messages: list[tuple[int, int]], *, run: int = 0) -> None:
         """Send messages (stream, seq); the topic is the stream modulo :data:`TOPICS`, and the payload names stream and seq."""
@@ -70,7 +94,9 @@ class Client:
         bodies = [memoryview(f"{s}.{n} ".encode()) for s, n in messages]
         size = np.array(list(map(len, bodies)))
         self.sent += messages
-        self.send_frame(Kind.PRODUCE, run=run, topics=TOPICS, seq=seq, stream=stream, size=size, payloads=bodies)
+        self.send_frame(
+            Kind.PRODUCE, run=run, topics=TOPICS, seq=seq, stream=stream, size=size, payloads=bodies
+        )
 
     def acked(self) -> list[tuple[int, int]]:
         """Return the acknowledged (stream, seq); messages are acknowledged in the order of sending."""
@@ -137,15 +163,26 @@ def delivered(faults: Faults, seq: list[int]) -> list[int]:
         if faults.swap_every and i % (2 * faults.swap_every) == 2 * faults.swap_every - 2:
             order[i], order[i + 1] = order[i + 1], order[i]
     kept = [n for n in order if not faults.lose_every or (n + 1) % faults.lose_every]
-    return [n for n in kept for _ in range(2 if faults.duplicate_every and (n + 1) % faults.duplicate_every == 0 else 1)]
+    return [
+        n
+        for n in kept
+        for _ in range(2 if faults.duplicate_every and (n + 1) % faults.duplicate_every == 0 else 1)
+    ]
 
 
 @settings(max_examples=30)
 @given(traffic(), EVERY, EVERY, EVERY, st.integers(1, 3), st.integers(1, 2))
-def test_each_stream_keeps_its_order_and_has_its_own_faults(plan, lose, duplicate, swap, consumers, subscriptions):
+def test_each_stream_keeps_its_order_and_has_its_own_faults(
+    plan, lose, duplicate, swap, consumers, subscriptions
+):
     """Every subscription gets each stream as defined, in order and at one consumer; messages are acked once, in order."""
     faults = Faults(lose_every=lose, duplicate_every=duplicate, swap_every=swap)
-    subscribed = [(topic, sub, n) for topic in range(TOPICS) for sub in range(subscriptions) for n in range(consumers)]
+    subscribed = [
+        (topic, sub, n)
+        for topic in range(TOPICS)
+        for sub in range(subscriptions)
+        for n in range(consumers)
+    ]
     streams: dict[int, list[int]] = defaultdict(list)
     for stream, seq in (message for frame in plan for message in frame):
         streams[stream].append(seq)
@@ -153,7 +190,9 @@ def test_each_stream_keeps_its_order_and_has_its_own_faults(plan, lose, duplicat
         (place, stream): copies
         for place, (topic, _, n) in enumerate(subscribed)
         for stream, seq in streams.items()
-        if stream % TOPICS == topic and stream % consumers == n and (copies := delivered(faults, seq))
+        if stream % TOPICS == topic
+        and stream % consumers == n
+        and (copies := delivered(faults, seq))
     }
     with relay(faults) as (sender, reader):
         reader.subscribe(subscribed)
@@ -171,7 +210,13 @@ def test_each_stream_keeps_its_order_and_has_its_own_faults(plan, lose, duplicat
 )  # fmt: skip
 def test_messages_are_acknowledged_in_the_order_of_sending(plan, capacity, depth, delay, stall):
     """Whatever the faults: an ACK counts the next messages in order of arrival, and their copies leave with it."""
-    faults = Faults(capacity=capacity, capacity_depth=depth, delay=delay, stall_at=MILLISECOND, stall_duration=stall)
+    faults = Faults(
+        capacity=capacity,
+        capacity_depth=depth,
+        delay=delay,
+        stall_at=MILLISECOND,
+        stall_duration=stall,
+    )
     decoder, frames_received = Decoder(), []
 
     def read(_client: int, buffers: Sequence[bytes | memoryview]) -> None:
@@ -181,19 +226,32 @@ def test_messages_are_acknowledged_in_the_order_of_sending(plan, capacity, depth
 
     def one_frame(kind: Kind, columns: dict[str, Any]) -> Frame:
         size = int(np.sum(columns.get("size", 0)))
-        source, data = Decoder(), b"".join(frames.encode_frame(kind, columns, topics=1, payloads=[memoryview(bytes(size))]))
+        source, data = (
+            Decoder(),
+            b"".join(
+                frames.encode_frame(kind, columns, topics=1, payloads=[memoryview(bytes(size))])
+            ),
+        )
         source.space()[: len(data)] = data
         return source.filled(len(data))[0]
 
     exchange = Exchange(faults, read)
-    exchange.handle_frame(1, one_frame(Kind.SUBSCRIBE, {"topic": [0], "subscription": [0], "consumer": [0], "place": [0]}), 0)
+    exchange.handle_frame(
+        1,
+        one_frame(
+            Kind.SUBSCRIBE, {"topic": [0], "subscription": [0], "consumer": [0], "place": [0]}
+        ),
+        0,
+    )
     now, sent = 10, 0
     for pause, n in plan:
         now += pause
         # the size of a message tells which it is
         size = np.arange(sent, sent + n)
         sent += n
-        exchange.handle_frame(1, one_frame(Kind.PRODUCE, {"seq": size, "stream": 0 * size, "size": size}), now)
+        exchange.handle_frame(
+            1, one_frame(Kind.PRODUCE, {"seq": size, "stream": 0 * size, "size": size}), now
+        )
         exchange.release(now)
         _expect_acked_with_copies(frames_received)
     while (due := exchange.next_due()) is not None:
@@ -204,7 +262,12 @@ def test_messages_are_acknowledged_in_the_order_of_sending(plan, capacity, depth
 
 def _expect_acked_with_copies(frames_received: list[Frame]) -> None:
     acked = sum(frame.n for frame in frames_received if frame.kind is Kind.ACK)
-    sizes = [size for frame in frames_received if frame.kind is Kind.DELIVER for size in frame.columns["size"].tolist()]
+    sizes = [
+        size
+        for frame in frames_received
+        if frame.kind is Kind.DELIVER
+        for size in frame.columns["size"].tolist()
+    ]
     assert sizes == list(range(acked))
 
 
@@ -215,7 +278,9 @@ def test_messages_of_one_frame_go_to_the_connections_of_their_consumers():
         sender.produce([(stream, seq) for seq in range(20) for stream in range(6)])
         for n, reader in enumerate(readers):
             reader.until(lambda reader=reader: reader.copies() >= 60)
-            assert reader.got() == {(stream % TOPICS, stream): list(range(20)) for stream in range(n, 6, 2)}
+            assert reader.got() == {
+                (stream % TOPICS, stream): list(range(20)) for stream in range(n, 6, 2)
+            }
 
 
 def test_twenty_thousand_consumers_subscribe_with_one_frame():
@@ -227,9 +292,19 @@ def test_twenty_thousand_consumers_subscribe_with_one_frame():
         number = np.arange(count)
         body = [memoryview(b"x" * count)]
         one = np.ones(count, np.int32)
-        sender.send_frame(Kind.PRODUCE, topics=count, seq=one, stream=number, size=one, payloads=body)
-        reader.until(lambda: sum(len(frame.columns["place"]) for frame in reader.frames_received[1:]) >= count)
-        places = [place for frame in reader.frames_received[1:] for place in frame.columns["place"].tolist()]
+        sender.send_frame(
+            Kind.PRODUCE, topics=count, seq=one, stream=number, size=one, payloads=body
+        )
+        reader.until(
+            lambda: (
+                sum(len(frame.columns["place"]) for frame in reader.frames_received[1:]) >= count
+            )
+        )
+        places = [
+            place
+            for frame in reader.frames_received[1:]
+            for place in frame.columns["place"].tolist()
+        ]
         assert places == list(range(count))
 
 
@@ -316,7 +391,11 @@ def test_a_frame_that_only_relays_send_ends_the_connection(kind, capfd):
     columns = {"place": [1], "size": [0]}
     with relay() as (wrong, reader):
         reader.subscribe([(0, 0, 0)])
-        wrong.send_frame(kind, n=1, **{name: column for name, column in columns.items() if name in frames._COLUMNS[kind]})
+        wrong.send_frame(
+            kind,
+            n=1,
+            **{name: column for name, column in columns.items() if name in frames._COLUMNS[kind]},
+        )
         wrong.socket.settimeout(10)
         assert wrong.socket.recv(1) == b""
         reader.produce([(0, 0)])
@@ -343,11 +422,17 @@ def test_more_than_a_frame_can_hold_is_sent_in_several_frames():
         size = np.array(list(map(len, bodies)))
         four = np.arange(4)
         sender.send_frame(Kind.PRODUCE, seq=four, stream=0 * four, size=size, payloads=bodies)
-        reader.until(lambda: sum(len(frame.columns["place"]) for frame in reader.frames_received[1:]) == 20)
+        reader.until(
+            lambda: sum(len(frame.columns["place"]) for frame in reader.frames_received[1:]) == 20
+        )
         assert max(len(frame.payload) for frame in reader.frames_received[1:]) <= frames.PORTION
         whole = defaultdict(list)
         for frame in reader.frames_received[1:]:
-            for place, body in zip(frame.columns["place"].tolist(), np.split(frame.payload, len(frame.columns["place"])), strict=True):
+            for place, body in zip(
+                frame.columns["place"].tolist(),
+                np.split(frame.payload, len(frame.columns["place"])),
+                strict=True,
+            ):
                 assert (body == body[0]).all()
                 whole[place].append(int(body[0]))
         assert whole == {place: [0, 1, 2, 3] for place in range(5)}

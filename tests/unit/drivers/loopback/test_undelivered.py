@@ -18,7 +18,9 @@ from .test_relay import Client, relay
 
 def count(client: Client) -> Undelivered:
     host, port = client.socket.getpeername()
-    run: Any = DrainingRun(target=TargetAddress(url=f"loopback://{host}:{port}"), settings=None, run="r", topology=None)  # type: ignore[arg-type]
+    run: Any = DrainingRun(
+        target=TargetAddress(url=f"loopback://{host}:{port}"), settings=None, run="r", topology=None
+    )  # type: ignore[arg-type]
     return relay_undelivered(run)
 
 

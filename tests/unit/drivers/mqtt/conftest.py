@@ -38,7 +38,9 @@ def scripted(broker_reads: list[bytes]) -> Iterator[Callable[[Script], str]]:
         peer, _ = listening.accept()
         while answers:
             data = peer.recv(4096)
-            answer = answers.pop(0) if data else None  # no bytes: the driver only checked that the address answers
+            answer = (
+                answers.pop(0) if data else None
+            )  # no bytes: the driver only checked that the address answers
             if answer is None:
                 peer.close()
                 peer, _ = listening.accept()

@@ -20,7 +20,9 @@ def test_strict_tuning_rejects_settings_that_are_not_applied() -> None:
 def test_two_consumers_without_sharing_are_rejected() -> None:
     """Before anything connects."""
     with pytest.raises(UsageError, match="sharedSubscription"):
-        PahoMqttDriver(context(sharedSubscription=False, topology=replace(ONE, consumers=2))).open_consumers([0, 1])
+        PahoMqttDriver(
+            context(sharedSubscription=False, topology=replace(ONE, consumers=2))
+        ).open_consumers([0, 1])
 
 
 def test_an_attached_consumer_without_sharing_is_rejected() -> None:

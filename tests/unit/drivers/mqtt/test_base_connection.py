@@ -27,7 +27,9 @@ PUBACKS = b"\x40\x02\x00\x01\x40\x02\x00\x02"
 
 
 @both
-def test_resends_of_each_message_are_counted(scripted: Callable[[Script], str], client: str) -> None:
+def test_resends_of_each_message_are_counted(
+    scripted: Callable[[Script], str], client: str
+) -> None:
     """A broker closes the connection twice before it answers: two messages have two resends, a later one has none."""
     url = scripted([CONNACK, None, CONNACK, None, CONNACK, PUBACKS, b"\x40\x02\x00\x03"])
     driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
@@ -37,7 +39,9 @@ def test_resends_of_each_message_are_counted(scripted: Callable[[Script], str], 
     def answered(count: int) -> None:
         end = time.monotonic_ns() + 30 * 10**9
         while sum(len(acks.row) for acks in collected) < count:
-            assert time.monotonic_ns() < end, f"not answered in time; disconnected: {driver.disconnected()}"
+            assert time.monotonic_ns() < end, (
+                f"not answered in time; disconnected: {driver.disconnected()}"
+            )
             driver.poll(1_000_000)
             collected.extend(acks for acks in [driver.acks()] if acks is not None)
 
@@ -46,14 +50,24 @@ def test_resends_of_each_message_are_counted(scripted: Callable[[Script], str], 
     assert driver.send(burst([0], first=2)) is None
     answered(3)
     driver.close()
-    assert np.concatenate([acks.row for acks in collected]).tolist() == [FIRST_ROW, FIRST_ROW + 1, FIRST_ROW + 2]
-    resends = [np.zeros(len(acks.row), np.uint8) if acks.resends is None else acks.resends for acks in collected]
+    assert np.concatenate([acks.row for acks in collected]).tolist() == [
+        FIRST_ROW,
+        FIRST_ROW + 1,
+        FIRST_ROW + 2,
+    ]
+    resends = [
+        np.zeros(len(acks.row), np.uint8) if acks.resends is None else acks.resends
+        for acks in collected
+    ]
     assert np.concatenate(resends).tolist() == [2, 2, 0]
     assert driver.facts().incidents == {"connection lost": 2}
 
 
 @both
-@pytest.mark.parametrize(("code", "named"), [(0x00, "requested QoS 1: Granted QoS 0"), (0x87, "rejected 'loadtest/r1/0': Not authorized")])
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [(0x00, "requested QoS 1: Granted QoS 0"), (0x87, "rejected 'loadtest/r1/0': Not authorized")],
+)
 def test_a_subscription_that_is_not_granted_as_requested_ends_the_run(
     scripted: Callable[[Script], str], code: int, named: str, client: str
 ) -> None:
@@ -67,7 +81,9 @@ def test_a_subscription_that_is_not_granted_as_requested_ends_the_run(
 
 @both
 @pytest.mark.parametrize("hangs_up", [None, b"\xe0\x02\x83\x00"], ids=["silently", "with a reason"])
-def test_a_subscription_is_asked_for_again(scripted: Callable[[Script], str], hangs_up: bytes | None, client: str) -> None:
+def test_a_subscription_is_asked_for_again(
+    scripted: Callable[[Script], str], hangs_up: bytes | None, client: str
+) -> None:
     """A broker that lets a client in and hangs up on its first two subscriptions, as Artemis may: the third is granted, and facts tell.
 
     At a rate it is one connection all the same: two more welcomes would stand for others that did not come up in time.
@@ -79,15 +95,22 @@ def test_a_subscription_is_asked_for_again(scripted: Callable[[Script], str], ha
     times = driver.opening_times()
     assert [len(times[name]) for name in ("connect", "subscribe", "dial", "up")] == [1] * 4
     driver.close()
-    assert driver.facts().incidents == {"subscription repeated: the broker had closed the connection instead of answering": 2}
+    assert driver.facts().incidents == {
+        "subscription repeated: the broker had closed the connection instead of answering": 2
+    }
 
 
 @both
-def test_the_third_unanswered_subscription_ends_the_run(scripted: Callable[[Script], str], client: str) -> None:
+def test_the_third_unanswered_subscription_ends_the_run(
+    scripted: Callable[[Script], str], client: str
+) -> None:
     """The error has the broker's reason."""
     url = scripted([CONNACK, None, CONNACK, None, CONNACK, b"\xe0\x02\x83\x00"])
     driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
-    with pytest.raises(TargetError, match="consumer 0: the broker closed the connection: Implementation specific error"):
+    with pytest.raises(
+        TargetError,
+        match="consumer 0: the broker closed the connection: Implementation specific error",
+    ):
         driver.open_consumers([0])
     driver.close()
 
@@ -118,12 +141,17 @@ def test_the_server_keep_alive_of_the_broker_replaces_the_requested_one(
         assert time.monotonic_ns() < end, "no ping"
         driver.poll(1_000_000)
     assert broker_reads[1] == b"\xc0\x00"
-    assert driver.facts().applied["keepAlive"] == "1.00 s (the broker's Server Keep Alive; requested 60.0 s)"
+    assert (
+        driver.facts().applied["keepAlive"]
+        == "1.00 s (the broker's Server Keep Alive; requested 60.0 s)"
+    )
     driver.close()
 
 
 @both
-def test_reconnects_are_timed_and_rejected_attempts_counted_by_their_reason(scripted: Callable[[Script], str], client: str) -> None:
+def test_reconnects_are_timed_and_rejected_attempts_counted_by_their_reason(
+    scripted: Callable[[Script], str], client: str
+) -> None:
     """A broker closes a connection, rejects the next two attempts, and accepts the third."""
     # The native client sends DISCONNECT after the rejection, which is one more read.
     farewell: Script = [None] if client == "native" else []
@@ -140,7 +168,9 @@ def test_reconnects_are_timed_and_rejected_attempts_counted_by_their_reason(scri
         "reconnect failed: the broker closes the connection without an answer": 1,
     }  # fmt: skip
     (took,) = driver.opening_times()["reconnect"]
-    assert 300_000_000 <= took <= time.monotonic_ns() - began, "three attempts wait at least 100 ms each"
+    assert 300_000_000 <= took <= time.monotonic_ns() - began, (
+        "three attempts wait at least 100 ms each"
+    )
     driver.close()
 
 
@@ -152,12 +182,15 @@ def poll_until(driver: Any, done: Callable[[], object]) -> None:
 
 
 @both
-def test_ten_brief_connections_in_a_row_end_the_run(scripted: Callable[[Script], str], client: str) -> None:
+def test_ten_brief_connections_in_a_row_end_the_run(
+    scripted: Callable[[Script], str], client: str
+) -> None:
     """mosquitto 2.0 does not say that another client has taken over the session."""
     url = scripted([*([CONNACK, None] * 10), b""])
     driver: Any = driver_class("mqtt", client)(context(url, time.monotonic_ns))  # type: ignore[call-arg]
     with pytest.raises(
-        TargetError, match=r"stream 0: the broker ended 10 connections in a row.* its client id 'lt-r1-p0' in use by another"
+        TargetError,
+        match=r"stream 0: the broker ended 10 connections in a row.* its client id 'lt-r1-p0' in use by another",
     ):
         driver.open_producers([0])
         driver.send(burst([0]))  # and again on each connection
@@ -170,7 +203,9 @@ def test_ten_brief_connections_in_a_row_end_the_run(scripted: Callable[[Script],
 
 @both
 @pytest.mark.parametrize("up", [True, False], ids=["after a loss", "at first"])
-def test_a_failed_attempt_is_followed_by_one_at_the_next_address(scripted: Callable[[Script], str], client: str, up: bool) -> None:
+def test_a_failed_attempt_is_followed_by_one_at_the_next_address(
+    scripted: Callable[[Script], str], client: str, up: bool
+) -> None:
     """The first address rejects the client, the second welcomes it; the run goes on, also if the client was never connected before."""
     with socket.create_server(("127.0.0.1", 0)) as second:
         first = scripted([*([CONNACK, None] if up else []), b"\x20\x03\x00\x88\x00"])

@@ -28,10 +28,18 @@ from pytest_loadtest.wire.mqtt import packets as p
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-both = pytest.mark.parametrize("driver", [PahoMqttDriver, NativeMqttDriver], ids=["library", "native"])
+both = pytest.mark.parametrize(
+    "driver", [PahoMqttDriver, NativeMqttDriver], ids=["library", "native"]
+)
 NATIVE = NativeMqttDriver
 STREAM, ID = 3, 7
-NAMES = {p.PUBLISH: "PUBLISH", p.PUBREC: "PUBREC", p.PUBREL: "PUBREL", p.PUBCOMP: "PUBCOMP", p.SUBSCRIBE: "SUBSCRIBE"}
+NAMES = {
+    p.PUBLISH: "PUBLISH",
+    p.PUBREC: "PUBREC",
+    p.PUBREL: "PUBREL",
+    p.PUBCOMP: "PUBCOMP",
+    p.SUBSCRIBE: "SUBSCRIBE",
+}
 
 
 class ScriptedBroker(FakeMqttBroker):
@@ -81,7 +89,16 @@ class ScriptedBroker(FakeMqttBroker):
 @contextmanager
 def connected(broker: ScriptedBroker, driver: Any) -> Iterator[Any]:
     topology = Topology(topics=1, partitions=1, producers=4, subscriptions=1, consumers=1)
-    made = driver(context(broker.url, time.monotonic_ns, topology=topology, qos=2, cleanStart=False, sessionExpiry="1h"))
+    made = driver(
+        context(
+            broker.url,
+            time.monotonic_ns,
+            topology=topology,
+            qos=2,
+            cleanStart=False,
+            sessionExpiry="1h",
+        )
+    )
     with broker:
         try:
             yield made
@@ -131,7 +148,9 @@ def test_a_message_is_sent_again_only_as_long_as_its_pubrec_is_missing(
         (status,), resends, facts = acks[-1].status, acks[-1].resends, made.facts()
         lost = (session, unknown, again) == (FORGOTTEN, DONE, ["PUBREL"])
         assert status == (Status.FAILED if lost else Status.ACKED)
-        assert (0 if resends is None else resends[0]) == sum(name.startswith("PUBLISH") for name in again)
+        assert (0 if resends is None else resends[0]) == sum(
+            name.startswith("PUBLISH") for name in again
+        )
         assert (facts.losses, facts.forgotten) == (1, int(not session))
         rejections = [text for text in facts.incidents if "rejected" in text]
         assert rejections == ["message rejected by the broker: Packet identifier not found"] * lost
@@ -146,7 +165,9 @@ def test_an_unknown_identifier_without_a_reconnect_is_a_failure(driver: Any) -> 
     """The broker has lost the message that it promised to deliver."""
     with connected(broker := ScriptedBroker(), driver) as made:
         made.open_producers([STREAM])
-        broker.rules[p.PUBREL] = lambda peer, packet: peer.send(PublishAnswer(p.PUBCOMP, packet.packet_id, IDENTIFIER_NOT_FOUND))
+        broker.rules[p.PUBREL] = lambda peer, packet: peer.send(
+            PublishAnswer(p.PUBCOMP, packet.packet_id, IDENTIFIER_NOT_FOUND)
+        )
         made.send(burst(1))
         acks: list[Any] = []
         until(made, lambda: acks.append(made.acks()) or acks[-1])
@@ -173,7 +194,12 @@ def test_an_unknown_identifier_without_a_reconnect_is_a_failure(driver: Any) -> 
     ],
 )
 def test_a_consumer_counts_each_message_that_its_broker_sends_as_a_new_one(
-    driver: Any, before: str, session: bool, after: tuple[str, ...], native: list[int], library: list[int]
+    driver: Any,
+    before: str,
+    session: bool,
+    after: tuple[str, ...],
+    native: list[int],
+    library: list[int],
 ) -> None:
     """An identifier means a second copy until the broker has released it, and another message from then on."""
     sent = {
@@ -189,15 +215,28 @@ def test_a_consumer_counts_each_message_that_its_broker_sends_as_a_new_one(
             for index, name in enumerate(names):
                 broker.current.send(sent[name])
                 answers = "PUBCOMP" if name == "release" else "PUBREC"
-                until(made, lambda n=number, i=index + 1, a=answers: len([one for one in broker.sent(n) if one != "SUBSCRIBE"]) == i and a)
+                until(
+                    made,
+                    lambda n=number, i=index + 1, a=answers: (
+                        len([one for one in broker.sent(n) if one != "SUBSCRIBE"]) == i and a
+                    ),
+                )
             if number == 1:
                 broker.current.drop()
                 until(made, lambda: made.facts().losses == 1 and made.disconnected() is None)
         sizes: list[int] = []
         expected = native if driver is NATIVE else library
-        until(made, lambda: sizes.extend(() if (taken := made.take()) is None else taken.size.tolist()) or len(sizes) >= len(expected))
+        until(
+            made,
+            lambda: (
+                sizes.extend(() if (taken := made.take()) is None else taken.size.tolist())
+                or len(sizes) >= len(expected)
+            ),
+        )
         assert sizes == expected
-        assert made.facts().incidents.get(IDENTIFIER_IN_USE, 0) == int(driver is NATIVE and (before, after[0]) == ("message", "other"))
+        assert made.facts().incidents.get(IDENTIFIER_IN_USE, 0) == int(
+            driver is NATIVE and (before, after[0]) == ("message", "other")
+        )
 
 
 # --- a write that fails
@@ -224,7 +263,13 @@ def test_messages_that_arrived_before_a_failed_write_count(driver: Any, qos: int
         connection.flush()
         made.resume([place])
         sizes: list[int] = []
-        until(made, lambda: sizes.extend(() if (taken := made.take()) is None else taken.size.tolist()) or made.facts().losses)
+        until(
+            made,
+            lambda: (
+                sizes.extend(() if (taken := made.take()) is None else taken.size.tolist())
+                or made.facts().losses
+            ),
+        )
         assert sizes == [40] * 3
 
 

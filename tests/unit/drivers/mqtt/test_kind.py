@@ -19,7 +19,9 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("client", "name"), [("library", "PahoMqttDriver"), ("native", "NativeMqttDriver")])
+@pytest.mark.parametrize(
+    ("client", "name"), [("library", "PahoMqttDriver"), ("native", "NativeMqttDriver")]
+)
 def test_a_client_names_its_driver(client: str, name: str) -> None:
     assert driver_class("mqtt", client).__name__ == name
 
@@ -32,4 +34,9 @@ def test_every_name_in_the_descriptor_exists(name: Any) -> None:
 
 def test_the_descriptor_loads_no_client() -> None:
     code = "import sys; import pytest_loadtest.drivers.mqtt.kind; print([m for m in ('paho', 'numpy', 'pydantic') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

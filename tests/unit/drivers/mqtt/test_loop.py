@@ -119,7 +119,9 @@ class Checked:
         self.looks += 1
 
 
-def test_each_connection_is_checked_sixteen_times_within_its_keep_alive(server: socket.socket) -> None:
+def test_each_connection_is_checked_sixteen_times_within_its_keep_alive(
+    server: socket.socket,
+) -> None:
     """Not after its end; after a reconnect only with its new socket."""
     clock, pairs = FakeClock(0), [connected(server) for _ in range(3)]
     loop = Loop(clock, 16 * SECOND)

@@ -22,7 +22,12 @@ def test_a_valid_topic_filter_is_accepted(topic: str) -> None:
 
 @pytest.mark.parametrize(
     ("published", "version"),
-    [(b"mosquitto version 2.0.11", "mosquitto 2.0.11"), (b"5.8.1", "5.8.1"), (b"a\nb\x00\xff", "a b\x00\ufffd"), (b"x" * 200, "x" * 100)],
+    [
+        (b"mosquitto version 2.0.11", "mosquitto 2.0.11"),
+        (b"5.8.1", "5.8.1"),
+        (b"a\nb\x00\xff", "a b\x00\ufffd"),
+        (b"x" * 200, "x" * 100),
+    ],
 )
 def test_a_published_version_is_one_short_line(published: bytes, version: str) -> None:
     assert reported_version(published) == version

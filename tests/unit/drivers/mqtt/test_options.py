@@ -15,7 +15,9 @@ from pytest_loadtest.errors import UsageError
 
 def test_facts_have_every_setting_except_the_password() -> None:
     """They need no connection."""
-    facts = PahoMqttDriver(context(sessionExpiry="1h", receiveMaximum=9, username="anna", password="secret")).facts()
+    facts = PahoMqttDriver(
+        context(sessionExpiry="1h", receiveMaximum=9, username="anna", password="secret")
+    ).facts()
     assert facts.client == "paho-mqtt"
     assert facts.applied["sessionExpiry"] == "60.0 min"
     assert facts.applied["receiveMaximum"] == "9"
@@ -28,16 +30,28 @@ def test_facts_have_every_setting_except_the_password() -> None:
 def test_settings_that_3_1_1_does_not_have_are_not_applied() -> None:
     """They have a reason, like partitions in every version."""
     facts = PahoMqttDriver(
-        context(protocolVersion="3.1.1", sessionExpiry="1h", receiveMaximum=9, topology=replace(ONE, partitions=4))
+        context(
+            protocolVersion="3.1.1",
+            sessionExpiry="1h",
+            receiveMaximum=9,
+            topology=replace(ONE, partitions=4),
+        )
     ).facts()
     assert set(facts.not_applied) == {"sessionExpiry", "receiveMaximum", "partitionsPerTopic"}
 
 
 @pytest.mark.parametrize(
     ("given", "ordered", "shared"),
-    [({}, True, False), ({}, False, True), ({"sharedSubscription": True}, True, True), ({"sharedSubscription": False}, True, False)],
+    [
+        ({}, True, False),
+        ({}, False, True),
+        ({"sharedSubscription": True}, True, True),
+        ({"sharedSubscription": False}, True, False),
+    ],
 )
-def test_consumers_share_as_the_profile_says(given: dict[str, Any], ordered: bool, shared: bool) -> None:
+def test_consumers_share_as_the_profile_says(
+    given: dict[str, Any], ordered: bool, shared: bool
+) -> None:
     """By default they share if order is not judged, which is the case for several consumers."""
     assert is_shared(context(ordered=ordered, **given)) is shared
 
@@ -46,19 +60,36 @@ def test_an_existing_topic_keeps_its_name() -> None:
     """The group of a shared subscription contains the run there; on topics of the run the topic does."""
     ours = replace(ONE, subscriptions=4)
     theirs = replace(ours, name="plant/1/t")
-    filters = [topic_filter(context(topology=topology), 3, shared=shared) for topology in (theirs, ours) for shared in (False, True)]
-    assert filters == ["plant/1/t", "$share/r1-00000007-sub-3/plant/1/t", "loadtest/r1/0", "$share/sub-3/loadtest/r1/0"]
+    filters = [
+        topic_filter(context(topology=topology), 3, shared=shared)
+        for topology in (theirs, ours)
+        for shared in (False, True)
+    ]
+    assert filters == [
+        "plant/1/t",
+        "$share/r1-00000007-sub-3/plant/1/t",
+        "loadtest/r1/0",
+        "$share/sub-3/loadtest/r1/0",
+    ]
     facts = PahoMqttDriver(context(topicPrefix="x", topology=theirs)).facts()
-    assert (facts.applied["topic"], facts.not_applied) == ("plant/1/t", {"topicPrefix": "the topic exists already"})
+    assert (facts.applied["topic"], facts.not_applied) == (
+        "plant/1/t",
+        {"topicPrefix": "the topic exists already"},
+    )
 
 
 def test_retain_is_rejected_on_an_existing_topic() -> None:
     """It would replace the retained message, which could not be restored."""
-    with pytest.raises(UsageError, match=r"retain: true would replace the retained message of .*'plant/1/t': leave out retain, or topic"):
+    with pytest.raises(
+        UsageError,
+        match=r"retain: true would replace the retained message of .*'plant/1/t': leave out retain, or topic",
+    ):
         PahoMqttDriver(context(retain=True, topology=replace(ONE, name="plant/1/t")))
 
 
 def test_a_window_is_not_applied_at_qos_0() -> None:
     """It is reported only if the profile sets it."""
-    assert set(PahoMqttDriver(context(qos=0, maxInflightMessages=9)).facts().not_applied) == {"maxInflightMessages"}
+    assert set(PahoMqttDriver(context(qos=0, maxInflightMessages=9)).facts().not_applied) == {
+        "maxInflightMessages"
+    }
     assert PahoMqttDriver(context(qos=0)).facts().not_applied == {}

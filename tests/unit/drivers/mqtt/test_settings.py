@@ -25,7 +25,10 @@ from pytest_loadtest.values.quantities import SECOND
     ],
 )
 def test_ciphers_limit_the_tls_versions(
-    given_settings: dict[str, Any], versions: tuple[str, ...], of_tls12: tuple[str, ...], of_tls13: tuple[str, ...]
+    given_settings: dict[str, Any],
+    versions: tuple[str, ...],
+    of_tls12: tuple[str, ...],
+    of_tls13: tuple[str, ...],
 ) -> None:
     """A version in the profile is the only one; otherwise those of the ciphers."""
     tls = Tls(**given_settings)
@@ -51,20 +54,29 @@ ROWS: list[tuple[str, str, Any, Any]] = [
 def converted(text: str) -> tuple[OmbDriver, dict[str, Any]]:
     """Return a driver file, and all settings of the client with it."""
     found = read_driver(CLASS + text, "d.yaml")
-    settings = MqttSettings.model_validate(found.driver, context={"units": "named"}, by_alias=True, by_name=False)
+    settings = MqttSettings.model_validate(
+        found.driver, context={"units": "named"}, by_alias=True, by_name=False
+    )
     return found, settings.model_dump(by_alias=True) | {"password": settings.password}
 
 
-@pytest.mark.parametrize("text", ["", "client: {}\nconsumer: {}\n", "client: {qos: 1}\n", "consumer: {receiveMaximum: 256}\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "client: {}\nconsumer: {}\n", "client: {qos: 1}\n", "consumer: {receiveMaximum: 256}\n"],
+)
 def test_missing_keys_have_the_values_with_which_omb_runs(text: str) -> None:
     """In a section that is missing, empty or there in part; the address too."""
     found, settings = converted(text)
-    assert {ours: settings[ours] for _, ours, _, _ in ROWS} == {ours: initial for _, ours, initial, _ in ROWS}
+    assert {ours: settings[ours] for _, ours, _, _ in ROWS} == {
+        ours: initial for _, ours, initial, _ in ROWS
+    }
     assert (found.target, found.target_named) == ({"url": "mqtt://localhost:1883"}, False)
     assert found.not_applied == {}
 
 
-@pytest.mark.parametrize(("place", "ours", "value"), [(place, ours, null) for place, ours, _, null in ROWS])
+@pytest.mark.parametrize(
+    ("place", "ours", "value"), [(place, ours, null) for place, ours, _, null in ROWS]
+)
 def test_null_has_the_effect_that_it_has_in_omb(place: str, ours: str, value: Any) -> None:
     section, key = place.split(".")
     text = f"{section}:\n  {key}:\n"
@@ -76,7 +88,13 @@ def test_null_has_the_effect_that_it_has_in_omb(place: str, ours: str, value: An
 
 
 @pytest.mark.parametrize(
-    "text", ["client:\n", "consumer:\n", "client:\n  serverUri:\n", "consumer: {cleanSession: false, sessionExpiryInterval: }\n"]
+    "text",
+    [
+        "client:\n",
+        "consumer:\n",
+        "client:\n  serverUri:\n",
+        "consumer: {cleanSession: false, sessionExpiryInterval: }\n",
+    ],
 )
 def test_null_at_which_omb_stops_is_an_error(text: str) -> None:
     with pytest.raises(ProfileError, match=STOPS):
@@ -84,16 +102,31 @@ def test_null_at_which_omb_stops_is_an_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "expiry"), [("", 259_200), ("sessionExpiryInterval: 60", 60), ("sessionExpiryIntervalSeconds: 60", 259_200)]
+    ("keys", "expiry"),
+    [
+        ("", 259_200),
+        ("sessionExpiryInterval: 60", 60),
+        ("sessionExpiryIntervalSeconds: 60", 259_200),
+    ],
 )
 def test_a_session_lasts_as_long_as_in_omb(keys: str, expiry: int) -> None:
     """OMB's own file has sessionExpiryIntervalSeconds, which its class does not have, so that three days apply."""
     found, settings = converted(f"consumer: {{cleanSession: false, {keys}}}\n")
     assert (settings["cleanStart"], settings["sessionExpiry"]) == (False, expiry * SECOND)
-    assert list(found.not_applied) == (["consumer.sessionExpiryIntervalSeconds"] if "Seconds" in keys else [])
+    assert list(found.not_applied) == (
+        ["consumer.sessionExpiryIntervalSeconds"] if "Seconds" in keys else []
+    )
 
 
-@pytest.mark.parametrize("given", ["username: joe", "password: sesame", "username: joe, password: ''", "username: , password: sesame"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "username: joe",
+        "password: sesame",
+        "username: joe, password: ''",
+        "username: , password: sesame",
+    ],
+)
 def test_half_of_a_login_is_not_used_as_in_omb(given: str) -> None:
     found, settings = converted(f"client: {{{given}}}\n")
     assert (settings["username"], settings["password"]) == (None, None)

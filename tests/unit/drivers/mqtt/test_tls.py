@@ -23,7 +23,9 @@ Script = list[bytes | None]
 
 def test_an_insecure_client_still_checks_the_chain() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        endpoints = find_endpoints(context(f"mqtts://127.0.0.1:{server.getsockname()[1]}", tls={"insecure": True}))
+        endpoints = find_endpoints(
+            context(f"mqtts://127.0.0.1:{server.getsockname()[1]}", tls={"insecure": True})
+        )
     assert endpoints.producers == endpoints.consumers
     assert endpoints.producers.tls is not None
     ssl_context = endpoints.producers.tls.context
@@ -34,7 +36,11 @@ def test_an_insecure_client_still_checks_the_chain() -> None:
 @pytest.mark.parametrize(
     ("scheme", "answer", "named"),
     [
-        ("mqtt", b"\x15\x03\x01\x00\x02\x02\x46", "the port speaks TLS: write mqtts:// in place of mqtt://"),
+        (
+            "mqtt",
+            b"\x15\x03\x01\x00\x02\x02\x46",
+            "the port speaks TLS: write mqtts:// in place of mqtt://",
+        ),
         ("mqtts", CONNACK, "the port does not speak TLS: write mqtt:// in place of mqtts://"),
     ],
     ids=["an alert", "no TLS"],

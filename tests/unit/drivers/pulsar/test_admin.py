@@ -53,7 +53,12 @@ def test_a_policy_keeps_the_brokers_own_settings_that_it_does_not_name() -> None
         admin = Admin(url, PulsarSettings())
         admin.set_persistence("public/x", admin.complete_persistence(Persistence(ack_quorum=1)))
     changes = [(what, json.loads(body)) for what, _, body in asked if what.startswith("POST")]
-    policy = {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 3, "bookkeeperAckQuorum": 1, "managedLedgerMaxMarkDeleteRate": 0.5}
+    policy = {
+        "bookkeeperEnsemble": 3,
+        "bookkeeperWriteQuorum": 3,
+        "bookkeeperAckQuorum": 1,
+        "managedLedgerMaxMarkDeleteRate": 0.5,
+    }
     assert changes == [("POST /admin/v2/namespaces/public/x/persistence", policy)]
 
 
@@ -62,7 +67,8 @@ def test_a_quorum_that_is_left_to_an_unknown_broker_is_an_error() -> None:
     with rest({RUNTIME: (403, {"reason": "no superuser"})}) as (url, _):
         admin = Admin(url, PulsarSettings())
         with pytest.raises(
-            UsageError, match=r"driver.persistence: writeQuorum, ackQuorum: the broker does not report .*: write these keys too"
+            UsageError,
+            match=r"driver.persistence: writeQuorum, ackQuorum: the broker does not report .*: write these keys too",
         ):
             admin.complete_persistence(Persistence(ensemble_size=2))
 
@@ -94,7 +100,10 @@ def test_a_namespace_is_deleted_topic_by_topic_if_force_is_forbidden() -> None:
     space = "/admin/v2/namespaces/public/x"
     names = ["persistent://public/x/a-partition-0", "persistent://public/x/b"]
     answers = {
-        f"DELETE {space}?force=true": (405, {"reason": "Broker doesn't allow forced deletion of namespaces"}),
+        f"DELETE {space}?force=true": (
+            405,
+            {"reason": "Broker doesn't allow forced deletion of namespaces"},
+        ),
         "GET /admin/v2/persistent/public/x/partitioned": (200, ["persistent://public/x/a"]),
         "GET /admin/v2/persistent/public/x": (200, names),
         "GET /admin/v2/non-persistent/public/x/partitioned": (200, []),
@@ -114,13 +123,19 @@ def test_deleting_a_missing_namespace_is_no_error() -> None:
     request = "DELETE /admin/v2/namespaces/public/x?force=true"
     with rest({request: (404, {"reason": "no"})}) as (url, _):
         Admin(url, PulsarSettings()).delete_namespace("public/x")
-    with rest({request: (500, "broken")}) as (url, _), pytest.raises(TargetError, match=r"DELETE .*public/x.*: 500 Internal Server Error"):
+    with (
+        rest({request: (500, "broken")}) as (url, _),
+        pytest.raises(TargetError, match=r"DELETE .*public/x.*: 500 Internal Server Error"),
+    ):
         Admin(url, PulsarSettings()).delete_namespace("public/x")
 
 
 def test_an_unreachable_admin_rest_is_named() -> None:
     """The error has the request and a remedy."""
-    with pytest.raises(TargetError, match=r"PUT http://127\.0\.0\.1:1/admin/v2/namespaces/public/x: .*is the URL right"):
+    with pytest.raises(
+        TargetError,
+        match=r"PUT http://127\.0\.0\.1:1/admin/v2/namespaces/public/x: .*is the URL right",
+    ):
         Admin("http://127.0.0.1:1", PulsarSettings()).create_namespace("public/x")
 
 
@@ -141,26 +156,52 @@ def test_a_broker_is_ready_when_its_default_namespace_exists() -> None:
 
 def test_a_running_broker_has_a_version_and_decisive_settings() -> None:
     settings = {"maxMessageSize": "5242880", "brokerId": "7"}
-    answers = {"GET /admin/v2/brokers/version": (200, "4.2.4"), "GET /admin/v2/brokers/configuration/runtime": (200, settings)}
+    answers = {
+        "GET /admin/v2/brokers/version": (200, "4.2.4"),
+        "GET /admin/v2/brokers/configuration/runtime": (200, settings),
+    }
     with rest(answers) as (url, _):
         admin = Admin(url, PulsarSettings())
-        assert (admin.version(), admin.decisive_settings()) == ("4.2.4", {"maxMessageSize": "5242880"})
+        assert (admin.version(), admin.decisive_settings()) == (
+            "4.2.4",
+            {"maxMessageSize": "5242880"},
+        )
 
 
 OK = b"HTTP/1.1 200 OK\r\n"
 HOSTILE = {
-    "headers without end": ([OK, *repeat(b"X-Name: value\r\n" * 1000, 1000)], "is the URL right|does the port speak TLS"),
-    "a header without end": ([OK, b"X-Name: ", *repeat(b"x" * 10_000, 1000)], "does the port speak TLS"),
+    "headers without end": (
+        [OK, *repeat(b"X-Name: value\r\n" * 1000, 1000)],
+        "is the URL right|does the port speak TLS",
+    ),
+    "a header without end": (
+        [OK, b"X-Name: ", *repeat(b"x" * 10_000, 1000)],
+        "does the port speak TLS",
+    ),
     "no HTTP": ([b"\xff" * 1000], "does the port speak TLS"),
-    "half an answer": ([OK + b"Content-Length: 100\r\n\r\n{"], "is the URL right|does the port speak TLS"),
-    "no JSON": ([OK + b"Content-Length: 5\r\n\r\n<html"], "the answer is not JSON: is this the web service of a Pulsar broker"),
+    "half an answer": (
+        [OK + b"Content-Length: 100\r\n\r\n{"],
+        "is the URL right|does the port speak TLS",
+    ),
+    "no JSON": (
+        [OK + b"Content-Length: 5\r\n\r\n<html"],
+        "the answer is not JSON: is this the web service of a Pulsar broker",
+    ),
     "invalid UTF-8": ([OK + b'Content-Length: 4\r\n\r\n"\xff\xfe"'], "the answer is not JSON"),
 }
 
 
 ENDLESS = {
-    "a long answer": ("_MOST_BYTES", 1 << 20, "the answer has more than 1 MiB, the limit: is this the web service"),
-    "an answer without end": ("_MOST_SECONDS", 0.0, "the answer was not complete after 0 s: is this the web service"),
+    "a long answer": (
+        "_MOST_BYTES",
+        1 << 20,
+        "the answer has more than 1 MiB, the limit: is this the web service",
+    ),
+    "an answer without end": (
+        "_MOST_SECONDS",
+        0.0,
+        "the answer was not complete after 0 s: is this the web service",
+    ),
 }
 
 
@@ -227,6 +268,9 @@ def test_the_next_host_is_used_after_a_connection_failed() -> None:
         admin.create_namespace("public/a")
         admin.create_namespace("public/b")
         assert admin._current == url
-    assert [what for what, _, _ in asked] == ["PUT /admin/v2/namespaces/public/a", "PUT /admin/v2/namespaces/public/b"]
+    assert [what for what, _, _ in asked] == [
+        "PUT /admin/v2/namespaces/public/a",
+        "PUT /admin/v2/namespaces/public/b",
+    ]
     with pytest.raises(TargetError, match="is the URL right and the server up"):
         admin.create_namespace("public/c")

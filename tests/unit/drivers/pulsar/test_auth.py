@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-KEY = "data:application/json;base64," + base64.b64encode(b'{"client_id": "me", "client_secret": "s"}').decode()
+KEY = (
+    "data:application/json;base64,"
+    + base64.b64encode(b'{"client_id": "me", "client_secret": "s"}').decode()
+)
 
 
 def given(auth: Authentication | None) -> tuple[str, bytes]:
@@ -40,7 +43,10 @@ def test_connect_has_method_and_data_of_each_plugin() -> None:
     """Under TLS the certificate alone identifies the client."""
     assert given(None) == ("none", b"")
     assert given(Authentication(plugin="token", token="t0")) == ("token", b"t0")
-    assert given(Authentication(plugin="basic", user_id="me", password="a:b é")) == ("basic", "me:a:b é".encode())
+    assert given(Authentication(plugin="basic", user_id="me", password="a:b é")) == (
+        "basic",
+        "me:a:b é".encode(),
+    )
     assert given(Authentication(plugin="tls", cert_file="c", key_file="k")) == ("tls", b"")
 
 
@@ -51,10 +57,14 @@ def test_the_admin_rest_gets_an_authorization_header() -> None:
         return admin_headers(PulsarSettings(authentication=auth))
 
     assert headers_of(Authentication(plugin="token", token="t0")) == {"Authorization": "Bearer t0"}
-    assert headers_of(Authentication(plugin="basic", user_id="Aladdin", password="open sesame")) == {
-        "Authorization": "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
-    }
-    assert headers_of(Authentication(plugin="tls", cert_file="c", key_file="k")) == {} == headers_of(None)
+    assert headers_of(
+        Authentication(plugin="basic", user_id="Aladdin", password="open sesame")
+    ) == {"Authorization": "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="}
+    assert (
+        headers_of(Authentication(plugin="tls", cert_file="c", key_file="k"))
+        == {}
+        == headers_of(None)
+    )
 
 
 def test_files_are_read_for_each_connection(tmp_path: Path) -> None:
@@ -78,11 +88,22 @@ def test_files_are_read_for_each_connection(tmp_path: Path) -> None:
         (Authentication(plugin="token", token_file="/nowhere/token"), "/nowhere/token"),
         (Authentication(plugin="basic", password="p"), "userId"),
         (Authentication(plugin="basic", user_id="me"), "password or passwordFile"),
-        (Authentication(plugin="basic", user_id="me", password_file="/nowhere/password"), "/nowhere/password"),
+        (
+            Authentication(plugin="basic", user_id="me", password_file="/nowhere/password"),
+            "/nowhere/password",
+        ),
         (Authentication(plugin="oauth2", private_key=KEY), "issuerUrl"),
         (Authentication(plugin="oauth2", issuer_url="https://issuer"), "privateKey"),
-        (Authentication(plugin="oauth2", issuer_url="https://issuer", private_key="data:,%%%"), "client_id"),
-        (Authentication(plugin="oauth2", issuer_url="https://issuer", private_key="data:;base64,/w=="), "client_id"),
+        (
+            Authentication(plugin="oauth2", issuer_url="https://issuer", private_key="data:,%%%"),
+            "client_id",
+        ),
+        (
+            Authentication(
+                plugin="oauth2", issuer_url="https://issuer", private_key="data:;base64,/w=="
+            ),
+            "client_id",
+        ),
     ],
 )
 def test_incomplete_credentials_are_a_usage_error(auth: Authentication, missing: str) -> None:
@@ -125,15 +146,25 @@ def issuer(answers: list[dict[str, object] | int]) -> Iterator[str]:
 
 def test_an_oauth2_token_is_used_as_long_as_it_is_valid() -> None:
     """A token of unknown or no lifetime is fetched for each connection."""
-    with issuer([{"access_token": "a"}, {"access_token": "b", "expires_in": 0}, {"access_token": "c", "expires_in": 3600}]) as url:
-        method, data = credentials(Authentication(plugin="oauth2", issuer_url=url, private_key=KEY), PulsarSettings())
+    with issuer(
+        [
+            {"access_token": "a"},
+            {"access_token": "b", "expires_in": 0},
+            {"access_token": "c", "expires_in": 3600},
+        ]
+    ) as url:
+        method, data = credentials(
+            Authentication(plugin="oauth2", issuer_url=url, private_key=KEY), PulsarSettings()
+        )
         assert (method, [data() for _ in range(5)]) == ("token", [b"a", b"b", b"c", b"c", b"c"])
 
 
 def test_the_error_quotes_the_issuer() -> None:
     """The answer (RFC 6749, 5.2) and the address are in the error, the secret is not."""
     with issuer([401]) as url:
-        _, data = credentials(Authentication(plugin="oauth2", issuer_url=url, private_key=KEY), PulsarSettings())
+        _, data = credentials(
+            Authentication(plugin="oauth2", issuer_url=url, private_key=KEY), PulsarSettings()
+        )
         with pytest.raises(TargetError, match=rf"POST {url}/token: 401 invalid_client: who\?$"):
             data()
     with pytest.raises(TargetError, match=f"GET {url}.*issuerUrl"):
@@ -143,7 +174,9 @@ def test_the_error_quotes_the_issuer() -> None:
 def test_the_error_does_not_quote_the_secrets_of_the_issuers_address() -> None:
     """Somebody may write them there, and the library quotes the address."""
     url = "http://joe:hush@127.0.0.1:9/x?key=hush"
-    _, data = credentials(Authentication(plugin="oauth2", issuer_url=url, private_key=KEY), PulsarSettings())
+    _, data = credentials(
+        Authentication(plugin="oauth2", issuer_url=url, private_key=KEY), PulsarSettings()
+    )
     with pytest.raises(TargetError, match=r"GET http://\*\*\*@127.0.0.1:9/.*issuerUrl") as caught:
         data()
     assert "hush" not in str(caught.value)
@@ -152,7 +185,11 @@ def test_the_error_does_not_quote_the_secrets_of_the_issuers_address() -> None:
 def test_tls_follows_the_profile() -> None:
     """TLS is 1.2 at least; chain and host name are checked unless the profile says otherwise."""
     plain = tls_context(PulsarSettings())
-    assert (plain.minimum_version, plain.verify_mode, plain.check_hostname) == (ssl.TLSVersion.TLSv1_2, ssl.CERT_REQUIRED, True)
+    assert (plain.minimum_version, plain.verify_mode, plain.check_hostname) == (
+        ssl.TLSVersion.TLSv1_2,
+        ssl.CERT_REQUIRED,
+        True,
+    )
     assert not tls_context(PulsarSettings(tls_enable_hostname_verification=False)).check_hostname
     anything = tls_context(PulsarSettings(tls_allow_insecure_connection=True))
     assert (anything.verify_mode, anything.check_hostname) == (ssl.CERT_NONE, False)
@@ -162,10 +199,17 @@ def test_tls_follows_the_profile() -> None:
     ("settings", "files"),
     [
         (PulsarSettings(tls_trust_certs_file_path="/nowhere/ca.pem"), "/nowhere/ca.pem"),
-        (PulsarSettings(authentication=Authentication(plugin="tls", cert_file="/nowhere/c", key_file="/k")), "/nowhere/c with /k"),
+        (
+            PulsarSettings(
+                authentication=Authentication(plugin="tls", cert_file="/nowhere/c", key_file="/k")
+            ),
+            "/nowhere/c with /k",
+        ),
     ],
 )
-def test_tls_files_that_cannot_be_read_are_a_usage_error(settings: PulsarSettings, files: str) -> None:
+def test_tls_files_that_cannot_be_read_are_a_usage_error(
+    settings: PulsarSettings, files: str
+) -> None:
     """The error names the file, before a connection fails. OpenSSL and pulsar-client do not name it."""
     with pytest.raises(UsageError, match=f"TLS cannot use {files}: No such file"):
         tls_context(settings)
@@ -176,7 +220,11 @@ def test_tls_files_that_cannot_be_read_are_a_usage_error(settings: PulsarSetting
 def test_credentials_do_not_need_the_client_library() -> None:
     """The native client uses this module without pulsar-client."""
     code = "import sys, pytest_loadtest.drivers.pulsar.auth; sys.exit('pulsar' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
 
 
 def test_an_oauth2_token_comes_from_the_issuer(tmp_path: Path) -> None:
@@ -185,20 +233,42 @@ def test_an_oauth2_token_comes_from_the_issuer(tmp_path: Path) -> None:
     (tmp_path / "key.json").write_text(credentials)
     answers: dict[str, tuple[int, object]] = {"POST /token": (200, {"access_token": "tt"})}
     with rest({}) as (broker, requests), rest(answers) as (issuer, asked):
-        answers["GET /.well-known/openid-configuration"] = (200, {"token_endpoint": f"{issuer}/token"})
+        answers["GET /.well-known/openid-configuration"] = (
+            200,
+            {"token_endpoint": f"{issuer}/token"},
+        )
         inline = "data:application/json;base64," + base64.b64encode(credentials.encode()).decode()
         for key in (f"{tmp_path}/key.json", f"file://{tmp_path}/key.json", inline):
             auth = Authentication(plugin="oauth2", issuer_url=issuer, private_key=key, audience="a")
-            Admin(broker, PulsarSettings(authentication=auth)).create_topic("persistent://public/x/b", 1)
+            Admin(broker, PulsarSettings(authentication=auth)).create_topic(
+                "persistent://public/x/b", 1
+            )
     assert [authorization for _, authorization, _ in requests] == ["Bearer tt"] * 3
     assert asked[1][2] == b"grant_type=client_credentials&client_id=me&client_secret=s&audience=a"
 
 
 def test_an_issuer_without_a_token_is_named() -> None:
     """An answer without a token is an error of the target, an invalid key file one of the user."""
-    inline = "data:application/json;base64," + base64.b64encode(b'{"client_id": "me", "client_secret": "s"}').decode()
+    inline = (
+        "data:application/json;base64,"
+        + base64.b64encode(b'{"client_id": "me", "client_secret": "s"}').decode()
+    )
     with rest({"GET /.well-known/openid-configuration": (200, {})}) as (issuer, _):
         with pytest.raises(TargetError, match=f"{issuer} answered without a token"):
-            Admin(issuer, PulsarSettings(authentication=Authentication(plugin="oauth2", issuer_url=issuer, private_key=inline)))
+            Admin(
+                issuer,
+                PulsarSettings(
+                    authentication=Authentication(
+                        plugin="oauth2", issuer_url=issuer, private_key=inline
+                    )
+                ),
+            )
         with pytest.raises(UsageError, match="client_id"):
-            Admin(issuer, PulsarSettings(authentication=Authentication(plugin="oauth2", issuer_url=issuer, private_key="data:,e30=")))
+            Admin(
+                issuer,
+                PulsarSettings(
+                    authentication=Authentication(
+                        plugin="oauth2", issuer_url=issuer, private_key="data:,e30="
+                    )
+                ),
+            )

@@ -9,14 +9,31 @@ import pytest
 from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
 from pytest_loadtest.values.quantities import SECOND
 
-DEFAULT = {"bookies": "3", "managedLedgerDefaultEnsembleSize": "3", "managedLedgerDefaultAckQuorum": "2"}
+DEFAULT = {
+    "bookies": "3",
+    "managedLedgerDefaultEnsembleSize": "3",
+    "managedLedgerDefaultAckQuorum": "2",
+}
 
 
-def notes(*outages: tuple[str, int, int | None], copies: int | None = None, **settings: str) -> list[str]:
+def notes(
+    *outages: tuple[str, int, int | None], copies: int | None = None, **settings: str
+) -> list[str]:
     """:param outages: process, and from when to when it was down, s."""
-    restarts = [{"node": node, "down": down * SECOND, "ready": ready and ready * SECOND} for node, down, ready in outages]
-    stored = None if copies is None else Persistence(ensemble_size=copies, write_quorum=copies, ack_quorum=copies)
-    return list(PulsarSettings(persistence=stored).outage_notes({"settings": DEFAULT | settings, "restarts": restarts}))
+    restarts = [
+        {"node": node, "down": down * SECOND, "ready": ready and ready * SECOND}
+        for node, down, ready in outages
+    ]
+    stored = (
+        None
+        if copies is None
+        else Persistence(ensemble_size=copies, write_quorum=copies, ack_quorum=copies)
+    )
+    return list(
+        PulsarSettings(persistence=stored).outage_notes(
+            {"settings": DEFAULT | settings, "restarts": restarts}
+        )
+    )
 
 
 def test_a_ledger_of_three_needs_all_three_bookies() -> None:
@@ -36,7 +53,10 @@ def test_the_ack_quorum_is_enough_if_ledgers_keep_lost_bookies() -> None:
     delayed: dict[str, Any] = {"bookkeeper_delayEnsembleChange": "true"}
     assert notes(("bookie 1", 5, 9), **delayed) == []
     (text,) = notes(("bookie 1", 5, 9), ("bookie 3", 6, 7), **delayed)
-    assert text.partition(": ")[2] == "an entry needs acknowledgements of 2 bookies (ackQuorum), so no message could be stored"
+    assert (
+        text.partition(": ")[2]
+        == "an entry needs acknowledgements of 2 bookies (ackQuorum), so no message could be stored"
+    )
 
 
 def test_each_time_has_a_sentence_of_its_own() -> None:
@@ -49,7 +69,12 @@ def test_each_time_has_a_sentence_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "broker", [{}, {"settings": {}, "restarts": [{"down": 1, "ready": 2}]}, {"restarts": [{"node": "broker 1", "down": 1, "ready": 2}]}]
+    "broker",
+    [
+        {},
+        {"settings": {}, "restarts": [{"down": 1, "ready": 2}]},
+        {"restarts": [{"node": "broker 1", "down": 1, "ready": 2}]},
+    ],
 )
 def test_other_targets_and_restarts_have_no_notes(broker: dict[str, Any]) -> None:
     assert list(PulsarSettings().outage_notes(broker)) == []

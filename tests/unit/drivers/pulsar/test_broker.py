@@ -20,22 +20,44 @@ def conf(secured: Secured = pulsar.OPEN, **settings: str) -> dict[str, str]:
 def test_the_base_configuration_is_one_bookie_on_loopback() -> None:
     """The largest frame depends on the largest message."""
     written = conf()
-    assert (written["brokerServicePort"], written["webServicePort"], written["bindAddress"]) == ("1", "2", "127.0.0.1")
+    assert (written["brokerServicePort"], written["webServicePort"], written["bindAddress"]) == (
+        "1",
+        "2",
+        "127.0.0.1",
+    )
     assert written["listeningInterface"] == "lo"
-    assert {written[f"managedLedgerDefault{what}"] for what in ("EnsembleSize", "WriteQuorum", "AckQuorum")} == {"1"}
-    assert int(written["nettyMaxFrameSizeBytes"]) == int(written["maxMessageSize"]) + pulsar.FRAME_OVERHEAD
+    assert {
+        written[f"managedLedgerDefault{what}"]
+        for what in ("EnsembleSize", "WriteQuorum", "AckQuorum")
+    } == {"1"}
+    assert (
+        int(written["nettyMaxFrameSizeBytes"])
+        == int(written["maxMessageSize"]) + pulsar.FRAME_OVERHEAD
+    )
 
 
 def test_settings_of_the_profile_replace_the_base() -> None:
     """The largest frame follows a changed maxMessageSize."""
     written = conf(maxMessageSize="1000", journalSyncData="true", anything="x=y")
-    assert (written["journalSyncData"], written["anything"], written["nettyMaxFrameSizeBytes"]) == ("true", "x=y", "11240")
+    assert (written["journalSyncData"], written["anything"], written["nettyMaxFrameSizeBytes"]) == (
+        "true",
+        "x=y",
+        "11240",
+    )
 
 
 @pytest.mark.parametrize(
-    "settings", [{"webServicePort": "8080"}, {"listeningInterface": "eth0"}, {"maxMessageSize": "5MB"}, {"a": "1\nb=2"}]
+    "settings",
+    [
+        {"webServicePort": "8080"},
+        {"listeningInterface": "eth0"},
+        {"maxMessageSize": "5MB"},
+        {"a": "1\nb=2"},
+    ],
 )
-def test_settings_that_the_run_chooses_or_that_are_malformed_are_an_error(settings: dict[str, str]) -> None:
+def test_settings_that_the_run_chooses_or_that_are_malformed_are_an_error(
+    settings: dict[str, str],
+) -> None:
     """A size must be a number, a value one line."""
     with pytest.raises(UsageError, match=r"broker\.settings"):
         conf(**settings)
@@ -43,13 +65,20 @@ def test_settings_that_the_run_chooses_or_that_are_malformed_are_an_error(settin
 
 def test_other_characters_than_latin_are_escaped() -> None:
     """Java's properties need escapes, and the path of a key may have any characters."""
-    assert conf(secured=Secured(lines={"tlsKeyFilePath": "/home/José 語😀/k"}))["tlsKeyFilePath"] == r"/home/Jos\u00e9 \u8a9e\ud83d\ude00/k"
+    assert (
+        conf(secured=Secured(lines={"tlsKeyFilePath": "/home/José 語😀/k"}))["tlsKeyFilePath"]
+        == r"/home/Jos\u00e9 \u8a9e\ud83d\ude00/k"
+    )
 
 
 def test_under_tls_there_is_no_plain_port() -> None:
     """Pulsar would open plain ports by default; without TLS there is no TLS port."""
     written = conf(secured=Secured(tls=True, lines={"tlsKeyFilePath": "/k"}))
-    assert (written["brokerServicePortTls"], written["webServicePortTls"], written["tlsKeyFilePath"]) == ("1", "2", "/k")
+    assert (
+        written["brokerServicePortTls"],
+        written["webServicePortTls"],
+        written["tlsKeyFilePath"],
+    ) == ("1", "2", "/k")
     assert (written["brokerServicePort"], written["webServicePort"]) == ("", "")
     assert "brokerServicePortTls" not in conf()
 
@@ -57,16 +86,23 @@ def test_under_tls_there_is_no_plain_port() -> None:
 def test_settings_for_security_are_chosen_by_the_run() -> None:
     """A key that target.security sets is an error in broker.settings, and the user's choice without target.security."""
     assert conf(authenticationEnabled="true")["authenticationEnabled"] == "true"
-    with pytest.raises(UsageError, match=r"broker\.settings: authenticationEnabled .* chosen per run"):
+    with pytest.raises(
+        UsageError, match=r"broker\.settings: authenticationEnabled .* chosen per run"
+    ):
         conf(authenticationEnabled="true", secured=Secured(lines={"authenticationEnabled": "true"}))
 
 
 @pytest.mark.parametrize(("major", "flag"), [(17, False), (25, True)])
-def test_the_java_command_writes_only_into_the_data_folder(major: int, flag: bool, tmp_path: Path) -> None:
+def test_the_java_command_writes_only_into_the_data_folder(
+    major: int, flag: bool, tmp_path: Path
+) -> None:
     """Newer Javas need a permission for unsafe memory access."""
     line = pulsar.command(Java("java", major), Path("/jars"), tmp_path, 7003)
     assert line[:3] == ["java", "-cp", "/jars/*"]
     assert ("--sun-misc-unsafe-memory-access=allow" in line) is flag
     data = str(tmp_path / "data")
-    assert all(line[line.index(option) + 1].startswith(data) for option in ("--metadata-dir", "--bookkeeper-dir"))
+    assert all(
+        line[line.index(option) + 1].startswith(data)
+        for option in ("--metadata-dir", "--bookkeeper-dir")
+    )
     assert f"-Djava.io.tmpdir={data}/tmp" in line

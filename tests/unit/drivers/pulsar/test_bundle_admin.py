@@ -24,7 +24,9 @@ HERE = TargetAddress(url="pulsar://h:6650", admin_url="http://h:8080/")
 
 
 def topology(**more: object) -> Topology:
-    return Topology(**{"topics": 2, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | more)  # type: ignore[arg-type]
+    return Topology(
+        **{"topics": 2, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | more
+    )  # type: ignore[arg-type]
 
 
 def test_bundles_are_those_of_the_runs_namespace() -> None:
@@ -95,7 +97,9 @@ def test_a_split_waits_for_the_unload_of_its_bundle() -> None:
         assert bundles.split(Bundle(0, LAST)) == (0x7FFFFFFF,)
 
 
-@pytest.mark.parametrize("reason", ["Namespace bundle public/x/0x00000000_0x00000010 is being unloaded", "no"])
+@pytest.mark.parametrize(
+    "reason", ["Namespace bundle public/x/0x00000000_0x00000010 is being unloaded", "no"]
+)
 def test_any_other_error_of_a_split_is_final(reason: str) -> None:
     """An error about another bundle may come after the split was made."""
     with refusing(reason) as bundles, pytest.raises(RefusedError, match=reason):

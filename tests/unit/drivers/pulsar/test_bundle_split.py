@@ -27,15 +27,25 @@ from pytest_loadtest.drivers.pulsar.bundle_split import (
 HASHES = (10, 20, 80, 90, 100, 110)
 # PIP-169 as first proposed on the mailing list, 2022-07-25
 PROPOSED = [
-    TopicRate(at, rate, mb * MB) for at, rate, mb in zip(HASHES, (100, 200, 300, 400, 500, 2000), (1, 2, 3, 4, 5, 190), strict=True)
+    TopicRate(at, rate, mb * MB)
+    for at, rate, mb in zip(
+        HASHES, (100, 200, 300, 400, 500, 2000), (1, 2, 3, 4, 5, 190), strict=True
+    )
 ]
 # PIP-169 as accepted, apache/pulsar#16782
 ACCEPTED = [TopicRate(at, 100 * n, 10 * n * MB) for n, at in enumerate(HASHES, 1)]
 LIMITS = SplitLimits(rate=1100, megabytes=110)
 TOPICS = st.lists(
-    st.builds(TopicRate, st.integers(0, LAST), st.floats(0, 1e4), st.floats(0, 1e8)), max_size=12, unique_by=lambda topic: topic.position
+    st.builds(TopicRate, st.integers(0, LAST), st.floats(0, 1e4), st.floats(0, 1e8)),
+    max_size=12,
+    unique_by=lambda topic: topic.position,
 )
-SOME_LIMITS = st.builds(SplitLimits, rate=st.integers(1, 20_000), megabytes=st.integers(1, 200), threshold=st.integers(0, 50))
+SOME_LIMITS = st.builds(
+    SplitLimits,
+    rate=st.integers(1, 20_000),
+    megabytes=st.integers(1, 200),
+    threshold=st.integers(0, 50),
+)
 
 
 def test_the_example_of_the_first_proposal_is_split_at_106() -> None:
@@ -56,7 +66,9 @@ def test_each_part_is_filled_up_to_a_limit() -> None:
 def test_upstreams_equal_topics() -> None:
     """``testSplitBundleByFlowOrQps``: 241 partitions of 49.5, 50.5 and 60 msg/s; no part reaches 1010 msg/s."""
     rates = {
-        f"persistent://test-tenant1/test-namespace1/test{i}-partition-{j}": 49.5 if i < 6 else 50.5 for i in range(1, 13) for j in range(20)
+        f"persistent://test-tenant1/test-namespace1/test{i}-partition-{j}": 49.5 if i < 6 else 50.5
+        for i in range(1, 13)
+        for j in range(20)
     }
     rates["persistent://test-tenant1/test-namespace1/test695-partition-0"] = 60
     topics = sorted(TopicRate(position(name), rate, 4000) for name, rate in rates.items())
@@ -68,9 +80,14 @@ def test_upstreams_equal_topics() -> None:
 
 def test_upstreams_first_topic_that_exceeds_the_limit_alone() -> None:
     """``testFirstPositionIsOverLoad``: the boundary is after it."""
-    places = sorted(position(f"persistent://test-tenant1/test-namespace1/test-partition-{i}") for i in range(5))
+    places = sorted(
+        position(f"persistent://test-tenant1/test-namespace1/test-partition-{i}") for i in range(5)
+    )
     topics = [TopicRate(at, 2000 if i == 0 else 49.5, 2000) for i, at in enumerate(places)]
-    assert flow_or_qps(topics, SplitLimits(rate=1010, megabytes=100))[0] == places[0] + (places[1] - places[0]) // 2 + 1
+    assert (
+        flow_or_qps(topics, SplitLimits(rate=1010, megabytes=100))[0]
+        == places[0] + (places[1] - places[0]) // 2 + 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,15 +99,25 @@ def test_upstreams_first_topic_that_exceeds_the_limit_alone() -> None:
         ([TopicRate(1, 50, 0), TopicRate(2, 59.9, 0)], SplitLimits(rate=100)),
         ([TopicRate(1, 0, 0), TopicRate(2, 0, 0)], SplitLimits(rate=1)),
     ],
-    ids=["no topic", "one topic", "one active topic", "less than the threshold beyond", "no rates yet"],
+    ids=[
+        "no topic",
+        "one topic",
+        "one active topic",
+        "less than the threshold beyond",
+        "no rates yet",
+    ],
 )
-def test_a_bundle_below_the_threshold_is_not_split(topics: list[TopicRate], limits: SplitLimits) -> None:
+def test_a_bundle_below_the_threshold_is_not_split(
+    topics: list[TopicRate], limits: SplitLimits
+) -> None:
     assert flow_or_qps(topics, limits) == ()
 
 
 def test_a_bundle_exactly_at_the_threshold_is_split() -> None:
     """110 is not less than 10 % above 100."""
-    assert flow_or_qps([TopicRate(10, 50, 0), TopicRate(20, 60.0001, 0)], SplitLimits(rate=100)) == (16,)
+    assert flow_or_qps(
+        [TopicRate(10, 50, 0), TopicRate(20, 60.0001, 0)], SplitLimits(rate=100)
+    ) == (16,)
 
 
 def test_topics_on_one_position_count_as_the_last_of_them() -> None:
@@ -100,7 +127,9 @@ def test_topics_on_one_position_count_as_the_last_of_them() -> None:
 
 
 @given(topics=TOPICS, limits=SOME_LIMITS)
-def test_parts_are_within_the_limits_unless_they_are_one_topic(topics: list[TopicRate], limits: SplitLimits) -> None:
+def test_parts_are_within_the_limits_unless_they_are_one_topic(
+    topics: list[TopicRate], limits: SplitLimits
+) -> None:
     """Boundaries ascend and are between active topics, and there is a topic between any two of them."""
     found = flow_or_qps(topics, limits)
     active = [topic for topic in topics if topic.active]
@@ -115,7 +144,9 @@ def test_parts_are_within_the_limits_unless_they_are_one_topic(topics: list[Topi
 
 
 @given(topics=TOPICS, limits=SOME_LIMITS, by=st.floats(0.97, 1.03))
-def test_a_decided_split_does_not_depend_on_small_changes(topics: list[TopicRate], limits: SplitLimits, by: float) -> None:
+def test_a_decided_split_does_not_depend_on_small_changes(
+    topics: list[TopicRate], limits: SplitLimits, by: float
+) -> None:
     """If all rates are a little higher or lower, the boundaries are the same."""
     later = [TopicRate(topic.position, topic.rate * by, topic.throughput * by) for topic in topics]
     if undecided(topics, limits) is None:
@@ -126,8 +157,13 @@ def test_the_accepted_example_is_undecided() -> None:
     """Its second part is exactly at both limits: a little more, and there are two boundaries."""
     reason = undecided(ACCEPTED, LIMITS)
     assert reason is not None
-    assert reason.startswith("a part of 1100.0 msg/s and 110.00 MB/s is within 5% of 1100 msg/s or 110 MB/s")
-    assert flow_or_qps([topic._replace(rate=topic.rate * 1.001) for topic in ACCEPTED], LIMITS) == (96, 106)
+    assert reason.startswith(
+        "a part of 1100.0 msg/s and 110.00 MB/s is within 5% of 1100 msg/s or 110 MB/s"
+    )
+    assert flow_or_qps([topic._replace(rate=topic.rate * 1.001) for topic in ACCEPTED], LIMITS) == (
+        96,
+        106,
+    )
 
 
 def test_a_sum_near_the_threshold_is_undecided() -> None:
@@ -139,29 +175,44 @@ def test_a_sum_near_the_threshold_is_undecided() -> None:
 
 def test_one_sum_far_above_its_limit_decides() -> None:
     """The other sum may then be near its limit."""
-    assert undecided([TopicRate(10, 99, 3 * MB), TopicRate(20, 1, 3 * MB)], SplitLimits(rate=100, megabytes=2)) is None
+    assert (
+        undecided(
+            [TopicRate(10, 99, 3 * MB), TopicRate(20, 1, 3 * MB)],
+            SplitLimits(rate=100, megabytes=2),
+        )
+        is None
+    )
 
 
-@pytest.mark.parametrize(("bundle", "wanted"), [(Bundle(10, LAST), 10 + (LAST - 10) // 2), (Bundle(0, 0x200), 0x100)])
+@pytest.mark.parametrize(
+    ("bundle", "wanted"), [(Bundle(10, LAST), 10 + (LAST - 10) // 2), (Bundle(0, 0x200), 0x100)]
+)
 def test_a_range_is_split_in_its_middle(bundle: Bundle, wanted: int) -> None:
     """The first example is that of upstream's ``RangeEquallyDivideBundleSplitAlgorithmTest``."""
     assert range_boundary(bundle) == wanted
 
 
-@pytest.mark.parametrize(("places", "wanted"), [([], None), ([7], None), ([10, 20], 15), ([10, 20, 40], 15), ([10, 20, 40, 80], 30)])
+@pytest.mark.parametrize(
+    ("places", "wanted"),
+    [([], None), ([7], None), ([10, 20], 15), ([10, 20, 40], 15), ([10, 20, 40, 80], 30)],
+)
 def test_topics_are_split_in_their_middle(places: list[int], wanted: int | None) -> None:
     """Of three topics, one is below and two are above; idle topics count."""
     assert topic_count_boundary([TopicRate(at, 0, 0) for at in reversed(places)]) == wanted
 
 
 POSITIONS = st.integers(0, LAST)
-RINGS = st.sets(st.integers(1, LAST - 1), max_size=20).map(lambda inner: Ring((0, *sorted(inner), LAST)))
+RINGS = st.sets(st.integers(1, LAST - 1), max_size=20).map(
+    lambda inner: Ring((0, *sorted(inner), LAST))
+)
 
 
 def test_a_position_is_the_crc_of_the_full_name() -> None:
     """The check value of CRC-32 is that of the digits 1 to 9."""
     assert position("123456789") == 0xCBF43926
-    assert position("persistent://öffentlich/ns/t") == zlib.crc32("persistent://öffentlich/ns/t".encode())
+    assert position("persistent://öffentlich/ns/t") == zlib.crc32(
+        "persistent://öffentlich/ns/t".encode()
+    )
 
 
 @given(prefix=st.text(max_size=60), wanted=POSITIONS)

@@ -39,7 +39,10 @@ def test_chunks_exclude_batches_other_topics_and_keys(driver: str, problem: str)
 
 
 def test_a_key_for_chunks_is_rejected_without_chunks() -> None:
-    with pytest.raises(ProfileError, match=r"p.yaml:3:\d+: driver.maxPendingChunkedMessage: no message is sent in chunks"):
+    with pytest.raises(
+        ProfileError,
+        match=r"p.yaml:3:\d+: driver.maxPendingChunkedMessage: no message is sent in chunks",
+    ):
         profile.loads(
             "name: X\nmessageSize: 20\ndriver: {name: pulsar, maxPendingChunkedMessage: 5}\nproducerRate: 1\ntestDuration: 1s\n",
             source="p.yaml",
@@ -49,9 +52,15 @@ def test_a_key_for_chunks_is_rejected_without_chunks() -> None:
 @pytest.mark.parametrize(
     ("topic", "problem"),
     [
-        ("orders", "topic: 'orders' is no topic of Pulsar's (write persistent://tenant/namespace/name)"),
+        (
+            "orders",
+            "topic: 'orders' is no topic of Pulsar's (write persistent://tenant/namespace/name)",
+        ),
         ("persistent://a//c", "write persistent://tenant/namespace/name"),
-        ("non-persistent://a/b/c", "is non-persistent, driver.topicType says persistent (write topicType: non-persistent)"),
+        (
+            "non-persistent://a/b/c",
+            "is non-persistent, driver.topicType says persistent (write topicType: non-persistent)",
+        ),
     ],
 )
 def test_an_existing_topic_has_a_full_name_of_the_topic_type(topic: str, problem: str) -> None:
@@ -68,7 +77,9 @@ def test_an_existing_topic_has_a_full_name_of_the_topic_type(topic: str, problem
     ],
 )
 def test_each_plugin_needs_its_credentials_exactly_once(authentication: str, missing: str) -> None:
-    assert f"driver.authentication: {missing}" in rejected(f"{{name: pulsar, authentication: {{{authentication}}}}}")
+    assert f"driver.authentication: {missing}" in rejected(
+        f"{{name: pulsar, authentication: {{{authentication}}}}}"
+    )
 
 
 @pytest.mark.parametrize("tick", ["0", "-5", "a second"])
@@ -90,7 +101,9 @@ def test_a_tick_is_a_positive_number_of_milliseconds(tick: str) -> None:
         ("namespaceBundles: 8", "defaultNumberOfNamespaceBundles: 4", "driver.namespaceBundles, 8, replaces it"),
     ],
 )  # fmt: skip
-def test_a_setting_of_the_broker_that_a_policy_would_replace_is_rejected(driver: str, setting: str, problem: str) -> None:
+def test_a_setting_of_the_broker_that_a_policy_would_replace_is_rejected(
+    driver: str, setting: str, problem: str
+) -> None:
     """The broker would show it, and the run's topics would have another."""
     text = rejected(f"{{name: pulsar, {driver}}}", f"broker: {{settings: {{{setting}}}}}\n")
     assert re.search(rf"p.yaml:6:\d+: broker.settings: {setting.partition(':')[0]} is ", text)
@@ -100,20 +113,29 @@ def test_a_setting_of_the_broker_that_a_policy_would_replace_is_rejected(driver:
 
 def test_a_policy_and_a_setting_of_the_same_value_agree() -> None:
     driver = "{name: pulsar, persistence: {ensembleSize: 2}, chunkingEnabled: true, batchingEnabled: false}"
-    loaded = profile.loads(f"{HEAD}driver: {driver}\nbroker: {{settings: {{managedLedgerDefaultEnsembleSize: 2}}}}\n", source="p.yaml")
+    loaded = profile.loads(
+        f"{HEAD}driver: {driver}\nbroker: {{settings: {{managedLedgerDefaultEnsembleSize: 2}}}}\n",
+        source="p.yaml",
+    )
     assert loaded.broker.settings == {"managedLedgerDefaultEnsembleSize": "2"}
 
 
 SMALL = "name: X\nmessageSize: 1KB\nproducerRate: 1\ntestDuration: 1s\ntopics: 2\nconsumerBacklogSizeGB: 1\nbacklogDrainTimeout: 30s\n"
 
 
-@pytest.mark.parametrize("setting", ["backlogQuotaDefaultLimitBytes: 100000000", "backlogQuotaDefaultLimitGB: '0.4'"])
+@pytest.mark.parametrize(
+    "setting", ["backlogQuotaDefaultLimitBytes: 100000000", "backlogQuotaDefaultLimitGB: '0.4'"]
+)
 def test_a_backlog_above_the_quota_of_its_topic_is_rejected(setting: str) -> None:
     """The broker would stop the producers, and the backlog would never be built. A quota that discards messages stops none."""
     quota = f"{SMALL}driver: {{name: pulsar}}\nbroker: {{settings: {{{setting}}}}}\n"
     with pytest.raises(
-        ProfileError, match=r"consumerBacklogSizeGB: 536870912 B in each topic, and broker.settings.backlogQuotaDefaultLimit"
+        ProfileError,
+        match=r"consumerBacklogSizeGB: 536870912 B in each topic, and broker.settings.backlogQuotaDefaultLimit",
     ):
         profile.loads(quota, source="p.yaml")
-    profile.loads(quota.replace("}}", ", backlogQuotaDefaultRetentionPolicy: consumer_backlog_eviction}}"), source="p.yaml")
+    profile.loads(
+        quota.replace("}}", ", backlogQuotaDefaultRetentionPolicy: consumer_backlog_eviction}}"),
+        source="p.yaml",
+    )
     profile.loads(quota.replace(setting, "backlogQuotaDefaultLimitGB: '0.6'"), source="p.yaml")

@@ -33,7 +33,11 @@ def real(messages: int, size: int, ledger: int) -> int:
     """Bytes of the same bitmaps as serialised by CRoaring."""
     cuts = sorted({*range(0, messages, size), *range(0, messages, ledger)})
     return sum(
-        len(BitMap64(list(range(low % ledger, low % ledger + high - low)), optimize=False).serialize())
+        len(
+            BitMap64(
+                list(range(low % ledger, low % ledger + high - low)), optimize=False
+            ).serialize()
+        )
         for low, high in pairwise([*cuts, messages])
     )
 
@@ -70,7 +74,9 @@ def test_java_objects_reproduce_the_measurement_within_15_percent() -> None:
     """The bytes per piece are the least-squares fit to the measured column."""
     found = {xy: index_of_one_delay(MANY, *xy) for xy in TABLE}
     over = {xy: measured * MIB - found[xy].bitmaps for xy, (_, measured) in TABLE.items()}
-    fit = sum(over[xy] * found[xy].pieces for xy in TABLE) / sum(found[xy].pieces ** 2 for xy in TABLE)
+    fit = sum(over[xy] * found[xy].pieces for xy in TABLE) / sum(
+        found[xy].pieces ** 2 for xy in TABLE
+    )
     assert pytest.approx(fit, rel=0.01) == JAVA_OBJECTS
     for xy, (_, measured) in TABLE.items():
         assert found[xy].total / MIB == pytest.approx(measured, rel=0.15)
@@ -80,19 +86,28 @@ def test_java_objects_reproduce_the_measurement_within_15_percent() -> None:
     (300_000, 1, 10, 50_000), (300_000, 8, 10, 50_000), (500_000, 8, 15, 50_000), (300_000, 4, 12, 70_000), (100_000, 1, 6, 50_000),
     (200_000, 300, 9, 200_000),
 ])  # fmt: skip
-def test_the_model_agrees_with_a_real_roaring_library(messages: int, x: int, bits: int, ledger: int) -> None:
+def test_the_model_agrees_with_a_real_roaring_library(
+    messages: int, x: int, bits: int, ledger: int
+) -> None:
     """Within 2 %, headers included."""
-    assert index_of_one_delay(messages, x, bits, ledger).bitmaps == pytest.approx(real(messages, x << bits, ledger), rel=0.02)
+    assert index_of_one_delay(messages, x, bits, ledger).bitmaps == pytest.approx(
+        real(messages, x << bits, ledger), rel=0.02
+    )
 
 
-@pytest.mark.parametrize(("x", "bits", "published"), [(1, 10, 2.0), (4, 10, 2.0), (8, 10, 1.0), (16, 10, 0.5), (8, 15, 0.16384)])
+@pytest.mark.parametrize(
+    ("x", "bits", "published"),
+    [(1, 10, 2.0), (4, 10, 2.0), (8, 10, 1.0), (16, 10, 0.5), (8, 15, 0.16384)],
+)
 def test_containers_agree_with_the_rule_of_thumb(x: int, bits: int, published: float) -> None:
     """About 2, 8192/M, and 8192/ledger = 0.163 bytes per message."""
     assert index_of_one_delay(MANY, x, bits).payload / MANY == pytest.approx(published, rel=0.25)
 
 
 @given(st.integers(1, 200_000), st.floats(0.01, 50), st.integers(0, 16), st.integers(1000, 100_000))
-def test_a_message_costs_two_bytes_at_most_and_a_bit_at_least(messages: int, per_ms: float, bits: int, ledger: int) -> None:
+def test_a_message_costs_two_bytes_at_most_and_a_bit_at_least(
+    messages: int, per_ms: float, bits: int, ledger: int
+) -> None:
     found = index_of_one_delay(messages, per_ms, bits, ledger)
     assert messages / 65536 * CONTAINER / 8 / 8 <= found.payload <= 2 * messages
     assert messages / ledger <= found.pieces <= messages
@@ -115,7 +130,9 @@ def test_random_delays_have_as_many_pieces_as_a_random_draw() -> None:
     seq = np.arange(messages)
     due = delays.on_the_wire(np.zeros(messages, np.int32), seq, np.zeros(messages, np.int64))
     pieces = len(np.unique((due >> bits) * 10 + seq // LEDGER))
-    assert index_of_random_delays(messages, range_ms, bits).pieces == pytest.approx(pieces, rel=0.02)
+    assert index_of_random_delays(messages, range_ms, bits).pieces == pytest.approx(
+        pieces, rel=0.02
+    )
 
 
 @pytest.mark.parametrize(("tick", "bits"), [(1000, 9), (100, 6), (8000, 12), (1, 0)])
@@ -133,6 +150,10 @@ def test_pending_messages_are_those_sent_during_the_delay() -> None:
     few = planned_index(delays, rate=1000, messages=500, topics=1, subscriptions=1, tick=1000)
     assert few.pending == 500
     day = Delays(seed=0, at=24 * 3600 * SECOND)
-    much = planned_index(day, rate=10_000, messages=864_000_000, topics=1, subscriptions=1, tick=1000)
+    much = planned_index(
+        day, rate=10_000, messages=864_000_000, topics=1, subscriptions=1, tick=1000
+    )
     assert "19.3 GiB as a heap" in much.text
-    assert str(much.warning(1 << 30)).startswith("the broker has 1.00 GiB, the index needs 19.3 GiB as a heap")
+    assert str(much.warning(1 << 30)).startswith(
+        "the broker has 1.00 GiB, the index needs 19.3 GiB as a heap"
+    )

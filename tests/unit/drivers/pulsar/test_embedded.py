@@ -19,7 +19,13 @@ def test_pulsar_lite_is_no_version_of_pulsar(tmp_path: Path) -> None:
         embedded.start_pulsar_lite(request, print)
 
 
-def test_a_missing_wheel_is_an_error_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_wheel_is_an_error_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedded, "find_binary", lambda: None)
-    with pytest.raises(UnavailableError, match=r"pulsar-lite is not installed.*pytest-loadtest\[embedded\]"):
-        embedded.start_pulsar_lite(BrokerRequest(kind="pulsar", mode="embedded", folder=tmp_path), print)
+    with pytest.raises(
+        UnavailableError, match=r"pulsar-lite is not installed.*pytest-loadtest\[embedded\]"
+    ):
+        embedded.start_pulsar_lite(
+            BrokerRequest(kind="pulsar", mode="embedded", folder=tmp_path), print
+        )

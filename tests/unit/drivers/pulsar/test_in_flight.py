@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from pytest_loadtest.drivers.pulsar.in_flight import InFlight
 
 STREAMS, PARTITIONS = 3, 2
-BURST = st.lists(st.tuples(st.integers(0, STREAMS - 1), st.integers(0, PARTITIONS - 1), st.integers(0, 50)), max_size=25)
+BURST = st.lists(
+    st.tuples(st.integers(0, STREAMS - 1), st.integers(0, PARTITIONS - 1), st.integers(0, 50)),
+    max_size=25,
+)
 STEPS = st.lists(st.tuples(BURST, st.lists(st.integers(0, 100), max_size=12)), max_size=6)
 WINDOWS = st.one_of(st.none(), st.integers(1, 10))
 MEMORY = st.one_of(st.none(), st.integers(1, 400))
@@ -25,7 +28,9 @@ class Naive:
 
     window: int | None
     memory: int | None
-    here: list[tuple[int, int]] = field(default_factory=list)  # place and size of each message in flight
+    here: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # place and size of each message in flight
     answered: dict[int, int] = field(default_factory=dict)
 
     def beyond(self, burst: list[tuple[int, int, int]]) -> list[int]:
@@ -63,7 +68,9 @@ def arrays(burst: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, n
 
 @given(steps=STEPS, window=WINDOWS, memory=MEMORY)
 def test_the_result_is_that_of_counting_one_by_one(
-    steps: list[tuple[list[tuple[int, int, int]], list[int]]], window: int | None, memory: int | None
+    steps: list[tuple[list[tuple[int, int, int]], list[int]]],
+    window: int | None,
+    memory: int | None,
 ) -> None:
     """In bursts and answers of any sequence: refused positions, idle times and busy places."""
     real, naive, now = InFlight(STREAMS, PARTITIONS, window, memory), Naive(window, memory), 0
@@ -73,7 +80,9 @@ def test_the_result_is_that_of_counting_one_by_one(
         taken = [message for position, message in enumerate(burst) if position not in refused]
         if taken:
             stream, place, size = arrays(taken)
-            assert np.broadcast_to(real.idle_since(stream), len(stream)).tolist() == naive.idle(taken)
+            assert np.broadcast_to(real.idle_since(stream), len(stream)).tolist() == naive.idle(
+                taken
+            )
             real.add(stream, place, int(size.sum()))
             naive.here += zip(place.tolist(), size.tolist(), strict=True)
         now += 100
@@ -87,7 +96,10 @@ def test_the_result_is_that_of_counting_one_by_one(
 
 @given(burst=BURST, before=BURST, window=WINDOWS, memory=MEMORY)
 def test_refused_messages_are_a_suffix_of_each_stream(
-    burst: list[tuple[int, int, int]], before: list[tuple[int, int, int]], window: int | None, memory: int | None
+    burst: list[tuple[int, int, int]],
+    before: list[tuple[int, int, int]],
+    window: int | None,
+    memory: int | None,
 ) -> None:
     """No message overtakes one of its own stream, at another partition either; positions ascend."""
     real = InFlight(STREAMS, PARTITIONS, window, memory)
@@ -97,7 +109,11 @@ def test_refused_messages_are_a_suffix_of_each_stream(
     refused = real.beyond(*arrays(burst))
     assert refused.tolist() == sorted(set(refused.tolist()))
     for number in range(STREAMS):
-        mine = [position in set(refused.tolist()) for position, message in enumerate(burst) if message[0] == number]
+        mine = [
+            position in set(refused.tolist())
+            for position, message in enumerate(burst)
+            if message[0] == number
+        ]
         assert mine == sorted(mine)
 
 
@@ -107,7 +123,9 @@ def test_a_message_is_sent_while_there_is_any_memory(size: int) -> None:
     real = InFlight(1, 1, None, 100)
     zeros = np.zeros(3, np.int64)
     taken = max(-(-100 // size), 1)
-    assert real.beyond(zeros, zeros, np.full(3, size, np.int32)).tolist() == list(range(min(taken, 3), 3))
+    assert real.beyond(zeros, zeros, np.full(3, size, np.int32)).tolist() == list(
+        range(min(taken, 3), 3)
+    )
 
 
 def test_a_batch_gives_back_the_room_of_all_its_messages() -> None:

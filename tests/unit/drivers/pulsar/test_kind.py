@@ -20,7 +20,9 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("client", "name"), [("library", "PulsarDriver"), ("native", "NativePulsarDriver")])
+@pytest.mark.parametrize(
+    ("client", "name"), [("library", "PulsarDriver"), ("native", "NativePulsarDriver")]
+)
 def test_a_client_names_its_driver(client: str, name: str) -> None:
     assert driver_class("pulsar", client).__name__ == name
 
@@ -39,4 +41,9 @@ def test_the_largest_payload_leaves_room_for_metadata() -> None:
 def test_the_descriptor_loads_no_client() -> None:
     loaded = "[m for m in ('pulsar', 'google', 'numpy', 'pydantic') if m in sys.modules]"
     code = f"import sys; import pytest_loadtest.drivers.pulsar.kind; print({loaded})"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

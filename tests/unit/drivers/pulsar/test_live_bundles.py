@@ -7,12 +7,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.pulsar.bundle_admin import Bundles
-from pytest_loadtest.drivers.pulsar.bundle_split import LAST, MB, Bundle, Ring, SplitLimits, TopicRate, position
-from pytest_loadtest.drivers.pulsar.live_bundles import ALGORITHMS, LiveBundles, Split, balance, bundle_rates, half_of, imbalance
+from pytest_loadtest.drivers.pulsar.bundle_split import (
+    LAST,
+    MB,
+    Bundle,
+    Ring,
+    SplitLimits,
+    TopicRate,
+    position,
+)
+from pytest_loadtest.drivers.pulsar.live_bundles import (
+    ALGORITHMS,
+    LiveBundles,
+    Split,
+    balance,
+    bundle_rates,
+    half_of,
+    imbalance,
+)
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import UsageError
 
-SEEN = {"a": TopicRate(position("a"), 30.0, 3.0 * MB), "b": TopicRate(position("b"), 71.0, 0.0), "idle": TopicRate(5, 0.0, 0.0)}
+SEEN = {
+    "a": TopicRate(position("a"), 30.0, 3.0 * MB),
+    "b": TopicRate(position("b"), 71.0, 0.0),
+    "idle": TopicRate(5, 0.0, 0.0),
+}
 
 
 def made(**more: object) -> Split:
@@ -29,7 +49,8 @@ def test_limits_that_would_replace_a_setting_of_the_profile_are_rejected() -> No
     given = {"loadBalancerNamespaceBundleMaxMsgRate": "70"}
     bundles = LiveBundles(admin, {}, lambda: None, profile_settings=given)
     with pytest.raises(
-        UsageError, match=r"loadBalancerNamespaceBundleMaxMsgRate 50 of the test would replace 70 of broker.settings: remove it"
+        UsageError,
+        match=r"loadBalancerNamespaceBundleMaxMsgRate 50 of the test would replace 70 of broker.settings: remove it",
     ):
         bundles.limit(SplitLimits(rate=50, megabytes=2))
 
@@ -71,7 +92,12 @@ TENTH = [
 HALF = SplitLimits(rate=350, megabytes=20)
 TOPICS = st.lists(
     # not next to each other, where there is no room for a boundary that all algorithms could use
-    st.builds(TopicRate, st.integers(0, LAST // 4).map(lambda at: 4 * at + 1), st.integers(0, 1000).map(float), st.just(0.0)),
+    st.builds(
+        TopicRate,
+        st.integers(0, LAST // 4).map(lambda at: 4 * at + 1),
+        st.integers(0, 1000).map(float),
+        st.just(0.0),
+    ),
     max_size=10,
     unique_by=lambda topic: topic.position,
 )
@@ -85,14 +111,18 @@ TOPICS = st.lists(
         ("range_equally_divide", 29, 400 * 30 / 700),
     ],
 )
-def test_one_split_by_flow_does_what_takes_29_by_range(algorithm: str, splits: int, uneven: float) -> None:
+def test_one_split_by_flow_does_what_takes_29_by_range(
+    algorithm: str, splits: int, uneven: float
+) -> None:
     """The hot topics have neighbouring hashes: this is the argument of the proposal."""
     found = balance(algorithm, TENTH, HALF)
     assert (found.splits, found.imbalance) == (splits, pytest.approx(uneven))
 
 
 @given(algorithm=st.sampled_from(sorted(ALGORITHMS)), topics=TOPICS, limit=st.integers(1, 2000))
-def test_every_bundle_is_within_the_limits_or_one_topic(algorithm: str, topics: list[TopicRate], limit: int) -> None:
+def test_every_bundle_is_within_the_limits_or_one_topic(
+    algorithm: str, topics: list[TopicRate], limit: int
+) -> None:
     """Or above them by less than the threshold, which flow or QPS does not split. The sum of the load is kept."""
     limits = SplitLimits(rate=limit)
     found = balance(algorithm, topics, limits)

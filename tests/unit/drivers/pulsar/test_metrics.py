@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.pulsar import scrape
-from pytest_loadtest.drivers.pulsar.metrics import MetricsReader, Scraped, TopicMoves, columns, counter_growth
+from pytest_loadtest.drivers.pulsar.metrics import (
+    MetricsReader,
+    Scraped,
+    TopicMoves,
+    columns,
+    counter_growth,
+)
 
 NAMESPACE = "persistent://public/loadtest-r/"
 
@@ -20,7 +26,9 @@ def line(metric: str, topic: str, value: float, subscription: str = "") -> str:
     return f'{metric}{{cluster="c",namespace="{namespace}",topic="{topic}"{more}}} {value}'
 
 
-def answer(taken: float = 0, *, topic: str = f"{NAMESPACE}topic-0", more: tuple[str, ...] = ()) -> str:
+def answer(
+    taken: float = 0, *, topic: str = f"{NAMESPACE}topic-0", more: tuple[str, ...] = ()
+) -> str:
     return "\n".join(
         [
             "# TYPE pulsar_in_messages_total gauge",
@@ -34,7 +42,9 @@ def answer(taken: float = 0, *, topic: str = f"{NAMESPACE}topic-0", more: tuple[
     )
 
 
-def reader(prefix: str = NAMESPACE, *, exact: bool = False, of_topics: bool = True) -> MetricsReader:
+def reader(
+    prefix: str = NAMESPACE, *, exact: bool = False, of_topics: bool = True
+) -> MetricsReader:
     return MetricsReader(prefix, exact=exact, of_topics=of_topics)
 
 
@@ -45,7 +55,10 @@ def test_the_topics_of_the_run_are_summed_over_their_subscriptions() -> None:
         line("pulsar_in_messages_total", f"{NAMESPACE}topic-1-partition-3", 4),
     )
     found = reader().read(answer(100, more=others))
-    assert found.topics["pulsar_in_messages_total"] == {f"{NAMESPACE}topic-0": 100, f"{NAMESPACE}topic-1-partition-3": 4}
+    assert found.topics["pulsar_in_messages_total"] == {
+        f"{NAMESPACE}topic-0": 100,
+        f"{NAMESPACE}topic-1-partition-3": 4,
+    }
     assert found.topics["pulsar_out_messages_total"] == {f"{NAMESPACE}topic-0": 200}
     assert found.loaded == {f"{NAMESPACE}topic-0", f"{NAMESPACE}topic-1-partition-3"}
     assert found.topics.keys() == {"pulsar_in_messages_total", "pulsar_out_messages_total"}
@@ -55,21 +68,37 @@ def test_the_topics_of_the_run_are_summed_over_their_subscriptions() -> None:
 def test_the_index_of_a_topic_is_not_counted_again_for_its_subscriptions() -> None:
     """Pulsar 4.0 reports both under one name."""
     name, topic = "pulsar_delayed_message_index_size_bytes", f"{NAMESPACE}topic-0"
-    both = (line(name, topic, 480), line(name, topic, 240, "subscription-0"), line(name, topic, 240, "subscription-1"))
+    both = (
+        line(name, topic, 480),
+        line(name, topic, 240, "subscription-0"),
+        line(name, topic, 240, "subscription-1"),
+    )
     assert columns(None, reader().read(answer(1, more=both)), 1.0) == {"sys.delayedIndex": 480}
 
 
 def test_series_of_consumers_are_not_counted_again() -> None:
     """With ``exposeConsumerLevelMetricsInPrometheus`` they have the same name as the counter of their subscription."""
     whole = line("pulsar_out_messages_total", f"{NAMESPACE}topic-0", 7, "subscription-0")
-    parts = tuple(whole.replace("} 7", f',consumer_name="c",consumer_id="{number}"}} {got}') for number, got in enumerate((4, 3)))
+    parts = tuple(
+        whole.replace("} 7", f',consumer_name="c",consumer_id="{number}"}} {got}')
+        for number, got in enumerate((4, 3))
+    )
     found = reader().read(answer(0, more=(whole, *parts)))
     assert found.topics["pulsar_out_messages_total"] == {f"{NAMESPACE}topic-0": 7}
 
 
 def test_series_of_an_existing_topic_are_its_own_or_those_of_its_partitions() -> None:
-    names = ("orders", "orders-partition-0", "orders-partition-12", "orders-2", "orders-partition-x", "my-orders")
-    text = "\n".join(line("pulsar_in_messages_total", f"persistent://a/b/{name}", 1) for name in names)
+    names = (
+        "orders",
+        "orders-partition-0",
+        "orders-partition-12",
+        "orders-2",
+        "orders-partition-x",
+        "my-orders",
+    )
+    text = "\n".join(
+        line("pulsar_in_messages_total", f"persistent://a/b/{name}", 1) for name in names
+    )
     found = reader("persistent://a/b/orders", exact=True).read(text)
     assert found.loaded == {f"persistent://a/b/{name}" for name in names[:3]}
 
@@ -85,7 +114,9 @@ def test_of_the_areas_of_memory_only_the_heap_is_read() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["process_cpu_seconds_total a\n", 'process_cpu_seconds_total{cluster="c} 1\n'])
+@pytest.mark.parametrize(
+    "text", ["process_cpu_seconds_total a\n", 'process_cpu_seconds_total{cluster="c} 1\n']
+)
 def test_a_line_in_another_format_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         reader().read(text)
@@ -95,7 +126,9 @@ def test_rates_come_from_counters_and_latencies_from_sums() -> None:
     topic = f"{NAMESPACE}topic-0"
     latency = "pulsar_broker_publish_latency"
     ledger = "pulsar_storage_ledger_write_latency"
-    before = reader().read(answer(100, more=(f"{latency}_sum 10", f"{latency}_count 4", "process_cpu_seconds_total 3")))
+    before = reader().read(
+        answer(100, more=(f"{latency}_sum 10", f"{latency}_count 4", "process_cpu_seconds_total 3"))
+    )
     more = (
         f"{latency}_sum 40", f"{latency}_count 10", "process_cpu_seconds_total 4", line(f"{ledger}_sum", topic, 6000),
         line(f"{ledger}_count", topic, 3), line("pulsar_msg_backlog", topic, 12), line("pulsar_entry_size_count", topic, 0),
@@ -117,9 +150,14 @@ def test_unknown_rates_are_left_out() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=5))
 def test_growth_is_unknown_if_one_counter_was_reset(counts: list[tuple[int, int]]) -> None:
-    before, now = (Scraped({}, {"m": {str(i): float(pair[side]) for i, pair in enumerate(counts)}}) for side in (0, 1))
+    before, now = (
+        Scraped({}, {"m": {str(i): float(pair[side]) for i, pair in enumerate(counts)}})
+        for side in (0, 1)
+    )
     fell = any(after < earlier for earlier, after in counts)
-    assert counter_growth(before, now, "m") == (None if fell else sum(after - earlier for earlier, after in counts))
+    assert counter_growth(before, now, "m") == (
+        None if fell else sum(after - earlier for earlier, after in counts)
+    )
     assert counter_growth(None, now, "m") == sum(after for _, after in counts)
     assert counter_growth(before, Scraped({}, {"m": {**now.topics["m"], "new": 1.0}}), "m") is None
     assert counter_growth(before, Scraped({}, {}), "m") is None
@@ -128,7 +166,9 @@ def test_growth_is_unknown_if_one_counter_was_reset(counts: list[tuple[int, int]
 def test_a_counter_that_the_broker_resets_grew_by_its_value_at_least() -> None:
     """Throttling before the reset is not lost."""
     metric = "pulsar_publish_rate_limit_times"
-    before, now = (Scraped({}, {metric: {"a": of_a, "b": of_b}}) for of_a, of_b in ((60.0, 1.0), (20.0, 5.0)))
+    before, now = (
+        Scraped({}, {metric: {"a": of_a, "b": of_b}}) for of_a, of_b in ((60.0, 1.0), (20.0, 5.0))
+    )
     assert columns(before, now, 2.0) == {"sys.throttled": 12.0}
 
 
@@ -166,12 +206,18 @@ def test_a_topic_that_moves_counts_once_at_its_next_broker() -> None:
         ({"one": one_broker(c=0), "two": one_broker(a=2, b=1)}, (1, 2, 0)),
     ]
     for answers, (one, two, reopened) in turns:
-        assert moves.read(answers) == {"sys.reopened": reopened, "one.gained": one, "two.gained": two}
+        assert moves.read(answers) == {
+            "sys.reopened": reopened,
+            "one.gained": one,
+            "two.gained": two,
+        }
 
 
 def test_a_topic_whose_counters_began_again_was_reopened() -> None:
     moves = TopicMoves(several=False)
-    assert [moves.read({"one": one_broker(a=count, b=7)}) for count in (5, 6, 0, 1)] == [{"sys.reopened": count} for count in (0, 0, 1, 1)]
+    assert [moves.read({"one": one_broker(a=count, b=7)}) for count in (5, 6, 0, 1)] == [
+        {"sys.reopened": count} for count in (0, 0, 1, 1)
+    ]
 
 
 def test_topics_of_a_broker_that_does_not_answer_have_not_moved() -> None:

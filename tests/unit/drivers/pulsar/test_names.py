@@ -46,7 +46,9 @@ def test_the_partitions_of_an_existing_topic_are_requested_once() -> None:
 def test_a_missing_topic_is_an_error_with_a_remedy() -> None:
     """A run with topics of its own does not ask."""
     with pytest.raises(TargetError, match="orders does not exist at .*: create it first"):
-        RunNames(context(name="persistent://public/default/orders")).look_up_partitions(lambda _: None)
+        RunNames(context(name="persistent://public/default/orders")).look_up_partitions(
+            lambda _: None
+        )
     own = RunNames(context(partitions=4))
     own.look_up_partitions(lambda _: None)
     assert own.partitions == 4
@@ -97,7 +99,10 @@ def test_a_run_on_an_existing_topic_deletes_only_its_own_subscriptions(partition
     """Those with its run and nonce; not those of others or of another run. It creates nothing."""
     mine = ["loadtest-r-00000007-0", "loadtest-r-00000007-1"]
     others = ["theirs", "loadtest-r-00000008-0", "loadtest-rr-00000007-0", "loadtest-r-00000007"]
-    answers = {f"GET {ORDERS}/partitions": (200, {"partitions": partitions}), f"GET {ORDERS}/subscriptions": (200, others + mine)}
+    answers = {
+        f"GET {ORDERS}/partitions": (200, {"partitions": partitions}),
+        f"GET {ORDERS}/subscriptions": (200, others + mine),
+    }
     with rest(answers) as (url, asked):
         driver = PulsarDriver(context(admin=url, name=EXISTING))
         driver.prepare()
@@ -115,7 +120,10 @@ def test_a_missing_topic_is_named_and_nothing_is_created_or_deleted(where: str) 
     answers[f"GET {ORDERS}/{where}"] = (404, {"reason": "Topic not found"})
     with rest(answers) as (url, asked):
         driver = PulsarDriver(context(admin=url, name=EXISTING))
-        with pytest.raises(TargetError, match=rf"topic: {EXISTING} does not exist at pulsar://127\.0\.0\.1:1: create it first"):
+        with pytest.raises(
+            TargetError,
+            match=rf"topic: {EXISTING} does not exist at pulsar://127\.0\.0\.1:1: create it first",
+        ):
             driver.prepare()
         driver.cleanup()
     assert {what.partition(" ")[0] for what, _, _ in asked} == {"GET"}
@@ -132,7 +140,9 @@ def test_a_worker_that_created_nothing_deletes_nothing() -> None:
 def test_a_namespace_whose_policies_failed_is_deleted() -> None:
     """It was created, although prepare() raised."""
     space = "/admin/v2/namespaces/public/loadtest-r"
-    with rest({f"POST {space}/backlogQuota?backlogQuotaType=destination_storage": (403, {"reason": "no"})}) as (url, asked):
+    with rest(
+        {f"POST {space}/backlogQuota?backlogQuotaType=destination_storage": (403, {"reason": "no"})}
+    ) as (url, asked):
         driver = PulsarDriver(context(admin=url))
         with pytest.raises(TargetError, match="403 no"):
             driver.prepare()
@@ -142,7 +152,14 @@ def test_a_namespace_whose_policies_failed_is_deleted() -> None:
 
 def test_a_namespace_of_others_is_never_deleted() -> None:
     """A namespace that exists already is an error with the broker's reason, and cleanup does not delete it."""
-    with rest({"PUT /admin/v2/namespaces/public/loadtest-r": (409, {"reason": "Namespace already exists"})}) as (url, asked):
+    with rest(
+        {
+            "PUT /admin/v2/namespaces/public/loadtest-r": (
+                409,
+                {"reason": "Namespace already exists"},
+            )
+        }
+    ) as (url, asked):
         driver = PulsarDriver(context(admin=url))
         with pytest.raises(TargetError, match="409 Namespace already exists"):
             driver.prepare()
@@ -151,7 +168,9 @@ def test_a_namespace_of_others_is_never_deleted() -> None:
 
 
 def topology(**more: object) -> Topology:
-    return Topology(**{"topics": 2, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | more)  # type: ignore[arg-type]
+    return Topology(
+        **{"topics": 2, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | more
+    )  # type: ignore[arg-type]
 
 
 def test_names_of_topics_have_the_requested_positions() -> None:
@@ -159,14 +178,25 @@ def test_names_of_topics_have_the_requested_positions() -> None:
     settings = PulsarSettings(topic_type="non-persistent")
     names = [own_topic(settings, "r", topology(hashes=(7, LAST - 1)), index) for index in (0, 1)]
     assert [position(name) for name in names] == [7, LAST - 1]
-    assert [name[:-13] for name in names] == [own_topic(settings, "r", topology(), index) for index in (0, 1)]
+    assert [name[:-13] for name in names] == [
+        own_topic(settings, "r", topology(), index) for index in (0, 1)
+    ]
     assert names[1].startswith("non-persistent://public/loadtest-r/topic-1-")
 
 
-QUOTA = "POST /admin/v2/namespaces/public/loadtest-r/backlogQuota?backlogQuotaType=destination_storage"
+QUOTA = (
+    "POST /admin/v2/namespaces/public/loadtest-r/backlogQuota?backlogQuotaType=destination_storage"
+)
 
 
-@pytest.mark.parametrize("key", ["backlogQuotaDefaultLimitBytes", "backlogQuotaDefaultLimitGB", "backlogQuotaDefaultRetentionPolicy"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "backlogQuotaDefaultLimitBytes",
+        "backlogQuotaDefaultLimitGB",
+        "backlogQuotaDefaultRetentionPolicy",
+    ],
+)
 def test_a_backlog_quota_of_the_profile_stays_in_force(key: str) -> None:
     with rest({}) as (url, asked):
         names = RunNames(context(admin=url, broker={key: "1000"}))
@@ -180,14 +210,21 @@ def test_a_removed_backlog_quota_is_reported() -> None:
         names = RunNames(context(admin=url, broker={"maxMessageSize": "1000"}))
         names.prepare()
     assert QUOTA in [what for what, _, _ in asked]
-    assert names.facts["backlogQuota"] == "none, in place of the broker's backlogQuotaDefaultLimitBytes"
+    assert (
+        names.facts["backlogQuota"]
+        == "none, in place of the broker's backlogQuotaDefaultLimitBytes"
+    )
 
 
 def test_more_copies_than_the_target_has_bookies_are_an_error_before_load() -> None:
     """It has the remedy for a profile and for a driver file of OMB, whose default is three copies; nothing was created."""
-    driver = read_driver("driverClass: a.PulsarBenchmarkDriver\nclient: {persistence: {ensembleSize: 2}}\n", "d.yaml").driver
+    driver = read_driver(
+        "driverClass: a.PulsarBenchmarkDriver\nclient: {persistence: {ensembleSize: 2}}\n", "d.yaml"
+    ).driver
     settings = PulsarSettings.model_validate(driver, by_alias=True, by_name=False)
-    answers: dict[str, tuple[int, object]] = {"GET /admin/v2/bookies/all": (200, {"bookies": [{"bookieId": "one:3181"}]})}
+    answers: dict[str, tuple[int, object]] = {
+        "GET /admin/v2/bookies/all": (200, {"bookies": [{"bookieId": "one:3181"}]})
+    }
     with rest(answers) as (url, asked), pytest.raises(UsageError) as error:
         PulsarDriver(context(settings, admin=url)).prepare()
     assert str(error.value) == (

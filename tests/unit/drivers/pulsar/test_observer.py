@@ -37,6 +37,11 @@ def test_a_missing_topic_is_named_and_not_created() -> None:
     """A reader would create it, so the admin REST is asked before one is opened."""
     path = "/admin/v2/persistent/public/default/orders/partitions"
     missing = {f"GET {path}": (404, {"reason": "Topic not found"})}
-    with rest(missing) as (url, asked), pytest.raises(UsageError, match=rf"persistent://public/default/orders does not exist at {url}"):
+    with (
+        rest(missing) as (url, asked),
+        pytest.raises(
+            UsageError, match=rf"persistent://public/default/orders does not exist at {url}"
+        ),
+    ):
         observe_topics("pulsar://127.0.0.1:1", ["orders"], PulsarSettings(), url)
     assert [request for request, _, _ in asked] == [f"GET {path}"]

@@ -38,15 +38,26 @@ class Broker(ThreadingHTTPServer):
 
     def answer(self, path: str) -> str:
         if path == "/metrics/":
-            lines = [f"process_start_time_seconds {self.started}", f'pulsar_version_info{{version="{self.version}"}} 1']
+            lines = [
+                f"process_start_time_seconds {self.started}",
+                f'pulsar_version_info{{version="{self.version}"}} 1',
+            ]
             for topic, count in self.counted.items():
-                lines += [f'pulsar_{way}_messages_total{{namespace="n",topic="{topic}"}} {count}' for way in ("in", "out")]
+                lines += [
+                    f'pulsar_{way}_messages_total{{namespace="n",topic="{topic}"}} {count}'
+                    for way in ("in", "out")
+                ]
             return "\n".join([*lines, ""])
         if path.endswith("/bundles"):
             return json.dumps({"numBundles": 4})
         if path.endswith("/partitions"):
             return json.dumps({"partitions": self.partitions})
-        return json.dumps({"topicCreationTimeStamp": self.loaded, "subscriptions": {"s": {"consumers": [{"availablePermits": 0}]}}})
+        return json.dumps(
+            {
+                "topicCreationTimeStamp": self.loaded,
+                "subscriptions": {"s": {"consumers": [{"availablePermits": 0}]}},
+            }
+        )
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -54,7 +65,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.tokens.add(self.headers["Authorization"])
-        status = next((status for part, status in self.server.refuses.items() if part in self.path), 200)
+        status = next(
+            (status for part, status in self.server.refuses.items() if part in self.path), 200
+        )
         body = self.server.answer(self.path).encode() if status == 200 else b'{"reason": "no"}'
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -84,8 +97,12 @@ def scrape(
     **shape: Any,
 ) -> Scrape:
     """A source. :param kept: values from the phase before."""
-    topology = Topology(**{"topics": 1, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | shape)
-    target = TargetAddress(url="pulsar://127.0.0.1:1", admin_url=admin_url or (broker.url if broker else None))
+    topology = Topology(
+        **{"topics": 1, "partitions": 1, "producers": 1, "subscriptions": 1, "consumers": 1} | shape
+    )
+    target = TargetAddress(
+        url="pulsar://127.0.0.1:1", admin_url=admin_url or (broker.url if broker else None)
+    )
     return Scrape(
         TelemetryContext(
             target=target, broker={}, settings=settings or PulsarSettings(), run="r", topology=topology, fresh=fresh,
@@ -108,7 +125,13 @@ def test_counts_begin_with_the_phase(broker: Broker) -> None:
     kept: dict[str, Any] = {}
     source = scrape(broker, kept=kept)
     count(broker, 10)
-    first = {"sys.bundles": 4, "sys.starved": 1, "sys.consumers": 1, "sys.continuous": 0, "sys.reopened": 0}
+    first = {
+        "sys.bundles": 4,
+        "sys.starved": 1,
+        "sys.consumers": 1,
+        "sys.continuous": 0,
+        "sys.reopened": 0,
+    }
     assert source.read(turn(1)) == first
     count(broker, 60)
     assert source.read(turn(2))["sys.messagesIn"] > 0
@@ -123,7 +146,9 @@ def test_counts_begin_with_the_phase(broker: Broker) -> None:
     assert "sys.totalIn" not in source.close()
 
 
-@pytest.mark.parametrize("shape", [{"name": "persistent://public/default/orders"}, {"partitions": 2}])
+@pytest.mark.parametrize(
+    "shape", [{"name": "persistent://public/default/orders"}, {"partitions": 2}]
+)
 def test_partitions_that_were_added_are_noted_once(broker: Broker, shape: dict[str, Any]) -> None:
     """The run's clients do not use them, so that its counts are those of the others."""
     kept: dict[str, Any] = {}
@@ -199,7 +224,10 @@ def test_a_counter_that_was_reset_is_not_compared(broker: Broker, anew: str) -> 
 @pytest.mark.parametrize("how", ["away", "elsewhere", "not kept", "another's"])
 def test_answers_without_all_topics_or_with_errors_give_no_counts(broker: Broker, how: str) -> None:
     count(broker, 10)
-    kinds: dict[str, Any] = {"not kept": {"settings": PulsarSettings(topic_type="non-persistent")}, "elsewhere": {"topics": 2}}
+    kinds: dict[str, Any] = {
+        "not kept": {"settings": PulsarSettings(topic_type="non-persistent")},
+        "elsewhere": {"topics": 2},
+    }
     if how == "another's":
         kinds[how] = {"name": "persistent://public/loadtest-r/topic-0"}
     if how == "not kept":
@@ -210,10 +238,14 @@ def test_answers_without_all_topics_or_with_errors_give_no_counts(broker: Broker
         broker.refuses["metrics"] = 503
     assert "sys.totalIn" not in source.close()
     if how == "elsewhere":
-        assert source.missing == ["broker's counters of topics: 2 of 2 answers lacked some of all 2"]
+        assert source.missing == [
+            "broker's counters of topics: 2 of 2 answers lacked some of all 2"
+        ]
     if how == "away":
         (reason,) = source.missing
-        assert reason.startswith(f"broker's own counters: 1 of 3 requests had no answer: GET {broker.url}/metrics/: 503")
+        assert reason.startswith(
+            f"broker's own counters: 1 of 3 requests had no answer: GET {broker.url}/metrics/: 503"
+        )
 
 
 def test_an_existing_topic_has_the_partitions_that_the_broker_reports(broker: Broker) -> None:
@@ -230,7 +262,9 @@ def test_a_broker_that_does_not_answer_is_asked_again(broker: Broker) -> None:
     source = scrape(broker)
     broker.refuses["metrics"] = 401
     assert source.read(turn(1)) == {}
-    assert source.missing[0].startswith(f"broker's own counters: 1 of 1 requests had no answer: GET {broker.url}/metrics/: 401")
+    assert source.missing[0].startswith(
+        f"broker's own counters: 1 of 1 requests had no answer: GET {broker.url}/metrics/: 401"
+    )
     broker.refuses.clear()
     assert source.read(turn(2))
     broker.refuses["metrics"] = 500
@@ -260,7 +294,9 @@ def test_series_of_many_topics_are_not_read(broker: Broker) -> None:
     source = scrape(broker, topics=MOST_TOPICS + 1)
     assert source.read(turn(1)) == {"sys.bundles": 4}
     assert "sys.totalIn" not in source.close()
-    assert source.missing == ["broker's counters of topics: the run has 201 (with partitions), at most 200 are read"]
+    assert source.missing == [
+        "broker's counters of topics: the run has 201 (with partitions), at most 200 are read"
+    ]
 
 
 def test_requests_have_the_credentials(broker: Broker) -> None:
@@ -269,7 +305,9 @@ def test_requests_have_the_credentials(broker: Broker) -> None:
     assert broker.tokens == {"Bearer secret"}
 
 
-def test_a_text_that_is_no_metrics_is_an_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_is_no_metrics_is_an_error(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(broker, "answer", lambda _path: "process_cpu_seconds_total a\n")
     source = scrape(broker)
     assert source.read(turn(1)) == {}
@@ -286,21 +324,39 @@ def test_several_brokers_are_summed_and_each_has_columns_of_its_own(broker: Brok
     with Broker() as second:
         thread = threading.Thread(target=second.serve_forever, args=(0.01,), daemon=True)
         thread.start()
-        source = scrape(broker, topics=2, admin_url=f"{broker.url},{second.url.removeprefix('http://')}")
+        source = scrape(
+            broker, topics=2, admin_url=f"{broker.url},{second.url.removeprefix('http://')}"
+        )
         second.counted = {"persistent://public/loadtest-r/topic-1": 7.0}
         found = source.read(turn(1))
         assert (found["broker 1.topics"], found["broker 2.topics"]) == (1, 1)
-        assert (found["broker 1.gained"], found["broker 2.gained"], found["sys.reopened"]) == (0, 0, 0)
+        assert (found["broker 1.gained"], found["broker 2.gained"], found["sys.reopened"]) == (
+            0,
+            0,
+            0,
+        )
         second.counted |= {"persistent://public/loadtest-r/topic-0": 3.0}
         broker.counted = {}
         found = source.read(turn(2))
-        assert (found["broker 1.topics"], found["broker 2.topics"], found["broker 1.messagesIn"]) == (0, 2, 0)
+        assert (
+            found["broker 1.topics"],
+            found["broker 2.topics"],
+            found["broker 1.messagesIn"],
+        ) == (0, 2, 0)
         assert found["broker 2.messagesIn"] > 0
-        assert (found["broker 1.gained"], found["broker 2.gained"], found["sys.reopened"]) == (0, 1, 0)
+        assert (found["broker 1.gained"], found["broker 2.gained"], found["sys.reopened"]) == (
+            0,
+            1,
+            0,
+        )
         second.shutdown()
         thread.join()
     found = source.read(turn(3))
-    assert found["broker 1.topics"] == 0 and "broker 2.topics" not in found and "sys.messagesIn" not in found
+    assert (
+        found["broker 1.topics"] == 0
+        and "broker 2.topics" not in found
+        and "sys.messagesIn" not in found
+    )
     assert source.missing == ["broker's counters of topics: 1 of 3 answers lacked some of all 2"]
     source.close()
 

@@ -36,7 +36,10 @@ from pytest_loadtest.report.measured import PERCENTILES, latency_section
 from pytest_loadtest.report.verdict_section import WindowsSection
 from pytest_loadtest.verdict.observations import Latencies, unfit
 
-VALUES = st.lists(st.none() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False, allow_infinity=False), max_size=300)
+VALUES = st.lists(
+    st.none() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False, allow_infinity=False),
+    max_size=300,
+)
 
 
 @given(VALUES, st.integers(1, 50))
@@ -44,8 +47,14 @@ def test_reduced_series_keep_their_extremes(values: list[float | None], most: in
     """No value is outside the range that was measured, in the whole series and in each part, and none is invented."""
     high, low = span_extremes(values, most)
     assert len(high) == len(low) <= most
-    assert [max((v for v in values[first:last] if v is not None), default=None) for first, last in even_spans(len(values), most)] == high
-    assert [min((v for v in values[first:last] if v is not None), default=None) for first, last in even_spans(len(values), most)] == low
+    assert [
+        max((v for v in values[first:last] if v is not None), default=None)
+        for first, last in even_spans(len(values), most)
+    ] == high
+    assert [
+        min((v for v in values[first:last] if v is not None), default=None)
+        for first, last in even_spans(len(values), most)
+    ] == low
     known = [value for value in values if value is not None]
     assert max((v for v in high if v is not None), default=None) == max(known, default=None)
     assert min((v for v in low if v is not None), default=None) == min(known, default=None)
@@ -56,7 +65,9 @@ def test_parts_cover_every_entry_once(length: int, most: int) -> None:
     """They are in order, all but the last are equally long, and there are no more than allowed."""
     found = even_spans(length, most)
     assert len(found) <= most
-    assert [place for first, last in found for place in (first, last)] == sorted(place for span in found for place in span)
+    assert [place for first, last in found for place in (first, last)] == sorted(
+        place for span in found for place in span
+    )
     assert [first for first, _ in found] == [0, *(last for _, last in found)][: len(found)]
     assert (found[-1][1] if found else 0) == length
     assert len({last - first for first, last in found[:-1]}) <= 1
@@ -95,7 +106,9 @@ def test_a_block_is_decoded_as_it_was_encoded(counts: dict[int, int]) -> None:
     assert found.samples == sum(counts.values())
     low, _ = bucket_bounds(min(counts), SERIES_BITS)
     last, width = bucket_bounds(max(counts), SERIES_BITS)
-    assert low <= found.percentile(0) <= found.percentile(50) <= found.percentile(100) < last + width
+    assert (
+        low <= found.percentile(0) <= found.percentile(50) <= found.percentile(100) < last + width
+    )
 
 
 def test_delayed_messages_that_came_early_rank_first() -> None:
@@ -159,15 +172,25 @@ def test_without_any_latency_there_is_no_curve() -> None:
 def test_objectives_are_marks_on_the_curve() -> None:
     """A bound on a percentile is a point, one on the maximum a level; both have their outcome."""
     slo = {
-        "endToEndLatency": {"p50": "20ms", "p99.9": {"min": "1ms", "max": "15ms"}, "max": "2s", "mean": "1s"},
+        "endToEndLatency": {
+            "p50": "20ms",
+            "p99.9": {"min": "1ms", "max": "15ms"},
+            "max": "2s",
+            "mean": "1s",
+        },
         "publishLatency": {"p99": "1s"},
     }
     made = document(slo)
     assert made.measurements is not None
-    found = latency_curves(made.measurements, made.verdict.findings, "run-1", ("endToEnd", "publish"), "latency")
+    found = latency_curves(
+        made.measurements, made.verdict.findings, "run-1", ("endToEnd", "publish"), "latency"
+    )
     assert found is not None
     assert [line["label"] for line in found["series"]] == ["end-to-end", "publish"]
-    bounds = {one["label"]: (one["x"] and round(one["x"], 6), one["y"], one["outcome"]) for one in found["bounds"]}
+    bounds = {
+        one["label"]: (one["x"] and round(one["x"], 6), one["y"], one["outcome"])
+        for one in found["bounds"]
+    }
     assert bounds == {
         "endToEndLatency.p50 <= 20.0 ms": (2, 20 * MS, "met"), "endToEndLatency.p99.9 <= 15.0 ms": (1000, 15 * MS, "missed"),
         "endToEndLatency.p99.9 >= 1.00 ms": (1000, MS, "missed"), "endToEndLatency.max <= 2.00 s": (None, 2000 * MS, "met"),
@@ -176,7 +199,9 @@ def test_objectives_are_marks_on_the_curve() -> None:
 
 
 def test_objectives_of_size_buckets_are_marks_on_their_own_curves() -> None:
-    made = document({"buckets": {"0-256": {"endToEndLatency": {"p99": "1s"}}}}, buckets=(made_bucket("0-256"),))
+    made = document(
+        {"buckets": {"0-256": {"endToEndLatency": {"p99": "1s"}}}}, buckets=(made_bucket("0-256"),)
+    )
     assert objective_points(made.verdict.findings, {"endToEndLatency"}) == []
     (found,) = objective_points(made.verdict.findings, {"endToEndLatency"}, buckets=True)
     assert found["label"].startswith("buckets.0-256.endToEndLatency.p99")
@@ -186,8 +211,12 @@ def test_windows_and_drift_are_no_marks_on_the_curve_of_the_whole_run() -> None:
     """A bound in windows is a level over time; a bound on drift is a share, not a latency."""
     finding = document().verdict.findings[1]
     assert finding.name == "endToEndLatency.p99"
-    windows = WindowsSection(width=10**9, violations=0, number=1, missed=1, generator_limited=0, no_data=0, listed=())
+    windows = WindowsSection(
+        width=10**9, violations=0, number=1, missed=1, generator_limited=0, no_data=0, listed=()
+    )
     windowed = replace(finding, windows=windows)
     drift = replace(finding, name="drift.endToEndLatency.p99", unit="ratio", maximum=1.0)
-    assert [one["y"] for one in objective_points([finding, windowed, drift], {"endToEndLatency"})] == [15 * MS]
+    assert [
+        one["y"] for one in objective_points([finding, windowed, drift], {"endToEndLatency"})
+    ] == [15 * MS]
     assert [one["y"] for one in latency_levels([finding, windowed, drift])] == [15 * MS, 15 * MS]

@@ -24,7 +24,14 @@ def in_windows(*, listed: int = 6, number: int = 6) -> RunDocument:
     """Return a run with a bound on p99 in windows of a second: the third missed, the last has no data."""
     made = as_json(document({"endToEndLatency": {"p99": "15ms"}}))
     (finding,) = [one for one in made["verdict"]["findings"] if one["metric"] == "endToEndLatency"]
-    seen = [(5 * MS, "met"), (6 * MS, "met"), (40 * MS, "missed"), (7 * MS, "met"), (5 * MS, "met"), (None, "no data")][:listed]
+    seen = [
+        (5 * MS, "met"),
+        (6 * MS, "met"),
+        (40 * MS, "missed"),
+        (7 * MS, "met"),
+        (5 * MS, "met"),
+        (None, "no data"),
+    ][:listed]
     finding["windows"] = {
         "width": S, "violations": 0.01, "number": number, "missed": 1, "generatorLimited": 0, "noData": 1,
         "listed": [{"start": at * S, "end": (at + 1) * S, "observed": value, "outcome": outcome} for at, (value, outcome) in enumerate(seen)],
@@ -36,9 +43,17 @@ def test_each_window_is_a_point_with_the_bound_as_a_level() -> None:
     """Windows that were not met have marks and rows."""
     found = shown(run(in_windows()))
     chart = found.charts["windows-1"]
-    assert (chart["xs"], chart["series"][0]["values"]) == ([0, 1, 2, 3, 4, 5], [5 * MS, 6 * MS, 40 * MS, 7 * MS, 5 * MS, None])
-    assert [(mark["x"], mark["outcome"]) for mark in chart["marks"]] == [(2, "missed"), (5, "no data")]
-    assert [(bound["label"], bound["x"], bound["y"]) for bound in chart["bounds"]] == [("endToEndLatency.p99 <= 15.0 ms", None, 15 * MS)]
+    assert (chart["xs"], chart["series"][0]["values"]) == (
+        [0, 1, 2, 3, 4, 5],
+        [5 * MS, 6 * MS, 40 * MS, 7 * MS, 5 * MS, None],
+    )
+    assert [(mark["x"], mark["outcome"]) for mark in chart["marks"]] == [
+        (2, "missed"),
+        (5, "no data"),
+    ]
+    assert [(bound["label"], bound["x"], bound["y"]) for bound in chart["bounds"]] == [
+        ("endToEndLatency.p99 <= 15.0 ms", None, 15 * MS)
+    ]
     assert chart["summary"] == "6 windows of 1.00 s: 1 missed, 1 no data; 1 % of them may miss."
     assert ["2.00 s", "3.00 s", "40.0 ms", "missed"] in found.rows
     assert ["5.00 s", "6.00 s", "not known", "no data"] in found.rows
@@ -46,13 +61,22 @@ def test_each_window_is_a_point_with_the_bound_as_a_level() -> None:
 
 def test_a_chart_tells_that_windows_are_left_out() -> None:
     """Results list at most a thousand of them."""
-    assert "; only those that were not met are shown." in shown(run(in_windows(number=5000))).charts["windows-1"]["summary"]
+    assert (
+        "; only those that were not met are shown."
+        in shown(run(in_windows(number=5000))).charts["windows-1"]["summary"]
+    )
 
 
 def compared(**changed: Any) -> RunDocument:
     """Return a run that was compared with another of the same kind."""
     made = as_json(document())
-    p99 = {"name": "endToEndLatency.p99", "unit": "ns", "better": "less", "baseline": 10 * MS, "now": 12 * MS}
+    p99 = {
+        "name": "endToEndLatency.p99",
+        "unit": "ns",
+        "better": "less",
+        "baseline": 10 * MS,
+        "now": 12 * MS,
+    }
     made["comparison"] = {
         "baseline": {
             "test": FACTS.test, "results": ".loadtest/0", "started": None, "outcome": "met",
@@ -71,11 +95,29 @@ def compared(**changed: Any) -> RunDocument:
 def test_both_runs_have_figures_and_curves() -> None:
     """The figures have the interval of the change."""
     found = shown(run(compared()))
-    assert ["endToEndLatency.p99", "10.0 ms", "12.0 ms", "+20.0 %", "+15.0 % to +25.0 %", "less", "missed"] in found.rows
-    assert ["CPU of the broker", "not measured", "0.50 cores", "not known", "not known", "less", "not judged"] in found.rows
+    assert [
+        "endToEndLatency.p99",
+        "10.0 ms",
+        "12.0 ms",
+        "+20.0 %",
+        "+15.0 % to +25.0 %",
+        "less",
+        "missed",
+    ] in found.rows
+    assert [
+        "CPU of the broker",
+        "not measured",
+        "0.50 cores",
+        "not known",
+        "not known",
+        "less",
+        "not judged",
+    ] in found.rows
     baseline, now = found.charts["baseline"]["series"]
     assert [line["label"] for line in (baseline, now)] == ["baseline", "now"]
-    assert baseline["values"][1:] == now["values"][1:]  # the exact minimum of the baseline is not known
+    assert (
+        baseline["values"][1:] == now["values"][1:]
+    )  # the exact minimum of the baseline is not known
 
 
 def test_differences_of_incomparable_runs_are_listed() -> None:
@@ -91,7 +133,17 @@ def test_differences_of_incomparable_runs_are_listed() -> None:
 
 
 def test_a_missing_baseline_has_a_reason() -> None:
-    found = shown(run(compared(baseline=None, comparable=False, rows=[], blocks=None, notes=["no run of this test was met before"])))
+    found = shown(
+        run(
+            compared(
+                baseline=None,
+                comparable=False,
+                rows=[],
+                blocks=None,
+                notes=["no run of this test was met before"],
+            )
+        )
+    )
     assert "the baseline: not measured" in found.reads
     assert "no run of this test was met before" in found.words
     assert "baseline" not in found.charts
@@ -100,9 +152,17 @@ def test_a_missing_baseline_has_a_reason() -> None:
 def past(root: Path, days: int, **last: Any) -> Path:
     """Write a history with daily runs of one test, and one run of another test."""
     file = root / "history.jsonl"
-    runs = [document(facts={"started": f"2026-10-{day:02d}T03:00:00+00:00"}, end_to_end=spread(1, 10 + day)) for day in range(1, days)]
+    runs = [
+        document(
+            facts={"started": f"2026-10-{day:02d}T03:00:00+00:00"}, end_to_end=spread(1, 10 + day)
+        )
+        for day in range(1, days)
+    ]
     runs.append(document(facts={"started": "2026-11-21T03:00:00+00:00"}, **last))
-    append_history(file, [history_line(run) for run in (*runs, document(facts={"test": "other.py::test_other"}))])
+    append_history(
+        file,
+        [history_line(run) for run in (*runs, document(facts={"test": "other.py::test_other"}))],
+    )
     return file
 
 
@@ -121,7 +181,10 @@ def test_each_figure_of_a_test_has_a_trend(tmp_path: Path) -> None:
     assert p99["series"][0]["values"] == sorted(p99["series"][0]["values"])
     assert [one["y"] for one in p99["bounds"]] == [15e6]
     assert [(one["x"], one["outcome"]) for one in p99["marks"]] == [(4, "missed")]
-    assert f"{FACTS.test} · profile smoke: 4 runs, 2026-10-01 03:00:00 UTC to 2026-11-21 03:00:00 UTC." in found.words
+    assert (
+        f"{FACTS.test} · profile smoke: 4 runs, 2026-10-01 03:00:00 UTC to 2026-11-21 03:00:00 UTC."
+        in found.words
+    )
     assert not any("test_other" in word for word in found.words)
 
 
@@ -150,7 +213,17 @@ def test_one_run_is_no_trend(tmp_path: Path) -> None:
     assert "Figures of" not in alone.reads
     assert not any(name.startswith("trend-") for name in alone.data["charts"])
     append_history(
-        file, [history_line(document(facts={"started": "2026-11-22T03:00:00+00:00", "broker": {**FACTS.broker, "version": "4.3.0"}}))]
+        file,
+        [
+            history_line(
+                document(
+                    facts={
+                        "started": "2026-11-22T03:00:00+00:00",
+                        "broker": {**FACTS.broker, "version": "4.3.0"},
+                    }
+                )
+            )
+        ],
     )
     assert "run 2: the broker Pulsar 4.2.4 → Pulsar 4.3.0" in read(tmp_path, file).words
 
@@ -158,6 +231,14 @@ def test_one_run_is_no_trend(tmp_path: Path) -> None:
 def test_only_the_newest_runs_of_a_long_history_are_drawn(tmp_path: Path) -> None:
     put(tmp_path, document())
     file, first = tmp_path / "history.jsonl", history_line(document())
-    append_history(file, [{**first, "started": f"2026-01-01T00:{n // 60:02d}:{n % 60:02d}"} for n in range(MOST + 5)])
+    append_history(
+        file,
+        [
+            {**first, "started": f"2026-01-01T00:{n // 60:02d}:{n % 60:02d}"}
+            for n in range(MOST + 5)
+        ],
+    )
     charts = read(tmp_path, file).data["charts"]
-    assert {len(chart["xs"]) for name, chart in charts.items() if name.startswith("trend-")} == {MOST}
+    assert {len(chart["xs"]) for name, chart in charts.items() if name.startswith("trend-")} == {
+        MOST
+    }

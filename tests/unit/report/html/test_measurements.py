@@ -11,21 +11,50 @@ from pytest_loadtest.metrics.expected import Opening
 LOOSE = {"endToEndLatency": {"p99": "1s"}}
 
 
-CONNECTED = Opening(alone=True, connections=500, rate=None, took=2_000_000_000, busiest="gw0", cpu=0.5, begun_late=None, in_time=None)
+CONNECTED = Opening(
+    alone=True,
+    connections=500,
+    rate=None,
+    took=2_000_000_000,
+    busiest="gw0",
+    cpu=0.5,
+    begun_late=None,
+    in_time=None,
+)
 
 
 def test_missing_measurements_are_named() -> None:
     """They are neither zero nor an empty chart."""
-    found = shown(run(document(publish=None, end_to_end=None, counts={"received": 0, "received_in_time": 0, "out_of_order": None})))
+    found = shown(
+        run(
+            document(
+                publish=None,
+                end_to_end=None,
+                counts={"received": 0, "received_in_time": 0, "out_of_order": None},
+            )
+        )
+    )
     rows = {row[0]: row for row in found.rows}
     assert set(rows["publish"][1:]) == {"not measured"}
     assert rows["out of order"][1] == "not applicable"
     assert rows["delivered"][1] == "none"
-    assert [line["label"] for line in found.charts["curve"]["series"]] == ["send delay", "own send delay"]
+    assert [line["label"] for line in found.charts["curve"]["series"]] == [
+        "send delay",
+        "own send delay",
+    ]
 
 
 def test_received_messages_are_not_applicable_without_subscriptions() -> None:
-    found = shown(run(document(LOOSE, subscriptions=0, end_to_end=None, counts={"received": 0, "received_in_time": 0})))
+    found = shown(
+        run(
+            document(
+                LOOSE,
+                subscriptions=0,
+                end_to_end=None,
+                counts={"received": 0, "received_in_time": 0},
+            )
+        )
+    )
     rows = {row[0]: row for row in found.rows}
     assert (rows["received"][1], rows["lost"][1], rows["delivered"][1]) == (
         "not applicable",
@@ -36,7 +65,18 @@ def test_received_messages_are_not_applicable_without_subscriptions() -> None:
 
 
 def test_a_run_with_connections_only_has_no_rates_and_messages() -> None:
-    found = shown(run(document({}, opening=CONNECTED, connect=spread(1, 9), subscribe=spread(1, 9), publish=None, end_to_end=None)))
+    found = shown(
+        run(
+            document(
+                {},
+                opening=CONNECTED,
+                connect=spread(1, 9),
+                subscribe=spread(1, 9),
+                publish=None,
+                end_to_end=None,
+            )
+        )
+    )
     assert set(found.charts) == {"opening"}
     assert "messages: not applicable: the run had connections and no messages" in found.reads
     assert "500, as fast as possible" in found.reads

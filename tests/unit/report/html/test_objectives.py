@@ -15,12 +15,23 @@ def windowed(*outcomes: str) -> Any:
     """Return a run with one window for each outcome."""
     run = as_json(document(SLO))
     listed = [
-        {"start": at * SECOND, "end": (at + 1) * SECOND, "observed": 1e6 * (at + 1), "outcome": outcome}
+        {
+            "start": at * SECOND,
+            "end": (at + 1) * SECOND,
+            "observed": 1e6 * (at + 1),
+            "outcome": outcome,
+        }
         for at, outcome in enumerate(outcomes)
     ]
     counts = {"missed": outcomes.count("missed"), "generatorLimited": 0, "noData": 0}
     finding = run["verdict"]["findings"][1]
-    finding["windows"] = {"width": SECOND, "violations": 0.0, "number": len(listed), **counts, "listed": listed}
+    finding["windows"] = {
+        "width": SECOND,
+        "violations": 0.0,
+        "number": len(listed),
+        **counts,
+        "listed": listed,
+    }
     return from_json(run)
 
 
@@ -34,7 +45,9 @@ def test_misses_come_before_objectives_that_were_met() -> None:
 
 def test_the_miss_of_a_stage_names_the_stage() -> None:
     run = document({}, parts={"stages": (stage("ramp"),)})
-    assert [text for text in missed_texts(run) if text.startswith("stage ramp: endToEndLatency.p99")]
+    assert [
+        text for text in missed_texts(run) if text.startswith("stage ramp: endToEndLatency.p99")
+    ]
 
 
 def test_windows_that_were_not_met_are_listed_with_their_time() -> None:
@@ -46,4 +59,6 @@ def test_windows_that_were_not_met_are_listed_with_their_time() -> None:
 
 
 def test_a_run_whose_windows_were_all_met_lists_none() -> None:
-    assert [type(block) for block in windows_chapter("run-1", windowed("met", "met"))] == [ChartFigure]
+    assert [type(block) for block in windows_chapter("run-1", windowed("met", "met"))] == [
+        ChartFigure
+    ]

@@ -48,9 +48,14 @@ def measured(latencies: list[tuple[int, int]], seconds: int = 10) -> Measurement
     assert counted is not None
     length, blocks = counted.blocks(seconds * SECOND)
     texts = [encode_coarse_counts(block) if block else None for block in blocks]
-    tops = [max((latency for at, latency in latencies if at == second), default=None) for second in range(seconds)]
+    tops = [
+        max((latency for at, latency in latencies if at == second), default=None)
+        for second in range(seconds)
+    ]
     series = replace(MEASURED.series, end_to_end_max=tuple(tops))
-    return replace(MEASURED, over_time=OverTimeSection(block=length, end_to_end=tuple(texts)), series=series)
+    return replace(
+        MEASURED, over_time=OverTimeSection(block=length, end_to_end=tuple(texts)), series=series
+    )
 
 
 def heat_of(found: MeasurementsSection) -> dict[str, Any] | None:
@@ -73,7 +78,8 @@ def test_a_heat_map_counts_every_copy_once(latencies: list[tuple[int, int]]) -> 
     for second, latency in latencies:
         x = int(second // found["step"])
         assert any(
-            (x, y) in cells and low <= latency < high for y, (low, high) in enumerate(zip(found["ys"], found["ys"][1:], strict=False))
+            (x, y) in cells and low <= latency < high
+            for y, (low, high) in enumerate(zip(found["ys"], found["ys"][1:], strict=False))
         )
 
 
@@ -103,7 +109,9 @@ def test_no_percentile_is_above_the_maximum(latencies: list[tuple[int, int]]) ->
     assert found is not None
     for line in found["series"]:
         for at, value in enumerate(line["values"]):
-            assert value is None or value <= max(latency for second, latency in latencies if second // 3 == at)
+            assert value is None or value <= max(
+                latency for second, latency in latencies if second // 3 == at
+            )
 
 
 def test_results_without_blocks_have_no_chart_of_them() -> None:
@@ -113,7 +121,10 @@ def test_results_without_blocks_have_no_chart_of_them() -> None:
 
 S = 1_000_000_000
 TIMELINE = {
-    "stages": [{"name": "ramp", "start": 0, "end": 4 * S}, {"name": "hold", "start": 4 * S, "end": 10 * S}],
+    "stages": [
+        {"name": "ramp", "start": 0, "end": 4 * S},
+        {"name": "hold", "start": 4 * S, "end": 10 * S},
+    ],
     "changes": [{"at": 5 * S, "text": "rate 12 000 msg/s"}],
     "restarts": [{"down": 6 * S, "ready": 8 * S}, {"down": 9 * S, "ready": None}],
     "stalls": [{"worker": "gw1", "start": S, "end": 2 * S}],
@@ -123,12 +134,17 @@ TIMELINE = {
 
 def made(missing: list[int] | None = None) -> RunDocument:
     """Return a run of ten seconds with every kind of event."""
-    return changed(changed(document(), "timeline", TIMELINE), "measurements/series/missing", missing)
+    return changed(
+        changed(document(), "timeline", TIMELINE), "measurements/series/missing", missing
+    )
 
 
 def test_every_kind_of_event_is_a_band() -> None:
     """A broker that did not come back is down until the end."""
-    found = [(one["kind"], one["from"], one["to"], one["label"]) for one in find_bands(made([0, 2, 3, -1, 0, 0, 1, 0, 0, 0]))]
+    found = [
+        (one["kind"], one["from"], one["to"], one["label"])
+        for one in find_bands(made([0, 2, 3, -1, 0, 0, 1, 0, 0, 0]))
+    ]
     assert found == [
         ("stage", 0, 4, "ramp"), ("stage", 4, 10, "hold"), ("change", 5, 5, "rate 12 000 msg/s"),
         ("restart", 6, 8, "ready 2.00 s later"), ("restart", 9, 10, "not ready again"), ("stall", 1, 2, "worker gw1"),
@@ -149,13 +165,25 @@ def test_events_are_listed_in_order_of_time() -> None:
 def test_a_run_without_events_has_no_table() -> None:
     """The same applies to a run that broke."""
     assert events_table(find_bands(document())) is None
-    assert find_bands(build_document(FACTS, Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)), None)) == []
+    assert (
+        find_bands(
+            build_document(
+                FACTS,
+                Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",)),
+                None,
+            )
+        )
+        == []
+    )
 
 
 def test_results_without_a_time_line_have_the_restarts_of_the_broker() -> None:
     old = document(facts={"broker": RESTARTED})
     assert old.timeline is None
-    assert [(one["kind"], one["from"], one["to"]) for one in find_bands(old)] == [("restart", 3.02, 7.13), ("restart", 9, 10)]
+    assert [(one["kind"], one["from"], one["to"]) for one in find_bands(old)] == [
+        ("restart", 3.02, 7.13),
+        ("restart", 9, 10),
+    ]
 
 
 def test_the_longest_of_too_many_bands_are_shown() -> None:
@@ -191,8 +219,16 @@ def test_moves_of_topics_are_bands_between_the_samples_that_differ() -> None:
 
 def test_the_receive_lag_of_each_second_is_drawn_where_it_is_known() -> None:
     assert lag_chart(MEASURED, "run-1") is None
-    known = replace(MEASURED, series=replace(MEASURED.series, receive_lag_max=(40_000, None, 7 * MS)))
+    known = replace(
+        MEASURED, series=replace(MEASURED.series, receive_lag_max=(40_000, None, 7 * MS))
+    )
     chart = lag_chart(known, "run-1")
     assert chart is not None
     assert chart["summary"] == "max 40.0 µs to 7.00 ms."
-    assert lag_chart(replace(MEASURED, series=replace(MEASURED.series, receive_lag_max=(None, None))), "run-1") is None
+    assert (
+        lag_chart(
+            replace(MEASURED, series=replace(MEASURED.series, receive_lag_max=(None, None))),
+            "run-1",
+        )
+        is None
+    )

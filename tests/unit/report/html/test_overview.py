@@ -35,16 +35,30 @@ BROKEN = broken(Outcome.NO_DATA, "worker gw1 died")
     [
         (document(LOOSE), "met", ["endToEndLatency.p99", "19.8 ms", "<= 1.00 s", "100 000"]),
         (document(), "missed", ["endToEndLatency.p99 19.8 ms > 15.0 ms: over by 32 %"]),
-        (document(end_to_end=spread(1, 20, 5)), "no data", ["p99 needs 1 000 samples, there are 5", "not known", "too few"]),
+        (
+            document(end_to_end=spread(1, 20, 5)),
+            "no data",
+            ["p99 needs 1 000 samples, there are 5", "not known", "too few"],
+        ),
         (
             broken(Outcome.GENERATOR_LIMITED, "the generator", "lower the rate"),
             "generator-limited",
             ["Because the generator Remedy: lower the rate", "the generator; and 1 more"],
         ),
-        (BROKEN, "no data", ["worker gw1 died", "the run broke before anything could be measured", "rates and latencies: not measured"]),
+        (
+            BROKEN,
+            "no data",
+            [
+                "worker gw1 died",
+                "the run broke before anything could be measured",
+                "rates and latencies: not measured",
+            ],
+        ),
     ],
 )
-def test_the_outcome_is_in_overview_contents_and_run(made: RunDocument, outcome: str, words: list[str]) -> None:
+def test_the_outcome_is_in_overview_contents_and_run(
+    made: RunDocument, outcome: str, words: list[str]
+) -> None:
     found = shown(run(made))
     assert next(row[1] for row in found.rows if row[0] == made.test) == outcome
     assert f"1 run: 1 {outcome}." in found.reads
@@ -81,7 +95,10 @@ def test_unreadable_results_are_listed() -> None:
 def test_implicit_objectives_that_were_met_are_shown_on_demand() -> None:
     """Every run has seven of them; between them a user would look for the objectives of the profile. An implicit miss is with the others."""
     chapter = overview.overview_chapters(
-        ResultSet(runs=[run(document({"loss": 0, "sent": "100%"}, counts={"corrupt": 1}))], unreadable=[]), ["run-1"]
+        ResultSet(
+            runs=[run(document({"loss": 0, "sent": "100%"}, counts={"corrupt": 1}))], unreadable=[]
+        ),
+        ["run-1"],
     )[1]
     table, fold = chapter.blocks
     assert isinstance(table, Table)
@@ -95,7 +112,10 @@ def test_implicit_objectives_that_were_met_are_shown_on_demand() -> None:
 
 def test_facts_are_written_for_people() -> None:
     """Neither bytes of memory nor fifteen digits; and nothing that only a program needs."""
-    machine, plan = {"memory": 25_276_502_016, "cores": 2}, {"topics": 4, "meanSize": 627.1999999999999, "rate": 2500000.0}
+    machine, plan = (
+        {"memory": 25_276_502_016, "cores": 2},
+        {"topics": 4, "meanSize": 627.1999999999999, "rate": 2500000.0},
+    )
     broker = {**FACTS.broker, "adminUrl": None, "evidence": True}
     found = shown(run(document(facts={"machine": machine, "plan": plan, "broker": broker})))
     facts = dict(row for row in found.rows if len(row) == 2)

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.documents import BACKLOG, BOTTLENECK, FACTS, PEAK, as_json, changed, document, from_json, stage
+from builders.documents import (
+    BACKLOG,
+    BOTTLENECK,
+    FACTS,
+    PEAK,
+    as_json,
+    changed,
+    document,
+    from_json,
+    stage,
+)
 from builders.measurements import made_bucket, made_series, spread
 from builders.results import Page, put, run, shown
 
@@ -85,7 +95,8 @@ def test_a_chart_shows_the_figures_of_the_results() -> None:
         name: series[name] for name in ("offered", "sent", "acked", "received")
     }
     assert {line["role"]: line["values"] for line in found.charts["latency"]["series"]} == {
-        name: series[key] for name, key in (("p50", "endToEndP50"), ("p99", "endToEndP99"), ("max", "endToEndMax"))
+        name: series[key]
+        for name, key in (("p50", "endToEndP50"), ("p99", "endToEndP99"), ("max", "endToEndMax"))
     }
 
 
@@ -108,10 +119,15 @@ def test_markup_in_results_is_escaped() -> None:
 def test_the_policy_allows_only_the_pages_own_scripts_and_styles() -> None:
     """Each is allowed by its hash, and no network."""
     found = shown(run(document()))
-    (policy,) = [attributes["content"] for _, attributes in found.tags if attributes.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [
+        attributes["content"]
+        for _, attributes in found.tags
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
     allowed = set(re.findall(r"'(sha256-[^']+)'", policy))
     assert allowed == {
-        f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}" for text in [*found.scripts, *found.styles]
+        f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+        for text in [*found.scripts, *found.styles]
     }
     assert policy.startswith("default-src 'none'; ")
     assert "unsafe" not in policy
@@ -119,8 +135,16 @@ def test_the_policy_allows_only_the_pages_own_scripts_and_styles() -> None:
 
 def test_nothing_is_loaded_and_no_style_is_inline() -> None:
     found = shown(run(document()))
-    assert [attributes for _, attributes in found.tags if {"style", "src", "onclick", "onload"} & set(attributes)] == []
-    assert [attributes["href"] for _, attributes in found.tags if not attributes.get("href", "#").startswith("#")] == []
+    assert [
+        attributes
+        for _, attributes in found.tags
+        if {"style", "src", "onclick", "onload"} & set(attributes)
+    ] == []
+    assert [
+        attributes["href"]
+        for _, attributes in found.tags
+        if not attributes.get("href", "#").startswith("#")
+    ] == []
     assert "link" not in {tag for tag, _ in found.tags}
 
 
@@ -141,7 +165,9 @@ def test_a_folder_without_runs_has_no_report(tmp_path: Path) -> None:
 
 
 def test_sections_missing_in_older_results_are_not_measured() -> None:
-    old = as_json(document(LOOSE, facts={"broker": {"name": "x"}}, parts={"stages": (stage("ramp"),)}))
+    old = as_json(
+        document(LOOSE, facts={"broker": {"name": "x"}}, parts={"stages": (stage("ramp"),)})
+    )
     for node in (old["measurements"], *(part["measurements"] for part in old["stages"])):
         for key in ("opening", "delayedIndex", "overTime"):
             node.pop(key, None)
@@ -169,47 +195,101 @@ def of_a_day() -> Any:
     drawn = random.Random(7)
     made = as_json(document(duration=DAY * 1_000_000_000))
     measured = made["measurements"]
-    rates = {name: [drawn.randint(90_000, 110_000) for _ in range(DAY)] for name in ("offered", "sent", "acked", "received")}
-    times = {name: [drawn.randint(10**6, 10**9) for _ in range(DAY)] for name in ("endToEndP50", "endToEndP99", "endToEndMax")}
-    measured["series"] = {**rates, **times, "missing": [drawn.randint(-3, 3) for _ in range(DAY)], "blocked": rates["offered"]}
-    blocks = [encode_coarse_counts({drawn.randint(1500, 2600): drawn.randint(1, 10**6) for _ in range(400)}) for _ in range(20)]
-    measured["overTime"] = {"block": 87 * 1_000_000_000, "endToEnd": [blocks[at % 20] for at in range(BLOCKS)]}
+    rates = {
+        name: [drawn.randint(90_000, 110_000) for _ in range(DAY)]
+        for name in ("offered", "sent", "acked", "received")
+    }
+    times = {
+        name: [drawn.randint(10**6, 10**9) for _ in range(DAY)]
+        for name in ("endToEndP50", "endToEndP99", "endToEndMax")
+    }
+    measured["series"] = {
+        **rates,
+        **times,
+        "missing": [drawn.randint(-3, 3) for _ in range(DAY)],
+        "blocked": rates["offered"],
+    }
+    blocks = [
+        encode_coarse_counts(
+            {drawn.randint(1500, 2600): drawn.randint(1, 10**6) for _ in range(400)}
+        )
+        for _ in range(20)
+    ]
+    measured["overTime"] = {
+        "block": 87 * 1_000_000_000,
+        "endToEnd": [blocks[at % 20] for at in range(BLOCKS)],
+    }
     (part,) = measured["intervals"]
     measured["intervals"] = [part] * (DAY // 10)
     (topic,) = measured["topics"]
     bare = {**topic["endToEnd"], "histogram": None}
     measured["topics"] = [
-        {**topic, "name": f"persistent://tenant/namespace/topic-{at}", "lost": drawn.randint(0, 10**6), "endToEnd": bare}
+        {
+            **topic,
+            "name": f"persistent://tenant/namespace/topic-{at}",
+            "lost": drawn.randint(0, 10**6),
+            "endToEnd": bare,
+        }
         for at in range(TOPICS)
     ]
-    columns = {f"worker gw{at}.busiestWanted": [drawn.random() for _ in range(DAY)] for at in range(COLUMNS // 2)}
+    columns = {
+        f"worker gw{at}.busiestWanted": [drawn.random() for _ in range(DAY)]
+        for at in range(COLUMNS // 2)
+    }
     columns |= {
         name: [drawn.random() * 1e9 for _ in range(DAY)]
-        for name in ("broker.cpu", "broker.memory", "broker.written", "sys.backlog", "sys.publishLatency")
+        for name in (
+            "broker.cpu",
+            "broker.memory",
+            "broker.written",
+            "sys.backlog",
+            "sys.publishLatency",
+        )
     }
     made["bottleneck"] = {
         "conclusion": "broker CPU", "evidence": "much", "also": [], "missing": [], "cost": 0.01, "time": [at * 10**9 for at in range(DAY)], "columns": columns,
     }  # fmt: skip
     spans = [{"start": at * 10**9, "end": (at + 1) * 10**9} for at in range(0, 1000, 2)]
     stalls = [{"worker": f"gw{worker}", **span} for worker in range(16) for span in spans]
-    made["timeline"] = {"stages": [], "changes": [], "restarts": [], "stalls": stalls, "blocked": spans}
-    measured["lost"] = [{"topic": at % TOPICS, "subscription": 0, "stream": at, "first": 0, "last": at} for at in range(10_000)]
+    made["timeline"] = {
+        "stages": [],
+        "changes": [],
+        "restarts": [],
+        "stalls": stalls,
+        "blocked": spans,
+    }
+    measured["lost"] = [
+        {"topic": at % TOPICS, "subscription": 0, "stream": at, "first": 0, "last": at}
+        for at in range(10_000)
+    ]
     return made
 
 
 def test_a_day_of_a_thousand_topics_fits_in_3_mb() -> None:
     """Every chart has few enough points, and the true extremes."""
     made = of_a_day()
-    text = page.page_html(ResultSet(runs=[ReadRun(session="monday", attempt=1, document=from_json(made), steps={})], unreadable=[]))
+    text = page.page_html(
+        ResultSet(
+            runs=[ReadRun(session="monday", attempt=1, document=from_json(made), steps={})],
+            unreadable=[],
+        )
+    )
     assert len(text.encode()) <= LIMIT
     found = Page(text)
     for name in ("rates", "latency", "lost", "cpu", "workers"):
         assert all(len(line["values"]) <= POINTS for line in found.charts[name]["series"])
     series = made["measurements"]["series"]
-    for line, key in zip(found.charts["latency"]["series"], ("endToEndP50", "endToEndP99", "endToEndMax"), strict=True):
+    for line, key in zip(
+        found.charts["latency"]["series"],
+        ("endToEndP50", "endToEndP99", "endToEndMax"),
+        strict=True,
+    ):
         assert (max(line["values"]), min(line["low"])) == (max(series[key]), min(series[key]))
     received = next(line for line in found.charts["rates"]["series"] if line["role"] == "received")
-    assert (max(received["values"]), min(received["low"])) == (max(series["received"]), min(series["received"]))
+    assert (max(received["values"]), min(received["low"])) == (
+        max(series["received"]),
+        min(series["received"]),
+    )
     assert len({row[0] for row in found.rows if "topic-" in row[0]}) == TOPICS
     assert sum(count for _, _, count in found.charts["heat"]["cells"]) > 0
 
@@ -218,12 +298,20 @@ VENDOR = files("pytest_loadtest.report.html").joinpath("vendor")
 
 
 def test_vendored_files_have_the_hashes_in_version():
-    named = dict(reversed(line.split()) for line in VENDOR.joinpath("VERSION").read_text().splitlines()[2:])
+    named = dict(
+        reversed(line.split()) for line in VENDOR.joinpath("VERSION").read_text().splitlines()[2:]
+    )
     assert {file.name for file in VENDOR.iterdir()} == {"VERSION", *named}
-    assert {name: hashlib.sha256(VENDOR.joinpath(name).read_bytes()).hexdigest() for name in named} == named
+    assert {
+        name: hashlib.sha256(VENDOR.joinpath(name).read_bytes()).hexdigest() for name in named
+    } == named
 
 
 def test_vendored_files_have_version_and_licence():
-    assert VENDOR.joinpath("VERSION").read_text().startswith("uplot 1.6.32, https://www.npmjs.com/package/uplot, MIT")
+    assert (
+        VENDOR.joinpath("VERSION")
+        .read_text()
+        .startswith("uplot 1.6.32, https://www.npmjs.com/package/uplot, MIT")
+    )
     assert "v1.6.32" in VENDOR.joinpath("uPlot.iife.min.js").read_text()[:100]
     assert "MIT License" in VENDOR.joinpath("LICENSE").read_text()

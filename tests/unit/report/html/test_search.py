@@ -28,4 +28,6 @@ def test_each_step_is_a_mark_at_its_rate_and_p99() -> None:
 def test_a_step_without_p99_is_a_mark_at_its_maximum() -> None:
     few = document(LOOSE, end_to_end=spread(1, 20, 500))
     found = shown(run(document(LOOSE, parts={"peak": PEAK}), steps={1: few})).charts["search"]
-    assert found["marks"][0]["y"] == as_json(few)["measurements"]["latencies"]["endToEnd"]["maximum"]
+    assert (
+        found["marks"][0]["y"] == as_json(few)["measurements"]["latencies"]["endToEnd"]["maximum"]
+    )

@@ -18,5 +18,7 @@ from pytest_loadtest.wire.mqtt.packets import reason_text
         (p.DISCONNECT, 0xFE, p.V5, "reason code 0xfe"),
     ],
 )
-def test_a_reason_code_has_the_text_of_its_packet_and_version(kind: int, code: int, version: int, text: str) -> None:
+def test_a_reason_code_has_the_text_of_its_packet_and_version(
+    kind: int, code: int, version: int, text: str
+) -> None:
     assert reason_text(kind, code, version) == text

@@ -33,7 +33,11 @@ def plain(packet: Packet, version: int) -> Packet:
 
 def as_read(packet: Packet) -> Packet:
     """Return the packet as a client reads it: of packets that only clients send it reads only the name."""
-    return p.ClientPacket(type(packet).__name__.upper()) if isinstance(packet, p.Connect | p.Subscribe | p.Unsubscribe) else packet
+    return (
+        p.ClientPacket(type(packet).__name__.upper())
+        if isinstance(packet, p.Connect | p.Subscribe | p.Unsubscribe)
+        else packet
+    )
 
 
 @given(packets=st.lists(PACKETS | PUBLISHES, max_size=12), version=VERSIONS)
@@ -43,13 +47,24 @@ def test_every_packet_is_read_once_and_in_order(packets: list[Packet], version: 
     data = b"".join(encode(packet, version) for packet in packets)
     used, messages, answers, others = read_packets(data, version)
     assert used == len(data)
-    assert others == [as_read(packet) for packet in packets if not isinstance(packet, p.Publish | PublishAnswer)]
-    assert answers == [(a.kind, a.packet_id, a.reason) for a in packets if isinstance(a, PublishAnswer)]
-    found = [(qos, dup > 0, packet_id, data[start:end]) for qos, dup, packet_id, start, end in messages]
-    assert found == [(m.qos, m.dup, m.packet_id, m.payload) for m in packets if isinstance(m, p.Publish)]
+    assert others == [
+        as_read(packet) for packet in packets if not isinstance(packet, p.Publish | PublishAnswer)
+    ]
+    assert answers == [
+        (a.kind, a.packet_id, a.reason) for a in packets if isinstance(a, PublishAnswer)
+    ]
+    found = [
+        (qos, dup > 0, packet_id, data[start:end]) for qos, dup, packet_id, start, end in messages
+    ]
+    assert found == [
+        (m.qos, m.dup, m.packet_id, m.payload) for m in packets if isinstance(m, p.Publish)
+    ]
 
 
-@given(packets=st.lists(PACKETS | PUBLISHES, max_size=8), cuts=st.lists(st.integers(0, 2000), max_size=12))
+@given(
+    packets=st.lists(PACKETS | PUBLISHES, max_size=8),
+    cuts=st.lists(st.integers(0, 2000), max_size=12),
+)
 def test_a_packet_in_several_reads_is_read_once(packets: list[Packet], cuts: list[int]) -> None:
     """An incomplete packet is left in place until its last byte has arrived."""
     data = b"".join(map(encode, packets))
@@ -99,13 +114,18 @@ def test_a_length_of_five_bytes_is_malformed() -> None:
         read_packets(b"\x30\xff\xff\xff\xff\x01", p.V5)
 
 
-@pytest.mark.parametrize("data", [b"\x30\xff\xff\xff\x7f" + bytes(1000), b"\x30\xff\xff\xff", b"\x30\x80", b"\x30"])
+@pytest.mark.parametrize(
+    "data", [b"\x30\xff\xff\xff\x7f" + bytes(1000), b"\x30\xff\xff\xff", b"\x30\x80", b"\x30"]
+)
 def test_an_incomplete_packet_is_not_read(data: bytes) -> None:
     """It may end within its length or within its body."""
     assert read_packets(data, p.V5) == (0, [], [], [])
     assert LONGEST == 0xFFFFFFF
 
 
-@given(packet_id=st.integers(1, 65_535), kind=st.sampled_from([p.PUBACK, p.PUBREC, p.PUBREL, p.PUBCOMP]))
+@given(
+    packet_id=st.integers(1, 65_535),
+    kind=st.sampled_from([p.PUBACK, p.PUBREC, p.PUBREL, p.PUBCOMP]),
+)
 def test_answers_are_encoded_as_by_the_codec(packet_id: int, kind: int) -> None:
     assert encode_answer(kind, packet_id) == encode(PublishAnswer(kind, packet_id))

@@ -17,7 +17,12 @@ LZ4, ZLIB = NAMES.index("LZ4"), NAMES.index("ZLIB")
 
 
 @every
-@given(data=st.one_of(st.binary(max_size=500), st.builds(lambda text, times: text * times, st.binary(max_size=9), st.integers(0, 5000))))
+@given(
+    data=st.one_of(
+        st.binary(max_size=500),
+        st.builds(lambda text, times: text * times, st.binary(max_size=9), st.integers(0, 5000)),
+    )
+)
 def test_compressed_bytes_come_back(number: int, data: bytes) -> None:
     """From bytes and from views, also empty ones."""
     small = compress(number, data)
@@ -50,7 +55,9 @@ def test_any_bytes_have_the_size_or_are_an_error(number: int, data: bytes, size:
 def test_a_truncated_block_is_an_error(number: int, data: bytes, draw: st.DataObject) -> None:
     small = compress(number, data)
     with pytest.raises(ProtocolError, match=NAMES[number]):
-        decompress(number, memoryview(small)[: draw.draw(st.integers(0, len(small) - 1))], len(data))
+        decompress(
+            number, memoryview(small)[: draw.draw(st.integers(0, len(small) - 1))], len(data)
+        )
 
 
 @every
@@ -69,5 +76,7 @@ def test_zlib_stops_one_byte_after_the_size() -> None:
 
 @pytest.mark.parametrize("number", [-1, 0, 5, 1000])
 def test_an_unknown_compression_is_an_error_with_the_known_ones(number: int) -> None:
-    with pytest.raises(ProtocolError, match=rf"{number} is unknown: NONE, LZ4, ZLIB, ZSTD, SNAPPY are 0 to 4"):
+    with pytest.raises(
+        ProtocolError, match=rf"{number} is unknown: NONE, LZ4, ZLIB, ZSTD, SNAPPY are 0 to 4"
+    ):
         decompress(number, memoryview(b"abc"), 3)

@@ -19,7 +19,13 @@ PAYLOAD = st.lists(st.binary(max_size=40), max_size=4)
 TEXT = st.text(max_size=20)
 
 
-def entry(metadata: api.MessageMetadata, payload: bytes, *, checked: bool = True, broker: bytes | None = None) -> bytes:
+def entry(
+    metadata: api.MessageMetadata,
+    payload: bytes,
+    *,
+    checked: bool = True,
+    broker: bytes | None = None,
+) -> bytes:
     """Return an entry as a broker sends it, built without the code under test."""
     head_bytes = metadata.SerializeToString()
     guarded = struct.pack(">I", len(head_bytes)) + head_bytes + payload
@@ -29,11 +35,21 @@ def entry(metadata: api.MessageMetadata, payload: bytes, *, checked: bool = True
 
 @st.composite
 def metadatas(draw: st.DrawFn) -> api.MessageMetadata:
-    found = api.MessageMetadata(producer_name=draw(TEXT), sequence_id=draw(U64), publish_time=draw(U64))
-    for name, values in (("partition_key", TEXT), ("num_messages_in_batch", U31), ("deliver_at_time", U63), ("uuid", TEXT)):
+    found = api.MessageMetadata(
+        producer_name=draw(TEXT), sequence_id=draw(U64), publish_time=draw(U64)
+    )
+    for name, values in (
+        ("partition_key", TEXT),
+        ("num_messages_in_batch", U31),
+        ("deliver_at_time", U63),
+        ("uuid", TEXT),
+    ):
         if draw(st.booleans()):
             setattr(found, name, draw(values))
-    found.properties.extend(api.KeyValue(key=key, value=value) for key, value in draw(st.dictionaries(TEXT, TEXT, max_size=3)).items())
+    found.properties.extend(
+        api.KeyValue(key=key, value=value)
+        for key, value in draw(st.dictionaries(TEXT, TEXT, max_size=3)).items()
+    )
     return found
 
 
@@ -47,11 +63,23 @@ def test_a_varint_is_that_of_protobuf(number: int) -> None:
     payload=PAYLOAD,
 )  # fmt: skip
 def test_protobuf_reads_a_sealed_entry(
-    producer: int, name: str, sequence: int, count: int, published: int, batched: bool, chunk: bool, payload: list[bytes]
+    producer: int,
+    name: str,
+    sequence: int,
+    count: int,
+    published: int,
+    batched: bool,
+    chunk: bool,
+    payload: list[bytes],
 ) -> None:
     """With the given fields, right lengths and CRC, for a payload of any number of parts."""
     sealed = EntrySealer.of(producer, name).seal(
-        payload, sequence=sequence, count=count, published=entries.publish_time(published), batched=batched, chunk=chunk
+        payload,
+        sequence=sequence,
+        count=count,
+        published=entries.publish_time(published),
+        batched=batched,
+        chunk=chunk,
     )
     whole = sealed + b"".join(payload)
     assert struct.unpack_from(">I", whole)[0] == len(whole) - 4
@@ -64,13 +92,24 @@ def test_protobuf_reads_a_sealed_entry(
     if batched:
         expected.num_messages_in_batch = count
         if count > 1:
-            send.num_messages, send.highest_sequence_id, expected.highest_sequence_id = count, sequence + count - 1, sequence + count - 1
+            send.num_messages, send.highest_sequence_id, expected.highest_sequence_id = (
+                count,
+                sequence + count - 1,
+                sequence + count - 1,
+            )
     assert api.Command.FromString(bytes(raw)) == api.Command(type=api.Command.SEND, send=send)
     assert metadata == expected
     assert bytes(body) == b"".join(payload)
 
 
-@given(key=TEXT, number=st.integers(1, 4), size=st.integers(0, 2**32 - 1), due=U63, uuid=TEXT, chunks=st.tuples(U31, U31, U31))
+@given(
+    key=TEXT,
+    number=st.integers(1, 4),
+    size=st.integers(0, 2**32 - 1),
+    due=U63,
+    uuid=TEXT,
+    chunks=st.tuples(U31, U31, U31),
+)
 def test_additional_fields_are_read_by_protobuf(
     key: str, number: int, size: int, due: int, uuid: str, chunks: tuple[int, int, int]
 ) -> None:
@@ -86,12 +125,19 @@ def test_additional_fields_are_read_by_protobuf(
     ]  # fmt: skip
     for fields in (more, more[::-1]):
         sealed = EntrySealer.of(0, "p").seal(
-            [], sequence=1, count=1, published=entries.publish_time(2), batched=False, more=b"".join(fields)
+            [],
+            sequence=1,
+            count=1,
+            published=entries.publish_time(2),
+            batched=False,
+            more=b"".join(fields),
         )
         assert open_entry(split_frame(memoryview(sealed)[4:])[1])[0] == expected
 
 
-@given(metadatas(), st.binary(max_size=60), st.booleans(), st.one_of(st.none(), st.binary(max_size=20)))
+@given(
+    metadatas(), st.binary(max_size=60), st.booleans(), st.one_of(st.none(), st.binary(max_size=20))
+)
 def test_an_entry_is_opened_with_and_without_optional_parts(
     metadata: api.MessageMetadata, payload: bytes, checked: bool, broker: bytes | None
 ) -> None:
@@ -101,7 +147,9 @@ def test_an_entry_is_opened_with_and_without_optional_parts(
 
 
 @given(metadatas(), st.binary(max_size=60), st.one_of(st.none(), st.binary(max_size=20)), st.data())
-def test_the_crc_detects_any_changed_byte(metadata: api.MessageMetadata, payload: bytes, broker: bytes | None, data: st.DataObject) -> None:
+def test_the_crc_detects_any_changed_byte(
+    metadata: api.MessageMetadata, payload: bytes, broker: bytes | None, data: st.DataObject
+) -> None:
     damaged = bytearray(entry(metadata, payload, broker=broker))
     place = data.draw(st.integers(2 + (0 if broker is None else 6 + len(broker)), len(damaged) - 1))
     damaged[place] ^= data.draw(st.integers(1, 255))
@@ -110,7 +158,9 @@ def test_the_crc_detects_any_changed_byte(metadata: api.MessageMetadata, payload
 
 
 @given(metadatas(), st.binary(max_size=60), st.integers(0, 1), st.integers(1, 255))
-def test_an_entry_with_a_damaged_magic_number_is_an_error(metadata: api.MessageMetadata, payload: bytes, place: int, change: int) -> None:
+def test_an_entry_with_a_damaged_magic_number_is_an_error(
+    metadata: api.MessageMetadata, payload: bytes, place: int, change: int
+) -> None:
     damaged = bytearray(entry(metadata, payload))
     damaged[place] ^= change
     with pytest.raises(ProtocolError):
@@ -118,7 +168,9 @@ def test_an_entry_with_a_damaged_magic_number_is_an_error(metadata: api.MessageM
 
 
 @given(metadatas(), st.binary(max_size=30), st.booleans(), st.data())
-def test_a_truncated_entry_is_an_error(metadata: api.MessageMetadata, payload: bytes, checked: bool, data: st.DataObject) -> None:
+def test_a_truncated_entry_is_an_error(
+    metadata: api.MessageMetadata, payload: bytes, checked: bool, data: st.DataObject
+) -> None:
     """Only without a CRC a missing part of the payload is not detected."""
     whole = entry(metadata, payload, checked=checked, broker=b"b")
     most = len(whole) - 1 if checked else len(whole) - len(payload) - 1
@@ -149,7 +201,11 @@ def test_metadata_without_a_required_field_are_an_error(without: str) -> None:
 
 def test_unknown_fields_are_skipped() -> None:
     """A later Pulsar's metadata: a field 1000 of bytes, a field 1001 that is a number."""
-    head_bytes = api.MessageMetadata(producer_name="p", sequence_id=1, publish_time=2).SerializeToString()
+    head_bytes = api.MessageMetadata(
+        producer_name="p", sequence_id=1, publish_time=2
+    ).SerializeToString()
     head_bytes += entries.field(1000, b"new") + entries.varint(1001 << 3) + b"\x07"
-    metadata, rest = open_entry(memoryview(struct.pack(">I", len(head_bytes)) + head_bytes + b"payload"))
+    metadata, rest = open_entry(
+        memoryview(struct.pack(">I", len(head_bytes)) + head_bytes + b"payload")
+    )
     assert (metadata.producer_name, metadata.sequence_id, bytes(rest)) == ("p", 1, b"payload")

@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.framing import FrameDecoder, ProtocolError, encode_command, split_frame
+from pytest_loadtest.wire.pulsar.framing import (
+    FrameDecoder,
+    ProtocolError,
+    encode_command,
+    split_frame,
+)
 
 FRAMES = st.lists(st.binary(min_size=4, max_size=60), max_size=8)
 
@@ -31,7 +36,9 @@ def read(decoder: FrameDecoder, raw: bytes, sizes: list[int]) -> list[bytes]:
 
 
 @given(FRAMES, st.lists(st.integers(1, 100), min_size=1, max_size=5), st.integers(1, 80))
-def test_frames_do_not_depend_on_the_pieces_of_the_stream(bodies: list[bytes], sizes: list[int], piece: int) -> None:
+def test_frames_do_not_depend_on_the_pieces_of_the_stream(
+    bodies: list[bytes], sizes: list[int], piece: int
+) -> None:
     """Nor on the memory."""
     assert read(FrameDecoder(piece), framed(bodies), sizes) == bodies
 
@@ -61,7 +68,9 @@ def test_an_impossible_length_is_an_error_at_its_first_four_bytes(total: int) ->
 
 @pytest.mark.parametrize("total", [4, 100])
 def test_the_least_and_the_largest_length_are_accepted(total: int) -> None:
-    assert [len(frame) for frame in read(FrameDecoder(16, most=100), framed([bytes(total)]), [1])] == [total]
+    assert [
+        len(frame) for frame in read(FrameDecoder(16, most=100), framed([bytes(total)]), [1])
+    ] == [total]
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(1, 50), min_size=1, max_size=3))
@@ -78,7 +87,9 @@ def test_any_bytes_are_frames_or_a_protocol_error_or_wait(raw: bytes, sizes: lis
 
 @given(st.integers(0, 2**64 - 1), st.binary(max_size=30))
 def test_a_frame_is_split_into_the_command_and_the_rest(number: int, payload: bytes) -> None:
-    told = encode_command(api.Command(type=api.Command.SUCCESS, success=api.Success(request_id=number)))
+    told = encode_command(
+        api.Command(type=api.Command.SUCCESS, success=api.Success(request_id=number))
+    )
     assert struct.unpack_from(">II", told) == (len(told) - 4, len(told) - 8)
     command, rest = split_frame(memoryview(told[4:] + payload))
     assert api.Command.FromString(bytes(command)).success.request_id == number
@@ -89,7 +100,9 @@ def test_a_frame_is_split_into_the_command_and_the_rest(number: int, payload: by
 def test_a_command_longer_than_its_frame_is_a_protocol_error(frame: bytes) -> None:
     size = int.from_bytes(frame[:4], "big")
     if size > len(frame) - 4:
-        with pytest.raises(ProtocolError, match=f"a command of {size} bytes in a frame of {len(frame)}"):
+        with pytest.raises(
+            ProtocolError, match=f"a command of {size} bytes in a frame of {len(frame)}"
+        ):
             split_frame(memoryview(frame))
     else:
         assert list(map(len, split_frame(memoryview(frame)))) == [size, len(frame) - 4 - size]

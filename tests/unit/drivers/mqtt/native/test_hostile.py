@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from fake_mqtt import MqttPeer
 
 PATIENCE = 20  # s of real time that nothing here needs
-SUBACK, UNSUBACK = (encode(p.SubscriptionAnswer(kind, number, (1,))) for kind, number in ((p.SUBACK, 1), (p.UNSUBACK, 2)))
+SUBACK, UNSUBACK = (
+    encode(p.SubscriptionAnswer(kind, number, (1,)))
+    for kind, number in ((p.SUBACK, 1), (p.UNSUBACK, 2))
+)
 MESSAGE = encode(p.Publish("loadtest/r1/0", bytes(64), 1, packet_id=7))
 # PUBLISH of 256 MiB, the most that MQTT can announce, and the start of its body.
 HUGE = b"\x30\xff\xff\xff\x7f" + bytes(1000)
@@ -43,12 +46,18 @@ class Rig:
 
     def __init__(self, broker: FakeMqttBroker, **settings: Any) -> None:
         self.clock, self.acks, self.sizes = MovedClock(), list[tuple[int, int]](), list[int]()
-        self.driver: Any = driver_class("mqtt", "native")(context(broker.url, self.clock, **settings))  # type: ignore[call-arg]
+        self.driver: Any = driver_class("mqtt", "native")(
+            context(broker.url, self.clock, **settings)
+        )  # type: ignore[call-arg]
 
     def turn(self) -> None:
         self.driver.poll(MILLISECOND)
         if (acks := self.driver.acks()) is not None:
-            self.acks += zip(acks.status.tolist(), [0] * len(acks.row) if acks.resends is None else acks.resends.tolist(), strict=True)
+            self.acks += zip(
+                acks.status.tolist(),
+                [0] * len(acks.row) if acks.resends is None else acks.resends.tolist(),
+                strict=True,
+            )
         if (received := self.driver.take()) is not None:
             self.sizes += received.size.tolist()
 
@@ -56,7 +65,9 @@ class Rig:
         """Poll until ``done`` returns something true; each turn adds ``step`` ns to the clock."""
         end = time.monotonic() + PATIENCE
         while not done():
-            assert time.monotonic() < end, f"not in time; disconnected: {self.driver.disconnected()}"
+            assert time.monotonic() < end, (
+                f"not in time; disconnected: {self.driver.disconnected()}"
+            )
             self.clock.advance(step)
             self.turn()
 
@@ -94,14 +105,18 @@ ANSWERS_TO_CONNECT = {
 
 
 @pytest.mark.parametrize("case", ANSWERS_TO_CONNECT)
-def test_an_answer_to_connect_that_violates_the_protocol_is_named(broker: FakeMqttBroker, rig: Callable[..., Rig], case: str) -> None:
+def test_an_answer_to_connect_that_violates_the_protocol_is_named(
+    broker: FakeMqttBroker, rig: Callable[..., Rig], case: str
+) -> None:
     """With the address of the broker; the client takes no memory for what a packet announces."""
     sent, named = ANSWERS_TO_CONNECT[case]
     broker.rules[p.CONNECT] = with_bytes(sent)
     r = rig()
     tracemalloc.start()
     try:
-        with pytest.raises(TargetError, match=f"{broker.url}: producer of stream 0: the broker sent .*({named})"):
+        with pytest.raises(
+            TargetError, match=f"{broker.url}: producer of stream 0: the broker sent .*({named})"
+        ):
             r.driver.open_producers([0])
             r.until(lambda: False)
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
@@ -109,19 +124,28 @@ def test_an_answer_to_connect_that_violates_the_protocol_is_named(broker: FakeMq
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("sent", [b"", b"\x20", b"\x20\x03", b"\x20\x03\x00", b"\x20\xff\xff"], ids=len)
-def test_a_connection_that_ends_within_connack_is_an_error(broker: FakeMqttBroker, rig: Callable[..., Rig], sent: bytes) -> None:
+@pytest.mark.parametrize(
+    "sent", [b"", b"\x20", b"\x20\x03", b"\x20\x03\x00", b"\x20\xff\xff"], ids=len
+)
+def test_a_connection_that_ends_within_connack_is_an_error(
+    broker: FakeMqttBroker, rig: Callable[..., Rig], sent: bytes
+) -> None:
     def cut(peer: MqttPeer, _packet: Any) -> None:
         peer.send(sent)
         peer.drop()
 
     broker.rules[p.CONNECT] = cut
-    with pytest.raises(TargetError, match=f"{broker.url}: producer of stream 0: (connection lost|the broker closes)"):
+    with pytest.raises(
+        TargetError,
+        match=f"{broker.url}: producer of stream 0: (connection lost|the broker closes)",
+    ):
         rig().driver.open_producers([0])
 
 
 @pytest.mark.parametrize("bytewise", [False, True])
-def test_a_connack_that_never_comes_is_an_error_after_10_s(broker: FakeMqttBroker, rig: Callable[..., Rig], bytewise: bool) -> None:
+def test_a_connack_that_never_comes_is_an_error_after_10_s(
+    broker: FakeMqttBroker, rig: Callable[..., Rig], bytewise: bool
+) -> None:
     """Also if a byte of it comes now and then."""
     r = rig()
 
@@ -141,13 +165,17 @@ IN_RUN = {
     "a second CONNACK": lambda peer, _: peer.send(CONNACK),
     "CONNACK after the end": lambda peer, _: peer.send(p.Ending(p.DISCONNECT, 0x8B), CONNACK),
     "a packet of 256 MiB": with_bytes(HUGE),
-    "the answer to a message of another QoS": lambda peer, message: peer.send(PublishAnswer(p.PUBCOMP, message.packet_id)),
+    "the answer to a message of another QoS": lambda peer, message: peer.send(
+        PublishAnswer(p.PUBCOMP, message.packet_id)
+    ),
     "half an answer": lambda peer, _: (peer.send(b"\x40"), peer.drop()),
 }
 
 
 @pytest.mark.parametrize("case", IN_RUN)
-def test_a_single_violation_costs_a_connection_and_no_message(broker: FakeMqttBroker, rig: Callable[..., Rig], case: str) -> None:
+def test_a_single_violation_costs_a_connection_and_no_message(
+    broker: FakeMqttBroker, rig: Callable[..., Rig], case: str
+) -> None:
     """The message is sent again, and counts once."""
     r = rig(qos=1)
     r.driver.open_consumers([0])
@@ -161,17 +189,23 @@ def test_a_single_violation_costs_a_connection_and_no_message(broker: FakeMqttBr
 
 
 @pytest.mark.parametrize("kind", [p.PUBACK, p.PUBCOMP], ids=["PUBACK", "PUBCOMP"])
-def test_a_message_at_qos_2_is_acknowledged_only_by_its_exchange(broker: FakeMqttBroker, rig: Callable[..., Rig], kind: int) -> None:
+def test_a_message_at_qos_2_is_acknowledged_only_by_its_exchange(
+    broker: FakeMqttBroker, rig: Callable[..., Rig], kind: int
+) -> None:
     """Not by the answer of another QoS, and not by PUBCOMP before PUBREC."""
     r = rig(qos=2)
     r.driver.open_producers([3])
-    broker.once[p.PUBLISH].append(lambda peer, message: peer.send(PublishAnswer(kind, message.packet_id)))
+    broker.once[p.PUBLISH].append(
+        lambda peer, message: peer.send(PublishAnswer(kind, message.packet_id))
+    )
     r.driver.send(burst(1))
     r.until(lambda: r.acks, step=MILLISECOND)
     assert r.acks == [(Status.ACKED, 1)]
 
 
-def test_answers_never_requested_do_not_end_a_subscription(broker: FakeMqttBroker, rig: Callable[..., Rig]) -> None:
+def test_answers_never_requested_do_not_end_a_subscription(
+    broker: FakeMqttBroker, rig: Callable[..., Rig]
+) -> None:
     """UNSUBACK makes the client connect again instead of leaving."""
     r = rig(qos=1)
     r.driver.open_consumers([0])
@@ -184,18 +218,25 @@ def test_answers_never_requested_do_not_end_a_subscription(broker: FakeMqttBroke
     assert r.driver.facts().losses == 1
 
 
-def test_a_broker_that_violates_the_protocol_again_and_again_ends_the_run(broker: FakeMqttBroker, rig: Callable[..., Rig]) -> None:
+def test_a_broker_that_violates_the_protocol_again_and_again_ends_the_run(
+    broker: FakeMqttBroker, rig: Callable[..., Rig]
+) -> None:
     """After ten violations; the error names the last one."""
     r = rig(qos=1)
     r.driver.open_producers([3])
     broker.rules[p.PUBLISH] = with_bytes(b"\x90\x04\xff\xff\x00\x00")
     r.driver.send(burst(1))
-    with pytest.raises(TargetError, match=rf"{broker.url}: producer of stream 3: the broker sent SUBACK 65535, .*10 violations"):
+    with pytest.raises(
+        TargetError,
+        match=rf"{broker.url}: producer of stream 3: the broker sent SUBACK 65535, .*10 violations",
+    ):
         r.until(lambda: False, step=10 * MILLISECOND)
     assert not r.acks
 
 
-def test_a_flood_leaves_the_loop_after_its_time(broker: FakeMqttBroker, rig: Callable[..., Rig]) -> None:
+def test_a_flood_leaves_the_loop_after_its_time(
+    broker: FakeMqttBroker, rig: Callable[..., Rig]
+) -> None:
     """However many messages wait; each counts once."""
     r = rig(qos=1)
     r.driver.open_consumers([0])
@@ -209,7 +250,9 @@ def test_a_flood_leaves_the_loop_after_its_time(broker: FakeMqttBroker, rig: Cal
     assert turns > 1
 
 
-def test_a_packet_of_many_reads_takes_linear_time(broker: FakeMqttBroker, rig: Callable[..., Rig]) -> None:
+def test_a_packet_of_many_reads_takes_linear_time(
+    broker: FakeMqttBroker, rig: Callable[..., Rig]
+) -> None:
     """16 MiB on an existing topic, where foreign messages may have any size. Each byte is copied a few times, not once for each read."""
     r = rig(topology=replace(ONE, name="existing"))
     r.driver.open_consumers([0])
@@ -228,7 +271,9 @@ def test_a_packet_of_many_reads_takes_linear_time(broker: FakeMqttBroker, rig: C
     assert r.sizes == [16 << 20]
 
 
-def test_a_ping_that_is_answered_with_something_else_ends_the_connection(broker: FakeMqttBroker, rig: Callable[..., Rig]) -> None:
+def test_a_ping_that_is_answered_with_something_else_ends_the_connection(
+    broker: FakeMqttBroker, rig: Callable[..., Rig]
+) -> None:
     """Bytes of the broker alone do not prove that it answers."""
     r = rig(qos=1, keepAlive="10s")
     r.driver.open_producers([0])

@@ -19,7 +19,13 @@ class FakeConnection:
     """Records the calls of the decoder."""
 
     def __init__(self, number: int) -> None:
-        self.number, self.rest, self.held, self.arrived, self.leaving = number, bytearray(), dict[int, bytes](), 0, False
+        self.number, self.rest, self.held, self.arrived, self.leaving = (
+            number,
+            bytearray(),
+            dict[int, bytes](),
+            0,
+            False,
+        )
         self.socket: object = self
         self.needed, self.largest, self.receives = 0, 1000, True
         self.user = ConnectionUser()
@@ -71,7 +77,10 @@ def test_each_consumer_gets_its_messages_with_the_time_of_its_read(many: int) ->
     assert received.size.tolist() == [40] * many + [1, 5]
     assert received.flags.tolist() == [0] * many + [Flag.REDELIVERED, 0]
     assert bytes(received.heads[-2]) == b"y".ljust(32, b"\0")
-    assert [connection.out for connection in rig.connections] == [b"", encode(PublishAnswer(p.PUBACK, 7))]
+    assert [connection.out for connection in rig.connections] == [
+        b"",
+        encode(PublishAnswer(p.PUBACK, 7)),
+    ]
     assert [connection.flushed for connection in rig.connections] == [0, 1]
 
 
@@ -83,7 +92,9 @@ def test_a_second_copy_before_the_release_does_not_count() -> None:
     received = rig.arrivals.take()
     assert received is not None
     assert [bytes(head[:3]) for head in received.heads] == [b"one", b"two"]
-    assert rig.connections[0].out == b"".join(encode(PublishAnswer(p.PUBREC, packet_id)) for packet_id in (5, 5, 6))
+    assert rig.connections[0].out == b"".join(
+        encode(PublishAnswer(p.PUBREC, packet_id)) for packet_id in (5, 5, 6)
+    )
     assert rig.connections[0].held == {5: b"one", 6: b"two"}
     rig.connections[0].out = b""
     rig.read(0, encode(PublishAnswer(p.PUBREL, 5)))
@@ -100,7 +111,9 @@ def test_equal_bytes_on_many_connections_are_separate_messages() -> None:
     """Each connection has its own consumer, time, acknowledgements and held packet ids."""
     rig = Rig(4)
     rig.connections[2].held[6] = b"second"
-    data = message(b"one", 2, 5) + message(b"second", 2, 6) + message(b"third", 1, 7) + message(b"4")
+    data = (
+        message(b"one", 2, 5) + message(b"second", 2, 6) + message(b"third", 1, 7) + message(b"4")
+    )
     for number in range(3):
         rig.read(number, data)
     rig.read(3, data[:-1])
@@ -110,9 +123,15 @@ def test_equal_bytes_on_many_connections_are_separate_messages() -> None:
     assert received.consumer.tolist() == [100] * 4 + [101] * 4 + [102] * 3 + [103] * 3
     assert received.time.tolist() == [1000] * 4 + [1001] * 4 + [1002] * 3 + [1003] * 3
     assert received.size.tolist() == [3, 6, 5, 1] * 2 + [3, 5, 1] + [3, 6, 5]
-    assert [bytes(head[:1]) for head in received.heads] == [b"o", b"s", b"t", b"4"] * 2 + [b"o", b"t", b"4"] + [b"o", b"s", b"t"]
+    assert [bytes(head[:1]) for head in received.heads] == [b"o", b"s", b"t", b"4"] * 2 + [
+        b"o",
+        b"t",
+        b"4",
+    ] + [b"o", b"s", b"t"]
     answers = ((p.PUBREC, 5), (p.PUBREC, 6), (p.PUBACK, 7))
-    assert {connection.out for connection in rig.connections} == {b"".join(encode(PublishAnswer(*answer)) for answer in answers)}
+    assert {connection.out for connection in rig.connections} == {
+        b"".join(encode(PublishAnswer(*answer)) for answer in answers)
+    }
     assert [connection.held for connection in rig.connections] == [{5: b"one", 6: b"second"}] * 4
 
 

@@ -103,7 +103,11 @@ def test_an_answer_has_row_time_and_status() -> None:
     rig.answer(p.PUBACK, 1)
     rig.answer(p.PUBACK, 1)
     acks = rig.producers.acks()
-    assert acks is not None and acks.row.tolist() == [FIRST_ROW + 1, FIRST_ROW] and acks.time.tolist() == [1010, 1010]
+    assert (
+        acks is not None
+        and acks.row.tolist() == [FIRST_ROW + 1, FIRST_ROW]
+        and acks.time.tolist() == [1010, 1010]
+    )
     assert acks.status.tolist() == [Status.FAILED, Status.ACKED]
     assert rig.connection.reasons == [0x87]
     later = burst(2, first=2)

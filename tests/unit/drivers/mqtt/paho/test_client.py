@@ -23,11 +23,18 @@ def received(peer: socket.socket, count: int) -> bytes:
 Packet = tuple[int, bytes]
 
 
-PACKETS = st.lists(st.tuples(st.sampled_from([0x30, 0x31, 0x32, 0x3A, 0x34, 0x40, 0x62, 0xC0]), st.binary(max_size=300)), max_size=30)
+PACKETS = st.lists(
+    st.tuples(
+        st.sampled_from([0x30, 0x31, 0x32, 0x3A, 0x34, 0x40, 0x62, 0xC0]), st.binary(max_size=300)
+    ),
+    max_size=30,
+)
 
 
 @given(packets=PACKETS, flushes=st.sets(st.integers(0, 29)))
-def test_bytes_pass_unchanged_and_qos_0_is_counted(server: socket.socket, packets: list[Packet], flushes: set[int]) -> None:
+def test_bytes_pass_unchanged_and_qos_0_is_counted(
+    server: socket.socket, packets: list[Packet], flushes: set[int]
+) -> None:
     """Whenever packets are written, each QoS 0 PUBLISH counts once."""
     sock, peer = connected(server)
     try:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
     from ..conftest import Script
 
-ENDPOINT = BrokerEndpoint(host="localhost", port=1, family=socket.AF_INET, address=("127.0.0.1", 1), tls=None)
+ENDPOINT = BrokerEndpoint(
+    host="localhost", port=1, family=socket.AF_INET, address=("127.0.0.1", 1), tls=None
+)
 
 
 @pytest.fixture
@@ -37,7 +39,9 @@ def loop() -> Iterator[Loop]:
 
 def consumer(loop: Loop) -> PahoConnection:
     """Make a consumer's connection, without connecting it."""
-    return PahoConnection(loop, ENDPOINT, client_options(context()), "consumer 0", "c0", "loadtest/r1/0")
+    return PahoConnection(
+        loop, ENDPOINT, client_options(context()), "consumer 0", "c0", "loadtest/r1/0"
+    )
 
 
 def deliver(connection: PahoConnection, payload: bytes, *, dup: bool = False) -> None:
@@ -73,9 +77,16 @@ def test_messages_become_columns(loop: Loop) -> None:
         loop.clock.advance(1)  # type: ignore[attr-defined]
     received = arrivals.take()
     assert received is not None and arrivals.take() is None
-    assert [bytes(row) for row in received.heads] == [b"short".ljust(32, b"\0"), b"x" * 32, bytes(32)]
+    assert [bytes(row) for row in received.heads] == [
+        b"short".ljust(32, b"\0"),
+        b"x" * 32,
+        bytes(32),
+    ]
     assert (received.size.tolist(), received.time.tolist()) == ([5, 100, 0], [1000, 1001, 1002])
-    assert (received.order.tolist(), received.flags.tolist()) == ([0, 0, 0], [0, Flag.REDELIVERED, 0])
+    assert (received.order.tolist(), received.flags.tolist()) == (
+        [0, 0, 0],
+        [0, Flag.REDELIVERED, 0],
+    )
     assert (received.consumer.tolist(), connection.arrived) == ([4, 4, 4], 3)
 
 
@@ -87,17 +98,26 @@ def test_a_message_before_its_consumer_has_a_place_waits(loop: Loop) -> None:
         deliver(connection, payload, dup=payload == b"early")
         loop.clock.advance(1)  # type: ignore[attr-defined]
     received = arrivals.take()
-    assert received is not None and (received.consumer.tolist(), received.size.tolist()) == ([0], [3])
+    assert received is not None and (received.consumer.tolist(), received.size.tolist()) == (
+        [0],
+        [3],
+    )
     second.assign_place(1, arrivals)
     deliver(second, b"late")
     received = arrivals.take()
     assert received is not None
-    assert (received.consumer.tolist(), received.size.tolist(), received.time.tolist()) == ([1, 1], [5, 4], [1000, 1002])
+    assert (received.consumer.tolist(), received.size.tolist(), received.time.tolist()) == (
+        [1, 1],
+        [5, 4],
+        [1000, 1002],
+    )
     assert received.flags.tolist() == [Flag.REDELIVERED, 0]
 
 
 @pytest.mark.parametrize(("checksum", "flags"), [(True, [0, Flag.CORRUPT]), (False, [0, 0])])
-def test_a_damaged_body_is_flagged_with_checksums(loop: Loop, checksum: bool, flags: list[int]) -> None:
+def test_a_damaged_body_is_flagged_with_checksums(
+    loop: Loop, checksum: bool, flags: list[int]
+) -> None:
     """Without checksums bodies are not verified."""
     whole = bytes(32) + pool(checksum=True).bodies[0]
     damaged = whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]

@@ -49,9 +49,15 @@ def test_the_window_is_the_lower_of_both_limits() -> None:
     connection, clock = FakeConnection(receive_maximum=7), FakeClock(1000)
     stream_producers = producers(clock, connection, maxInflightMessages=20)
     sending = burst(30)
-    assert (taken(stream_producers, sending), taken(stream_producers, burst(30, first=7)), len(connection.published)) == (7, 0, 7)
+    assert (
+        taken(stream_producers, sending),
+        taken(stream_producers, burst(30, first=7)),
+        len(connection.published),
+    ) == (7, 0, 7)
     assert sending.sent.tolist() == [1000] * 7 + [0] * 23
-    heads = np.frombuffer(b"".join(message[:32] for message in connection.published), np.uint8).reshape(-1, 32)
+    heads = np.frombuffer(
+        b"".join(message[:32] for message in connection.published), np.uint8
+    ).reshape(-1, 32)
     decoded = envelope.decode_heads(heads, np.full(7, 64, np.int32), 7)
     assert decoded.seq.tolist() == list(range(7)) and set(decoded.stream.tolist()) == {3}
     assert decoded.intended.tolist() == list(range(5, 12))
@@ -72,12 +78,20 @@ def test_an_answer_has_row_time_and_status() -> None:
     for mid in (1, 1, 3):
         connection.client.on_publish(None, None, mid, OK, None)
     acks = answers(stream_producers)
-    assert acks.row.tolist() == [FIRST_ROW + 1, FIRST_ROW, FIRST_ROW + 2] and acks.time.tolist() == [1010, 1020, 1020]
+    assert acks.row.tolist() == [
+        FIRST_ROW + 1,
+        FIRST_ROW,
+        FIRST_ROW + 2,
+    ] and acks.time.tolist() == [1010, 1020, 1020]
     assert acks.status.tolist() == [Status.FAILED, Status.ACKED, Status.ACKED]
     assert acks.resends is None and connection.reasons == [REFUSED.value]
     clock.advance(10)
     later = burst(2, first=3)
-    assert (taken(stream_producers, later), later.idle.tolist(), connection.woken) == (2, [1020, 0], 0)
+    assert (taken(stream_producers, later), later.idle.tolist(), connection.woken) == (
+        2,
+        [1020, 0],
+        0,
+    )
 
 
 def test_a_full_stream_does_not_delay_the_others() -> None:
@@ -160,7 +174,11 @@ def test_resends_are_counted_by_message() -> None:
         connection.client.on_publish(None, None, mid, OK, None)
     acks = answers(stream_producers)
     assert acks.resends is not None and acks.resends.dtype == np.uint8
-    assert dict(zip((acks.row - FIRST_ROW).tolist(), acks.resends.tolist(), strict=True)) == {0: 255, 1: 0, 2: 2}
+    assert dict(zip((acks.row - FIRST_ROW).tolist(), acks.resends.tolist(), strict=True)) == {
+        0: 255,
+        1: 0,
+        2: 2,
+    }
     connection.published.clear()  # the next packet id is 1 again
     assert taken(stream_producers, burst(1, first=3)) == 1
     connection.client.on_publish(None, None, 1, OK, None)

@@ -14,7 +14,12 @@ import pulsar
 import pytest
 from pulsar_library_rig import NullConsumer, context, message_of, pool_of
 
-from pytest_loadtest.drivers.pulsar.library.consumers import PulsarConsumer, PulsarConsumers, key_of, received_columns
+from pytest_loadtest.drivers.pulsar.library.consumers import (
+    PulsarConsumer,
+    PulsarConsumers,
+    key_of,
+    received_columns,
+)
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message import payloads
 from pytest_loadtest.message.samples import Flag
@@ -33,11 +38,26 @@ def received_by(consumer: PulsarConsumer) -> Any:
 
 def test_messages_become_columns_and_are_acknowledged() -> None:
     """Place, heads padded to 32 bytes, real size, time, flags; a timeout in between does not matter."""
-    client, clock, gone = NullConsumer(message_of(b"\x01" * 40), None, message_of(b"\x02" * 5)), FakeClock(9), []
+    client, clock, gone = (
+        NullConsumer(message_of(b"\x01" * 40), None, message_of(b"\x02" * 5)),
+        FakeClock(9),
+        [],
+    )
     got = received_by(PulsarConsumer(client, "consumer 0", context(clock=clock), None, gone.append))
     assert [bytes(row) for row in got.heads] == [b"\x01" * 32, b"\x02" * 5 + b"\0" * 27]
-    assert [got.size.tolist(), got.time.tolist(), got.order.tolist(), got.flags.tolist()] == [[40, 5], [9, 9], [0, 0], [0, 0]]
-    assert [c.dtype for c in (got.heads, got.size, got.time, got.order, got.flags)] == [np.uint8, np.int32, np.int64, np.int64, np.int8]
+    assert [got.size.tolist(), got.time.tolist(), got.order.tolist(), got.flags.tolist()] == [
+        [40, 5],
+        [9, 9],
+        [0, 0],
+        [0, 0],
+    ]
+    assert [c.dtype for c in (got.heads, got.size, got.time, got.order, got.flags)] == [
+        np.uint8,
+        np.int32,
+        np.int64,
+        np.int64,
+        np.int8,
+    ]
     assert (got.consumer.tolist(), got.consumer.dtype) == ([4, 4], np.int32)
     assert len(client.acknowledged) == 2
 
@@ -95,7 +115,10 @@ class Batched:
     """A message with its index in a batch; -1: it is in no batch."""
 
     def __init__(self, data: bytes, batch_index: int = -1, partition: int = -1) -> None:
-        self._data, self._where = data, SimpleNamespace(batch_index=lambda: batch_index, partition=lambda: partition)
+        self._data, self._where = (
+            data,
+            SimpleNamespace(batch_index=lambda: batch_index, partition=lambda: partition),
+        )
 
     def data(self) -> bytes:
         return self._data
@@ -113,7 +136,12 @@ def running(*clients: Waiting, partitions: int = 1) -> PulsarConsumers:
 
     def opening(consumers: Sequence[int]) -> list[PulsarConsumer]:
         made = [queue.popleft() for _ in consumers]
-        return [PulsarConsumer(client, "c", context(clock=time.monotonic_ns), None, [].append, partitions) for client in made]
+        return [
+            PulsarConsumer(
+                client, "c", context(clock=time.monotonic_ns), None, [].append, partitions
+            )
+            for client in made
+        ]
 
     consumers = PulsarConsumers(opening)
     assert consumers.open(range(len(clients))).tolist() == list(range(len(clients)))
@@ -133,7 +161,11 @@ def stamps(consumers: PulsarConsumers, count: int) -> list[int]:
 def ended(consumers: PulsarConsumers) -> None:
     """Wait for the end of all threads."""
     consumers.join_threads(time.monotonic() + 10)
-    assert not [thread for thread in threading.enumerate() if thread.name in ("c", "pulsar-attach", "pulsar-detach")]
+    assert not [
+        thread
+        for thread in threading.enumerate()
+        if thread.name in ("c", "pulsar-attach", "pulsar-detach")
+    ]
 
 
 def test_a_paused_consumer_acknowledges_nothing_until_it_resumes() -> None:
@@ -173,7 +205,13 @@ def test_a_leaving_consumer_takes_its_batches_to_their_end() -> None:
     client.messages.put(Batched(b"p0 b0", 0, 0))
     assert len(stamps(consumers, 1)) == 1
     consumers.pause([0])
-    for data, index, partition in [(b"p0 b1", 1, 0), (b"p1 next", 0, 1), (b"p1 rest", 1, 1), (b"p0 b2", 2, 0), (b"p0 next", -1, 0)]:
+    for data, index, partition in [
+        (b"p0 b1", 1, 0),
+        (b"p1 next", 0, 1),
+        (b"p1 rest", 1, 1),
+        (b"p0 b2", 2, 0),
+        (b"p0 next", -1, 0),
+    ]:
         client.messages.put(Batched(data, index, partition))
     client.messages.put(Batched(b"never looked at", 0, 0))
     consumers.detach([0])
@@ -181,7 +219,9 @@ def test_a_leaving_consumer_takes_its_batches_to_their_end() -> None:
     assert client.acknowledged == [b"p0 b0", b"p0 b1", b"p0 b2"]
     assert client.messages.qsize() == 1
     got = consumers.take()
-    assert got is not None and (got.consumer.tolist(), got.size.tolist()) == ([0, 0], [5, 5]), "a detached place delivers what it had"
+    assert got is not None and (got.consumer.tolist(), got.size.tolist()) == ([0, 0], [5, 5]), (
+        "a detached place delivers what it had"
+    )
 
 
 def test_leaving_ends_even_without_further_messages() -> None:
@@ -203,7 +243,9 @@ def test_closing_is_no_failure_of_a_leaving_consumer() -> None:
             raise pulsar.AlreadyClosed("closed")
 
     client, gone = ClosedUnderway(), []
-    consumers = PulsarConsumers(lambda _: [PulsarConsumer(client, "c", context(), None, gone.append)])
+    consumers = PulsarConsumers(
+        lambda _: [PulsarConsumer(client, "c", context(), None, gone.append)]
+    )
     consumers.open([0])
     consumers.detach([0])
     consumers.expect_close()
@@ -217,7 +259,10 @@ def test_messages_wait_until_the_place_of_their_consumer_is_reported() -> None:
     clients = [Waiting(), Waiting(), Waiting()]
     consumers = running(*clients[:1])
     consumers._opening = lambda numbers: [
-        PulsarConsumer(clients[1 + int(number)], "c", context(clock=time.monotonic_ns), None, [].append) for number in numbers
+        PulsarConsumer(
+            clients[1 + int(number)], "c", context(clock=time.monotonic_ns), None, [].append
+        )
+        for number in numbers
     ]
     clients[1].messages.put(Batched(b"early"))
     consumers.attach([0, 1])
@@ -229,7 +274,11 @@ def test_messages_wait_until_the_place_of_their_consumer_is_reported() -> None:
     while (joined := consumers.attached()) is None:
         time.sleep(0.001)
     assert [joined.consumer.tolist(), joined.place.tolist()] == [[0, 1], [1, 2]]
-    assert (joined.consumer.dtype, joined.place.dtype, consumers.attached()) == (np.int32, np.int32, None)
+    assert (joined.consumer.dtype, joined.place.dtype, consumers.attached()) == (
+        np.int32,
+        np.int32,
+        None,
+    )
     got = consumers.take()
     assert got is not None and got.consumer.tolist() == [1]
     consumers.detach(joined.place)

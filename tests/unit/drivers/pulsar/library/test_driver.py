@@ -18,8 +18,13 @@ from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 def test_unapplied_keys_are_listed_with_their_reason() -> None:
     """Keys that need the admin REST are listed only without it, and only if the profile has them."""
-    settings = PulsarSettings(client_memory_limit_mb=256, persistence=Persistence(), namespace_prefix="public/mine")
-    assert set(PulsarDriver(context(settings)).facts().not_applied) == {"persistence", "namespacePrefix"}
+    settings = PulsarSettings(
+        client_memory_limit_mb=256, persistence=Persistence(), namespace_prefix="public/mine"
+    )
+    assert set(PulsarDriver(context(settings)).facts().not_applied) == {
+        "persistence",
+        "namespacePrefix",
+    }
     facts = PulsarDriver(context(settings, admin="http://127.0.0.1:1")).facts()
     assert facts.not_applied == {}
     assert facts.applied["clientMemoryLimitMB"].startswith("256 per worker")
@@ -52,7 +57,9 @@ def test_facts_have_the_applied_settings_and_no_secret() -> None:
         ("Failover", True, 3, partition_of), ("Shared", False, 1, None), ("Key_Shared", True, 1, key_of),
     ],
 )  # fmt: skip
-def test_partitions_are_distinguished_even_if_order_is_not_judged(kind: Any, ordered: bool, partitions: int, order: object) -> None:
+def test_partitions_are_distinguished_even_if_order_is_not_judged(
+    kind: Any, ordered: bool, partitions: int, order: object
+) -> None:
     """Otherwise messages from several partitions look like second copies, and every drain waits for more of them."""
     driver = PulsarDriver(context(PulsarSettings(subscription_type=kind), ordered=ordered))
     assert driver._order(partitions) is order
@@ -61,11 +68,18 @@ def test_partitions_are_distinguished_even_if_order_is_not_judged(kind: Any, ord
 def test_facts_name_an_existing_topic_in_place_of_a_namespace() -> None:
     """Settings for a namespace are not applied."""
     name = "persistent://public/default/orders"
-    settings = PulsarSettings(namespace_prefix="public/mine", topic_type="persistent", persistence=Persistence())
+    settings = PulsarSettings(
+        namespace_prefix="public/mine", topic_type="persistent", persistence=Persistence()
+    )
     facts = PulsarDriver(context(settings, name=name)).facts()
-    assert facts.applied["topic"] == f"{name} (existing, as far as can be known without target.adminUrl)"
+    assert (
+        facts.applied["topic"]
+        == f"{name} (existing, as far as can be known without target.adminUrl)"
+    )
     assert not {"namespace", "topicType", "persistence"} & set(facts.applied)
-    assert facts.not_applied == dict.fromkeys(("namespacePrefix", "topicType", "persistence"), "the topic exists already")
+    assert facts.not_applied == dict.fromkeys(
+        ("namespacePrefix", "topicType", "persistence"), "the topic exists already"
+    )
 
 
 def test_io_threads_are_those_of_all_clients_together() -> None:
@@ -82,9 +96,13 @@ def test_partitions_need_the_admin_rest() -> None:
 
 def test_an_unreachable_target_is_named() -> None:
     """Also after retries; close and cleanup raise nothing."""
-    driver = PulsarDriver(context(PulsarSettings(operation_timeout=SECOND), clock=time.monotonic_ns))
+    driver = PulsarDriver(
+        context(PulsarSettings(operation_timeout=SECOND), clock=time.monotonic_ns)
+    )
     try:
-        with pytest.raises(TargetError, match=r"stream 0 cannot connect to pulsar://127\.0\.0\.1:1"):
+        with pytest.raises(
+            TargetError, match=r"stream 0 cannot connect to pulsar://127\.0\.0\.1:1"
+        ):
             driver.open_producers([0])
     finally:
         driver.close()

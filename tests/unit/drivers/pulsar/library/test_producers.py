@@ -26,12 +26,20 @@ def test_a_full_window_refuses_messages_until_answers_arrive() -> None:
     first = burst(5)
     refused = producers.send(first)
     assert refused is not None and (refused.tolist(), refused.dtype) == ([3, 4], np.int64)
-    assert (first.sent.tolist(), first.idle.tolist(), taken(producers, burst(2, 3))) == ([10, 10, 10, 0, 0], [0] * 5, 0)
+    assert (first.sent.tolist(), first.idle.tolist(), taken(producers, burst(2, 3))) == (
+        [10, 10, 10, 0, 0],
+        [0] * 5,
+        0,
+    )
     clock.now = 20
     client.answer(3)
     acks = producers.acks()
     assert acks is not None
-    assert [acks.row.tolist(), acks.time.tolist(), acks.status.tolist()] == [[ROW, ROW + 1, ROW + 2], [20] * 3, [Status.ACKED] * 3]
+    assert [acks.row.tolist(), acks.time.tolist(), acks.status.tolist()] == [
+        [ROW, ROW + 1, ROW + 2],
+        [20] * 3,
+        [Status.ACKED] * 3,
+    ]
     assert [c.dtype for c in (acks.row, acks.time, acks.status)] == [np.int64, np.int64, np.int8]
     assert acks.resends is None
     second = burst(2, 3)
@@ -41,7 +49,9 @@ def test_a_full_window_refuses_messages_until_answers_arrive() -> None:
 def test_a_full_stream_does_not_hold_up_others() -> None:
     """A suffix of each stream is refused; each stream has its own producer and idle time."""
     clients, clock = {stream: NullProducer() for stream in (1, 3, 5)}, FakeClock(10)
-    producers = PulsarProducers(list(clients.values()), list(clients), context(clock=clock), window=2, memory=None)
+    producers = PulsarProducers(
+        list(clients.values()), list(clients), context(clock=clock), window=2, memory=None
+    )
     refused = producers.send(burst(7, streams=(5, 1)))
     assert refused is not None and refused.tolist() == [4, 5, 6]
     assert [len(client.pending) for client in clients.values()] == [2, 0, 2]
@@ -50,7 +60,9 @@ def test_a_full_stream_does_not_hold_up_others() -> None:
     second = burst(6, first=7, streams=(5, 3, 1))
     refused = producers.send(second)
     assert refused is not None and refused.tolist() == [3]
-    assert second.idle.tolist() == [0, 0, 40, 0, 0, 0], "5 is not empty, 3 never had anything, 1 ran empty at 40"
+    assert second.idle.tolist() == [0, 0, 40, 0, 0, 0], (
+        "5 is not empty, 3 never had anything, 1 ran empty at 40"
+    )
     acks = producers.acks()
     assert acks is not None
     assert (acks.row - ROW).tolist() == [0, 1, 3]
@@ -78,7 +90,11 @@ def test_answers_belong_to_their_message_in_any_order() -> None:
     client.answer(2)
     acks = producers.acks()
     assert acks is not None
-    assert dict(zip((acks.row - ROW).tolist(), acks.status.tolist(), strict=True)) == {2: Status.FAILED, 0: Status.ACKED, 1: Status.ACKED}
+    assert dict(zip((acks.row - ROW).tolist(), acks.status.tolist(), strict=True)) == {
+        2: Status.FAILED,
+        0: Status.ACKED,
+        1: Status.ACKED,
+    }
 
 
 def test_messages_have_envelope_and_key() -> None:
@@ -92,8 +108,13 @@ def test_messages_have_envelope_and_key() -> None:
     assert [message.partition_key() for message, _ in client.pending] == ["key-12", "key-12"]
 
 
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans()), max_size=30), st.integers(1, 8))
-def test_every_message_in_flight_is_counted_once(steps: list[tuple[int, int, bool]], window: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans()), max_size=30),
+    st.integers(1, 8),
+)
+def test_every_message_in_flight_is_counted_once(
+    steps: list[tuple[int, int, bool]], window: int
+) -> None:
     """In any sequence of sends, answers and calls of acks()."""
     client = NullProducer()
     producers = producer_on(client, window)
@@ -116,13 +137,27 @@ SIZES = (20, 40, 150)
 """Bytes of the payloads of a pool."""
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 8), st.integers(0, 8)), max_size=30))
-def test_memory_is_limited_and_freed_with_the_answers(steps: list[tuple[int, int, int, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 8), st.integers(0, 8)),
+        max_size=30,
+    )
+)
+def test_memory_is_limited_and_freed_with_the_answers(
+    steps: list[tuple[int, int, int, int]],
+) -> None:
     """Two streams share 100 bytes."""
     limit, clients = 100, (NullProducer(), NullProducer())
     buckets = [payloads.Bucket(name=str(size), low=size, high=size + 1, weight=1) for size in SIZES]
     pool = payloads.build_pool(
-        buckets=buckets, message_size=None, randomized=False, random_ratio=0.0, file_content=None, seed=1, checksum=False, max_size=None
+        buckets=buckets,
+        message_size=None,
+        randomized=False,
+        random_ratio=0.0,
+        file_content=None,
+        seed=1,
+        checksum=False,
+        max_size=None,
     )
     producers = PulsarProducers(clients, range(2), context(pool=pool), window=None, memory=limit)
 
@@ -154,9 +189,9 @@ def test_messages_beyond_the_memory_wait_or_fail() -> None:
     client.answer(3)
     acks = producers.acks()
     assert acks is not None
-    assert dict(zip((acks.row - ROW).tolist(), acks.status.tolist(), strict=True)) == dict.fromkeys((3, 4), Status.FAILED) | dict.fromkeys(
-        range(3), Status.ACKED
-    )
+    assert dict(zip((acks.row - ROW).tolist(), acks.status.tolist(), strict=True)) == dict.fromkeys(
+        (3, 4), Status.FAILED
+    ) | dict.fromkeys(range(3), Status.ACKED)
     assert (producers.acks(), taken(producers, burst(3, 5)), len(client.pending)) == (None, 3, 3)
 
 
@@ -176,6 +211,8 @@ def test_a_closed_producer_is_named() -> None:
         def send_async(self, message: Any, callback: object) -> None:
             raise _pulsar.PulsarException("AlreadyClosed")
 
-    producers = PulsarProducers([NullProducer(), Closed()], [3, 7], context(), window=None, memory=None)
+    producers = PulsarProducers(
+        [NullProducer(), Closed()], [3, 7], context(), window=None, memory=None
+    )
     with pytest.raises(TargetError, match="producer of stream 7: AlreadyClosed"):
         producers.send(burst(2, streams=(3, 7)))

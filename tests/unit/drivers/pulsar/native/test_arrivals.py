@@ -33,7 +33,9 @@ class Message(NamedTuple):
 def batch(*messages: Message) -> bytes:
     parts = []
     for payload, key, event_time in messages:
-        metadata = SingleMessageMetadata(payload_size=len(payload), partition_key=key, event_time=event_time).SerializeToString()
+        metadata = SingleMessageMetadata(
+            payload_size=len(payload), partition_key=key, event_time=event_time
+        ).SerializeToString()
         parts += [len(metadata).to_bytes(4, "big"), metadata, payload]
     return b"".join(parts)
 
@@ -55,17 +57,23 @@ def payload_of(draw: Any, size: int | None = None) -> bytes:
 def arrivals(draw: Any) -> tuple[Arrival, list[Message] | None]:
     """An arrival and its messages; None: it is damaged."""
     place, time, order, flags = (draw(st.integers(0, 3)) for _ in range(4))
-    kind = draw(st.sampled_from(["single", "even", "uneven", "keyed", "other prefix", "chosen", "damaged"]))
+    kind = draw(
+        st.sampled_from(["single", "even", "uneven", "keyed", "other prefix", "chosen", "damaged"])
+    )
     count = draw(st.integers(1, 5))
     size = draw(SIZES)
     if kind == "single":
         payload = draw(payload_of())
-        return Arrival(place, time, place + 7, order, flags & 1, 0, memoryview(payload)), [Message(payload)]
+        return Arrival(place, time, place + 7, order, flags & 1, 0, memoryview(payload)), [
+            Message(payload)
+        ]
     messages = [Message(draw(payload_of(None if kind == "uneven" else size))) for _ in range(count)]
     if kind == "keyed":
         messages = [Message(message.payload, draw(KEYS)) for message in messages]
     if kind == "other prefix":  # of equal length: the first is ours, later ones are not
-        messages = [Message(message.payload, None, draw(st.sampled_from([5, 6]))) for message in messages]
+        messages = [
+            Message(message.payload, None, draw(st.sampled_from([5, 6]))) for message in messages
+        ]
     data = batch(*messages)
     chosen = None
     if kind == "chosen":
@@ -74,30 +82,82 @@ def arrivals(draw: Any) -> tuple[Arrival, list[Message] | None]:
     if kind == "damaged":
         data = data[: draw(st.integers(0, len(data) - 1))]
         return Arrival(place, time, place + 7, order, flags & 1, count, memoryview(data)), None
-    return Arrival(place, time, place + 7, order, flags & 1, count, memoryview(data), chosen), messages
+    return Arrival(
+        place, time, place + 7, order, flags & 1, count, memoryview(data), chosen
+    ), messages
 
 
 def rows(found: Any) -> list[tuple[Any, ...]]:
-    columns = (found.consumer, found.heads, found.size, found.time, found.lag, found.order, found.flags)
-    assert [column.dtype for column in columns] == [np.int32, np.uint8, np.int32, np.int64, np.int64, np.int64, np.int8]
+    columns = (
+        found.consumer,
+        found.heads,
+        found.size,
+        found.time,
+        found.lag,
+        found.order,
+        found.flags,
+    )
+    assert [column.dtype for column in columns] == [
+        np.int32,
+        np.uint8,
+        np.int32,
+        np.int64,
+        np.int64,
+        np.int64,
+        np.int8,
+    ]
     consumer, heads, size, time, lag, order, flags = columns
     assert heads.shape == (len(size), 32)
     texts = [head.tobytes() for head in heads]
-    return list(zip(consumer.tolist(), texts, size.tolist(), time.tolist(), lag.tolist(), order.tolist(), flags.tolist(), strict=True))
+    return list(
+        zip(
+            consumer.tolist(),
+            texts,
+            size.tolist(),
+            time.tolist(),
+            lag.tolist(),
+            order.tolist(),
+            flags.tolist(),
+            strict=True,
+        )
+    )
 
 
-def naive(came: list[tuple[Arrival, list[Message] | None]], checksum: bool, keyed: bool) -> list[tuple[Any, ...]]:
+def naive(
+    came: list[tuple[Arrival, list[Message] | None]], checksum: bool, keyed: bool
+) -> list[tuple[Any, ...]]:
     found = []
     for arrival, messages in came:
         own = (arrival.place, arrival.time, arrival.lag)
         if messages is None:
-            found.append((arrival.place, DAMAGED, max(len(arrival.data), 32), arrival.time, arrival.lag, arrival.order, arrival.flags))
+            found.append(
+                (
+                    arrival.place,
+                    DAMAGED,
+                    max(len(arrival.data), 32),
+                    arrival.time,
+                    arrival.lag,
+                    arrival.order,
+                    arrival.flags,
+                )
+            )
             continue
         keys = keyed and arrival.messages and any(message.key is not None for message in messages)
         for message in messages:
             order = key_number(message.key or "") if keys else arrival.order
-            flags = arrival.flags | (Flag.CORRUPT if checksum and not body_ok(message.payload) else 0)
-            found.append((own[0], message.payload[:32].ljust(32, b"\0"), len(message.payload), *own[1:], order, flags))
+            flags = arrival.flags | (
+                Flag.CORRUPT if checksum and not body_ok(message.payload) else 0
+            )
+            found.append(
+                (
+                    own[0],
+                    message.payload[:32].ljust(32, b"\0"),
+                    len(message.payload),
+                    *own[1:],
+                    order,
+                    flags,
+                )
+            )
     return found
 
 
@@ -105,12 +165,16 @@ def reader(checksum: bool = False, keyed: bool = False) -> ArrivalReader:
     return ArrivalReader(BatchReader(), DAMAGED, checksum=checksum, keyed=keyed)
 
 
-@given(came=st.lists(arrivals(), min_size=1, max_size=8), checksum=st.booleans(), keyed=st.booleans())
+@given(
+    came=st.lists(arrivals(), min_size=1, max_size=8), checksum=st.booleans(), keyed=st.booleans()
+)
 def test_the_columns_are_those_of_reading_message_by_message(
     came: list[tuple[Arrival, list[Message] | None]], checksum: bool, keyed: bool
 ) -> None:
     """In any mixture: every message once, in order of arrival, with its entry's place, time, order and flags."""
-    assert rows(reader(checksum, keyed).columns([arrival for arrival, _ in came])) == naive(came, checksum, keyed)
+    assert rows(reader(checksum, keyed).columns([arrival for arrival, _ in came])) == naive(
+        came, checksum, keyed
+    )
 
 
 def test_a_later_message_with_other_metadata_is_read_correctly() -> None:
@@ -119,7 +183,11 @@ def test_a_later_message_with_other_metadata_is_read_correctly() -> None:
     assert len(batch(first)) == len(batch(second))
     data = batch(first, second)
     other = batch(first, first)
-    found = rows(reader(keyed=True).columns([Arrival(0, 1, -1, 9, 0, 2, other), Arrival(0, 2, -1, 9, 0, 2, data)]))
+    found = rows(
+        reader(keyed=True).columns(
+            [Arrival(0, 1, -1, 9, 0, 2, other), Arrival(0, 2, -1, 9, 0, 2, data)]
+        )
+    )
     assert [(head[:1], size, order) for _, head, size, _, _, order, _ in found] == [
         (b"x", 40, 9), (b"x", 40, 9), (b"x", 40, 0), (b"y", 37, key_number("k"))
     ]  # fmt: skip
@@ -128,7 +196,9 @@ def test_a_later_message_with_other_metadata_is_read_correctly() -> None:
 def test_large_entries_are_read_without_joining_them() -> None:
     large = [Message(bytes([i]) * 70_000) for i in range(4)]
     came = [Arrival(i, i, -1, 0, 0, 2, batch(*large[i : i + 2])) for i in (0, 2)]
-    assert [(row[0], row[1][:1], row[2]) for row in rows(reader().columns(came))] == [(i // 2 * 2, bytes([i]), 70_000) for i in range(4)]
+    assert [(row[0], row[1][:1], row[2]) for row in rows(reader().columns(came))] == [
+        (i // 2 * 2, bytes([i]), 70_000) for i in range(4)
+    ]
 
 
 @pytest.mark.parametrize("length", [0, 3, 15, 31, 32, 200])
@@ -144,7 +214,10 @@ def test_a_damaged_entry_counts_as_corrupt(length: int) -> None:
         ("key-0", 0),
         ("key-123", 123),
         ("", 0),
-        *((key, zlib.crc32(key.encode()) & 0x7FFF_FFFF) for key in ("user12", "key-", "key-x", "key-٣")),
+        *(
+            (key, zlib.crc32(key.encode()) & 0x7FFF_FFFF)
+            for key in ("user12", "key-", "key-x", "key-٣")
+        ),
     ],
 )
 def test_our_keys_have_their_number_and_others_a_hash(key: str, number: int) -> None:

@@ -53,9 +53,19 @@ def test_each_retry_waits_twice_as_long(broker: FakeBroker) -> None:
             broker.once["PRODUCER"] += [turned_away] * 9
             broker.peers[-1].drop()
             r.until(r.driver.disconnected, "disconnected")
-            r.until(lambda: len(broker.of("PRODUCER")) == opened + 10 and not r.driver.disconnected(), "there", step=200 * MILLISECOND)  # noqa: B023
+            all_sent = opened + 10
+            r.until(
+                lambda sent=all_sent: (  # type: ignore[misc]
+                    len(broker.of("PRODUCER")) == sent and not r.driver.disconnected()
+                ),
+                "there",
+                step=200 * MILLISECOND,
+            )
             gaps = [after - before for before, after in itertools.pairwise(times)]
-            assert all(gap >= min(200 * MILLISECOND * 2**number, 10 * SECOND) for number, gap in enumerate(gaps))
+            assert all(
+                gap >= min(200 * MILLISECOND * 2**number, 10 * SECOND)
+                for number, gap in enumerate(gaps)
+            )
 
 
 def test_a_producer_that_the_broker_closed_connects_again(broker: FakeBroker) -> None:
@@ -68,7 +78,11 @@ def test_a_producer_that_the_broker_closed_connects_again(broker: FakeBroker) ->
         r.until(r.answers, "answered", step=MILLISECOND)
         assert r.answers() == [(0, ACKED, 1)]
         assert len(broker.peers) == 1 and len(broker.of("LOOKUP")) == 2
-        assert [(made.producer_id, made.epoch) for made in broker.of("PRODUCER")] == [(0, 0), (1, 0), (0, 1)]
+        assert [(made.producer_id, made.epoch) for made in broker.of("PRODUCER")] == [
+            (0, 0),
+            (1, 0),
+            (0, 1),
+        ]
 
 
 def test_a_producer_goes_to_the_broker_that_was_named_without_a_lookup(broker: FakeBroker) -> None:
@@ -77,7 +91,9 @@ def test_a_producer_goes_to_the_broker_that_was_named_without_a_lookup(broker: F
         with faulty(broker, streams=1) as r:
             r.send(2)
             r.until(lambda: len(broker.of("SEND")) == 2, "sent")
-            broker.peers[0].tell("CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=other.url)
+            broker.peers[0].tell(
+                "CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=other.url
+            )
             r.until(lambda: len(r.answers()) == 2, "answered")
             assert r.answers() == [(0, ACKED, 1), (1, ACKED, 1)]
             assert sequences(other) == [0, 1]
@@ -92,7 +108,9 @@ def test_a_lookup_follows_if_the_named_broker_is_unreachable(broker: FakeBroker)
     with FakeBroker() as other:
         gone = other.url
     with faulty(broker, streams=1) as r:
-        broker.peers[0].tell("CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=gone)
+        broker.peers[0].tell(
+            "CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=gone
+        )
         r.until(r.driver.disconnected, "closed")
         r.send(1)
         r.until(r.answers, "answered", step=MILLISECOND)
@@ -109,19 +127,32 @@ def test_a_close_before_the_answer_is_ignored(broker: FakeBroker) -> None:
     broker.once["PRODUCER"] += [closed_before]
     with faulty(broker, streams=1) as r:
         broker.peers[0].drop()
-        r.until(lambda: len(broker.of("PRODUCER")) == 2 and not r.driver.disconnected(), "there again", step=MILLISECOND)
+        r.until(
+            lambda: len(broker.of("PRODUCER")) == 2 and not r.driver.disconnected(),
+            "there again",
+            step=MILLISECOND,
+        )
         r.send(1)
         r.until(r.answers, "answered")
 
 
 def test_a_terminated_topic_ends_the_run(broker: FakeBroker) -> None:
     broker.once["SEND"] += [
-        lambda seen: seen.peer.tell("SEND_ERROR", producer_id=0, sequence_id=0, error=api.TopicTerminatedError, message="terminated")
+        lambda seen: seen.peer.tell(
+            "SEND_ERROR",
+            producer_id=0,
+            sequence_id=0,
+            error=api.TopicTerminatedError,
+            message="terminated",
+        )
     ]
     with faulty(broker, streams=1) as r:
         broker.rules["PRODUCER"] = refuse(api.TopicTerminatedError, "was terminated")
         r.send(1)
-        with pytest.raises(TargetError, match="producer of stream 0 cannot go on: TopicTerminatedError: was terminated"):
+        with pytest.raises(
+            TargetError,
+            match="producer of stream 0 cannot go on: TopicTerminatedError: was terminated",
+        ):
             r.until(r.answers, "answered", step=MILLISECOND)
 
 
@@ -131,19 +162,27 @@ def test_a_topic_that_stays_missing_ends_the_run(broker: FakeBroker) -> None:
         broker.rules["PRODUCER"] = refuse(api.TopicNotFound, "not found")
         broker.peers[0].drop()
         with pytest.raises(
-            TargetError, match=r"producer of stream 0: persistent://public/default/loadtest-r-\S+-0 does not exist any more"
+            TargetError,
+            match=r"producer of stream 0: persistent://public/default/loadtest-r-\S+-0 does not exist any more",
         ):
             r.until(lambda: False, "an end", step=50 * MILLISECOND)
         assert len(broker.of("PRODUCER")) > 3
 
 
 @pytest.mark.parametrize(
-    ("error", "name"), [(api.AuthorizationError, "AuthorizationError"), (api.IncompatibleSchema, "IncompatibleSchema")]
+    ("error", "name"),
+    [
+        (api.AuthorizationError, "AuthorizationError"),
+        (api.IncompatibleSchema, "IncompatibleSchema"),
+    ],
 )
 def test_a_final_error_is_not_retried(broker: FakeBroker, error: int, name: str) -> None:
     broker.rules["PRODUCER"] = refuse(error, "not you")
     with (
-        pytest.raises(TargetError, match=f"producer of stream 0 cannot connect to {broker.url}: {name}: not you"),
+        pytest.raises(
+            TargetError,
+            match=f"producer of stream 0 cannot connect to {broker.url}: {name}: not you",
+        ),
         faulty(broker, streams=1),
     ):
         pass
@@ -154,7 +193,11 @@ def test_a_broker_that_is_not_ready_is_asked_again(broker: FakeBroker) -> None:
     broker.once["PRODUCER"] += [refuse(api.ServiceNotReady)]
     broker.once["LOOKUP"] += [
         lambda seen: seen.peer.tell(
-            "LOOKUP_RESPONSE", request_id=seen.said.request_id, response=2, error=api.ServiceNotReady, message="wait"
+            "LOOKUP_RESPONSE",
+            request_id=seen.said.request_id,
+            response=2,
+            error=api.ServiceNotReady,
+            message="wait",
         )
     ]
     with faulty(broker, streams=1) as r:
@@ -213,19 +256,32 @@ def test_a_busy_subscription_is_retried_until_the_timeout(broker: FakeBroker) ->
 
         broker.rules["SUBSCRIBE"] = busy
         r.driver.attach([1])
-        with pytest.raises(TargetError, match="consumer 1 .*: ConsumerBusy: Exclusive consumer is already connected"):
+        with pytest.raises(
+            TargetError,
+            match="consumer 1 .*: ConsumerBusy: Exclusive consumer is already connected",
+        ):
             r.until(lambda: r.driver.attached() is not None, "attached", step=20 * MILLISECOND)
-    assert np.all(np.array([after - before for before, after in pairwise(times)]) >= 100 * MILLISECOND)
+    assert np.all(
+        np.array([after - before for before, after in pairwise(times)]) >= 100 * MILLISECOND
+    )
     assert times[-1] - times[0] >= 3 * SECOND
 
 
-def test_a_producer_that_gets_nothing_stored_sends_its_entries_again_less_often(broker: FakeBroker) -> None:
+def test_a_producer_that_gets_nothing_stored_sends_its_entries_again_less_often(
+    broker: FakeBroker,
+) -> None:
     """From 100 ms up to 2 s; after an acknowledgement from 100 ms again."""
     clock, times = MovedClock(), []
 
     def rejected(seen: Seen) -> None:
         times.append(clock())
-        seen.peer.tell("SEND_ERROR", producer_id=0, sequence_id=seen.said.sequence_id, error=api.PersistenceError, message="no bookies")
+        seen.peer.tell(
+            "SEND_ERROR",
+            producer_id=0,
+            sequence_id=seen.said.sequence_id,
+            error=api.PersistenceError,
+            message="no bookies",
+        )
 
     with faulty(broker, streams=1, clock=clock) as r:
         for number in range(1, 3):
@@ -234,7 +290,9 @@ def test_a_producer_that_gets_nothing_stored_sends_its_entries_again_less_often(
             r.send(1)
             r.until(lambda: len(r.answers()) == number, "stored", step=20 * MILLISECOND)  # noqa: B023
             gaps = [after - before for before, after in pairwise(times)]
-            assert all(gap >= min(100 * MILLISECOND * 2**turn, 2 * SECOND) for turn, gap in enumerate(gaps))
+            assert all(
+                gap >= min(100 * MILLISECOND * 2**turn, 2 * SECOND) for turn, gap in enumerate(gaps)
+            )
             assert gaps[0] < 2 * SECOND
 
 
@@ -250,7 +308,13 @@ def test_an_arrival_ends_the_growing_delays_of_a_consumer(broker: FakeBroker) ->
         for turn in range(9):
             lost_at = clock()
             broker.peers[-1].drop()
-            r.until(lambda: len(times) == turn + 1 and not r.driver.disconnected(), "there again", step=20 * MILLISECOND)  # noqa: B023
+            r.until(
+                lambda count=turn + 1: (  # type: ignore[misc]
+                    len(times) == count and not r.driver.disconnected()
+                ),
+                "there again",
+                step=20 * MILLISECOND,
+            )
             if turn == 7:
                 assert times[-1] - lost_at >= 2 * SECOND
                 broker.peers[-1].deliver(0, b"damaged, but an arrival")
@@ -267,14 +331,20 @@ def test_two_brokers_that_name_each_other_are_not_asked_in_a_circle(broker: Fake
             def move(seen: Seen) -> None:
                 times.append(clock())
                 answer(seen)
-                seen.peer.tell("CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=url)
+                seen.peer.tell(
+                    "CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=url
+                )
 
             return move
 
         with faulty(broker, streams=1, clock=clock) as r:
             broker.once["PRODUCER"] += [handed_to(other.url)] * 4
             other.once["PRODUCER"] += [handed_to(broker.url)] * 4
-            broker.peers[0].tell("CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=other.url)
+            broker.peers[0].tell(
+                "CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=other.url
+            )
             r.until(lambda: len(times) == 8, "moved", step=20 * MILLISECOND)
             gaps = [after - before for before, after in pairwise(times)]
-            assert all(gap >= min(200 * MILLISECOND * 2**turn, 2 * SECOND) for turn, gap in enumerate(gaps))
+            assert all(
+                gap >= min(200 * MILLISECOND * 2**turn, 2 * SECOND) for turn, gap in enumerate(gaps)
+            )

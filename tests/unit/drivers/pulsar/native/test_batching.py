@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.pulsar.native.batching import Batches, BatchLimits, EntryPacker, Partitioner, form_batches, java_hash
+from pytest_loadtest.drivers.pulsar.native.batching import (
+    Batches,
+    BatchLimits,
+    EntryPacker,
+    Partitioner,
+    form_batches,
+    java_hash,
+)
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.wire.pulsar.api_pb2 import SingleMessageMetadata
 
@@ -18,7 +25,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.payloads import PayloadPool
 
 NOW = 1000
-MESSAGES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 60), st.integers(0, 30)), min_size=1, max_size=60)
+MESSAGES = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 60), st.integers(0, 30)), min_size=1, max_size=60
+)
 LIMITS = st.builds(BatchLimits, st.integers(0, 12), st.integers(1, 200), st.integers(0, 30))
 
 
@@ -31,7 +40,9 @@ class Formed(NamedTuple):
 
 
 def formed(group: list[int], size: list[int], since: list[int], limits: BatchLimits) -> Formed:
-    made = form_batches(np.array(group, np.int64), np.array(size, np.int32), np.array(since, np.int64), NOW, limits)
+    made = form_batches(
+        np.array(group, np.int64), np.array(size, np.int32), np.array(since, np.int64), NOW, limits
+    )
     order = list(range(len(group))) if made.order is None else made.order.tolist()
     batches = [order[start:stop] for start, stop in zip(made.starts, made.stops, strict=True)]
     return Formed(batches, [] if made.kept is None else made.kept.tolist(), made)
@@ -44,15 +55,21 @@ def columns(messages: list[tuple[int, int, int]]) -> tuple[list[int], list[int],
 
 
 def full(batch: list[int], size: list[int], limits: BatchLimits) -> bool:
-    return len(batch) == (limits.messages or len(size)) or sum(size[i] for i in batch) >= limits.size
+    return (
+        len(batch) == (limits.messages or len(size)) or sum(size[i] for i in batch) >= limits.size
+    )
 
 
 @given(messages=MESSAGES, limits=LIMITS)
-def test_each_message_is_in_one_batch_or_waits(messages: list[tuple[int, int, int]], limits: BatchLimits) -> None:
+def test_each_message_is_in_one_batch_or_waits(
+    messages: list[tuple[int, int, int]], limits: BatchLimits
+) -> None:
     """A batch has one group, in order, and its size in bytes; waiting messages ascend."""
     group, size, since = columns(messages)
     found = formed(group, size, since, limits)
-    assert sorted([i for batch in found.batches for i in batch] + found.kept) == list(range(len(group)))
+    assert sorted([i for batch in found.batches for i in batch] + found.kept) == list(
+        range(len(group))
+    )
     assert found.kept == sorted(found.kept)
     assert found.made.kept is None or found.kept
     assert found.made.sizes == [sum(size[i] for i in batch) for batch in found.batches]
@@ -65,7 +82,9 @@ def test_each_message_is_in_one_batch_or_waits(messages: list[tuple[int, int, in
 
 
 @given(messages=MESSAGES, limits=LIMITS)
-def test_no_batch_is_beyond_the_limits(messages: list[tuple[int, int, int]], limits: BatchLimits) -> None:
+def test_no_batch_is_beyond_the_limits(
+    messages: list[tuple[int, int, int]], limits: BatchLimits
+) -> None:
     """Neither in number nor in bytes, unless a single message is larger; no batch is empty."""
     group, size, since = columns(messages)
     for batch in formed(group, size, since, limits).batches:
@@ -74,14 +93,18 @@ def test_no_batch_is_beyond_the_limits(messages: list[tuple[int, int, int]], lim
 
 
 @given(messages=MESSAGES, limits=LIMITS)
-def test_full_or_due_batches_are_sent(messages: list[tuple[int, int, int]], limits: BatchLimits) -> None:
+def test_full_or_due_batches_are_sent(
+    messages: list[tuple[int, int, int]], limits: BatchLimits
+) -> None:
     """A batch that is not full is sent if its oldest message is due."""
     group, size, since = columns(messages)
     found = formed(group, size, since, limits)
     for number in set(group):
         mine = [i for i, each in enumerate(group) if each == number]
         waiting = [i for i in found.kept if group[i] == number]
-        assert not waiting or (since[waiting[0]] > NOW - limits.delay and not full(waiting, size, limits))
+        assert not waiting or (
+            since[waiting[0]] > NOW - limits.delay and not full(waiting, size, limits)
+        )
         for batch in (batch for batch in found.batches if group[batch[0]] == number):
             if since[batch[0]] <= NOW - limits.delay:
                 continue
@@ -90,8 +113,13 @@ def test_full_or_due_batches_are_sent(messages: list[tuple[int, int, int]], limi
             assert full(batch, size, limits) or over
 
 
-@pytest.mark.parametrize(("messages", "batches", "kept"), [(3, [[0, 1, 2]], []), (2, [[0, 1], [2]], []), (0, [[0, 1, 2]], [])])
-def test_a_due_group_is_sent_in_as_many_batches_as_needed(messages: int, batches: list[list[int]], kept: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("messages", "batches", "kept"),
+    [(3, [[0, 1, 2]], []), (2, [[0, 1], [2]], []), (0, [[0, 1, 2]], [])],
+)
+def test_a_due_group_is_sent_in_as_many_batches_as_needed(
+    messages: int, batches: list[list[int]], kept: list[int]
+) -> None:
     """0 is no limit."""
     found = formed([7] * 3, [10] * 3, [0] * 3, BatchLimits(messages, 100, 1))
     assert (found.batches, found.kept) == (batches, kept)
@@ -113,7 +141,15 @@ def test_groups_wait_independently() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("", 0), ("a", 97), ("Aa", 2112), ("BB", 2112), ("hello", 99162322), ("Hello, World!", 1498789909), ("polygenelubricants", 0)],
+    [
+        ("", 0),
+        ("a", 97),
+        ("Aa", 2112),
+        ("BB", 2112),
+        ("hello", 99162322),
+        ("Hello, World!", 1498789909),
+        ("polygenelubricants", 0),
+    ],
 )
 def test_the_hash_of_a_key_is_that_of_java(text: str, value: int) -> None:
     """``s[0]*31^(n-1) + … + s[n-1]`` in 32 bits, as java.lang.String documents it; without its sign, as ``HashingScheme.JavaStringHash``."""
@@ -121,7 +157,11 @@ def test_the_hash_of_a_key_is_that_of_java(text: str, value: int) -> None:
 
 
 def turn(partitioner: Partitioner, stream: int, seq: int, intended: int) -> int:
-    return int(partitioner.choose(np.array([stream], np.int32), np.array([seq]), np.array([intended]), None)[0])
+    return int(
+        partitioner.choose(
+            np.array([stream], np.int32), np.array([seq]), np.array([intended]), None
+        )[0]
+    )
 
 
 @given(partitions=st.integers(1, 9), keys=st.lists(st.integers(0, 300), min_size=1, max_size=30))
@@ -132,11 +172,17 @@ def test_the_partition_of_a_key_depends_on_its_hash_alone(partitions: int, keys:
         key = np.array(keys[start : start + 7], np.int32)
         n = np.arange(len(key))
         chosen = made.choose(n.astype(np.int32), n * 13, n * 1000, key)
-        assert chosen.tolist() == [java_hash(f"key-{number}") % partitions for number in key.tolist()]
+        assert chosen.tolist() == [
+            java_hash(f"key-{number}") % partitions for number in key.tolist()
+        ]
 
 
 @given(
-    partitions=st.integers(2, 9), stream=st.integers(0, 1000), most=st.integers(1, 50), stay=st.integers(1, 100), batch=st.integers(0, 99)
+    partitions=st.integers(2, 9),
+    stream=st.integers(0, 1000),
+    most=st.integers(1, 50),
+    stay=st.integers(1, 100),
+    batch=st.integers(0, 99),
 )
 def test_a_producer_stays_with_a_partition_for_a_full_batch_and_ten_delays(
     partitions: int, stream: int, most: int, stay: int, batch: int
@@ -146,15 +192,23 @@ def test_a_producer_stays_with_a_partition_for_a_full_batch_and_ten_delays(
     first = [turn(by_count, stream, batch * most + i, 0) for i in (0, most - 1, most)]
     assert first[0] == first[1] and first[2] == (first[0] + 1) % partitions
     by_time = Partitioner(partitions, BatchLimits(0, 100, stay))
-    then = [turn(by_time, stream, 0, batch * 10 * stay + ns) for ns in (0, 10 * stay - 1, 10 * stay)]
+    then = [
+        turn(by_time, stream, 0, batch * 10 * stay + ns) for ns in (0, 10 * stay - 1, 10 * stay)
+    ]
     assert then[0] == then[1] and then[2] == (then[0] + 1) % partitions
 
 
 @given(
     partitions=st.integers(1, 9),
-    rows=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 10**6), st.integers(0, 10**15)), min_size=1, max_size=40),
+    rows=st.lists(
+        st.tuples(st.integers(0, 99), st.integers(0, 10**6), st.integers(0, 10**15)),
+        min_size=1,
+        max_size=40,
+    ),
 )
-def test_the_partition_depends_on_the_message_alone(partitions: int, rows: list[tuple[int, int, int]]) -> None:
+def test_the_partition_depends_on_the_message_alone(
+    partitions: int, rows: list[tuple[int, int, int]]
+) -> None:
     """Not on the other messages of the tick, or on earlier ones; every partition exists."""
     made = Partitioner(partitions, BatchLimits(100, 1000, 10**6))
     stream, seq, intended = (np.array(column, np.int64) for column in zip(*rows, strict=True))
@@ -169,7 +223,14 @@ def test_streams_begin_at_different_partitions() -> None:
     """So all partitions of a topic get the same load from many slow streams."""
     made = Partitioner(3, BatchLimits(10, 100, 1))
     stream = np.arange(6, dtype=np.int32)
-    assert made.choose(stream, np.zeros(6, np.int64), np.zeros(6, np.int64), None).tolist() == [0, 1, 2, 0, 1, 2]
+    assert made.choose(stream, np.zeros(6, np.int64), np.zeros(6, np.int64), None).tolist() == [
+        0,
+        1,
+        2,
+        0,
+        1,
+        2,
+    ]
 
 
 def pool_of(*sizes: int, bodies: int = 1) -> PayloadPool:
@@ -191,7 +252,9 @@ POOLS = {
 }
 
 
-def naive(pool: PayloadPool, heads: np.ndarray, payload: np.ndarray, key: np.ndarray | None, batched: bool) -> list[bytes]:
+def naive(
+    pool: PayloadPool, heads: np.ndarray, payload: np.ndarray, key: np.ndarray | None, batched: bool
+) -> list[bytes]:
     """The bytes of each message in an entry, with metadata by protobuf."""
     found = []
     for number, message in enumerate(payloads.whole_payloads(pool, heads, payload)):
@@ -211,18 +274,30 @@ def naive(pool: PayloadPool, heads: np.ndarray, payload: np.ndarray, key: np.nda
 @pytest.mark.parametrize("name", POOLS)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_payloads_are_those_of_packing_message_by_message(name: str, keyed: bool, batched: bool, data: st.DataObject) -> None:
+def test_payloads_are_those_of_packing_message_by_message(
+    name: str, keyed: bool, batched: bool, data: st.DataObject
+) -> None:
     """Whatever the borders of entries. A message that is not batched has its key in the entry's metadata, not here."""
     pool = POOLS[name]
     chosen = data.draw(st.lists(st.integers(0, len(pool.sizes) - 1), min_size=1, max_size=12))
-    ends = sorted({*data.draw(st.lists(st.integers(1, len(chosen)), max_size=4)), len(chosen)}) if batched else range(1, len(chosen) + 1)
+    ends = (
+        sorted({*data.draw(st.lists(st.integers(1, len(chosen)), max_size=4)), len(chosen)})
+        if batched
+        else range(1, len(chosen) + 1)
+    )
     payload, n = np.array(chosen, np.uint16), np.arange(len(chosen))
-    heads = envelope.encode_heads(pool, nonce=9, stream=n.astype(np.int32), seq=n * 7, intended=n * 1000, payload=payload)
+    heads = envelope.encode_heads(
+        pool, nonce=9, stream=n.astype(np.int32), seq=n * 7, intended=n * 1000, payload=payload
+    )
     key = (n * 37 % 200).astype(np.int32) if keyed else None
     limits = list(pairwise([0, *ends]))
-    packed = EntryPacker(pool, batched=batched).pack(heads, payload, key, [start for start, _ in limits], [stop for _, stop in limits])
+    packed = EntryPacker(pool, batched=batched).pack(
+        heads, payload, key, [start for start, _ in limits], [stop for _, stop in limits]
+    )
     wanted = naive(pool, heads, payload, key, batched)
-    assert [b"".join(parts) for parts in packed] == [b"".join(wanted[start:stop]) for start, stop in limits]
+    assert [b"".join(parts) for parts in packed] == [
+        b"".join(wanted[start:stop]) for start, stop in limits
+    ]
     assert all(len(part) for parts in packed for part in parts), "an empty buffer"
 
 
@@ -233,7 +308,12 @@ def test_packed_payloads_do_not_change() -> None:
     packed = []
     for seq in range(3):
         heads = envelope.encode_heads(
-            pool, nonce=9, stream=zero.astype(np.int32), seq=zero + seq, intended=zero, payload=zero.astype(np.uint16)
+            pool,
+            nonce=9,
+            stream=zero.astype(np.int32),
+            seq=zero + seq,
+            intended=zero,
+            payload=zero.astype(np.uint16),
         )
         packed.append((packer.pack(heads, zero.astype(np.uint16), None, [0], [1])[0], heads))
     for parts, heads in packed:

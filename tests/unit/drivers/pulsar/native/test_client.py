@@ -47,20 +47,29 @@ def cluster(broker: FakeBroker) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize(
-    ("pending", "across", "partitions", "window"), [(1000, 50_000, 1, 1000), (1000, 1500, 3, 500), (10, 1, 4, 1), (0, 50_000, 3, None)]
+    ("pending", "across", "partitions", "window"),
+    [(1000, 50_000, 1, 1000), (1000, 1500, 3, 500), (10, 1, 4, 1), (0, 50_000, 3, None)],
 )
-def test_the_window_of_a_partition_is_a_share_of_all_partitions(pending: int, across: int, partitions: int, window: int | None) -> None:
+def test_the_window_of_a_partition_is_a_share_of_all_partitions(
+    pending: int, across: int, partitions: int, window: int | None
+) -> None:
     """As in Pulsar's Java client; 0 pending messages is no limit."""
-    settings = PulsarSettings(max_pending_messages=pending, max_pending_messages_across_partitions=across)
+    settings = PulsarSettings(
+        max_pending_messages=pending, max_pending_messages_across_partitions=across
+    )
     assert client.partition_window(settings, partitions) == window
 
 
 def test_facts_name_windows_and_the_sizes_of_batches() -> None:
     settings = PulsarSettings(connections_per_broker=3)
     names = RunNames(context(settings, partitions=2))
-    facts = client.native_facts(settings, names, {"ioThreads": "one"}, Counter({1: 2, 50: 3, 120: 1}))
+    facts = client.native_facts(
+        settings, names, {"ioThreads": "one"}, Counter({1: 2, 50: 3, 120: 1})
+    )
     assert facts.client == "native"
-    assert facts.applied["maxPendingMessages"] == "1000 per producer and partition, over 2 partitions"
+    assert (
+        facts.applied["maxPendingMessages"] == "1000 per producer and partition, over 2 partitions"
+    )
     assert facts.applied["connectionsPerBroker"] == "3"
     assert facts.applied["batches"] == "6 batches of 1 to 120 messages, half of them of up to 50"
     assert facts.not_applied == {"ioThreads": "one"}
@@ -70,13 +79,18 @@ def test_facts_name_windows_and_the_sizes_of_batches() -> None:
 def test_several_io_threads_are_not_applied_and_an_error_under_strict_tuning() -> None:
     threads = PulsarSettings(io_threads=2, persistence=Persistence())
     given = context(threads)
-    assert set(client.native_unapplied_keys(threads, given, RunNames(given))) == {"ioThreads", "persistence"}
+    assert set(client.native_unapplied_keys(threads, given, RunNames(given))) == {
+        "ioThreads",
+        "persistence",
+    }
     strict = PulsarSettings(io_threads=2, strict_tuning=True)
     with pytest.raises(UsageError, match="strictTuning: the native client cannot apply ioThreads"):
         client.native_unapplied_keys(strict, context(strict), RunNames(context(strict)))
 
 
-def test_a_topic_has_the_partitions_that_the_broker_reports(cluster: Cluster, broker: FakeBroker) -> None:
+def test_a_topic_has_the_partitions_that_the_broker_reports(
+    cluster: Cluster, broker: FakeBroker
+) -> None:
     """The request does not create the topic."""
     broker.partitions = 3
     assert client.query_partitions(cluster, TOPIC) == 3
@@ -86,12 +100,18 @@ def test_a_topic_has_the_partitions_that_the_broker_reports(cluster: Cluster, br
 
 def failed_metadata(error: int) -> object:
     return lambda seen: seen.peer.tell(
-        "PARTITIONED_METADATA_RESPONSE", request_id=seen.said.request_id, response=1, error=error, message="no"
+        "PARTITIONED_METADATA_RESPONSE",
+        request_id=seen.said.request_id,
+        response=1,
+        error=error,
+        message="no",
     )
 
 
 @pytest.mark.parametrize("form", [refuse, failed_metadata], ids=["error", "response"])
-def test_a_missing_topic_is_none_and_any_other_failure_an_error(cluster: Cluster, broker: FakeBroker, form: object) -> None:
+def test_a_missing_topic_is_none_and_any_other_failure_an_error(
+    cluster: Cluster, broker: FakeBroker, form: object
+) -> None:
     """Brokers report it as an error or in the response."""
     broker.rules["PARTITIONED_METADATA"] = form(api.TopicNotFound)  # type: ignore[operator]
     assert client.query_partitions(cluster, TOPIC) is None
@@ -101,16 +121,22 @@ def test_a_missing_topic_is_none_and_any_other_failure_an_error(cluster: Cluster
 
 
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_a_subscription_is_deleted_at_every_partition(cluster: Cluster, broker: FakeBroker, partitions: int) -> None:
+def test_a_subscription_is_deleted_at_every_partition(
+    cluster: Cluster, broker: FakeBroker, partitions: int
+) -> None:
     broker.partitions = partitions
-    client.delete_subscriptions(cluster, PulsarSettings(subscription_type="Shared"), TOPIC, ["s-0", "s-1"])
+    client.delete_subscriptions(
+        cluster, PulsarSettings(subscription_type="Shared"), TOPIC, ["s-0", "s-1"]
+    )
     topics = [f"{TOPIC}-partition-{i}" for i in range(partitions)] or [TOPIC]
     subscribed = [(said.topic, said.subscription, said.sub_type) for said in broker.of("SUBSCRIBE")]
     assert subscribed == [(topic, name, 1) for name in ("s-0", "s-1") for topic in topics]
     assert [said.consumer_id for said in broker.of("UNSUBSCRIBE")] == list(range(len(subscribed)))
 
 
-def test_a_subscription_that_cannot_be_deleted_is_named(cluster: Cluster, broker: FakeBroker) -> None:
+def test_a_subscription_that_cannot_be_deleted_is_named(
+    cluster: Cluster, broker: FakeBroker
+) -> None:
     broker.rules["UNSUBSCRIBE"] = refuse(api.ConsumerBusy, "has consumers")
     with pytest.raises(TargetError, match=re.escape("the subscription 's-0'") + ".*has consumers"):
         client.delete_subscriptions(cluster, PulsarSettings(), TOPIC, ["s-0"])

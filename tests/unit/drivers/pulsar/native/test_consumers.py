@@ -35,7 +35,11 @@ def test_an_entry_with_a_wrong_crc_counts_once_as_corrupt(broker: FakeBroker, si
             peer_of(broker).deliver(0, body, entry)
         r.until(lambda: len(r.column("size")) == 3, "received")
         assert r.heads.kind.tolist() == [envelope.OURS, envelope.CORRUPT, envelope.OURS]
-        assert [seq for seq, kind in zip(seqs(r), r.heads.kind.tolist(), strict=True) if kind == envelope.OURS] == [0, 2]
+        assert [
+            seq
+            for seq, kind in zip(seqs(r), r.heads.kind.tolist(), strict=True)
+            if kind == envelope.OURS
+        ] == [0, 2]
         r.clock.advance(SECOND)
         r.until(lambda: broker.of("ACK"), "acknowledged")
         assert acknowledged(broker) == [0, 1, 2]
@@ -55,7 +59,9 @@ METADATA = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
     ],
     ids=str,
 )
-def test_an_unreadable_entry_counts_once_as_corrupt(broker: FakeBroker, change: dict[str, int]) -> None:
+def test_an_unreadable_entry_counts_once_as_corrupt(
+    broker: FakeBroker, change: dict[str, int]
+) -> None:
     """Its CRC matches, but its metadata are contradictory; the next entry is read."""
     bodies = entries(broker, 1)
     wrong = api.MessageMetadata()
@@ -78,7 +84,11 @@ def test_a_marker_is_no_message(broker: FakeBroker) -> None:
         peer_of(broker).deliver(0, entry_of(marker, b"x"), 0)
         peer_of(broker).deliver(0, entry_of(METADATA, b"theirs" * 9), 1, redelivery_count=2)
         r.until(lambda: r.received, "received")
-        assert (r.heads.kind.tolist(), r.column("size"), r.column("flags")) == ([envelope.FOREIGN], [54], [Flag.REDELIVERED])
+        assert (r.heads.kind.tolist(), r.column("size"), r.column("flags")) == (
+            [envelope.FOREIGN],
+            [54],
+            [Flag.REDELIVERED],
+        )
         r.clock.advance(SECOND)
         r.until(lambda: broker.of("ACK"), "acknowledged")
         assert acknowledged(broker) == [0, 1]
@@ -103,8 +113,14 @@ def test_a_consumer_that_the_broker_closed_subscribes_again(broker: FakeBroker) 
         r.until(lambda: broker.of("FLOW"), "permits")
         broker.peers[0].tell("CLOSE_CONSUMER", consumer_id=0, request_id=1)
         r.until(lambda: len(broker.of("FLOW")) == 2, "there again", step=MILLISECOND)
-        assert (len(broker.of("LOOKUP")), len(broker.of("SUBSCRIBE")), len(broker.peers)) == (2, 2, 1)
-        broker.peers[0].tell("CLOSE_CONSUMER", consumer_id=0, request_id=1, assigned_broker_service_url=other.url)
+        assert (len(broker.of("LOOKUP")), len(broker.of("SUBSCRIBE")), len(broker.peers)) == (
+            2,
+            2,
+            1,
+        )
+        broker.peers[0].tell(
+            "CLOSE_CONSUMER", consumer_id=0, request_id=1, assigned_broker_service_url=other.url
+        )
         r.until(lambda: other.of("FLOW"), "at the other")
         assert (len(broker.of("LOOKUP")), other.of("LOOKUP"), asked(other)) == (2, [], [10])
         assert r.driver.disconnected() is None
@@ -132,10 +148,16 @@ def test_waiting_messages_of_a_lost_connection_count_once(broker: FakeBroker) ->
 
 def test_a_consumer_that_one_partition_rejects_leaves_the_others() -> None:
     """Otherwise the broker would keep messages for it there."""
-    with FakeBroker(partitions=3) as broker, faulty(broker, consumers=1, name="persistent://a/b/c", subscription_type="Failover") as r:
+    with (
+        FakeBroker(partitions=3) as broker,
+        faulty(broker, consumers=1, name="persistent://a/b/c", subscription_type="Failover") as r,
+    ):
         broker.once["SUBSCRIBE"] += [answer, refuse(api.AuthorizationError, "not you"), answer]
         r.driver.attach([1])
-        with pytest.raises(TargetError, match=r"consumer 1 \(topic 0, subscription 0\) cannot connect to \S+: AuthorizationError: not you"):
+        with pytest.raises(
+            TargetError,
+            match=r"consumer 1 \(topic 0, subscription 0\) cannot connect to \S+: AuthorizationError: not you",
+        ):
             r.until(lambda: r.driver.attached() is not None, "attached")
         r.until(lambda: len(broker.of("CLOSE_CONSUMER")) == 2, "closed")
         assert sorted(closed.consumer_id for closed in broker.of("CLOSE_CONSUMER")) == [3, 5]

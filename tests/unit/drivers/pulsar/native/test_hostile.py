@@ -49,7 +49,9 @@ def then_close(data: bytes) -> Rule:
 
 def told(kind: str, **fields: Any) -> Rule:
     """Return an action that sends another answer to the same request."""
-    return lambda seen: seen.peer.tell(kind, request_id=getattr(seen.said, "request_id", 0), **fields)
+    return lambda seen: seen.peer.tell(
+        kind, request_id=getattr(seen.said, "request_id", 0), **fields
+    )
 
 
 def hello(**fields: Any) -> Rule:
@@ -70,13 +72,18 @@ ANSWERS_TO_CONNECT: dict[str, tuple[Rule, str]] = {
 
 
 @pytest.mark.parametrize("case", ANSWERS_TO_CONNECT)
-def test_an_answer_to_connect_that_violates_the_protocol_is_named(broker: FakeBroker, case: str) -> None:
+def test_an_answer_to_connect_that_violates_the_protocol_is_named(
+    broker: FakeBroker, case: str
+) -> None:
     """With the address of the broker; the client takes no memory for what a frame announces, and its message is one short line."""
     rule, named = ANSWERS_TO_CONNECT[case]
     broker.rules["CONNECT"] = rule
     tracemalloc.start()
     try:
-        with pytest.raises(TargetError, match=f"(?s){named}") as error, faulty(broker, streams=1, operation_timeout=SECOND // 2):
+        with (
+            pytest.raises(TargetError, match=f"(?s){named}") as error,
+            faulty(broker, streams=1, operation_timeout=SECOND // 2),
+        ):
             pass
         assert tracemalloc.get_traced_memory()[1] < 24 << 20
     finally:
@@ -94,12 +101,20 @@ OTHERS: dict[str, list[Rule]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "number"), [(kind, number) for kind, rules in OTHERS.items() for number in range(len(rules))])
-def test_an_answer_of_another_kind_costs_a_connection(broker: FakeBroker, kind: str, number: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [(kind, number) for kind, rules in OTHERS.items() for number in range(len(rules))],
+)
+def test_an_answer_of_another_kind_costs_a_connection(
+    broker: FakeBroker, kind: str, number: int
+) -> None:
     """The request is repeated on the next one."""
     broker.once[kind].append(OTHERS[kind][number])
     if kind == "PARTITIONED_METADATA":
-        with pytest.raises(TargetError, match="the broker answered .*where PartitionedMetadataResponse is the answer"):
+        with pytest.raises(
+            TargetError,
+            match="the broker answered .*where PartitionedMetadataResponse is the answer",
+        ):
             faulty(broker, consumers=1, name=TOPIC).__enter__()
         return
     with faulty(broker, streams=1, consumers=1, operation_timeout=20 * SECOND) as r:
@@ -111,19 +126,25 @@ def test_an_answer_of_another_kind_costs_a_connection(broker: FakeBroker, kind: 
 
 @pytest.mark.parametrize("kind", ["CONNECT", "LOOKUP", "PRODUCER", "SUBSCRIBE", "SEND"])
 @pytest.mark.parametrize("size", [0, 3, 6, 9])
-def test_a_connection_that_ends_within_a_frame_is_replaced(broker: FakeBroker, kind: str, size: int) -> None:
+def test_a_connection_that_ends_within_a_frame_is_replaced(
+    broker: FakeBroker, kind: str, size: int
+) -> None:
     whole = command(api.Command.SUCCESS, b"\x08\x01")
     with faulty(broker, streams=1, consumers=1) as r:
         broker.once[kind].append(then_close(whole[:size]))
         if kind != "SEND":
             broker.peers[-1].drop()
         r.send(1)
-        r.until(lambda: r.answers() and not r.driver.disconnected(), "there again", step=MILLISECOND)
+        r.until(
+            lambda: r.answers() and not r.driver.disconnected(), "there again", step=MILLISECOND
+        )
         assert [status for _, status, _ in r.answers()] == [Status.ACKED]
 
 
 @pytest.mark.parametrize("bytewise", [False, True])
-def test_a_broker_that_never_answers_the_handshake_is_given_up(broker: FakeBroker, bytewise: bool) -> None:
+def test_a_broker_that_never_answers_the_handshake_is_given_up(
+    broker: FakeBroker, bytewise: bool
+) -> None:
     """After 10 s; also if bytes come that never become a frame."""
     with faulty(broker, streams=1) as r:
         broker.rules["CONNECT"] = nothing
@@ -161,7 +182,9 @@ def test_a_broker_cannot_turn_tls_on_or_off(broker: FakeBroker, tls: bool) -> No
     url = f"pulsar+ssl://{broker.host}" if tls else f"http://{broker.host}"
     broker.once["LOOKUP"].append(told("LOOKUP_RESPONSE", response=0, broker_service_url=url))
     with faulty(broker, streams=1) as r:
-        broker.peers[0].tell("CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=url)
+        broker.peers[0].tell(
+            "CLOSE_PRODUCER", producer_id=0, request_id=1, assigned_broker_service_url=url
+        )
         r.until(lambda: len(broker.of("PRODUCER")) == 2, "there again", step=MILLISECOND)
         assert len(broker.peers) == 1
 
@@ -201,11 +224,15 @@ def test_a_damaged_entry_is_one_corrupt_message(broker: FakeBroker, case: str) -
         assert len(broker.peers) == 1 and not r.driver.disconnected()
 
 
-def test_entries_that_become_large_are_not_kept(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_become_large_are_not_kept(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some kilobytes become 64 MiB after decompression: at most one entry is kept beyond the limit. Every message counts, in order."""
     monkeypatch.setattr(consumers, "_MOST_KEPT", 8 << 20)
     size = 2 << 20
-    metadata = api.MessageMetadata(**METADATA, compression=compression.NAMES.index("ZSTD"), uncompressed_size=size)
+    metadata = api.MessageMetadata(
+        **METADATA, compression=compression.NAMES.index("ZSTD"), uncompressed_size=size
+    )
     body = entry_of(metadata, compression.compress(3, bytes(size)))
     assert len(body) < 4096
     with faulty(broker, consumers=1) as r:
@@ -217,7 +244,9 @@ def test_entries_that_become_large_are_not_kept(broker: FakeBroker, monkeypatch:
             # All entries are read before the first arrivals are taken.
             entries = r.driver._consumers.entry
             handled: list[object] = []
-            r.driver._cluster.on_entry = lambda entry, now: handled.append(entry) or entries(entry, now)
+            r.driver._cluster.on_entry = lambda entry, now: (
+                handled.append(entry) or entries(entry, now)
+            )
             end = time.monotonic() + 20
             while len(handled) < 32 and time.monotonic() < end:
                 r.driver.poll(MILLISECOND)
@@ -242,9 +271,15 @@ def test_a_key_that_is_not_utf_8_is_a_key(broker: FakeBroker) -> None:
 def test_an_entry_before_its_subscription_costs_a_connection(broker: FakeBroker) -> None:
     """No consumer of the run gets it."""
     body = entry_of(api.MessageMetadata(**METADATA), bytes(64))
-    broker.once["SUBSCRIBE"].append(lambda seen: (seen.peer.deliver(seen.said.consumer_id, body), answer(seen)))
+    broker.once["SUBSCRIBE"].append(
+        lambda seen: (seen.peer.deliver(seen.said.consumer_id, body), answer(seen))
+    )
     with faulty(broker, consumers=1) as r:
-        r.until(lambda: len(broker.of("SUBSCRIBE")) == 2 and not r.driver.disconnected(), "there again", step=MILLISECOND)
+        r.until(
+            lambda: len(broker.of("SUBSCRIBE")) == 2 and not r.driver.disconnected(),
+            "there again",
+            step=MILLISECOND,
+        )
         assert not r.received
 
 
@@ -282,10 +317,17 @@ def test_receipts_after_a_violation_do_not_count(broker: FakeBroker) -> None:
         assert r.answers() == [(0, Status.ACKED, 1), (1, Status.ACKED, 1)]
 
 
-def test_a_broker_that_violates_the_protocol_again_and_again_ends_the_run(broker: FakeBroker) -> None:
+def test_a_broker_that_violates_the_protocol_again_and_again_ends_the_run(
+    broker: FakeBroker,
+) -> None:
     """After ten violations; the error names the last one."""
-    broker.rules["SEND"] = lambda seen: seen.peer.tell("SEND_RECEIPT", producer_id=99, sequence_id=0)
-    with pytest.raises(TargetError, match=f"{broker.url}: .*unknown producer 99: 10 violations"), faulty(broker, streams=1) as r:
+    broker.rules["SEND"] = lambda seen: seen.peer.tell(
+        "SEND_RECEIPT", producer_id=99, sequence_id=0
+    )
+    with (
+        pytest.raises(TargetError, match=f"{broker.url}: .*unknown producer 99: 10 violations"),
+        faulty(broker, streams=1) as r,
+    ):
         r.send(1)
         r.until(lambda: False, "ended", step=10 * MILLISECOND)
     assert not r.answers()

@@ -28,11 +28,22 @@ TOKEN = Authentication(plugin="token", token="t0")
 
 def test_a_challenge_is_answered_with_the_credentials(broker: FakeBroker) -> None:
     """In the handshake, and later when a token is about to expire."""
-    challenge = {"server_version": "fake", "challenge": api.AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh")}
+    challenge = {
+        "server_version": "fake",
+        "challenge": api.AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh"),
+    }
     broker.once["CONNECT"] += [lambda seen: seen.peer.tell("AUTH_CHALLENGE", **challenge)]
-    broker.once["AUTH_RESPONSE"] += [lambda seen: seen.peer.tell("CONNECTED", server_version="fake", max_message_size=5 * 1024**2), nothing]
+    broker.once["AUTH_RESPONSE"] += [
+        lambda seen: seen.peer.tell(
+            "CONNECTED", server_version="fake", max_message_size=5 * 1024**2
+        ),
+        nothing,
+    ]
     with faulty(broker, streams=1, authentication=TOKEN) as r:
-        assert (broker.of("CONNECT")[0].auth_method_name, broker.of("CONNECT")[0].auth_data) == ("token", b"t0")
+        assert (broker.of("CONNECT")[0].auth_method_name, broker.of("CONNECT")[0].auth_data) == (
+            "token",
+            b"t0",
+        )
         broker.peers[0].tell("AUTH_CHALLENGE", **challenge)
         r.send(1)
         r.until(lambda: r.answers() and len(broker.of("AUTH_RESPONSE")) == 2, "answered")
@@ -63,7 +74,10 @@ def test_a_broker_that_is_not_ready_is_tried_again(broker: FakeBroker) -> None:
 def test_a_listener_that_never_answers_is_no_target(broker: FakeBroker) -> None:
     """The error comes after operationTimeout."""
     broker.rules["CONNECT"] = nothing
-    with pytest.raises(TargetError, match="timed out"), faulty(broker, streams=1, operation_timeout=SECOND // 5):
+    with (
+        pytest.raises(TargetError, match="timed out"),
+        faulty(broker, streams=1, operation_timeout=SECOND // 5),
+    ):
         pass
 
 
@@ -140,7 +154,9 @@ def test_a_connection_that_is_reset_while_it_connects_fails_with_its_reason(tls:
 
 def test_connections_come_from_the_source_addresses_in_turn(broker: FakeBroker) -> None:
     """Each broker has two connections, and a third follows when one is lost."""
-    with faulty(broker, streams=2, sources=("127.0.0.5", "127.0.0.6"), connections_per_broker=2) as r:
+    with faulty(
+        broker, streams=2, sources=("127.0.0.5", "127.0.0.6"), connections_per_broker=2
+    ) as r:
         assert [peer.address for peer in broker.peers] == ["127.0.0.5", "127.0.0.6"]
         broker.peers[1].drop()
         r.until(lambda: len(broker.peers) == 3, "connected again", step=MILLISECOND)
@@ -149,7 +165,9 @@ def test_connections_come_from_the_source_addresses_in_turn(broker: FakeBroker) 
 
 def test_an_address_of_another_family_is_a_failure_with_both(broker: FakeBroker) -> None:
     with (
-        pytest.raises(TargetError, match=r"cannot connect from ::1: no IPv6 address of 127\.0\.0\.1 is known"),
+        pytest.raises(
+            TargetError, match=r"cannot connect from ::1: no IPv6 address of 127\.0\.0\.1 is known"
+        ),
         faulty(broker, streams=1, sources=("::1",)),
     ):
         pass

@@ -65,14 +65,22 @@ def test_a_damaged_batch_gives_its_permits_back(where: int, broker: FakeBroker) 
 
 def test_partitions_share_the_queue_of_their_consumer() -> None:
     """maxTotalReceiverQueueSizeAcrossPartitions, in equal parts."""
-    settings = {"receiver_queue_size": 10, "max_total_receiver_queue_size_across_partitions": 12, "name": "persistent://a/b/c"}
+    settings = {
+        "receiver_queue_size": 10,
+        "max_total_receiver_queue_size_across_partitions": 12,
+        "name": "persistent://a/b/c",
+    }
     with FakeBroker(partitions=3) as broker, faulty(broker, consumers=1, **settings) as r:
         r.until(lambda: len(asked(broker)) == 3, "permits")
         assert asked(broker) == [4, 4, 4]
 
 
-@pytest.mark.parametrize(("kind", "wanted"), [("Shared", [0, 1, 2, 3]), ("Failover", [3]), ("Exclusive", [3])])
-def test_a_sole_consumer_acknowledges_cumulatively(broker: FakeBroker, kind: str, wanted: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [("Shared", [0, 1, 2, 3]), ("Failover", [3]), ("Exclusive", [3])]
+)
+def test_a_sole_consumer_acknowledges_cumulatively(
+    broker: FakeBroker, kind: str, wanted: list[int]
+) -> None:
     """On a shared subscription each entry is acknowledged."""
     bodies = entries(broker, 4)
     with faulty(broker, consumers=1, subscription_type=kind) as r:
@@ -113,11 +121,17 @@ def read(r: Faulty, broker: FakeBroker, permits: int) -> None:
     r.until(lambda: sum(flow.message_permits for flow in broker.of("FLOW")) == permits + 2, "read")
 
 
-SETTINGS: dict[str, Any] = {"chunking_enabled": True, "max_pending_chunked_message": 1, "receiver_queue_size": 2}
+SETTINGS: dict[str, Any] = {
+    "chunking_enabled": True,
+    "max_pending_chunked_message": 1,
+    "receiver_queue_size": 2,
+}
 
 
 @pytest.mark.parametrize("kind", ["Shared", "Failover"])
-def test_the_chunks_of_a_message_are_acknowledged_when_it_is_whole(broker: FakeBroker, kind: str) -> None:
+def test_the_chunks_of_a_message_are_acknowledged_when_it_is_whole(
+    broker: FakeBroker, kind: str
+) -> None:
     """Every chunk gives its permit back at once."""
     with faulty(broker, consumers=1, subscription_type=kind, **SETTINGS) as r:
         for number in range(2):
@@ -136,7 +150,9 @@ def test_the_chunks_of_a_message_are_acknowledged_when_it_is_whole(broker: FakeB
 
 def test_chunks_that_were_given_up_are_requested_again(broker: FakeBroker) -> None:
     """On a Shared subscription only these, after unackedMessagesTimeout."""
-    with faulty(broker, consumers=1, subscription_type="Shared", unacked_messages_timeout=SECOND, **SETTINGS) as r:
+    with faulty(
+        broker, consumers=1, subscription_type="Shared", unacked_messages_timeout=SECOND, **SETTINGS
+    ) as r:
         deliver(broker, "a0", 5)
         deliver(broker, "b0", 6)
         read(r, broker, 2)
@@ -150,7 +166,13 @@ def test_chunks_that_were_given_up_are_requested_again(broker: FakeBroker) -> No
 
 def test_a_sole_consumer_requests_everything_again(broker: FakeBroker) -> None:
     """Entries that were already sent have an earlier epoch and are ignored. The next subscription has the epoch too."""
-    with faulty(broker, consumers=1, subscription_type="Failover", unacked_messages_timeout=SECOND, **SETTINGS) as r:
+    with faulty(
+        broker,
+        consumers=1,
+        subscription_type="Failover",
+        unacked_messages_timeout=SECOND,
+        **SETTINGS,
+    ) as r:
         deliver(broker, "a0", 5)
         deliver(broker, "b0", 6)
         read(r, broker, 2)
@@ -169,7 +191,9 @@ def test_a_sole_consumer_requests_everything_again(broker: FakeBroker) -> None:
 
 def test_a_message_that_stays_incomplete_is_acknowledged(broker: FakeBroker) -> None:
     """When it has expired, without any further entry."""
-    with faulty(broker, consumers=1, expire_time_of_incomplete_chunked_message=5 * SECOND, **SETTINGS) as r:
+    with faulty(
+        broker, consumers=1, expire_time_of_incomplete_chunked_message=5 * SECOND, **SETTINGS
+    ) as r:
         deliver(broker, "a0", 5)
         deliver(broker, "a1", 6)
         read(r, broker, 2)
@@ -205,7 +229,14 @@ class Held:
 def test_the_oldest_of_too_many_messages_stays_unacknowledged() -> None:
     """None of its chunks is requested again; the others become whole."""
     held = Held()
-    assert held.add("a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2", "c2") == ["b0", "b1", "b2", "c0", "c1", "c2"]
+    assert held.add("a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2", "c2") == [
+        "b0",
+        "b1",
+        "b2",
+        "c0",
+        "c1",
+        "c2",
+    ]
     assert held.chunks.look(9 * SECOND) == held.chunks.to_ack == []
     assert not held.chunks.waits
 

@@ -40,10 +40,19 @@ def test_answered_entries_are_not_sent_again(broker: FakeBroker) -> None:
         r.until(lambda: len(broker.of("SEND")) == 3 and len(r.answers()) == 1, "the first answered")
         broker.peers[0].drop()
         r.until(r.driver.disconnected, "disconnected")
-        assert r.driver.disconnected() == f"producer of stream 0 ({broker.url}: the broker closed the connection)"
+        assert (
+            r.driver.disconnected()
+            == f"producer of stream 0 ({broker.url}: the broker closed the connection)"
+        )
         r.send(2)
         r.until(lambda: len(r.answers()) == 5, "answered", step=MILLISECOND)
-        assert r.answers() == [(0, ACKED, 0), (1, ACKED, 1), (2, ACKED, 1), (3, ACKED, 0), (4, ACKED, 0)]
+        assert r.answers() == [
+            (0, ACKED, 0),
+            (1, ACKED, 1),
+            (2, ACKED, 1),
+            (3, ACKED, 0),
+            (4, ACKED, 0),
+        ]
         assert sequences(broker) == [0, 1, 2, 1, 2, 3, 4]
 
 

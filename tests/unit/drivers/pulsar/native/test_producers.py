@@ -17,7 +17,13 @@ ACKED, FAILED = Status.ACKED, Status.FAILED
 def test_a_final_error_fails_its_entry_alone(broker: FakeBroker, error: int) -> None:
     broker.once["SEND"] += [
         answer,
-        lambda seen: seen.peer.tell("SEND_ERROR", producer_id=0, sequence_id=seen.said.sequence_id, error=error, message="no"),
+        lambda seen: seen.peer.tell(
+            "SEND_ERROR",
+            producer_id=0,
+            sequence_id=seen.said.sequence_id,
+            error=error,
+            message="no",
+        ),
     ]
     with faulty(broker, streams=1) as r:
         r.send(3)
@@ -26,11 +32,21 @@ def test_a_final_error_fails_its_entry_alone(broker: FakeBroker, error: int) -> 
         assert len(broker.peers) == 1
 
 
-@pytest.mark.parametrize("error", [api.PersistenceError, api.UnknownError, api.ProducerBlockedQuotaExceededError])
-def test_any_other_error_ends_the_connection_and_the_entry_is_sent_again(broker: FakeBroker, error: int) -> None:
+@pytest.mark.parametrize(
+    "error", [api.PersistenceError, api.UnknownError, api.ProducerBlockedQuotaExceededError]
+)
+def test_any_other_error_ends_the_connection_and_the_entry_is_sent_again(
+    broker: FakeBroker, error: int
+) -> None:
     """As in the Java client."""
     broker.once["SEND"] += [
-        lambda seen: seen.peer.tell("SEND_ERROR", producer_id=0, sequence_id=seen.said.sequence_id, error=error, message="disk"),
+        lambda seen: seen.peer.tell(
+            "SEND_ERROR",
+            producer_id=0,
+            sequence_id=seen.said.sequence_id,
+            error=error,
+            message="disk",
+        ),
         nothing,
     ]
     with faulty(broker, streams=1) as r:
@@ -80,7 +96,12 @@ def test_a_failed_entry_leaves_the_window(broker: FakeBroker) -> None:
 def test_batches_stay_below_the_brokers_limit(size: int) -> None:
     """With a batchingMaxBytes above maxMessageSize: the broker would close the connection for each larger entry."""
     with FakeBroker(max_message=8192) as broker:
-        settings = {"batching_enabled": True, "batching_max_bytes": 1 << 20, "batching_max_messages": 0, "max_pending_messages": 5000}
+        settings = {
+            "batching_enabled": True,
+            "batching_max_bytes": 1 << 20,
+            "batching_max_messages": 0,
+            "max_pending_messages": 5000,
+        }
         with faulty(broker, streams=1, size=size, **settings) as r:
             r.send(2000)
             r.until(lambda: len(r.answers()) == 2000, "answered")
@@ -89,7 +110,11 @@ def test_batches_stay_below_the_brokers_limit(size: int) -> None:
 
 
 HOUR = 3600 * SECOND  # of publish delay, which no test takes
-BATCHED = {"batching_enabled": True, "batching_max_messages": 0, "batching_max_publish_delay_ms": HOUR // MILLISECOND}
+BATCHED = {
+    "batching_enabled": True,
+    "batching_max_messages": 0,
+    "batching_max_publish_delay_ms": HOUR // MILLISECOND,
+}
 
 
 def batches(broker: FakeBroker) -> list[int]:
