@@ -1,0 +1,364 @@
+"""The simulated kind of broker: a driver that fulfils the contract of ``pytest_loadtest.drivers.base`` against the model of a target."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from pytest_loadtest.brokers.base import BrokerFacts, refuse_node
+from pytest_loadtest.drivers.base import Acks, DriverFacts, Joined, Received, Undelivered
+from pytest_loadtest.drivers.columns import positions_without_room
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.kinds import BrokerStart, Client, Cost, CostRow, DriverKind, Scheme
+from pytest_loadtest.message import envelope
+from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.profile.client import ClientSettings
+from pytest_loadtest.profile.fields import Count
+from simulation.target import FOREVER, Route, SimulatedTarget
+from simulation.virtual import EPOCH, running
+from simulation.world import MS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from pytest_loadtest.drivers.base import Burst, DrainingRun, DriverContext
+    from simulation.truth import Copy
+
+MERGED_AFTER: Final = MS
+"""ns: packets that wait longer than this in a connection may be merged by the kernel, which stamps all with the time of the last."""
+
+
+class SimulatedSettings(ClientSettings):
+    """The ``driver`` section of the simulated kind."""
+
+    name: Literal["simulated"] = "simulated"
+
+    max_pending_messages: Count = 1000
+    """Maximum number of messages of one producer in flight."""
+    block_if_queue_full: bool = True
+    """Wait when maxPendingMessages are in flight; false: further messages fail."""
+    acknowledged: bool = True
+    """The target acknowledges messages."""
+
+    def window(self, partitions: int) -> int:
+        return self.max_pending_messages
+
+    def receive_window(self, partitions: int) -> int:
+        return 0
+
+    def connections(self, producers: int, consumers: int, workers: int) -> int:
+        return min(producers + consumers, workers)
+
+    def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
+        return None
+
+    @property
+    def unacknowledged(self) -> tuple[str, str] | None:
+        if self.acknowledged:
+            return None
+        return ("without acknowledgements", "write driver.acknowledged: true")
+
+
+KIND: Final = DriverKind(
+    name="simulated",
+    label="simulated",
+    target="target",
+    settings="simulation.driver:SimulatedSettings",
+    clients={"library": Client(driver="simulation.driver:SimulatedDriver")},
+    costs={"simulated": CostRow(cost=Cost(produce=1, consume=1, broker=1, per_byte=0.0))},
+    schemes={"simulated": Scheme(port=1)},
+    brokers={"simulated": BrokerStart(ways={"process": "simulation.driver:start_target"})},
+    own_broker=True,
+    delays=True,
+    undelivered="simulation.driver:undelivered",
+)
+
+
+def target() -> SimulatedTarget:
+    """Return the target of the world that is played."""
+    model: SimulatedTarget = running().target  # type: ignore[attr-defined]
+    return model
+
+
+class SimulatedBroker:
+    """The target as the run sees it: a process that it started and that never ends by itself."""
+
+    facts = BrokerFacts(name="simulated", version="1", mode="process", url="simulated://target:1")
+
+    def failure(self) -> str | None:
+        return None
+
+    def restart(self, *, kill: bool = False) -> None:
+        raise UsageError("the simulated target is restarted by its world only")
+
+    def node(self, role: str, number: int) -> Any:
+        raise refuse_node("simulated")
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+def start_target(_request: object, _progress: object) -> SimulatedBroker:
+    """Start the target of the world."""
+    return SimulatedBroker()
+
+
+def undelivered(run: DrainingRun) -> Undelivered | None:
+    """Ask the target what it has yet to deliver; the answer takes as long as a message."""
+    running().sleep(2 * MS)
+    held, handed_over = target().undelivered(run.run, running().now)
+    return Undelivered(held=held, handed_over=handed_over)
+
+
+class SimulatedDriver:
+    """One worker's client.
+
+    It reads its connections in :meth:`poll` alone, as a real one does: what arrives while it waits is read at once, what arrived before
+    is read late.
+    """
+
+    def __init__(self, context: DriverContext) -> None:
+        self._context = context
+        self._settings: SimulatedSettings = context.settings
+        self._simulation = running()
+        self.worker = int(context.worker[1:]) if context.worker[1:].isdecimal() else 0
+        streams = context.topology.streams
+        self._window = self._settings.max_pending_messages or FOREVER
+        self._room = np.full(streams, self._window, np.int64)
+        self._emptied = np.zeros(streams, np.int64)
+        self._number = itertools.count()
+        self._answers: list[tuple[int, int, int, int, bool, int]] = []  # heap: time, number, row, stream, failed, resends
+        self._read_answers: list[tuple[int, int, bool, int]] = []
+        self._arrivals: list[tuple[int, int, Copy, NDArray[np.uint8]]] = []  # heap
+        self._read: list[tuple[Copy, NDArray[np.uint8]]] = []
+        self._held: list[tuple[Copy, NDArray[np.uint8]]] = []
+        self._places: dict[int, int] = {}
+        self._paused: set[int] = set()
+        self._waiting: set[int] = set()
+        self._refused: set[int] = set()
+
+    # --- opening
+
+    def facts(self) -> DriverFacts:
+        return DriverFacts(client="simulated", version="1", stamps="kernel", unstamped=0)
+
+    def prepare(self) -> None:
+        """Nothing is to be made."""
+
+    def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
+        route = self._route()
+        for consumer in consumers:
+            route.inboxes[int(consumer)] = self
+            self._places[int(consumer)] = len(self._places)
+        return np.array([self._places[int(consumer)] for consumer in consumers], np.int32)
+
+    def open_producers(self, streams: Sequence[int]) -> None:
+        self._route()
+
+    def _route(self) -> Route:
+        topology = self._context.topology
+        return target().routes.setdefault(
+            self._context.run,
+            Route(topology.topics, topology.subscriptions, topology.consumers),
+        )
+
+    def attach(self, consumers: Sequence[int]) -> None:
+        if len(consumers):
+            raise UsageError("consumers of the simulated kind cannot join later")
+
+    def attached(self) -> Joined | None:
+        return None
+
+    def detach(self, places: Sequence[int]) -> None:
+        """Nobody leaves."""
+
+    def pause(self, places: Sequence[int]) -> None:
+        self._paused.update(places)
+
+    def resume(self, places: Sequence[int]) -> None:
+        self._paused.difference_update(places)
+        for copy, head in self._held:
+            copy.stamped = copy.taken = self._simulation.now
+            self._read.append((copy, head))
+        self._held.clear()
+
+    # --- sending
+
+    def send(self, burst: Burst) -> NDArray[np.int64] | None:
+        for fault, begin, end in target().faults("slow-send"):
+            if fault.values["worker"] == self.worker and begin <= self._simulation.now < end:
+                self._simulation.sleep(int(fault.values["by"]))
+        now = self._simulation.now
+        clock = self._context.clock()
+        refused = positions_without_room(burst.stream, self._room)
+        taken = np.delete(np.arange(len(burst)), refused)
+        turned_away = None
+        if not self._settings.block_if_queue_full and len(refused):
+            turned_away, refused = refused, np.empty(0, np.int64)
+            for position in turned_away.tolist():
+                burst.sent[position] = clock
+                self._read_answers.append((clock, int(burst.row[position]), True, 0))
+        if len(taken):
+            self._hand_over(burst, taken, now, clock)
+        self._refused = set(burst.stream[refused].tolist())
+        self._waiting.update(burst.row[refused].tolist())
+        return refused if len(refused) else None
+
+    def _hand_over(self, burst: Burst, taken: NDArray[np.int64], now: int, clock: int) -> None:
+        pool, context = self._context.pool, self._context
+        stream, seq = burst.stream[taken].copy(), burst.seq[taken].copy()
+        intended, payload = burst.intended[taken].copy(), burst.payload[taken].copy()
+        burst.sent[taken] = clock
+        streams, first, counts = np.unique(stream, return_index=True, return_counts=True)
+        empty = self._room[streams] == self._window
+        burst.idle[taken[first[empty]]] = self._emptied[streams[empty]]
+        self._room[streams] -= counts
+        heads = envelope.encode_heads(
+            pool, nonce=context.nonce, stream=stream, seq=seq, intended=intended, payload=payload
+        )
+        due = None
+        if burst.due is not None:
+            due = burst.due[taken] * MS - EPOCH
+        rows = burst.row[taken].tolist()
+        waited = np.array([row in self._waiting for row in rows], np.bool_)
+        self._waiting.difference_update(rows)
+        fate = target().accept(
+            context.run, self.worker, stream, seq, pool.sizes.take(payload), intended, heads, due, now, waited
+        )
+        answered, failed, resends = fate.answered, fate.failed, fate.resends
+        if not self._settings.acknowledged:
+            answered, failed = np.full(len(taken), now, np.int64), np.zeros(len(taken), np.bool_)
+        for row, of_stream, when, bad, again in zip(
+            rows, stream.tolist(), answered.tolist(), failed.tolist(), resends.tolist(), strict=True
+        ):
+            if when < FOREVER:
+                heapq.heappush(self._answers, (when, next(self._number), row, of_stream, bad, again))
+
+    def acks(self) -> Acks | None:
+        if not self._read_answers:
+            return None
+        when, row, failed, resends = zip(*self._read_answers, strict=True)
+        self._read_answers.clear()
+        status = np.where(np.array(failed), Status.FAILED, Status.ACKED).astype(np.int8)
+        return Acks(
+            np.array(row, np.int64), np.array(when, np.int64), status, np.array(resends, np.uint8)
+        )
+
+    # --- receiving
+
+    def arrive(self, copy: Copy, head: NDArray[np.uint8]) -> None:
+        """Let a copy arrive at its time."""
+        heapq.heappush(self._arrivals, (copy.arrived, next(self._number), copy, head))
+
+    def take(self) -> Received | None:
+        if not self._read:
+            return None
+        read, self._read = self._read, []
+        read.sort(key=lambda pair: (pair[0].stamped or 0, pair[0].arrived))
+        copies = [copy for copy, _ in read]
+        local = self._simulation.process.clock
+        stamps = np.array([self._run_time(local, copy.stamped or 0) for copy in copies], np.int64)
+        taken = np.array([self._run_time(local, copy.taken or 0) for copy in copies], np.int64)
+        flags = np.zeros(len(copies), np.int8)
+        for position, copy in enumerate(copies):
+            if copy.redelivered:
+                flags[position] |= Flag.REDELIVERED
+            if copy.damage == "body" and self._context.checksum:
+                flags[position] |= Flag.CORRUPT
+        return Received(
+            consumer=np.array([self._places[copy.consumer] for copy in copies], np.int32),
+            heads=np.stack([head for _, head in read]),
+            size=np.array([copy.size for copy in copies], np.int32),
+            time=stamps,
+            order=np.zeros(len(copies), np.int64),
+            flags=flags,
+            lag=np.maximum(taken - stamps, 0),
+        )
+
+    def _run_time(self, local: Any, true: int) -> int:
+        """Return the time of the run's clock, as this worker estimates it, at an instant of true time."""
+        clock = self._context.clock
+        line = getattr(clock, "line", None)
+        return int(local(true) if line is None else line.to_controller(local(true)))
+
+    # --- waiting
+
+    def poll(self, timeout_ns: int) -> None:
+        simulation = self._simulation
+        end = simulation.now + max(timeout_ns, 0)
+        wake = end
+        if self._refused:
+            wake = min([end, *(answer[0] for answer in self._answers if answer[3] in self._refused)])
+        begun = simulation.now
+        self._receive(begun, begun)  # what came before this call is read now
+        if wake > begun:
+            simulation.sleep(wake - begun)
+        elif timeout_ns > 0:
+            simulation.stand_still()
+        late = 0
+        for fault, begin, until in target().faults("slow-read"):
+            if fault.values["worker"] == self.worker and begin <= simulation.now < until:
+                late = max(late, int(fault.values["by"]))
+        if late:
+            simulation.sleep(late)
+            begun = simulation.now
+        # In the wait each packet was read when it came, unless the process was stopped meanwhile.
+        self._receive(begun, simulation.now, prompt_until=wake if not late else None)
+
+    def _receive(self, begun: int, now: int, prompt_until: int | None = None) -> None:
+        """Read what has arrived until now. :param prompt_until: what came since ``begun`` and until this instant was read at once."""
+        local = self._simulation.process.clock
+
+        def read_at(came: int) -> int:
+            if prompt_until is not None and begun <= came <= prompt_until:
+                return self._simulation.process.resumes(came)
+            return now
+
+        while self._answers and self._answers[0][0] <= now:
+            came, _, row, stream, failed, resends = heapq.heappop(self._answers)
+            self._read_answers.append((self._run_time(local, came), row, failed, resends))
+            self._room[stream] += 1
+            self._emptied[stream] = self._run_time(local, came)
+            self._refused.discard(stream)
+        batch: list[tuple[Copy, NDArray[np.uint8]]] = []
+        while self._arrivals and self._arrivals[0][0] <= now:
+            _, _, copy, head = heapq.heappop(self._arrivals)
+            if self._places[copy.consumer] in self._paused:
+                self._held.append((copy, head))
+                continue
+            copy.taken = max(read_at(copy.arrived), copy.arrived)
+            batch.append((copy, head))
+        self._stamp(batch)
+        self._read += batch
+
+    def _stamp(self, batch: list[tuple[Copy, NDArray[np.uint8]]]) -> None:
+        """Stamp what was read, as the kernel does: packets that waited together have the time of the last one."""
+        waiting: dict[int, int] = {}  # read time → last arrival of what waited for it
+        for copy, _ in batch:
+            assert copy.taken is not None
+            if copy.taken - copy.arrived > MERGED_AFTER:
+                waiting[copy.taken] = max(waiting.get(copy.taken, 0), copy.arrived)
+        for copy, _ in batch:
+            assert copy.taken is not None
+            copy.stamped = copy.arrived
+            if copy.taken - copy.arrived > MERGED_AFTER:
+                copy.stamped = waiting[copy.taken]
+
+    # --- the end
+
+    def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
+        return {}
+
+    def disconnected(self) -> str | None:
+        return "connection (closed)" if target().is_cut(self._simulation.now) else None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def cleanup(self) -> None:
+        """Nothing was made."""

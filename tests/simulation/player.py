@@ -1,0 +1,334 @@
+"""Plays a world: the product's own controller and workers over simulated hosts, clocks, channels and target.
+
+What xdist does in a session, :class:`SimulatedFleet` does here: it carries messages between the controller and the workers, answers for the
+clocks of hosts, and reports a worker that has ended. Everything else is the product's: profile, plan, rendezvous, engine, samples,
+aggregation (in process), verdict and results.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pickle
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from simulation.truth import Played, PlayedPhase, Truth
+from simulation.virtual import BOOTED, Deadlock, Process, Simulation, VirtualQueue, virtual
+from simulation.world import CONTROLLER, SECOND, Host, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEADLINE: Final = 900 * SECOND
+"""Virtual time in which every world must have ended."""
+KEY: Final = (0, 0)
+NODEID: Final = "test_world.py::test_world"
+NOTICED: Final = SECOND // 5
+"""From the end of a process until the controller notices it, ns."""
+
+
+def _installed() -> None:
+    """Make the simulated kind a plugin, as an installed distribution with an entry point is one."""
+    folder = Path(tempfile.gettempdir()) / f"loadtest-simulated-{os.getuid()}"
+    information = folder / "simulated-1.dist-info"
+    information.mkdir(parents=True, exist_ok=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: simulated\nVersion: 1\n")
+    (information / "entry_points.txt").write_text(
+        "[pytest_loadtest.drivers]\nsimulated = simulation.driver:KIND\n"
+    )
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+        from pytest_loadtest.kinds import registry
+
+        registry.kinds.cache_clear()
+    _load_all()
+
+
+def _load_all() -> None:
+    """Load what a run imports on use, before the standard library is replaced."""
+    import concurrent.futures.thread
+    import pkgutil
+
+    import pyarrow.parquet
+
+    import pytest_loadtest
+
+    assert concurrent.futures.thread
+    assert pyarrow.parquet
+    for package in ("engine", "fleet", "metrics", "observe", "pipeline", "plan", "report", "verdict"):
+        folder = Path(pytest_loadtest.__file__).parent / package
+        for module in pkgutil.iter_modules([str(folder)]):
+            importlib.import_module(f"pytest_loadtest.{package}.{module.name}")
+
+
+def clock_of(host: Host | None, origin: Callable[[], int]) -> Callable[[int], int]:
+    """Return the monotonic clock of a host: true time → its time. :param origin: true time from which ``at`` counts."""
+    if host is None:
+        return lambda now: now
+
+    def read(now: int) -> int:
+        passed = now - origin()
+        ahead = host.offset + round(host.drift * (now - BOOTED))
+        for at, until, rate in host.slews:
+            ahead += round(rate * (min(max(passed - at, 0), until - at)))
+        for at, by in host.steps:
+            if passed >= at:
+                ahead += by
+        return now + ahead
+
+    return read
+
+
+class SimulatedFleet:
+    """The controller's rendezvous, the workers, and the channels between them."""
+
+    def __init__(self, world: World, simulation: Simulation, controller: Any) -> None:
+        from pytest_loadtest.fleet.host_clocks import HostClocks
+        from pytest_loadtest.fleet.rendezvous import Rendezvous
+
+        self._world, self._simulation = world, simulation
+        self._controller = controller
+        self.target = simulation.target  # type: ignore[attr-defined]
+        self.rendezvous = Rendezvous(controller, self._send, time.monotonic_ns, lambda: None, self._kill)
+        controller.rendezvous = self.rendezvous
+        self._clocks = HostClocks(self._send, self._disconnect)
+        self._processes: dict[str, Process] = {}
+        self._roles: dict[str, VirtualQueue] = {}
+        self._inboxes: dict[str, VirtualQueue] = {}
+        self._free_at: dict[tuple[str, bool], int] = {}
+        self._left: set[str] = set()
+        self.errors: dict[str, BaseException] = {}
+        self.result: Any = None
+        self._number = 0
+        for number, name in enumerate(world.names):
+            host = world.host_of(number)
+            self._processes[name] = Process(name, clock_of(host, lambda: self.target.origin))
+            self._roles[name], self._inboxes[name] = VirtualQueue(), VirtualQueue()
+            if host is not None:
+                self._clocks.add(name, host.name)
+                controller.clocks = self._clocks
+            self.rendezvous.join(name)
+
+    # --- channels
+
+    def _arrival(self, worker: str, *, there: bool) -> int:
+        """Return when a message arrives that is sent now; a channel keeps the order of its messages."""
+        host = self._world.host_of(int(worker[1:]))
+        travel = 20_000
+        if host is not None:
+            travel = host.there if there else host.back
+            self._number += 1
+            random = self._simulation.random
+            if host.jitter:
+                travel += round(random.expovariate(1 / host.jitter))
+            if random.random() < host.lossy:
+                travel += SECOND // 5
+        at = max(self._simulation.now + travel, self._free_at.get((worker, there), 0))
+        self._free_at[worker, there] = at
+        return at
+
+    def _send(self, worker: str, message: Any) -> None:
+        """Send a message of the controller to a worker."""
+        data = pickle.dumps(message)
+        self._note_phases(message)
+        self._simulation.spawn(
+            self._arrival(worker, there=True), self._processes[worker], self._receive, worker, data
+        )
+
+    def _receive(self, worker: str, data: bytes) -> None:
+        """Handle a message in the thread of a worker that receives its channel."""
+        from pytest_loadtest.fleet.messages import ClockRead, ReadClock, Release, TakeRole
+
+        message = pickle.loads(data)
+        match message:
+            case ReadClock(number):
+                self._send_back(worker, ClockRead(number, time.monotonic_ns()))
+            case TakeRole():
+                self._roles[worker].put(message)
+            case Release():
+                self._inboxes[worker].put(message)
+                self._roles[worker].put(message)
+            case _:
+                self._inboxes[worker].put(message)
+
+    def _send_back(self, worker: str, message: Any) -> None:
+        """Send a message of a worker to the controller."""
+        at = self._arrival(worker, there=False)
+        self._simulation.spawn(at, self._simulation.controller, self._handle, worker, pickle.dumps(message))
+
+    def _handle(self, worker: str, data: bytes) -> None:
+        from pytest_loadtest.fleet.messages import ClockRead, SamplePart, StoresSamples
+
+        message = pickle.loads(data)
+        match message:
+            case ClockRead(number, host_time):
+                self._clocks.receive(worker, number, host_time)
+            case SamplePart():
+                self._controller.store(message.target, message.part, message.last)
+                self.rendezvous.receive(worker, StoresSamples(message.key))
+            case _:
+                self.rendezvous.receive(worker, message)
+
+    # --- workers
+
+    def start(self, request: Any) -> None:
+        """Start the workers, which all arrive at the test."""
+        for name, process in self._processes.items():
+            self._simulation.spawn(self._simulation.now, process, self._work, name, request)
+
+    def _work(self, worker: str, request: Any) -> None:
+        from pytest_loadtest.errors import LoadtestError
+        from pytest_loadtest.fleet.link import Link, Released
+        from pytest_loadtest.fleet.member import take_part
+        from pytest_loadtest.fleet.messages import Arrive, Finished, TakeRole
+
+        def send(message: Any) -> None:
+            self._send_back(worker, message)
+
+        send(Arrive(KEY))
+        role = self._roles[worker].get()
+        if not isinstance(role, TakeRole):
+            self._left.add(worker)
+            return
+        link = Link(send, self._inboxes[worker], KEY)  # type: ignore[arg-type]
+        try:
+            result = take_part(link, request, lead=role.lead)
+            self.result = result or self.result
+        except Released:
+            pass
+        except LoadtestError as error:
+            self.errors[worker] = error
+        if role.lead:
+            send(Finished(KEY))
+        self._left.add(worker)
+
+    def has_ended(self) -> bool:
+        """Return whether every worker has left the test, or is gone."""
+        return all(name in self._left or process.dead for name, process in self._processes.items())
+
+    def _kill(self, worker: str) -> None:
+        """End a worker's process now."""
+        process = self._processes[worker]
+        if process.dead:
+            return
+        process.dead = True
+        self.target.truth.killed.append((int(worker[1:]), self._simulation.now))
+        self._simulation.spawn(
+            self._simulation.now + NOTICED, self._simulation.controller, self._notice, worker
+        )
+
+    def _notice(self, worker: str) -> None:
+        self._clocks.remove(worker)
+        self.rendezvous.leave(worker, f"worker {worker} crashed")
+        self.rendezvous.gather()
+
+    def _disconnect(self, host: str) -> None:
+        for worker, on in list(self._clocks.hosts.items()):
+            if on == host:
+                self._kill(worker)
+
+    # --- faults of the generator, and the truth about phases
+
+    def _note_phases(self, message: Any) -> None:
+        """Note the phases that begin; the first one starts the time of faults."""
+        from pytest_loadtest.fleet.messages import Answer, NextPhases
+
+        if not (isinstance(message, Answer) and isinstance(message.answer, NextPhases)):
+            return
+        for phase in message.answer.phases or ():
+            if phase is None:
+                continue
+            played = PlayedPhase(phase.phase.name, phase.start, phase.phase.duration, phase.folder is not None)
+            truth: Truth = self.target.truth
+            if played in truth.phases:
+                continue
+            truth.phases.append(played)
+            if len(truth.phases) == 1:
+                self._begin_faults(phase.start)
+
+    def _begin_faults(self, origin: int) -> None:
+        self.target.origin = origin
+        for fault, begin, end in self.target.faults("pause"):
+            name = f"w{fault.values['worker']}"
+            self._processes[name].stops.append((begin, end))
+            self._processes[name].stops.sort()
+            self.target.truth.pauses.append((fault.values["worker"], begin, end))
+        for fault, begin, _ in self.target.faults("kill"):
+            self._simulation.at(begin, lambda name=f"w{fault.values['worker']}": self._kill(name))  # type: ignore[misc]
+
+
+def _request(world: World, name: str) -> Any:
+    """Return the request of a test with the world's profile. :raises ProfileError: the product rejects it."""
+    from pytest_loadtest import profile as profiles
+    from pytest_loadtest.fleet.messages import Part, Request
+
+    profile = profiles.loads(yaml.safe_dump(world.profile, sort_keys=False), name)
+    workloads = profile.workloads or (profile,)
+    parts = tuple(Part(profile=part, payload_file=None) for part in workloads)
+    return Request(nodeid=NODEID, attempt=0, profile=profile, parts=parts, source=name)
+
+
+def play(world: World, folder: Path) -> Played:
+    """Play a world to its end; its samples and results are below ``folder``."""
+    _installed()
+    started = time.process_time()
+    from pytest_loadtest.errors import LoadtestError
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with virtual(world.seed) as simulation:
+        from simulation.target import SimulatedTarget
+
+        target = SimulatedTarget(world, BOOTED)
+        simulation.target = target  # type: ignore[attr-defined]
+        outcome, error = "no data", None
+        try:
+            request = _request(world, "world.yaml")
+        except LoadtestError as problem:
+            outcome, error = "wrong profile", str(problem)
+        else:
+            error = _run(world, simulation, request, folder)
+        ended, events = simulation.now, simulation.hash.hexdigest()
+    results, run = _results(folder)
+    if results is not None:
+        outcome = results["verdict"]["outcome"]
+    return Played(
+        world=world, truth=target.truth, outcome=outcome, results=results, run=run, error=error, folder=folder, ended=ended,
+        events=events, cpu=time.process_time() - started,
+    )  # fmt: skip
+
+
+def _run(world: World, simulation: Simulation, request: Any, folder: Path) -> str | None:
+    """Play the run; return the error that ended it, or None."""
+    from numpy_aggregation import NumpyAggregation
+    from pytest_loadtest.fleet import run_controller
+    from pytest_loadtest.fleet.options import Options
+
+    place: Any = run_controller
+    place.SparkService = NumpyAggregation
+    controller = run_controller.RunController(Options(results=folder, root=folder), None)
+    fleet = SimulatedFleet(world, simulation, controller)
+    fleet.start(request)
+    try:
+        if not simulation.run(fleet.has_ended, BOOTED + DEADLINE):
+            return f"the run did not end within {DEADLINE // SECOND} s"
+    except Deadlock as deadlock:
+        return f"the run waits for something that cannot happen: {deadlock}"
+    errors = [str(error) for error in fleet.errors.values()]
+    return min(errors, key=len) if errors else None
+
+
+def _results(folder: Path) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Return the results document that has the verdict, and its run file."""
+    found = sorted(folder.rglob("results.json"))
+    if not found:
+        return None, None
+    path = found[-1]
+    run = path.with_name("run.json")
+    return json.loads(path.read_text()), json.loads(run.read_text()) if run.exists() else None
