@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from statistics import NormalDist
+from typing import Final
 from zlib import crc32
 
-import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_MASK: Final = (1 << 64) - 1
+_QUANTILES: Final = 4096
 
 
-def uniform(
-    seed: int, purpose: str, stream: NDArray[np.int32], seq: NDArray[np.int64], copy: int = 0
-) -> NDArray[np.float64]:
-    """Return a number in (0, 1) for each message. :param copy: the number of the copy."""
-    with np.errstate(over="ignore"):
-        key = np.uint64(seed & 0xFFFFFFFF) << np.uint64(32) | np.uint64(crc32(purpose.encode()))
-        bits = _mixed(stream.astype(np.uint64) * _GOLDEN + key)
-        bits = _mixed(bits ^ seq.astype(np.uint64))
-        bits = _mixed(bits ^ np.uint64(copy + 1))
-    return (bits >> np.uint64(11)).astype(np.float64) / 2.0**53 + 2.0**-54
+@cache
+def _key(seed: int, purpose: str) -> int:
+    return _mixed((seed & 0xFFFFFFFF) << 32 | crc32(purpose.encode()))
 
 
-def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mixed(bits: int) -> int:
     """One step of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)."""
-    bits = bits + _GOLDEN
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
+    bits = (bits + 0x9E3779B97F4A7C15) & _MASK
+    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
+    return bits ^ (bits >> 31)
 
 
-def lognormal(
-    median: int, sigma: float, first: NDArray[np.float64], second: NDArray[np.float64]
-) -> NDArray[np.int64]:
-    """Return durations, ns, from two uniform numbers each (Box and Muller, 1958)."""
-    normal = np.sqrt(-2 * np.log(first)) * np.cos(2 * math.pi * second)
-    return np.round(median * np.exp(sigma * normal)).astype(np.int64)
+def _bits(seed: int, purpose: str, stream: int, seq: int) -> int:
+    return _mixed(_mixed(_key(seed, purpose) ^ stream) ^ seq)
+
+
+def uniform(seed: int, purpose: str, stream: int, seq: int) -> float:
+    """Return a number in [0, 1) for a message."""
+    return (_bits(seed, purpose, stream, seq) >> 11) * 2.0**-53
+
+
+@cache
+def _normal_quantiles() -> tuple[float, ...]:
+    normal = NormalDist()
+    return tuple(normal.inv_cdf((number + 0.5) / _QUANTILES) for number in range(_QUANTILES))
+
+
+@cache
+def _factors(sigma: float) -> tuple[float, ...]:
+    import math
+
+    return tuple(math.exp(sigma * quantile) for quantile in _normal_quantiles())
+
+
+def lognormal(median: int, sigma: float, seed: int, purpose: str, stream: int, seq: int) -> int:
+    """Return a duration for a message, ns."""
+    return round(median * _factors(sigma)[_bits(seed, purpose, stream, seq) >> 52])

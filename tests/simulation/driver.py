@@ -18,6 +18,7 @@ from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.profile.client import ClientSettings
 from pytest_loadtest.profile.fields import Count
 from simulation.target import FOREVER, Route, SimulatedTarget
+from simulation.truth import Sent
 from simulation.virtual import EPOCH, running
 from simulation.world import MS
 
@@ -190,9 +191,9 @@ class SimulatedDriver:
     # --- sending
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        for fault, begin, end in target().faults("slow-send"):
-            if fault.values["worker"] == self.worker and begin <= self._simulation.now < end:
-                self._simulation.sleep(int(fault.values["by"]))
+        for slow in target().faults("slow-send"):
+            if slow.values["worker"] == self.worker and slow.begin <= self._simulation.now < slow.end:
+                self._simulation.sleep(int(slow.values["by"]))
         now = self._simulation.now
         clock = self._context.clock()
         refused = positions_without_room(burst.stream, self._room)
@@ -221,23 +222,25 @@ class SimulatedDriver:
         heads = envelope.encode_heads(
             pool, nonce=context.nonce, stream=stream, seq=seq, intended=intended, payload=payload
         )
-        due = None
-        if burst.due is not None:
-            due = burst.due[taken] * MS - EPOCH
         rows = burst.row[taken].tolist()
-        waited = np.array([row in self._waiting for row in rows], np.bool_)
-        self._waiting.difference_update(rows)
-        fate = target().accept(
-            context.run, self.worker, stream, seq, pool.sizes.take(payload), intended, heads, due, now, waited
-        )
-        answered, failed, resends = fate.answered, fate.failed, fate.resends
-        if not self._settings.acknowledged:
-            answered, failed = np.full(len(taken), now, np.int64), np.zeros(len(taken), np.bool_)
-        for row, of_stream, when, bad, again in zip(
-            rows, stream.tolist(), answered.tolist(), failed.tolist(), resends.tolist(), strict=True
+        due = [None] * len(taken) if burst.due is None else (burst.due[taken] * MS - EPOCH).tolist()
+        sizes = pool.sizes.take(payload).tolist()
+        columns = (rows, stream.tolist(), seq.tolist(), sizes, intended.tolist(), due)
+        for position, (row, of_stream, number, size, instant, due_at) in enumerate(
+            zip(*columns, strict=True)
         ):
-            if when < FOREVER:
-                heapq.heappush(self._answers, (when, next(self._number), row, of_stream, bad, again))
+            sent = Sent(
+                worker=self.worker, stream=of_stream, seq=number, size=size, at=now, intended=instant
+            )
+            if row in self._waiting:
+                self._waiting.discard(row)
+                sent.waited = now
+            answered, failed, resends = target().accept(context.run, sent, heads[position], due_at)
+            if not self._settings.acknowledged:
+                answered, failed = now, False
+            if answered < FOREVER:
+                answer = (answered, next(self._number), row, of_stream, failed, min(resends, 255))
+                heapq.heappush(self._answers, answer)
 
     def acks(self) -> Acks | None:
         if not self._read_answers:
@@ -301,9 +304,9 @@ class SimulatedDriver:
         elif timeout_ns > 0:
             simulation.stand_still()
         late = 0
-        for fault, begin, until in target().faults("slow-read"):
-            if fault.values["worker"] == self.worker and begin <= simulation.now < until:
-                late = max(late, int(fault.values["by"]))
+        for slow in target().faults("slow-read"):
+            if slow.values["worker"] == self.worker and slow.begin <= simulation.now < slow.end:
+                late = max(late, int(slow.values["by"]))
         if late:
             simulation.sleep(late)
             begun = simulation.now

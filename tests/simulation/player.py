@@ -14,6 +14,7 @@ import pickle
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -254,14 +255,15 @@ class SimulatedFleet:
                 self._begin_faults(phase.start)
 
     def _begin_faults(self, origin: int) -> None:
-        self.target.origin = origin
-        for fault, begin, end in self.target.faults("pause"):
-            name = f"w{fault.values['worker']}"
-            self._processes[name].stops.append((begin, end))
-            self._processes[name].stops.sort()
-            self.target.truth.pauses.append((fault.values["worker"], begin, end))
-        for fault, begin, _ in self.target.faults("kill"):
-            self._simulation.at(begin, lambda name=f"w{fault.values['worker']}": self._kill(name))  # type: ignore[misc]
+        self.target.begin(origin)
+        for pause in self.target.faults("pause"):
+            worker = pause.values["worker"]
+            process = self._processes[f"w{worker}"]
+            process.stops.append((pause.begin, pause.end))
+            process.stops.sort()
+            self.target.truth.pauses.append((worker, pause.begin, pause.end))
+        for kill in self.target.faults("kill"):
+            self._simulation.at(kill.begin, partial(self._kill, f"w{kill.values['worker']}"))
 
 
 def _request(world: World, name: str) -> Any:
