@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simulation.world import World
+if TYPE_CHECKING:
+    from simulation.world import World
 
 
 @dataclass(slots=True)

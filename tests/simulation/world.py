@@ -188,9 +188,10 @@ def _tuples(value: Any) -> Any:
 
 def world_from(document: dict[str, Any]) -> World:
     """Return the world of a document."""
-    hosts = []
-    for host in document.get("hosts", ()):
-        hosts.append(Host(**{key: _tuples(value) for key, value in host.items()}))
+    hosts = [
+        Host(**{key: _tuples(value) for key, value in host.items()})
+        for host in document.get("hosts", ())
+    ]
     faults = tuple(Fault(**fault) for fault in document.get("faults", ()))
     for fault in faults:
         unknown = set(fault.values) - set(KINDS[fault.kind].values)

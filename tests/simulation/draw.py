@@ -1,0 +1,406 @@
+"""Worlds drawn from seeds: :func:`draw`.
+
+Each world has a random subset of shapes and fault kinds, not a little of everything: many defects need one fault to be absent. A seed is
+only a handle: a change of this module gives it another world, so the documents of failures are kept, not their seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import TYPE_CHECKING, Any, Final
+
+from simulation.dice import Dice, dice, significant
+from simulation.draw_load import Load, draw_load
+from simulation.draw_objectives import Author, Scales, generator_limits, widest_fault
+from simulation.world import (
+    CONTROLLER,
+    GENERATOR,
+    KINDS,
+    MS,
+    SECOND,
+    TARGET,
+    US,
+    Fault,
+    Host,
+    Target,
+    World,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Features = tuple[str, ...]
+
+TAGS: Final = {"calm": 0.2, "stormy": 0.3, "unrestricted": 0.5}
+"""Class of worlds → share."""
+
+FEATURES: Final[dict[str, float]] = {
+    # How the load is made. The first of two that exclude each other wins.
+    "several-workloads": 0.04, "search": 0.03, "backlog": 0.02, "producer-only": 0.03, "broadcast": 0.04, "many-subscriptions": 0.08,
+    "many-streams": 0.02, "message-count": 0.05, "bytes": 0.07, "delays": 0.08, "stages": 0.15, "partitions": 0.15, "keys": 0.12,
+    "consumers": 0.15, "skew": 0.06, "unacknowledged": 0.08, "sizes": 0.3, "checksum": 0.35, "small-window": 0.25,
+    "short-send-delay": 0.15, "warm-up": 0.4,
+    # How it is judged.
+    "windows": 0.15, "drift": 0.06, "buckets": 0.5, "stage-objectives": 0.5, "tolerances": 0.3, "abort": 0.06, "generator-limits": 0.25,
+    # Who makes it.
+    "many-workers": 0.03, "workers": 0.45, "hosts": 0.5, "clocks": 0.4, "pair-consumers": 0.15,
+}  # fmt: skip
+"""Shape → share of the worlds that can have it."""
+
+EXCLUDED_BY: Final[dict[str, Features]] = {
+    "search": ("several-workloads",),
+    "backlog": ("several-workloads", "search"),
+    "producer-only": ("several-workloads", "search", "backlog"),
+    "broadcast": ("several-workloads", "backlog", "producer-only"),
+    "many-subscriptions": ("backlog", "producer-only", "broadcast"),
+    "many-streams": ("several-workloads", "search", "backlog", "broadcast", "many-subscriptions"),
+    "message-count": ("search", "backlog"),
+    "bytes": ("backlog", "message-count"),
+    "delays": ("search", "backlog", "producer-only", "broadcast"),
+    "stages": ("search", "backlog", "message-count"),
+    "consumers": ("producer-only", "broadcast"),
+    "skew": ("backlog", "producer-only", "many-streams"),
+    "buckets": ("producer-only",),
+    "windows": ("search", "backlog", "message-count"),
+    "drift": ("search", "backlog", "message-count"),
+    "abort": ("search", "backlog"),
+    "many-workers": ("many-streams",),
+    "pair-consumers": ("producer-only", "broadcast"),
+}
+"""Shape → others that it cannot be combined with."""
+
+FAULTS: Final[dict[str, float]] = {
+    "latency": 2, "stall": 2, "hang": 0.5, "throttle": 1.5, "slow-delivery": 1, "reject": 1, "lose-unanswered": 1, "lose-acknowledged": 1,
+    "lose-copy": 1, "redeliver": 1, "double": 1, "reorder": 1, "corrupt-body": 0.7, "corrupt-head": 0.5, "foreign": 0.5, "cut-resend": 1,
+    "cut-lose": 1, "restart": 0.7, "counters": 0.5, "pause": 2.5, "slow-send": 1.5, "slow-read": 1.5, "slow-disk": 1, "kill": 0.4,
+}  # fmt: skip
+"""Kind of fault → weight among those of its side."""
+
+SURVIVED: Final = tuple(kind for kind in FAULTS if kind not in ("hang", "counters", "kill"))
+"""Kinds of stormy worlds: a run survives and reports them."""
+INSTANTS: Final = ("kill",)
+"""Kinds without a duration."""
+ONCE: Final = ("hang", "counters")
+"""Kinds that a second fault of the same kind would not change, or would contradict."""
+
+SIDES: Final = {(TARGET,): 0.45, (GENERATOR,): 0.3, (TARGET, GENERATOR): 0.25}
+"""Whose faults a world has. Where both are at fault, two outcomes are allowed, so such worlds prove less."""
+
+IMPOSSIBLE: Final = frozenset(
+    {
+        "connectRate",
+        "connectLatency",
+        "subscribeLatency",
+        "reconnectLatency",
+        "delayedIndexBytesPerMessage",
+    }
+)
+"""Metrics that the simulated kind cannot have. Regression and users' own metrics are not drawn either."""
+
+DAY: Final = 86_400 * SECOND
+
+
+def draw(seed: int, without: Set[str] = frozenset()) -> World:
+    """Draw the world of a seed. :param without: shapes and kinds of faults to leave out; everything else stays as it is."""
+    tag = dice(seed, "tag").weighted(TAGS)
+    features = _features(seed, without)
+    loads = [draw_load(seed, name, features) for name in _workload_names(seed, features)]
+    hosts = _hosts(seed, tag, features)
+    workers = _workers(seed, features, hosts)
+    hosts = tuple(host for host in hosts if host.name in workers)
+    target = _target(seed)
+    length = max(load.warmup + load.duration for load in loads)
+    if "search" in features:
+        length *= 6
+    faults = _Faults(seed, tag, loads[0], workers, length, without).draw()
+    if "search" in features and tag != "calm":
+        faults = (*faults, _limit(seed, loads[0], without))
+    faults = tuple(fault for fault in faults if fault is not None)
+    scales = _scales(tag, target, faults)
+    for number, load in enumerate(loads):
+        Author(seed, f"workload {number}", load, features, scales).write()
+    return World(
+        seed=seed,
+        tag=tag,
+        workers=workers,
+        hosts=hosts,
+        profile=_profile(seed, loads, features, scales, workers),
+        target=target,
+        faults=faults,
+    )
+
+
+def _features(seed: int, without: Set[str]) -> Features:
+    chosen: list[str] = []
+    for name, share in FEATURES.items():
+        drawn = dice(seed, name).chance(share)
+        excluded = any(other in chosen for other in EXCLUDED_BY.get(name, ()))
+        if drawn and name not in without and not excluded:
+            chosen.append(name)
+    return tuple(chosen)
+
+
+def _workload_names(seed: int, features: Features) -> list[str]:
+    if "several-workloads" not in features:
+        return ["workload 0"]
+    return [f"workload {number}" for number in range(dice(seed, "workloads").randint(2, 3))]
+
+
+def _target(seed: int) -> Target:
+    die = dice(seed, "target")
+    scale = die.between(0.3, 20)
+    return Target(
+        up=round(100 * US * scale * die.between(0.3, 3)),
+        store=round(500 * US * scale * die.between(0.3, 3)),
+        down=round(100 * US * scale * die.between(0.3, 3)),
+        spread=die.choice([0.0, 0.1, 0.3, 0.3, 0.7]),
+    )
+
+
+# Hosts and workers.
+
+
+def _hosts(seed: int, tag: str, features: Features) -> tuple[Host, ...]:
+    """Draw hosts. Every host has a clock that began at another time and drifts a little: that is no fault."""
+    if "hosts" not in features:
+        return ()
+    die = dice(seed, "hosts")
+    untrue = "clocks" in features and tag != "calm"
+    number = die.choice([1, 1, 2, 3])
+    return tuple(
+        _host(f"h{index}", dice(seed, "host", index), tag, untrue) for index in range(number)
+    )
+
+
+def _host(name: str, die: Dice, tag: str, untrue: bool) -> Host:
+    there = die.whole(20 * US, 500 * US)
+    natural = {
+        "offset": round(die.uniform(-30, 30) * DAY) if die.chance(0.7) else 0,
+        "drift": significant(die.uniform(-20e-6, 20e-6)) if die.chance(0.5) else 0.0,
+        "there": there,
+        "back": there,
+        "jitter": die.choice([0, 10 * US, 50 * US]),
+    }
+    if not untrue:
+        return Host(name=name, **natural)
+    kinds = die.some(["drift", "slew", "asymmetric", "jitter", "lossy", "step"], 2)
+    extra: dict[str, Any] = {}
+    if "drift" in kinds:
+        extra["drift"] = significant(die.choice([-1, 1]) * die.between(50e-6, 500e-6))
+    if "slew" in kinds:
+        begin = round(die.uniform(0, 10) * SECOND)
+        extra["slews"] = (
+            (
+                begin,
+                begin + round(die.between(0.5, 10) * SECOND),
+                significant(die.uniform(-500e-6, 500e-6)),
+            ),
+        )
+    if "asymmetric" in kinds:
+        extra["there"] = die.whole(MS // 10, 20 * MS)
+    if "jitter" in kinds:
+        extra["jitter"] = die.whole(100 * US, 10 * MS)
+    if "lossy" in kinds:
+        extra["lossy"] = significant(die.between(0.01, 0.3))
+    if "step" in kinds and tag == "unrestricted":
+        extra["steps"] = (
+            (
+                round(die.uniform(0, 10) * SECOND),
+                round(die.choice([-1, 1]) * die.between(MS, 10 * SECOND)),
+            ),
+        )
+    return Host(name=name, **{**natural, **extra})
+
+
+def _workers(seed: int, features: Features, hosts: tuple[Host, ...]) -> tuple[str, ...]:
+    die = dice(seed, "workers")
+    number = 1
+    if "many-workers" in features:
+        number = die.randint(9, 16)
+    elif "workers" in features:
+        number = die.weighted({2: 0.5, 3: 0.2, 4: 0.2, die.randint(5, 8): 0.1})
+    names = [host.name for host in hosts]
+    if not names:
+        return (CONTROLLER,) * number
+    # Each host has a worker; the controller's host may have some, too.
+    names = names[:number]
+    own = names if die.chance(0.5) else [CONTROLLER, *names]
+    places = [*names, *(die.choice(own) for _ in range(number - len(names)))]
+    return tuple(sorted(places, key=lambda name: (name != CONTROLLER, name)))
+
+
+# Faults.
+
+
+class _Faults:
+    """Draws the faults of a world.
+
+    :param length: ns, how long load runs: times of faults lie in it, and a few just behind it, in the drain.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        tag: str,
+        load: Load,
+        workers: tuple[str, ...],
+        length: int,
+        without: Set[str],
+    ) -> None:
+        self._seed = seed
+        self._tag = tag
+        self._load = load
+        self._workers = workers
+        self._length = length
+        self._without = without
+
+    def draw(self) -> tuple[Fault, ...]:
+        if self._tag == "calm":
+            return ()
+        die = dice(self._seed, "faults")
+        sides = die.weighted(SIDES)
+        possible = SURVIVED if self._tag == "stormy" else tuple(FAULTS)
+        kinds = [
+            kind for kind in possible if KINDS[kind].side in sides and kind not in self._without
+        ]
+        if not self._load.subscriptions:
+            kinds = [
+                kind
+                for kind in kinds
+                if kind
+                not in ("lose-copy", "foreign", "slow-delivery", "redeliver", "double", "reorder")
+            ]
+        number = die.weighted({1: 0.45, 2: 0.25, 3: 0.15, 4: 0.08, 6: 0.05, 8: 0.02})
+        weights = {kind: FAULTS[kind] for kind in kinds}
+        faults = []
+        for index in range(number):
+            faults.append(self._fault(die.weighted(weights), dice(self._seed, "fault", index)))
+            if faults[-1].kind in ONCE:
+                del weights[faults[-1].kind]
+            if index == 0 and die.chance(0.3) and faults[0].kind not in ONCE:
+                # One kind several times: some defects need it again.
+                weights = {faults[0].kind: 1}
+            if not weights:
+                break
+        return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind)))
+
+    def _fault(self, kind: str, die: Dice) -> Fault:
+        at = die.weighted(
+            {
+                round(die.uniform(0, self._length)): 0.75,
+                0: 0.07,
+                self._load.warmup: 0.06,
+                self._length - round(die.between(MS, self._length)): 0.08,
+                self._length + round(die.between(MS, SECOND)): 0.04,
+            }
+        )
+        return Fault(
+            kind=kind,
+            at=max(at, 0),
+            duration=self._duration(kind, die),
+            values=self._values(kind, die),
+        )
+
+    def _duration(self, kind: str, die: Dice) -> int | None:
+        if kind in INSTANTS:
+            return 0
+        if kind == "hang":
+            return None
+        if kind == "pause":
+            return die.weighted(
+                {
+                    round(die.between(MS, 3 * SECOND)): 0.93,
+                    round(die.between(3 * SECOND, 60 * SECOND)): 0.07,
+                }
+            )
+        if kind in ("stall", "cut-resend", "cut-lose", "restart"):
+            return round(die.between(MS, min(self._length, 5 * SECOND)))
+        if die.chance(0.15):
+            return None
+        return round(die.between(min(10 * MS, self._length), self._length))
+
+    def _values(self, kind: str, die: Dice) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name in KINDS[kind].values:
+            if name == "topics" and (self._load.topics < 2 or die.chance(0.5)):
+                continue
+            if name == "late" and die.chance(0.5):
+                continue
+            values[name] = self._value(name, kind, die)
+        return values
+
+    def _value(self, name: str, kind: str, die: Dice) -> Any:
+        load = self._load
+        draws: dict[str, Callable[[], Any]] = {
+            # At least one message of those in the fault's time should be affected.
+            "share": lambda: significant(min(die.between(min(2 / load.messages, 1), 1), 1.0)),
+            "by": lambda: self._by(kind, die),
+            "after": lambda: round(die.between(100 * US, 3 * SECOND)),
+            "late": lambda: round(die.between(100 * US, 3 * SECOND)),
+            "topics": lambda: die.some(range(load.topics), 3),
+            "rate": lambda: max(significant(load.rate * die.between(0.1, 3)), 0.5),
+            "every": lambda: round(die.between(MS, SECOND)),
+            "subscription": lambda: die.randrange(load.subscriptions),
+            "worker": lambda: die.randrange(len(self._workers)),
+        }
+        return draws[name]()
+
+    def _by(self, kind: str, die: Dice) -> int:
+        if kind == "counters":
+            return die.choice([-1, 1]) * die.whole(1, max(self._load.messages // 2, 1))
+        longest = 50 * MS if kind == "slow-send" else 3 * SECOND
+        return round(die.between(20 * US, longest))
+
+
+def _limit(seed: int, load: Load, without: Set[str]) -> Fault | None:
+    """Return a throttle for the whole world, so that a search has something to find."""
+    if "throttle" in without:
+        return None
+    die = dice(seed, "limit")
+    return Fault(
+        kind="throttle",
+        at=0,
+        duration=None,
+        values={"rate": max(significant(load.rate * die.between(0.5, 6)), 1)},
+    )
+
+
+def _scales(tag: str, target: Target, faults: tuple[Fault, ...]) -> Scales:
+    delays: list[int] = []
+    for fault in faults:
+        if fault.kind != "counters":
+            delays.append(int(fault.values.get("by", 0)))
+        if fault.kind in ("pause", "stall", "cut-resend", "cut-lose", "restart"):
+            delays.append(fault.duration or 0)
+    return Scales(
+        latency=target.up + target.store + target.down,
+        faults=widest_fault(delays),
+        calm=tag == "calm",
+    )
+
+
+# The document of the profile.
+
+
+def _profile(
+    seed: int, loads: list[Load], features: Features, scales: Scales, workers: tuple[str, ...]
+) -> dict[str, Any]:
+    die = dice(seed, "profile")
+    top: dict[str, Any] = {"name": f"world {seed}", "seed": die.choice([0, die.randrange(2**31)])}
+    if "generator-limits" in features:
+        limits = generator_limits(die, scales)
+        if limits:
+            top["generator"] = limits
+    several_hosts = len(set(workers)) > 1
+    if (
+        "pair-consumers" in features
+        and several_hosts
+        and all(load.subscriptions < 64 for load in loads)
+    ):
+        top["pairConsumers"] = "host"
+    for load in loads:
+        load.keys["driver"] = {"name": "simulated", **load.keys.get("driver", {})}
+    if "several-workloads" not in features:
+        return {**top, **loads[0].keys}
+    entries = [{"name": f"load {number}", **load.keys} for number, load in enumerate(loads)]
+    return {**top, "driver": {"name": "simulated"}, "workloads": entries}

@@ -1,0 +1,146 @@
+"""Worlds that seeds draw: the same in every process, and valid."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pytest_loadtest.profile import loads
+from simulation.coverage import Coverage, objectives, workloads
+from simulation.draw import EXCLUDED_BY, FAULTS, FEATURES, SURVIVED, draw
+from simulation.world import KINDS, SECOND, World, world_from
+
+SEEDS = range(1, 401)
+
+
+def on_loopback(keys: Any) -> Any:
+    """Return a profile with the relay's driver, which every process can parse."""
+    if isinstance(keys, list):
+        return [on_loopback(item) for item in keys]
+    if not isinstance(keys, dict):
+        return keys
+    plain = {key: on_loopback(value) for key, value in keys.items()}
+    if "driver" in plain:
+        own = {key: value for key, value in plain["driver"].items() if key != "acknowledged"}
+        plain["driver"] = {**own, "name": "loopback"}
+    return plain
+
+
+@pytest.fixture(scope="module")
+def worlds() -> list[World]:
+    return [draw(seed) for seed in SEEDS]
+
+
+def test_the_parser_accepts_every_profile(worlds: list[World]) -> None:
+    for world in worlds:
+        text = yaml.safe_dump(on_loopback(world.profile), sort_keys=False)
+        loads(text, f"seed {world.seed}")
+
+
+def test_a_seed_draws_the_same_world_in_every_process() -> None:
+    """No draw depends on the hash of a string or the order of a set."""
+    program = "from simulation.draw import draw; print(''.join(draw(seed).dump() for seed in range(1, 40)))"
+    outputs = []
+    for hash_seed in ("1", "2"):
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+        }
+        outputs.append(
+            subprocess.run(
+                [sys.executable, "-c", program],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+    assert outputs[0] == outputs[1] != ""
+
+
+def test_a_document_is_read_back_as_the_same_world(worlds: list[World]) -> None:
+    for world in worlds[:60]:
+        read = world_from(yaml.safe_load(world.dump()))
+        assert read.dump() == world.dump()
+        assert read.faults == world.faults
+
+
+def test_half_of_the_worlds_are_calm_or_stormy(worlds: list[World]) -> None:
+    quiet = sum(world.tag in ("calm", "stormy") for world in worlds)
+    assert 0.4 < quiet / len(worlds) < 0.6
+
+
+def test_a_calm_world_has_no_fault_and_a_stormy_one_none_that_ends_a_run(
+    worlds: list[World],
+) -> None:
+    for world in worlds:
+        kinds = {fault.kind for fault in world.faults}
+        assert world.tag != "calm" or not kinds
+        assert world.tag != "stormy" or kinds <= set(SURVIVED)
+        assert world.tag == "unrestricted" or not any(host.steps for host in world.hosts)
+
+
+def test_faults_name_workers_topics_and_subscriptions_that_exist(worlds: list[World]) -> None:
+    for world in worlds:
+        first = workloads(world)[0]
+        for fault in world.faults:
+            assert set(fault.values) <= set(KINDS[fault.kind].values)
+            assert fault.at >= 0
+            assert fault.values.get("worker", 0) < len(world.workers)
+            assert fault.values.get("subscription", -1) < first.get("subscriptionsPerTopic", 1)
+            assert max(fault.values.get("topics", [0])) < first.get("topics", 1)
+
+
+def test_every_worker_has_a_host(worlds: list[World]) -> None:
+    for world in worlds:
+        names = {host.name for host in world.hosts}
+        assert set(world.workers) - {"controller"} == names
+
+
+def test_all_kinds_and_shapes_come(worlds: list[World]) -> None:
+    coverage = Coverage()
+    for world in [*worlds, *(draw(seed) for seed in range(1_000, 2_600))]:
+        coverage.add(world, "met")
+    assert coverage.missing(without=("missed", "generator-limited", "no data")) == []
+    assert set(FAULTS) == set(KINDS)
+
+
+def test_a_feature_that_is_left_out_changes_nothing_else(worlds: list[World]) -> None:
+    for world in worlds[:100]:
+        assert (
+            draw(world.seed, without=frozenset({"search"})).dump() == world.dump()
+            or "search" in world.profile
+        )
+
+
+@pytest.mark.parametrize("kind", ["pause", "stall"])
+def test_a_kind_that_is_left_out_never_comes(kind: str) -> None:
+    for seed in SEEDS:
+        assert kind not in {fault.kind for fault in draw(seed, without=frozenset({kind})).faults}
+
+
+def test_exclusions_name_features() -> None:
+    for name, others in EXCLUDED_BY.items():
+        assert {name, *others} <= set(FEATURES)
+
+
+def test_most_worlds_are_small(worlds: list[World]) -> None:
+    """A world must cost well below a second: sizes are limited, and durations are those of short runs."""
+    for world in worlds:
+        for profile in workloads(world):
+            seconds = profile.get("testDuration", "0s")
+            assert seconds.endswith(("s", "ms"))
+        for host in world.hosts:
+            assert all(by < 3_600 * SECOND for _, by in host.steps)
+
+
+def test_objectives_bound_every_part_of_a_section(worlds: list[World]) -> None:
+    statistics = {statistic for world in worlds for _, statistic in objectives(world)}
+    assert {"", "p50", "p99", "max", "mean", "min"} <= statistics
