@@ -26,13 +26,14 @@ _EMPTY: Final = [0.0] * len(EVIDENCE)
 class GeneratorWatch:
     """A watch over this process from :meth:`start` to :meth:`stop`.
 
-    :param clock: returns ns. :param cpu_clock: returns the CPU time of the process, ns.
+    :param clock: returns ns. :param cpu_clock: returns the CPU time of the process, ns; by default that of this one.
     """
 
     def __init__(
-        self, clock: Callable[[], int], cpu_clock: Callable[[], int] = time.process_time_ns
+        self, clock: Callable[[], int], cpu_clock: Callable[[], int] | None = None
     ) -> None:
-        self._clock, self._cpu_clock = clock, cpu_clock
+        self._clock = clock
+        self._cpu_clock = cpu_clock or time.process_time_ns
         self._reset(0)
 
     def _reset(self, since: int) -> None:

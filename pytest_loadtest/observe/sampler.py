@@ -59,14 +59,15 @@ class Sampler:
 
     :param sources: the source's name → a function that makes it; called in the thread, as it may have to connect.
     :param start: start of the phase, ns of the clock. :param broker: the target's name. :param missing: sentences about what has no source.
-    :param clock: the controller's clock, ns.
+    :param clock: the controller's clock, ns; by default the monotonic clock.
     """
 
     def __init__(
         self, sources: Mapping[str, Callable[[], TelemetrySource]], start: int, *, broker: str, missing: Sequence[str] = (),
-        clock: Callable[[], int] = time.monotonic_ns,
+        clock: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
-        self._factories, self._start, self._broker, self._clock = sources, start, broker, clock
+        self._factories, self._start, self._broker = sources, start, broker
+        self._clock = clock or time.monotonic_ns
         self._missing = list(missing)
         self._sources: list[PacedSource] = []
         self._has_first = False

@@ -133,7 +133,9 @@ class SimulatedDriver:
         self._room = np.full(streams, self._window, np.int64)
         self._emptied = np.zeros(streams, np.int64)
         self._number = itertools.count()
-        self._answers: list[tuple[int, int, int, int, bool, int]] = []  # heap: time, number, row, stream, failed, resends
+        self._answers: list[
+            tuple[int, int, int, int, bool, int]
+        ] = []  # heap: time, number, row, stream, failed, resends
         self._read_answers: list[tuple[int, int, bool, int]] = []
         self._arrivals: list[tuple[int, int, Copy, NDArray[np.uint8]]] = []  # heap
         self._read: list[tuple[Copy, NDArray[np.uint8]]] = []
@@ -192,7 +194,10 @@ class SimulatedDriver:
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
         for slow in target().faults("slow-send"):
-            if slow.values["worker"] == self.worker and slow.begin <= self._simulation.now < slow.end:
+            if (
+                slow.values["worker"] == self.worker
+                and slow.begin <= self._simulation.now < slow.end
+            ):
                 self._simulation.sleep(int(slow.values["by"]))
         now = self._simulation.now
         clock = self._context.clock()
@@ -230,7 +235,12 @@ class SimulatedDriver:
             zip(*columns, strict=True)
         ):
             sent = Sent(
-                worker=self.worker, stream=of_stream, seq=number, size=size, at=now, intended=instant
+                worker=self.worker,
+                stream=of_stream,
+                seq=number,
+                size=size,
+                at=now,
+                intended=instant,
             )
             if row in self._waiting:
                 self._waiting.discard(row)
@@ -296,7 +306,9 @@ class SimulatedDriver:
         end = simulation.now + max(timeout_ns, 0)
         wake = end
         if self._refused:
-            wake = min([end, *(answer[0] for answer in self._answers if answer[3] in self._refused)])
+            wake = min(
+                [end, *(answer[0] for answer in self._answers if answer[3] in self._refused)]
+            )
         begun = simulation.now
         self._receive(begun, begun)  # what came before this call is read now
         if wake > begun:

@@ -63,7 +63,16 @@ def _load_all() -> None:
 
     assert concurrent.futures.thread
     assert pyarrow.parquet
-    for package in ("engine", "fleet", "metrics", "observe", "pipeline", "plan", "report", "verdict"):
+    for package in (
+        "engine",
+        "fleet",
+        "metrics",
+        "observe",
+        "pipeline",
+        "plan",
+        "report",
+        "verdict",
+    ):
         folder = Path(pytest_loadtest.__file__).parent / package
         for module in pkgutil.iter_modules([str(folder)]):
             importlib.import_module(f"pytest_loadtest.{package}.{module.name}")
@@ -97,7 +106,9 @@ class SimulatedFleet:
         self._world, self._simulation = world, simulation
         self._controller = controller
         self.target = simulation.target  # type: ignore[attr-defined]
-        self.rendezvous = Rendezvous(controller, self._send, time.monotonic_ns, lambda: None, self._kill)
+        self.rendezvous = Rendezvous(
+            controller, self._send, time.monotonic_ns, lambda: None, self._kill
+        )
         controller.rendezvous = self.rendezvous
         self._clocks = HostClocks(self._send, self._disconnect)
         self._processes: dict[str, Process] = {}
@@ -162,7 +173,9 @@ class SimulatedFleet:
     def _send_back(self, worker: str, message: Any) -> None:
         """Send a message of a worker to the controller."""
         at = self._arrival(worker, there=False)
-        self._simulation.spawn(at, self._simulation.controller, self._handle, worker, pickle.dumps(message))
+        self._simulation.spawn(
+            at, self._simulation.controller, self._handle, worker, pickle.dumps(message)
+        )
 
     def _handle(self, worker: str, data: bytes) -> None:
         from pytest_loadtest.fleet.messages import ClockRead, SamplePart, StoresSamples
@@ -246,7 +259,9 @@ class SimulatedFleet:
         for phase in message.answer.phases or ():
             if phase is None:
                 continue
-            played = PlayedPhase(phase.phase.name, phase.start, phase.phase.duration, phase.folder is not None)
+            played = PlayedPhase(
+                phase.phase.name, phase.start, phase.phase.duration, phase.folder is not None
+            )
             truth: Truth = self.target.truth
             if played in truth.phases:
                 continue

@@ -210,8 +210,12 @@ class SimulatedTarget:
             struck.values.get("subscription", 0) % route.subscriptions
             for struck in self._striking("lose-copy", stored, topic, stream, seq)
         }
-        again = [(struck, True) for struck in self._striking("redeliver", stored, topic, stream, seq)]
-        again += [(struck, False) for struck in self._striking("double", stored, topic, stream, seq)]
+        again = [
+            (struck, True) for struck in self._striking("redeliver", stored, topic, stream, seq)
+        ]
+        again += [
+            (struck, False) for struck in self._striking("double", stored, topic, stream, seq)
+        ]
         for subscription in range(route.subscriptions):
             if subscription in skipped:
                 continue
@@ -226,9 +230,13 @@ class SimulatedTarget:
             for struck, is_marked in again:
                 second = at + int(struck.values.get("after", MS))
                 second = self._connected(self._stalled(second, topic))
-                self._hand_over(run, route, sent, subscription, second, head, damage, marked=is_marked)
+                self._hand_over(
+                    run, route, sent, subscription, second, head, damage, marked=is_marked
+                )
             if is_doubled:
-                self._hand_over(run, route, sent, subscription, self._connected(at + MS), head, damage)
+                self._hand_over(
+                    run, route, sent, subscription, self._connected(at + MS), head, damage
+                )
 
     def _hand_over(
         self, run: str, route: Route, sent: Sent, subscription: int, at: int, head: Any, damage: str | None, *, marked: bool = False

@@ -100,7 +100,10 @@ class VirtualThread:
         self._simulation.schedule(self, True)
 
     def join(self, timeout: float | None = None) -> None:
-        self._done.wait(timeout)
+        if (
+            not self._simulation.over
+        ):  # the executors of its world are joined again when Python ends
+            self._done.wait(timeout)
 
     def is_alive(self) -> bool:
         return not self._done.is_set()

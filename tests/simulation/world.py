@@ -89,7 +89,9 @@ class Kind:
     values: dict[str, str] = field(default_factory=dict)
 
 
-_SHARE = "probability of each message (true time of its arrival at the target within the fault's time)"
+_SHARE = (
+    "probability of each message (true time of its arrival at the target within the fault's time)"
+)
 _TOPICS = "indexes of the affected topics; absent: all"
 
 KINDS: Final[dict[str, Kind]] = {
