@@ -1,0 +1,325 @@
+"""Many worlds in worker processes: each process judges one world after the other, and is replaced if one takes too long."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import multiprocessing
+import os
+import time
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from simulation.coverage import classes
+from simulation.draw import draw
+from simulation.world import World, world_from
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+    from simulation.judge_world import Judged
+
+HASH_SEED: Final = "0"
+"""PYTHONHASHSEED of every process that plays worlds."""
+LIMIT: Final = 60.0
+"""Seconds of real time after which a world is a violation of its own."""
+SHRINKING: Final = 60.0
+"""Seconds of real time for making one document smaller."""
+WARM: Final = 20
+"""Worlds after which a process has loaded and cached everything: its memory and open files must not grow from then on."""
+MOST_FILES: Final = 5
+MOST_GROWTH: Final = 200 * 1024**2
+"""Open files and bytes by which a process may grow after that."""
+
+Outcome = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A world to judge. :param rule: not empty: make the document smaller as long as this rule is violated."""
+
+    document: dict[str, Any]
+    rule: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The result of a job.
+
+    :param violations: ``(rule, text)``. :param verdicts: the verdicts as lines of text, side by side; only where something is violated.
+    :param files: open files of the process. :param memory: its resident memory, bytes. :param smaller: the document that a job with a
+        rule ended with.
+    """
+
+    job: Job
+    outcome: str
+    violations: tuple[Outcome, ...] = ()
+    verdicts: tuple[str, ...] = ()
+    cpu: float = 0.0
+    seconds: float = 0.0
+    files: int = 0
+    memory: int = 0
+    smaller: dict[str, Any] | None = None
+
+    @property
+    def world(self) -> World:
+        return world_from(self.job.document)
+
+
+# In a worker process.
+
+
+def work(connection: Connection, folder: Path) -> None:
+    """Do the jobs that come over a connection, until it is closed."""
+    from simulation.judge_world import judge
+
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        started = time.monotonic()
+        world = world_from(job.document)
+        if job.rule:
+            connection.send(_shrunk(job, world, folder))
+            continue
+        judged = judge(world, folder)
+        # What is left of a world is in cycles of references, so that memory counts only after a collection.
+        gc.collect()
+        connection.send(
+            Report(
+                job=job,
+                outcome=judged.outcome,
+                violations=tuple(
+                    (violation.rule, violation.text) for violation in judged.violations
+                ),
+                verdicts=tuple(side_by_side(judged)) if judged.violations else (),
+                cpu=judged.seconds,
+                seconds=time.monotonic() - started,
+                files=open_files(),
+                memory=memory(),
+            )
+        )
+
+
+def _shrunk(job: Job, world: World, folder: Path) -> Report:
+    from simulation.judge_world import judge
+    from simulation.shrink import shrink
+
+    def violates(smaller: World) -> bool:
+        judged = judge(
+            smaller, folder, lawful=job.rule.startswith("law"), twice=job.rule == "determinism"
+        )
+        return any(violation.rule == job.rule for violation in judged.violations)
+
+    smallest = shrink(world, violates)
+    judged = judge(smallest, folder, lawful=job.rule.startswith("law"))
+    return Report(
+        job=job,
+        outcome=judged.outcome,
+        violations=tuple((violation.rule, violation.text) for violation in judged.violations),
+        verdicts=tuple(side_by_side(judged)),
+        smaller=smallest.document(),
+    )
+
+
+def side_by_side(judged: Judged) -> Iterator[str]:
+    """Yield the verdict of the product next to that of the same world with a perfect generator, one objective a line."""
+    both = (judged.played, judged.calm)
+    titles = [played.outcome if played else "–" for played in both]
+    yield _row("", "verdict", "without the generator's faults")
+    yield _row("outcome", *titles)
+    found: dict[str, list[str]] = {}
+    for column, played in enumerate(both):
+        verdict = ((played.results if played else None) or {}).get("verdict", {})
+        for finding in verdict.get("findings", ()):
+            cells = found.setdefault(finding["name"], ["–", "–"])
+            shown = finding["shown"]
+            cells[column] = f"{finding['outcome']}: {shown['observed']} ({shown['bound']})"
+    for name, cells in found.items():
+        yield _row(name, *cells)
+    for played in both:
+        if played and played.error:
+            yield f"error: {played.error}"
+
+
+def _row(name: str, left: str, right: str) -> str:
+    return f"{name:28.28}  {left:44}  {right}".rstrip()
+
+
+def open_files() -> int:
+    """Return the number of open files of this process; 0 where the system does not list them."""
+    listing = Path("/proc/self/fd")
+    return len(list(listing.iterdir())) if listing.is_dir() else 0
+
+
+def memory() -> int:
+    """Return the resident memory of this process, bytes; 0 where the system does not report it."""
+    status = Path("/proc/self/statm")
+    if not status.exists():
+        return 0
+    return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+# In the process that starts them.
+
+
+@dataclass
+class Worker:
+    """One worker process."""
+
+    process: BaseProcess
+    connection: Connection
+    job: Job | None = None
+    deadline: float = 0.0
+    done: int = 0
+    files: int = 0
+    memory: int = 0
+
+
+@dataclass
+class Campaign:
+    """Judges worlds on several cores.
+
+    :param folder: for the files of the worlds that are played; each worker has one below it.
+    """
+
+    folder: Path
+    jobs: int = 1
+    limit: float = LIMIT
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _workers: list[Worker] = field(default_factory=list)
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Report]:
+        """Yield the report of each job as it ends; reports of several workers come in any order."""
+        waiting = iter(jobs)
+        try:
+            self._workers = [self._start() for _ in range(self.jobs)]
+            for worker in self._workers:
+                self._give(worker, waiting)
+            while any(worker.job for worker in self._workers):
+                yield from self._ended(waiting)
+        finally:
+            for worker in self._workers:
+                self._stop(worker)
+            self._workers = []
+
+    def _ended(self, waiting: Iterator[Job]) -> Iterator[Report]:
+        busy = [worker for worker in self._workers if worker.job]
+        earliest = min(worker.deadline for worker in busy)
+        ready = wait([worker.connection for worker in busy], max(earliest - time.monotonic(), 0))
+        for number, worker in enumerate(self._workers):
+            if worker.job is None:
+                continue
+            if worker.connection in ready:
+                yield self._received(worker)
+            elif time.monotonic() < worker.deadline:
+                continue
+            else:
+                yield self._failed(
+                    worker, "time", f"not judged within {self.limit:g} s of real time"
+                )
+            if not worker.process.is_alive():
+                self._workers[number] = self._start()
+            self._give(self._workers[number], waiting)
+
+    def _received(self, worker: Worker) -> Report:
+        try:
+            report: Report = worker.connection.recv()
+        except EOFError:
+            worker.process.join()
+            return self._failed(
+                worker, "crash", f"the process ended with status {worker.process.exitcode}"
+            )
+        worker.job = None
+        worker.done += 1
+        if worker.done == WARM:
+            worker.files, worker.memory = report.files, report.memory
+        growth = tuple(grown(worker, report))
+        if growth:
+            # Another world would repeat the same violation.
+            self._stop(worker)
+            return replace(report, violations=report.violations + growth)
+        return report
+
+    def _failed(self, worker: Worker, rule: str, text: str) -> Report:
+        assert worker.job is not None
+        job = worker.job
+        self._stop(worker)
+        return Report(job=job, outcome=rule, violations=((rule, text),), seconds=self.limit)
+
+    def _start(self) -> Worker:
+        os.environ["PYTHONHASHSEED"] = HASH_SEED
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        folder = self.folder / f"worker-{next(self._numbers)}"
+        process = context.Process(target=work, args=(theirs, folder), daemon=True)
+        process.start()
+        theirs.close()
+        return Worker(process=process, connection=ours)
+
+    def _give(self, worker: Worker, waiting: Iterator[Job]) -> None:
+        worker.job = next(waiting, None)
+        if worker.job is not None:
+            allowed = SHRINKING if worker.job.rule else 0
+            worker.deadline = time.monotonic() + self.limit + allowed
+            worker.connection.send(worker.job)
+
+    def _stop(self, worker: Worker) -> None:
+        worker.job = None
+        worker.connection.close()
+        if worker.process.is_alive():
+            worker.process.kill()
+        worker.process.join()
+
+
+def grown(worker: Worker, report: Report) -> Iterator[Outcome]:
+    """Yield violations if a process holds more files or memory than when it was warm."""
+    if worker.done <= WARM:
+        return
+    if report.files > worker.files + MOST_FILES:
+        yield (
+            "open files",
+            f"{report.files} open files after {worker.done} worlds, {worker.files} after {WARM}",
+        )
+    if report.memory > worker.memory + MOST_GROWTH:
+        mebibytes = [size // 1024**2 for size in (report.memory, worker.memory)]
+        yield (
+            "memory",
+            f"{mebibytes[0]} MiB after {worker.done} worlds, {mebibytes[1]} MiB after {WARM}",
+        )
+
+
+# Which worlds.
+
+
+def drawn(seed: int, worlds: int, only: str = "", without: Iterable[str] = ()) -> Iterator[Job]:
+    """Yield so many worlds from a seed on.
+
+    :param only: a class as the table of coverage names it, with or without its group: ``calm``, ``fault: stall``.
+    """
+    left_out = frozenset(without)
+    chosen = 0
+    for number in itertools.count(seed):
+        if chosen == worlds:
+            return
+        world = draw(number, left_out)
+        if not only or belongs(world, only):
+            chosen += 1
+            yield Job(document=world.document())
+
+
+def belongs(world: World, name: str) -> bool:
+    """Return whether a world belongs to a class."""
+    return any(name in (one, one.partition(": ")[2]) for one in classes(world))
+
+
+def text_of(document: dict[str, Any]) -> str:
+    """Return a document as YAML."""
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)

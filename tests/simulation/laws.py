@@ -1,0 +1,172 @@
+"""Laws between two worlds that differ in one thing: what may follow from the difference, whatever the rules of a verdict are.
+
+- a tighter bound never turns *missed* into *met* (docs/reference/profile.md, slo);
+- a fault that only delays never turns *missed* into *met*;
+- in a world without faults, another number of workers gives the same counts and verdict (docs/design.md, Plan).
+"""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from simulation.coverage import objectives, workloads
+from simulation.dice import dice, percent, span
+from simulation.draw_objectives import COUNTS, LATENCIES
+from simulation.shrink import UNITS
+from simulation.world import CONTROLLER, MS, Fault, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from simulation.truth import Played
+
+EXACT_COUNTS: Final = (
+    "offered",
+    "sent",
+    "acked",
+    "failed",
+    "dropped",
+    "received",
+    "lost",
+    "duplicates",
+)
+"""Keys of ``counts`` in results.json that do not depend on the number of workers."""
+
+SHARE: Final = 0.15
+"""Share of the worlds, by their seeds, for which each law is tried."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """A law. :param changed: the world to compare with; None: the law does not apply. :param broken: why it is broken, or ''."""
+
+    name: str
+    changed: Callable[[World, Played], World | None]
+    broken: Callable[[Played, Played], str]
+
+
+def applicable(played: Played) -> list[tuple[Law, World]]:
+    """Return the laws to try with a world that was played, each with the world to compare with."""
+    found = []
+    for law in LAWS:
+        if dice(played.world.seed, "law", law.name).chance(SHARE):
+            changed = law.changed(played.world, played)
+            if changed is not None:
+                found.append((law, changed))
+    return found
+
+
+def _no_longer_missed(played: Played, other: Played) -> str:
+    return "" if other.outcome != "met" else f"{played.outcome} turned into {other.outcome}"
+
+
+# Tighter.
+
+
+def tighter(world: World, played: Played) -> World | None:
+    """Return a missed world with each upper bound half as large; None if a bound has two sides."""
+    if played.outcome != "missed" or "search" in world.profile or "workloads" in world.profile:
+        return None
+    if _two_sided(world.profile):
+        return None
+    profile = deepcopy(world.profile)
+    for section in (profile, *profile.get("stages", ())):
+        if "slo" in section:
+            section["slo"] = _tightened(section["slo"])
+    return replace(world, profile=profile) if profile != world.profile else None
+
+
+def _two_sided(profile: dict[str, Any]) -> bool:
+    sections = [
+        profile.get("slo", {}),
+        *(stage.get("slo", {}) for stage in profile.get("stages", ())),
+    ]
+    return any(key in str(section) for section in sections for key in ("'min': '", "'min': {"))
+
+
+def _tightened(section: dict[str, Any]) -> dict[str, Any]:
+    tight = {}
+    for key, value in section.items():
+        if key in LATENCIES and key != "earliness":
+            tight[key] = {statistic: _half_bound(bound) for statistic, bound in value.items()}
+        elif key in COUNTS:
+            tight[key] = _half_bound(value)
+        elif key in ("whole", "buckets") or (isinstance(value, dict) and key != "drift"):
+            tight[key] = _tightened(value)
+        else:
+            tight[key] = value
+    return tight
+
+
+def _half_bound(bound: Any) -> Any:
+    if isinstance(bound, dict):
+        return {side: _half_bound(value) for side, value in bound.items()}
+    if isinstance(bound, int):
+        return bound // 2
+    match = re.fullmatch(r"([\d.]+)(us|ms|s|%)", bound)
+    assert match is not None, bound
+    if match[2] == "%":
+        return percent(float(match[1]) / 200)
+    return span(max(float(match[1]) * UNITS[match[2]] / 2, 1_000))
+
+
+# Later.
+
+
+def later(world: World, played: Played) -> World | None:
+    """Return a missed world in which every delivery comes 100 ms later.
+
+    None where that may help: a lower bound, a drift (the first tenth may become slower), a gap (the last one becomes shorter).
+    """
+    if played.outcome != "missed" or {
+        "search",
+        "workloads",
+        "abort",
+        "consumerBacklogSizeGB",
+    } & set(world.profile):
+        return None
+    metrics = {metric for metric, _ in objectives(world)}
+    if _two_sided(world.profile) or {"earliness", "deliveryGap"} & metrics:
+        return None
+    if any("drift" in profile.get("slo", {}) for profile in workloads(world)):
+        return None
+    delay = Fault(kind="slow-delivery", at=0, duration=None, values={"by": 100 * MS, "share": 1.0})
+    return replace(world, faults=(*world.faults, delay))
+
+
+# Other workers.
+
+
+def other_workers(world: World, played: Played) -> World | None:
+    """Return a calm world with another number of workers, all on the controller's host; None if something is tied to a worker."""
+    if world.faults or world.hosts or played.outcome not in ("met", "missed"):
+        return None
+    if {"search", "abort", "consumerBacklogSizeGB", "generator"} & set(world.profile):
+        return None
+    number = len(world.workers)
+    return replace(world, workers=(CONTROLLER,) * (1 if number > 1 else 3))
+
+
+def _same(played: Played, other: Played) -> str:
+    if played.outcome != other.outcome:
+        return f"{played.outcome} turned into {other.outcome}"
+    ours, theirs = _counts(played), _counts(other)
+    different = [
+        f"{key} {ours[key]} and {theirs.get(key)}" for key in ours if ours[key] != theirs.get(key)
+    ]
+    return "; ".join(different)
+
+
+def _counts(played: Played) -> dict[str, Any]:
+    counts = (played.results or {}).get("counts", {})
+    return {key: counts[key] for key in EXACT_COUNTS if key in counts}
+
+
+LAWS: Final = (
+    Law(name="a tighter bound", changed=tighter, broken=_no_longer_missed),
+    Law(name="later deliveries", changed=later, broken=_no_longer_missed),
+    Law(name="other workers", changed=other_workers, broken=_same),
+)

@@ -1,0 +1,54 @@
+"""Worlds are judged in worker processes that are replaced when they fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from simulation.campaign import Campaign, Job, Report, Worker, belongs, drawn, grown, text_of
+from simulation.draw import draw
+from simulation.world import world_from
+
+
+def test_only_worlds_of_a_class_are_drawn() -> None:
+    jobs = list(drawn(1, 5, only="search"))
+    assert len(jobs) == 5
+    assert all("search" in job.document["profile"] for job in jobs)
+
+
+def test_a_class_is_named_with_or_without_its_group() -> None:
+    subject = draw(1)
+    assert belongs(subject, subject.tag)
+    assert belongs(subject, f"tag: {subject.tag}")
+    assert not belongs(subject, "fault: nothing")
+
+
+def test_a_document_is_written_as_it_is_read() -> None:
+    document = draw(7).document()
+    assert world_from(yaml.safe_load(text_of(document))).document() == document
+
+
+def worker(files: int, memory: int, done: int) -> Worker:
+    return Worker(process=None, connection=None, done=done, files=files, memory=memory)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("files", "memory", "expected"),
+    [(10, 100, []), (16, 100, ["open files"]), (10, 2 * 1024**3, ["memory"])],
+)
+def test_a_process_that_grows_is_a_violation(files: int, memory: int, expected: list[str]) -> None:
+    report = Report(job=Job(document={}), outcome="met", files=files, memory=memory)
+    assert [rule for rule, _ in grown(worker(10, 100, 40), report)] == expected
+    assert list(grown(worker(10, 100, 20), report)) == []
+
+
+@pytest.mark.slow
+def test_a_world_that_takes_too_long_is_a_violation_and_the_next_one_is_judged(
+    tmp_path: Path,
+) -> None:
+    """The limit is far below the time in which a process starts, so no world is judged within it."""
+    campaign = Campaign(folder=tmp_path, jobs=1, limit=0.01)
+    reports = list(campaign.run(drawn(1, 2)))
+    assert [report.violations[0][0] for report in reports] == ["time", "time"]

@@ -1,0 +1,127 @@
+"""A world is played with its counterfactuals; the oracle's findings and broken laws are collected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulation.truth import Played, Truth
+from simulation.world import SECOND, Fault, Host, World
+
+pytest.importorskip("simulation.oracle")
+from simulation import judge_world
+from simulation.judge_world import imperfect, judge
+from simulation.oracle import Violation
+
+PAUSE = Fault(kind="pause", at=SECOND, duration=SECOND, values={"worker": 0})
+STALL = Fault(kind="stall", at=SECOND, duration=SECOND)
+
+
+def world(*faults: Fault, seed: int = 1, hosts: tuple[Host, ...] = ()) -> World:
+    return World(seed=seed, profile={"testDuration": "1s"}, faults=faults, hosts=hosts)
+
+
+class Player:
+    """Plays nothing: each play has the outcome and events that a test gives."""
+
+    def __init__(self, *outcomes: str, events: str = "same") -> None:
+        self.worlds: list[World] = []
+        self._outcomes = outcomes or ("met",)
+        self._events = events
+
+    def __call__(self, played: World, folder: Path) -> Played:
+        number = len(self.worlds)
+        self.worlds.append(played)
+        return Played(
+            world=played, truth=Truth(), outcome=self._outcomes[min(number, len(self._outcomes) - 1)], results=None, run=None, error=None,
+            folder=folder, ended=0, events=self._events if self._events == "same" else str(number), cpu=0.1,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def player(monkeypatch: pytest.MonkeyPatch) -> Player:
+    return use(monkeypatch, Player())
+
+
+def use(monkeypatch: pytest.MonkeyPatch, player: Player, **checks: Any) -> Player:
+    monkeypatch.setattr(judge_world, "play", player)
+    monkeypatch.setattr(judge_world, "check_truth", checks.get("check_truth", lambda played: []))
+    monkeypatch.setattr(
+        judge_world, "check_blame", checks.get("check_blame", lambda played, calm: [])
+    )
+    return player
+
+
+def test_a_world_without_faults_of_the_generator_is_played_once(
+    player: Player, tmp_path: Path
+) -> None:
+    judged = judge(world(STALL), tmp_path, lawful=False)
+    assert player.worlds == [world(STALL)]
+    assert judged.calm is None
+    assert judged.violations == ()
+    assert judged.outcome == "met"
+
+
+def test_a_fault_of_the_generator_is_left_out_in_a_second_play(
+    player: Player, tmp_path: Path
+) -> None:
+    judged = judge(world(STALL, PAUSE), tmp_path, lawful=False)
+    assert [played.faults for played in player.worlds] == [(STALL, PAUSE), (STALL,)]
+    assert judged.calm is not None
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [(Host(name="h"), False), (Host(name="h", jitter=5), True), (Host(name="h", drift=1e-6), True)],
+)
+def test_a_clock_that_is_not_true_makes_a_generator_imperfect(host: Host, expected: bool) -> None:
+    assert imperfect(world(hosts=(host,))) is expected
+
+
+def test_both_judges_are_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use(
+        monkeypatch,
+        Player(),
+        check_truth=lambda played: [Violation(rule="count", text="1 lost")],
+        check_blame=lambda played, calm: [Violation(rule="blame", text=f"without: {calm.outcome}")],
+    )
+    judged = judge(world(PAUSE), tmp_path, lawful=False)
+    assert [violation.rule for violation in judged.violations] == ["count", "blame"]
+
+
+def test_an_exception_is_a_violation_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def check(played: Played) -> list[Violation]:
+        raise RuntimeError("broken")
+
+    use(monkeypatch, Player(), check_truth=check)
+    judged = judge(world(), tmp_path)
+    assert judged.violations[0].rule == "crash"
+    assert "RuntimeError: broken (check in " in judged.violations[0].text
+
+
+def test_two_plays_that_differ_are_a_violation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, Player(events="others"))
+    assert [
+        violation.rule
+        for violation in judge(world(), tmp_path, lawful=False, twice=True).violations
+    ] == ["determinism"]
+    assert judge(world(), tmp_path, lawful=False, twice=False).violations == ()
+
+
+def test_every_hundredth_world_is_played_twice(player: Player, tmp_path: Path) -> None:
+    judge(world(seed=300), tmp_path, lawful=False)
+    assert len(player.worlds) == 2
+
+
+def test_a_broken_law_is_a_violation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(judge_world.laws, "SHARE", 1.0)
+    use(monkeypatch, Player("missed", "met"))
+    judged = judge(world(STALL), tmp_path)
+    rules = [violation.rule for violation in judged.violations]
+    assert rules == ["law: a tighter bound", "law: later deliveries"]

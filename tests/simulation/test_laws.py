@@ -1,0 +1,110 @@
+"""Laws apply to worlds in which nothing but the law can explain a difference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pytest_loadtest.profile import loads
+from simulation.draw import draw
+from simulation.laws import LAWS, later, other_workers, tighter
+from simulation.test_draw import on_loopback
+from simulation.truth import Played, Truth
+from simulation.world import SECOND, Fault, World
+
+STALL = Fault(kind="stall", at=SECOND, duration=SECOND)
+
+
+def world(*faults: Fault, **keys: Any) -> World:
+    return World(
+        seed=1, profile={"testDuration": "10s", "producerRate": 10.0, **keys}, faults=faults
+    )
+
+
+def played(subject: World, outcome: str = "missed", **counts: int) -> Played:
+    return Played(
+        world=subject, truth=Truth(), outcome=outcome, results={"counts": counts}, run=None, error=None, folder=Path(), ended=0,
+        events="", cpu=0.0,
+    )  # fmt: skip
+
+
+def test_a_tighter_bound_is_half_of_each_upper_bound() -> None:
+    slo = {
+        "endToEndLatency": {"p99": "5ms", "max": "1s"},
+        "loss": "10%",
+        "duplicates": 5,
+        "throughput": "95%",
+    }
+    tight = tighter(world(slo=slo), played(world(slo=slo)))
+    assert tight is not None
+    assert tight.profile["slo"] == {
+        "endToEndLatency": {"p99": "2500us", "max": "500ms"},
+        "loss": "5%",
+        "duplicates": 2,
+        "throughput": "95%",
+    } or tight.profile["slo"]["endToEndLatency"]["p99"] in ("2ms", "3ms")
+
+
+def test_the_parser_accepts_tighter_worlds() -> None:
+    for seed in range(1, 150):
+        subject = draw(seed)
+        tight = tighter(subject, played(subject))
+        if tight is not None:
+            loads(yaml.safe_dump(on_loopback(tight.profile), sort_keys=False), f"seed {seed}")
+
+
+@pytest.mark.parametrize("outcome", ["met", "no data", "generator-limited"])
+def test_only_a_missed_world_is_made_worse(outcome: str) -> None:
+    subject = world(slo={"loss": 4})
+    assert tighter(subject, played(subject, outcome)) is None
+    assert later(subject, played(subject, outcome)) is None
+
+
+def test_deliveries_are_later_where_that_cannot_help() -> None:
+    subject = world(STALL, slo={"endToEndLatency": {"p99": "5ms"}})
+    delayed = later(subject, played(subject))
+    assert delayed is not None
+    assert [fault.kind for fault in delayed.faults] == ["stall", "slow-delivery"]
+
+
+@pytest.mark.parametrize(
+    "slo",
+    [
+        {"earliness": {"max": "0s"}},
+        {"deliveryGap": {"max": "1s"}},
+        {"endToEndLatency": {"p50": {"min": "1ms", "max": "2ms"}}},
+    ],
+)
+def test_deliveries_are_not_later_where_that_may_help(slo: dict[str, Any]) -> None:
+    subject = world(STALL, slo=slo)
+    assert later(subject, played(subject)) is None
+
+
+def test_other_workers_are_compared_without_faults_only() -> None:
+    subject = world()
+    other = other_workers(subject, played(subject, "met"))
+    assert other is not None
+    assert len(other.workers) == 3
+    assert other_workers(world(STALL), played(world(STALL), "met")) is None
+
+
+def test_counts_of_other_workers_are_the_same() -> None:
+    law = next(law for law in LAWS if law.name == "other workers")
+    subject = world()
+    assert law.broken(played(subject, "met", sent=5), played(subject, "met", sent=5)) == ""
+    assert (
+        law.broken(played(subject, "met", sent=5), played(subject, "met", sent=4)) == "sent 5 and 4"
+    )
+    assert law.broken(played(subject, "met"), played(subject, "missed")) == "met turned into missed"
+
+
+def test_a_law_names_a_world_that_differs() -> None:
+    for seed in range(1, 60):
+        subject = replace(draw(seed), tag="calm")
+        for law in LAWS:
+            changed = law.changed(subject, played(subject))
+            assert changed is None or changed.dump() != subject.dump()
