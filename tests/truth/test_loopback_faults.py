@@ -167,7 +167,7 @@ def test_every_fault_is_counted_to_the_message(bench: Bench, report: Report) -> 
         f"{faults}, maxPendingMessages: 10000",
         rate=2500,
         seconds=4,
-        slo="{loss: 0, outOfOrder: 0}",
+        slo="{loss: 0, outOfOrder: 0, sent: 1%, throughput: 1%}",
         more="checksum: true",
     )
     # A pair is held together for one second: a longer stall of the machine between the two would leave them as they are.
