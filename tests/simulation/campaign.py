@@ -6,6 +6,7 @@ import gc
 import itertools
 import multiprocessing
 import os
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
@@ -34,8 +35,8 @@ SHRINKING: Final = 60.0
 WARM: Final = 20
 """Worlds after which a process has loaded and cached everything: its memory and open files must not grow from then on."""
 MOST_FILES: Final = 5
-MOST_GROWTH: Final = 200 * 1024**2
-"""Open files and bytes by which a process may grow after that."""
+MOST_BLOCKS: Final = 500_000
+"""Open files and blocks of memory by which a process may grow after that."""
 
 Outcome = tuple[str, str]
 
@@ -53,8 +54,8 @@ class Report:
     """The result of a job.
 
     :param violations: ``(rule, text)``. :param verdicts: the verdicts as lines of text, side by side; only where something is violated.
-    :param files: open files of the process. :param memory: its resident memory, bytes. :param smaller: the document that a job with a
-        rule ended with.
+    :param files: open files of the process. :param blocks: blocks of memory that its interpreter has allocated; resident memory says
+        less, because it stays after one large world. :param smaller: the document that a job with a rule ended with.
     """
 
     job: Job
@@ -64,7 +65,7 @@ class Report:
     cpu: float = 0.0
     seconds: float = 0.0
     files: int = 0
-    memory: int = 0
+    blocks: int = 0
     smaller: dict[str, Any] | None = None
 
     @property
@@ -103,7 +104,7 @@ def work(connection: Connection, folder: Path) -> None:
                 cpu=judged.seconds,
                 seconds=time.monotonic() - started,
                 files=open_files(),
-                memory=memory(),
+                blocks=sys.getallocatedblocks(),
             )
         )
 
@@ -159,14 +160,6 @@ def open_files() -> int:
     return len(list(listing.iterdir())) if listing.is_dir() else 0
 
 
-def memory() -> int:
-    """Return the resident memory of this process, bytes; 0 where the system does not report it."""
-    status = Path("/proc/self/statm")
-    if not status.exists():
-        return 0
-    return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 # In the process that starts them.
 
 
@@ -180,7 +173,7 @@ class Worker:
     deadline: float = 0.0
     done: int = 0
     files: int = 0
-    memory: int = 0
+    blocks: int = 0
 
 
 @dataclass
@@ -240,7 +233,7 @@ class Campaign:
         worker.job = None
         worker.done += 1
         if worker.done == WARM:
-            worker.files, worker.memory = report.files, report.memory
+            worker.files, worker.blocks = report.files, report.blocks
         growth = tuple(grown(worker, report))
         if growth:
             # Another world would repeat the same violation.
@@ -288,11 +281,10 @@ def grown(worker: Worker, report: Report) -> Iterator[Outcome]:
             "open files",
             f"{report.files} open files after {worker.done} worlds, {worker.files} after {WARM}",
         )
-    if report.memory > worker.memory + MOST_GROWTH:
-        mebibytes = [size // 1024**2 for size in (report.memory, worker.memory)]
+    if report.blocks > worker.blocks + MOST_BLOCKS:
         yield (
             "memory",
-            f"{mebibytes[0]} MiB after {worker.done} worlds, {mebibytes[1]} MiB after {WARM}",
+            f"{report.blocks} blocks after {worker.done} worlds, {worker.blocks} after {WARM}",
         )
 
 

@@ -38,7 +38,7 @@ FEATURES: Final[dict[str, float]] = {
     # How the load is made. The first of two that exclude each other wins.
     "several-workloads": 0.04, "search": 0.03, "backlog": 0.02, "producer-only": 0.03, "broadcast": 0.04, "many-subscriptions": 0.08,
     "many-streams": 0.02, "message-count": 0.05, "bytes": 0.07, "delays": 0.08, "stages": 0.15, "partitions": 0.15, "keys": 0.12,
-    "consumers": 0.15, "skew": 0.06, "unacknowledged": 0.08, "sizes": 0.3, "checksum": 0.35, "small-window": 0.25,
+    "consumers": 0.15, "consumer-changes": 0.5, "skew": 0.06, "unacknowledged": 0.08, "sizes": 0.3, "checksum": 0.35, "small-window": 0.25,
     "short-send-delay": 0.15, "warm-up": 0.4,
     # How it is judged.
     "windows": 0.15, "drift": 0.06, "buckets": 0.5, "stage-objectives": 0.5, "tolerances": 0.3, "abort": 0.06, "generator-limits": 0.25,

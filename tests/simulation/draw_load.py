@@ -307,8 +307,9 @@ def _stages(load: Load, features: Features, die: Dice) -> None:
         rate, mean = _stage_rate(load, features, die, duration)
         if rate is not None:
             stage["rate"] = rate
-        if "consumers" in features and die.chance(0.4):
-            stage["consumerPerSubscription"] = die.randint(1, load.consumers)
+        attached = die.randint(1, load.consumers)
+        if "consumer-changes" in features and "consumers" in features and die.chance(0.5):
+            stage["consumerPerSubscription"] = attached
         stages.append(stage)
         load.stages.append((duration, mean * duration / SECOND))
     if load.pauses and not any(messages for _, messages in load.stages):

@@ -71,6 +71,9 @@ class Author:
         """Add ``slo`` to the keys of the workload, to some of its stages, ``abort`` and ``generator``."""
         load, die = self._load, self._die
         slo = self._section(load.messages, load.duration)
+        if "delays" in self._features and "hosts" in self._features and self._often():
+            # Without a bound, no message may come early at all, which the clocks of other hosts can never show.
+            slo["earliness"] = {"max": self._earliness()}
         if "tolerances" in self._features:
             self._tolerate(slo)
         if "buckets" in self._features and load.buckets:
@@ -90,6 +93,9 @@ class Author:
                     stage["slo"] = section
         if "abort" in self._features:
             self._abort()
+
+    def _often(self) -> bool:
+        return self._scales.calm or self._die.chance(0.7)
 
     # --- a section
 
@@ -173,7 +179,7 @@ class Author:
 
     def _latency_bound(self, metric: str, statistic: str, duration: int) -> Any:
         if metric == "earliness":
-            return self._die.choice(["0s", "1ms"]) if statistic == "max" else {"max": "1ms"}
+            return self._earliness() if statistic == "max" else {"max": "1ms"}
         longest = self._scale(metric, duration)
         upper = span(longest)
         if statistic == "min" or (not self._scales.calm and self._die.chance(0.08)):
@@ -184,6 +190,11 @@ class Author:
                 return {"min": span(lower), "max": upper}
             return {"max": upper}
         return upper
+
+    def _earliness(self) -> str:
+        if self._scales.calm:
+            return "100ms"
+        return self._die.choice(["0s", "1ms", "50ms", "1s"])
 
     def _scale(self, metric: str, duration: int) -> float:
         """Return a bound in ns around what the metric is without faults, or around what a fault adds."""

@@ -30,16 +30,16 @@ def test_a_document_is_written_as_it_is_read() -> None:
     assert world_from(yaml.safe_load(text_of(document))).document() == document
 
 
-def worker(files: int, memory: int, done: int) -> Worker:
-    return Worker(process=None, connection=None, done=done, files=files, memory=memory)  # type: ignore[arg-type]
+def worker(files: int, blocks: int, done: int) -> Worker:
+    return Worker(process=None, connection=None, done=done, files=files, blocks=blocks)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("files", "memory", "expected"),
-    [(10, 100, []), (16, 100, ["open files"]), (10, 2 * 1024**3, ["memory"])],
+    ("files", "blocks", "expected"),
+    [(10, 100, []), (16, 100, ["open files"]), (10, 10_000_000, ["memory"])],
 )
-def test_a_process_that_grows_is_a_violation(files: int, memory: int, expected: list[str]) -> None:
-    report = Report(job=Job(document={}), outcome="met", files=files, memory=memory)
+def test_a_process_that_grows_is_a_violation(files: int, blocks: int, expected: list[str]) -> None:
+    report = Report(job=Job(document={}), outcome="met", files=files, blocks=blocks)
     assert [rule for rule, _ in grown(worker(10, 100, 40), report)] == expected
     assert list(grown(worker(10, 100, 20), report)) == []
 
