@@ -459,6 +459,7 @@ def virtual(seed: int) -> Iterator[Simulation]:
         gc: {"collect": lambda *_: 0, "freeze": lambda: None, "unfreeze": lambda: None},
     }
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_without_collections())
         for module, names in replaced.items():
             for name, value in names.items():
                 stack.enter_context(mock.patch.object(module, name, value))
@@ -468,3 +469,21 @@ def virtual(seed: int) -> Iterator[Simulation]:
         finally:
             simulation.end()
             _RUNNING.pop()
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Let no garbage collection happen, and remove its callbacks at the end.
+
+    A collection comes at an instant that depends on the worlds before. Callbacks of every worker would run on the clock of the thread that
+    happens to allocate, and those of workers that were killed would stay.
+    """
+    callbacks = list(gc.callbacks)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.callbacks[:] = callbacks
+        if enabled:
+            gc.enable()
