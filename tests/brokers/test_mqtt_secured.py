@@ -318,7 +318,7 @@ def test_a_plain_client_at_a_tls_port_is_explained(by_certificate: Broker) -> No
     target = TargetAddress(url=by_certificate.facts.url.replace("mqtts:", "mqtt:"))
     message = rejected(subject(by_certificate, MqttSettings(), target))
     assert message.startswith(f"{target.url}: probe: ")
-    assert message.endswith("write mqtts://")
+    assert "does it speak TLS (then write mqtts://)" in message
     remedy = (
         r"write mqtts://, or target: \{security: \{tls: true\}\} for a broker that the run starts"
     )

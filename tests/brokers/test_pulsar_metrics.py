@@ -76,7 +76,11 @@ def test_a_count_below_the_confirmed_messages_is_no_data(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As for a broker that others run; the equal number is accepted."""
+    """As for a broker that others run; the equal number is accepted.
+
+    The counts are those since the end of the warm-up. Without one they begin at the first answer, which on a busy machine comes only when
+    messages have been counted: then the topic may have been loaded again, and a low count is no more than a note.
+    """
     at_url = RemoteBroker(
         replace(pulsar_process.facts, mode="url", pid=None),
         parse_endpoints("pulsar", pulsar_process.facts.url),
@@ -88,10 +92,11 @@ def test_a_count_below_the_confirmed_messages_is_no_data(
     )
     document = drive(
         at_url,
-        "producerRate: 2000\nmessageSize: 200\ndriver: {name: pulsar}\n",
+        "warmupDuration: 1s\nproducerRate: 2000\nmessageSize: 200\ndriver: {name: pulsar}\n",
         tmp_path,
         monkeypatch,
     )
+    assert known(document, "sys.continuous")[-1] == 1.0
     assert document["verdict"]["outcome"] == outcome
 
 

@@ -42,7 +42,7 @@ consumerPerSubscription: 1
 producerRate: {rate}
 testDuration: {duration}
 {more}
-driver: {{name: loopback}}
+driver: {driver}
 generator: {{sendDelayP99: 5s, cpu: 5, stalled: 1}}
 slo: {slo}
 """
@@ -112,12 +112,28 @@ class Project:
         slo: str = "{throughput: 1%, sent: 1%}",
         size: str = "messageSize: 64",
         more: str = "",
+        driver: str = "{name: loopback}",
     ) -> None:
         """Write a profile of four streams on the loopback."""
         text = PROFILE.format(
-            name=name, rate=rate, duration=duration, slo=slo, size=size, more=more
+            name=name, rate=rate, duration=duration, slo=slo, size=size, more=more, driver=driver
         )
         self.write(f"profiles/{name}.yaml", text)
+
+    def missed_profile(
+        self, *, rate: float = 500, duration: str = "1s", percentile: str = "p50"
+    ) -> None:
+        """Write the profile ``missed``: its target delays each message by twice the bound.
+
+        A missed throughput would not do: on a busy machine the generator sends late, and the run is generator-limited.
+        """
+        self.profile(
+            "missed",
+            rate=rate,
+            duration=duration,
+            slo=f"{{endToEndLatency: {{{percentile}: 50ms}}, throughput: 1%, sent: 1%}}",
+            driver="{name: loopback, delay: 100ms}",
+        )
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the project."""

@@ -30,7 +30,7 @@ def test_too_few_samples(load): ...
 @pytest.fixture
 def project(project: Project) -> Project:
     project.profile("mix", rate=200)
-    project.profile("missed", rate=200, slo="{throughput: 200000/s, sent: 1%}")
+    project.missed_profile(rate=200)
     project.profile("rare", rate=20, slo="{endToEndLatency: {p99.9: 1h}}")
     project.write("loads/test_it.py", TESTS)
     return project
@@ -56,7 +56,7 @@ def test_github_and_gitlab_get_each_run_once(project: Project, workers: tuple[st
     assert [command.partition(",title=")[0] for command in sorted(commands)] == [
         f"::error {place},line=12", f"::error {place},line=6", f"::warning {place},line=9",
     ]  # fmt: skip
-    assert "loads/test_it.py%3A%3Atest_missed%3A missed::throughput" in done.out
+    assert "loads/test_it.py%3A%3Atest_missed%3A missed::endToEndLatency.p50" in done.out
     metrics = (project.path / "public" / "metrics.txt").read_text()
     assert len(re.findall(r"^loadtest_outcome\{.*} 1\.0$", metrics, re.MULTILINE)) == 4
     assert 'loadtest_outcome{outcome="no data",profile="rare",' in metrics

@@ -44,7 +44,7 @@ def report_line(out: str) -> str:
 def test_a_session_writes_its_report(project: Project, workers: str) -> None:
     """Into its folder, with every run; the terminal and JUnit name it."""
     project.profile("mix")
-    project.profile("missed", slo="{throughput: 200000/s}")
+    project.missed_profile()
     project.write("test_it.py", TESTS)
     run = project.run(workers, "-p", "no:cacheprovider")
     assert (run.outcomes["passed"], run.outcomes["failed"]) == (1, 1)
@@ -115,7 +115,7 @@ def test_results_that_are_deleted_during_the_session_leave_their_verdict(
 ) -> None:
     """In the summary, with the cause, and in the files for GitHub and GitLab."""
     project.profile("mix")
-    project.profile("missed", slo="{throughput: 200000/s}")
+    project.missed_profile()
     project.write("test_it.py", DELETED)
     summary = project.path / "summary.md"
     project.environment |= {"GITHUB_STEP_SUMMARY": str(summary)}

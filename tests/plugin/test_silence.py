@@ -227,7 +227,7 @@ def junit_outcomes(run: Finished) -> list[tuple[str, str]]:
 def watched(project: Project) -> Project:
     """Return a project with all reporters, and a test for each outcome."""
     project.profile("met")
-    project.profile("missed", slo="{throughput: 1000000/s, sent: 1%}")
+    project.missed_profile()
     project.profile("unknown", slo="{endToEndLatency: {p99.999: 60s}}")
     project.profile("huge", rate=50_000_000)
     project.write("pytest.ini", INI.replace(NO_REPORTERS, "") + "    -p numpy_aggregation\n")

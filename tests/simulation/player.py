@@ -22,7 +22,7 @@ import yaml
 
 from simulation.truth import Played, PlayedPhase, Truth
 from simulation.virtual import BOOTED, Deadlock, Process, Simulation, VirtualQueue, virtual
-from simulation.world import CONTROLLER, SECOND, Host, World
+from simulation.world import SECOND, Host, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -324,6 +324,7 @@ def play(world: World, folder: Path) -> Played:
 def _run(world: World, simulation: Simulation, request: Any, folder: Path) -> str | None:
     """Play the run; return the error that ended it, or None."""
     from numpy_aggregation import NumpyAggregation
+
     from pytest_loadtest.fleet import run_controller
     from pytest_loadtest.fleet.options import Options
 

@@ -78,7 +78,7 @@ class SimulatedTarget:
             of_kind = self._faults.setdefault(fault.kind, [])
             of_kind.append(Struck(fault, len(of_kind), begin, end))
         self._cuts = sorted(
-            ((struck.begin, struck.end, kind) for kind in ("cut-resend", "cut-lose", "restart") for struck in self.faults(kind))
+            (struck.begin, struck.end, kind) for kind in ("cut-resend", "cut-lose", "restart") for struck in self.faults(kind)
         )  # fmt: skip
         self._stalls = sorted(
             (struck for kind in ("stall", "hang", "restart") for struck in self.faults(kind)),

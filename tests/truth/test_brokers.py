@@ -65,7 +65,7 @@ testDuration: 1s
 drainTimeout: 8s
 maxSendDelay: 60s
 driver: {{name: mqtt, qos: 1, receiveMaximum: {IN_FLIGHT}}}
-slo: {{endToEndLatency: {{p50: 60s}}}}
+slo: {{endToEndLatency: {{p50: 60s}}, sent: 1%}}
 generator: {{sendDelayP99: 30s, stalled: 1, cpu: 5}}
 """,
         target=mosquitto_process.facts.url,
@@ -80,9 +80,9 @@ generator: {{sendDelayP99: 30s, stalled: 1, cpu: 5}}
     assert judged.lost() == [(0, seq) for seq in range(IN_FLIGHT + QUEUED, 5000)]
     assert counts.duplicates == counts.out_of_order == counts.corrupt == 0
     assert judged.outcome is Outcome.MISSED
-    # what was lost was not delivered either, which is more than half; a slow machine may also send the last of 5 000 in one second late
+    # What was lost was not delivered either, which is more than half.
     missed = {"loss", "throughput", "endToEndLatency.p50"}
-    assert missed <= set(judged.missed()) <= {*missed, "sent"}
+    assert set(judged.missed()) == missed
 
 
 def sys_dropped(url: str) -> int:
@@ -115,8 +115,8 @@ producerRate: 300
 testDuration: 10s
 maxSendDelay: 60s
 driver: {name: mqtt, qos: 1}
-slo: {endToEndLatency: {p99: 500ms}}
-generator: {sendDelayP99: 1s, stalled: 1, cpu: 5}
+slo: {endToEndLatency: {p99: 500ms}, sent: 50%, throughput: 50%}
+generator: {sendDelayP99: 2s, stalled: 1, cpu: 5}
 """
     with frozen(pid) as freezer:
 
