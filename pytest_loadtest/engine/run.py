@@ -222,6 +222,15 @@ def drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver] = ()) 
         a broker disconnects a client that is silent for longer than its keep-alive.
     :raises BrokenRun: raised by a control or a driver.
     """
+    try:
+        _drive(engines, clock, idle)
+    finally:
+        # A phase that breaks off must not leave a callback of garbage collections in the process.
+        for engine in engines:
+            engine.watch.stop()
+
+
+def _drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver]) -> None:
     active = list(engines)
     others = list(idle)
     serve_at = 0

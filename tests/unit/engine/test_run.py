@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 from builders.pacing import offsets
 from engine_rig import drive
+from null_driver import NullDriver
 
 from pytest_loadtest.engine.generator import GeneratorWatch
 from pytest_loadtest.engine.run import COLLECT
+from pytest_loadtest.errors import BrokenRun
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.schedule.changes import Change
@@ -192,6 +195,22 @@ def test_the_generator_is_watched_in_the_phase_alone(
     assert 2 * SECOND + half_a_tick <= ended <= 2 * SECOND + 60 * MILLISECOND
     assert len(woke) > 50
     assert began == min(woke) <= max(woke) == ended
+
+
+def test_a_phase_that_breaks_off_leaves_no_callback_of_collections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of many sessions would otherwise keep the watch of each broken one."""
+    before = list(gc.callbacks)
+
+    def fail(driver: NullDriver) -> None:
+        if len(gc.callbacks) > len(before):
+            raise BrokenRun("the connection was lost")
+
+    monkeypatch.setattr(NullDriver, "acks", fail)
+    with pytest.raises(BrokenRun):
+        drive(tmp_path, rate=100, seconds=1)
+    assert gc.callbacks == before
 
 
 def test_a_worker_that_stood_still_over_the_start_of_a_phase_paused_from_its_start_on(
