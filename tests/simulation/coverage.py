@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.draw import FAULTS, TAGS
+from simulation.draw import FAULTS, TAGS, UNSUPPORTED
 from simulation.draw_objectives import COUNTS, LATENCIES, SHARES, STATISTICS
 
 if TYPE_CHECKING:
@@ -171,7 +171,8 @@ def expected(without: Collection[str] = ()) -> tuple[str, ...]:
     names += [f"metric: {name}" for name in (*LATENCIES, *COUNTS, *SHARES, "backlogDrain")]
     names += [f"statistic: {name}" for name in STATISTICS]
     names += [f"outcome: {outcome}" for outcome in OUTCOMES]
-    return tuple(name for name in names if name.partition(": ")[2] not in without)
+    absent = {name.replace("-", " ") for name in UNSUPPORTED} | set(without)
+    return tuple(name for name in names if name.partition(": ")[2] not in absent)
 
 
 class Coverage:

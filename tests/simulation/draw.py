@@ -97,10 +97,13 @@ IMPOSSIBLE: Final = frozenset(
 )
 """Metrics that the simulated kind cannot have. Regression and users' own metrics are not drawn either."""
 
+UNSUPPORTED: Final = frozenset({"consumer-changes"})
+"""Shapes that the simulated driver cannot play yet: its consumers cannot join later."""
+
 DAY: Final = 86_400 * SECOND
 
 
-def draw(seed: int, without: Set[str] = frozenset()) -> World:
+def draw(seed: int, without: Set[str] = UNSUPPORTED) -> World:
     """Draw the world of a seed. :param without: shapes and kinds of faults to leave out; everything else stays as it is."""
     tag = dice(seed, "tag").weighted(TAGS)
     features = _features(seed, without)
