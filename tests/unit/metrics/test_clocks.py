@@ -72,7 +72,7 @@ class World:
         turns += [begin + late for begin, _ in self.slews for late in (0, SLEWED)]
         yield from (
             at
-            for at in (*range(first, last, max((last - first) // 200, 1)), *turns)
+            for at in (*range(first, last + 1, max((last - first) // 200, 1)), *turns)
             if first <= at <= last
         )
 

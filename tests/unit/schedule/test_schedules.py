@@ -171,6 +171,11 @@ def told(story: Story, until: int) -> tuple[list[Sent], list[list[int]]]:
     return sent, marks
 
 
+def step_before(change: int, until: int) -> int:
+    """Return when a worker takes messages before a change: half a second earlier if there is time, and never what the change affects."""
+    return min(max(change - NS // 2, min(0, change - 1)), until - 1)
+
+
 def of_worker(
     story: Story, streams: range, until: int, ahead: list[int]
 ) -> tuple[list[Sent], list[NDArray[np.int64]]]:
@@ -178,10 +183,9 @@ def of_worker(
     pool = pool_of(*story.sizes)
     made = in_bytes(pool, story.rate, story.streams, streams, story.turns)
     sent: list[Sent] = []
-    taken, now = 0, 0
-    steps = [
-        (max(at - NS // 2, now), change) for change in story.changes for at in (change[0],)
-    ] + [(until - 1, None)]
+    taken = 0
+    steps = [(step_before(change[0], until), change) for change in story.changes]
+    steps.append((until - 1, None))
     for (now, change), rows_ahead in zip(steps, [*ahead, 0], strict=True):
         due = made.due(now)
         rows = made.rows(taken, due - taken)
