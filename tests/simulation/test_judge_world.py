@@ -20,7 +20,7 @@ STALL = Fault(kind="stall", at=SECOND, duration=SECOND)
 
 
 def world(*faults: Fault, seed: int = 1, hosts: tuple[Host, ...] = ()) -> World:
-    return World(seed=seed, profile={"testDuration": "1s"}, faults=faults, hosts=hosts)
+    return World(seed=seed, profile={"testDuration": "1s", "slo": {"loss": 4}}, faults=faults, hosts=hosts)
 
 
 class Player:
