@@ -76,7 +76,6 @@ from pytest_loadtest.fleet.run_states import (
     Run,
     State,
     Working,
-    transitions_table,
 )
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
@@ -90,7 +89,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.messages import ControllerMessage, RunMessage, RunStep
     from pytest_loadtest.fleet.run_events import Effect, Event
 
-DESIGN = Path(__file__).parents[3] / "docs/design.md"
 KEY = (4, 0)
 NOW = 1000 * SECOND
 STEP = PhaseDone(1, ())
@@ -352,23 +350,6 @@ def test_the_phases_of_several_workloads_end_one_by_one() -> None:
         seen.append(type(run.state).__name__)
     ended = ["ShowProgress", "ShowProgress", "EndPhase a", "EndPhase b"]
     assert seen == [*ended, "DrivingLoad", *ended, "Working"]
-
-
-def test_the_table_of_the_documentation_has_every_change_of_state() -> None:
-    """scripts/schemas writes it."""
-    changes = {
-        (before.__name__, after.__name__)
-        for (before, _), row in TABLE.items()
-        for after in row.leads_to
-        if after is not before
-    }
-    lines = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in transitions_table().splitlines()[2:]
-    ]
-    assert {(before, after) for before, after, _ in lines} == changes
-    assert len(lines) == len(changes)
-    assert transitions_table() in DESIGN.read_text(encoding="utf-8"), "run scripts/schemas"
 
 
 def test_the_tests_that_the_package_names_exist() -> None:
