@@ -107,11 +107,14 @@ def draw(seed: int, without: Set[str] = UNSUPPORTED) -> World:
     """Draw the world of a seed. :param without: shapes and kinds of faults to leave out; everything else stays as it is."""
     tag = dice(seed, "tag").weighted(TAGS)
     features = _features(seed, without)
-    loads = [draw_load(seed, name, features) for name in _workload_names(seed, features)]
+    target = _target(seed)
+    # The latency of one message in a thousand, where the distribution is widest.
+    slowest = 10 * (target.up + target.store + target.down) / SECOND if tag == "calm" else None
+    names = _workload_names(seed, features)
+    loads = [draw_load(seed, name, features, slowest) for name in names]
     hosts = _hosts(seed, tag, features)
     workers = _workers(seed, features, hosts)
     hosts = tuple(host for host in hosts if host.name in workers)
-    target = _target(seed)
     length = max(load.warmup + load.duration for load in loads)
     if "search" in features:
         length *= 6

@@ -66,14 +66,17 @@ class Load:
         return any(not messages for _, messages in self.stages)
 
 
-def draw_load(seed: int, name: str, features: Features) -> Load:
-    """Draw a workload. :param name: distinguishes the workloads of a world."""
+def draw_load(seed: int, name: str, features: Features, slowest: float | None = None) -> Load:
+    """Draw a workload.
+
+    :param name: distinguishes the workloads of a world. :param slowest: seconds that a message takes in a calm world; None in others.
+    """
     load = Load()
     _clients(load, features, dice(seed, name, "clients"))
     _amount(load, features, dice(seed, name, "amount"))
     _sizes(load, features, dice(seed, name, "sizes"))
     _rate(load, features, dice(seed, name, "rate"))
-    _window(load, features, dice(seed, name, "window"))
+    _window(load, features, dice(seed, name, "window"), slowest)
     if "stages" in features:
         _stages(load, features, dice(seed, name, "stages"))
     if "delays" in features:
@@ -277,11 +280,17 @@ def _search(load: Load, features: Features, die: Dice) -> None:
     load.messages = max(round(start / (load.size if unit else 1) * hold / SECOND), 1)
 
 
-def _window(load: Load, features: Features, die: Dice) -> None:
+def _window(load: Load, features: Features, die: Dice, slowest: float | None) -> None:
+    """Draw the messages that a stream may have in flight. :param slowest: seconds of a message that must never wait; None: it may."""
     driver: dict[str, Any] = {}
     if "small-window" in features:
-        driver["maxPendingMessages"] = die.weighted({1: 0.2, die.whole(2, 50): 0.8})
-        if die.chance(0.2):
+        window = die.weighted({1: 0.2, die.whole(2, 50): 0.8})
+        fails = die.chance(0.2)
+        if slowest is not None:
+            # Rates of stages are up to four times the mean; all messages of a stream may be due at once.
+            window = max(window, 20 + math.ceil(40 * load.rate * slowest))
+        driver["maxPendingMessages"] = window
+        if fails and slowest is None:
             driver["blockIfQueueFull"] = False
     if "unacknowledged" in features:
         driver["acknowledged"] = False

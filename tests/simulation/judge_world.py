@@ -9,9 +9,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from simulation import laws
-from simulation.oracle import Violation, check_blame, check_truth
 from simulation.player import play
+from simulation.violation import Violation
 from simulation.world import GENERATOR
+
+try:
+    from simulation.oracle import check_blame, check_truth
+except ModuleNotFoundError:
+    # Without the oracle the rules of this module and the laws are all that is checked.
+    def check_truth(played: Played) -> list[Violation]:
+        return []
+
+    def check_blame(played: Played, calm: Played | None) -> list[Violation]:
+        return []
+
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +68,7 @@ def judge(world: World, folder: Path, *, lawful: bool = True, twice: bool | None
         played = play(world, _empty(folder / "world"))
         if imperfect(world):
             calm = play(world.without_generator_faults(), _empty(folder / "calm"))
+        violations += _plain_rules(played)
         violations += check_truth(played)
         violations += check_blame(played, calm)
         if again:
@@ -72,6 +84,23 @@ def judge(world: World, folder: Path, *, lawful: bool = True, twice: bool | None
         violations=tuple(violations),
         seconds=time.process_time() - started,
     )
+
+
+def _plain_rules(played: Played) -> Iterator[Violation]:
+    """Yield what is wrong whatever happened: a profile that is rejected, a run without an end, a calm world that is not met."""
+    if played.outcome == "wrong profile":
+        yield Violation(rule="profile", text=str(played.error))
+    elif played.error is not None and "did not end" in played.error:
+        yield Violation(rule="end", text=played.error)
+    elif played.world.tag == "calm" and played.outcome != "met":
+        verdict = (played.results or {}).get("verdict", {})
+        unmet = [
+            finding["text"]
+            for finding in verdict.get("findings", ())
+            if finding["outcome"] != "met"
+        ]
+        text = "; ".join([played.outcome, played.error or "", *unmet])
+        yield Violation(rule="calm", text=text)
 
 
 def imperfect(world: World) -> bool:

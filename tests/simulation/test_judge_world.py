@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from simulation.truth import Played, Truth
-from simulation.world import SECOND, Fault, Host, World
-
-pytest.importorskip("simulation.oracle")
 from simulation import judge_world
 from simulation.judge_world import imperfect, judge
-from simulation.oracle import Violation
+from simulation.truth import Played, Truth
+from simulation.violation import Violation
+from simulation.world import SECOND, Fault, Host, World
 
 PAUSE = Fault(kind="pause", at=SECOND, duration=SECOND, values={"worker": 0})
 STALL = Fault(kind="stall", at=SECOND, duration=SECOND)
 
 
 def world(*faults: Fault, seed: int = 1, hosts: tuple[Host, ...] = ()) -> World:
-    return World(seed=seed, profile={"testDuration": "1s", "slo": {"loss": 4}}, faults=faults, hosts=hosts)
+    return World(
+        seed=seed, profile={"testDuration": "1s", "slo": {"loss": 4}}, faults=faults, hosts=hosts
+    )
 
 
 class Player:
     """Plays nothing: each play has the outcome and events that a test gives."""
 
-    def __init__(self, *outcomes: str, events: str = "same") -> None:
+    def __init__(self, *outcomes: str, events: str = "same", error: str | None = None) -> None:
         self.worlds: list[World] = []
         self._outcomes = outcomes or ("met",)
         self._events = events
+        self._error = error
 
     def __call__(self, played: World, folder: Path) -> Played:
         number = len(self.worlds)
         self.worlds.append(played)
         return Played(
-            world=played, truth=Truth(), outcome=self._outcomes[min(number, len(self._outcomes) - 1)], results=None, run=None, error=None,
+            world=played, truth=Truth(), outcome=self._outcomes[min(number, len(self._outcomes) - 1)], results=None, run=None, error=self._error,
             folder=folder, ended=0, events=self._events if self._events == "same" else str(number), cpu=0.1,
         )  # fmt: skip
 
@@ -122,6 +124,27 @@ def test_every_hundredth_world_is_played_twice(player: Player, tmp_path: Path) -
 def test_a_broken_law_is_a_violation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(judge_world.laws, "SHARE", 1.0)
     use(monkeypatch, Player("missed", "met"))
-    judged = judge(world(STALL), tmp_path)
+    judged = judge(replace(world(STALL), tag="stormy"), tmp_path)
     rules = [violation.rule for violation in judged.violations]
     assert rules == ["law: a tighter bound", "law: later deliveries"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "rule"),
+    [
+        ("missed", None, "calm"),
+        ("wrong profile", "topics is not a number", "profile"),
+        ("no data", "the run did not end within 600 s", "end"),
+    ],
+)
+def test_plain_rules(
+    outcome: str, error: str | None, rule: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, Player(outcome, error=error))
+    judged = judge(world(), tmp_path, lawful=False)
+    assert [violation.rule for violation in judged.violations] == [rule]
+
+
+def test_a_world_with_faults_may_miss(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use(monkeypatch, Player("missed"))
+    assert judge(replace(world(STALL), tag="stormy"), tmp_path, lawful=False).violations == ()

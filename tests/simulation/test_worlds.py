@@ -7,15 +7,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 import yaml
 
 from simulation.campaign import Campaign, Job, drawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-pytest.importorskip("simulation.oracle")
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 SEED = 1
