@@ -47,8 +47,11 @@ def _installed() -> None:
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
         from pytest_loadtest.kinds import registry
+        from pytest_loadtest.profile import client, secrets
 
-        registry.kinds.cache_clear()
+        # A test that has read a profile before has filled all of these.
+        for kept in (registry.kinds, client.models, client._adapter, secrets._known):
+            kept.cache_clear()
     _load_all()
 
 
