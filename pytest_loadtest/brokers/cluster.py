@@ -69,9 +69,9 @@ class ClusterNode:
 
     def _check(self, *, down: bool) -> None:
         if self._down != down:
-            raise UsageError(
-                f"{self.name} is {'already down' if self._down else 'running'}: {'start' if self._down else 'end'} it first"
-            )
+            if self._down:
+                raise UsageError(f"{self.name} is already down: start it first")
+            raise UsageError(f"{self.name} is running: end it first")
 
     def _change(self, change: Callable[[], None], *, wait: bool) -> None:
         self._busy = True
@@ -130,9 +130,9 @@ class StartedCluster:
     def tail(self) -> str:
         """Return the last lines of the log of the process that failed, else of the first that is not ready."""
         nodes = self._nodes.values()
-        failed = next((node for node in nodes if node.failure()), None) or next(
-            (node for node in nodes if not node.ready()), None
-        )
+        failed = next((node for node in nodes if node.failure()), None)
+        if failed is None:
+            failed = next((node for node in nodes if not node.ready()), None)
         return "" if failed is None else f"{failed.name}:\n{failed.tail()}"
 
     def restart(self, *, kill: bool = False) -> None:

@@ -127,7 +127,11 @@ class RunningContainer:
         self._label = f"{LABEL}={secrets.token_hex(8)}"
         self._guard = _start_guard(self._label)
         try:
-            published = {str(port): port if address is None else (address, port) for port in ports}
+            published: dict[str, int | tuple[str, int]]
+            if address is None:
+                published = {str(port): port for port in ports}
+            else:
+                published = {str(port): (address, port) for port in ports}
             self._container = _create(
                 self._client,
                 image,

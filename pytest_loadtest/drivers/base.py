@@ -261,10 +261,18 @@ def add_worker_counts(facts: DriverFacts, workers: Iterable[DriverFacts | None])
     # The hosts of a fleet may have different kernels.
     stamps = " and ".join(sorted({report.stamps for report in reports})) or facts.stamps
     return replace(
-        facts, losses=sum(losses) if losses else None, forgotten=sum(forgotten) if forgotten else None, stamps=stamps,
-        incidents=dict(incidents.most_common()), unstamped=sum(unstamped) if unstamped else None,
-        late_stamps=sum(late) if late else None,
-    )  # fmt: skip
+        facts,
+        losses=_sum_of_known(losses),
+        forgotten=_sum_of_known(forgotten),
+        stamps=stamps,
+        incidents=dict(incidents.most_common()),
+        unstamped=_sum_of_known(unstamped),
+        late_stamps=_sum_of_known(late),
+    )
+
+
+def _sum_of_known(counts: Sequence[int]) -> int | None:
+    return sum(counts) if counts else None
 
 
 class Driver(Protocol):

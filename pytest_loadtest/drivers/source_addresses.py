@@ -21,9 +21,12 @@ def addresses_from(
 
     :raises OSError: none is known.
     """
-    family = (
-        socket.AF_UNSPEC if source is None else socket.AF_INET6 if ":" in source else socket.AF_INET
-    )
+    if source is None:
+        family = socket.AF_UNSPEC
+    elif ":" in source:
+        family = socket.AF_INET6
+    else:
+        family = socket.AF_INET
     try:
         return [
             (one, address)

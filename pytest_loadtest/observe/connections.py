@@ -242,14 +242,12 @@ def _columns(rows: NDArray[np.uint8]) -> Sockets:
     ipv4 = records["family"] == socket.AF_INET
     remote[ipv4, 3], remote[ipv4, :3] = remote[ipv4, 0], _MAPPED
     info = _view(rows[:, _info_at(rows[0].tobytes()) :], _TCP_INFO)
-    return Sockets(
-        remote=remote.astype(np.int64),
-        **{
-            name: records[name].astype(np.int64)
-            for name in ("local_port", "remote_port", "inode", "unread")
-        },
-        **{name: info[name].astype(np.int64) for name in _TCP_INFO.names or ()},
-    )
+    columns = {"remote": remote.astype(np.int64)}
+    for name in ("local_port", "remote_port", "inode", "unread"):
+        columns[name] = records[name].astype(np.int64)
+    for name in _TCP_INFO.names or ():
+        columns[name] = info[name].astype(np.int64)
+    return Sockets(**columns)
 
 
 def _view(rows: NDArray[np.uint8], fields: np.dtype[Any]) -> Any:

@@ -142,10 +142,9 @@ class ProcessSource:
             counters = [process.io_counters() for process in self._processes]
         except psutil.AccessDenied:
             return self._missing("its process belongs to another user, so its disk use is unknown")
-        return {
-            "read": float(sum(io.read_bytes for io in counters)),
-            "written": float(sum(io.write_bytes for io in counters)),
-        }
+        read = sum(io.read_bytes for io in counters)
+        written = sum(io.write_bytes for io in counters)
+        return {"read": float(read), "written": float(written)}
 
     def _limit(self) -> dict[str, float]:
         limit = memory_limit(self._processes[0].pid)
@@ -220,14 +219,10 @@ class DiskWaitSource:
         if not (roots := self._pids()):
             return {}
         try:
-            pids = [
-                pid
-                for root in roots
-                for pid in (
-                    root,
-                    *(child.pid for child in psutil.Process(root).children(recursive=True)),
-                )
-            ]
+            pids = list[int]()
+            for root in roots:
+                pids.append(root)
+                pids += [child.pid for child in psutil.Process(root).children(recursive=True)]
         except psutil.NoSuchProcess:
             return {}
         waits = 0

@@ -334,7 +334,9 @@ class Sampled:
 
     def _columns(self, name: str) -> list[str]:
         side, _, value = name.rpartition(".")
-        return [f"{own}.{value}" for own in self.own_sides] if side == "workers" else [name]
+        if side != "workers":
+            return [name]
+        return [f"{own}.{value}" for own in self.own_sides]
 
     def any_own(self, condition: Callable[[str], Mask]) -> Mask:
         """Return the mask of the samples in which the condition holds for our sockets on any host."""

@@ -105,24 +105,30 @@ class Telemetry:
         cls, time: Sequence[int], rows: Sequence[Mapping[str, float]], **facts: Any
     ) -> Telemetry:
         """Make columns of rows. :param rows: for each sample, its known values."""
-        names = dict.fromkeys(name for row in rows for name in row)
-        columns = {
-            name: np.array([row.get(name, math.nan) for row in rows], np.float64) for name in names
-        }
+        columns = {}
+        for name in dict.fromkeys(name for row in rows for name in row):
+            values = [row.get(name, math.nan) for row in rows]
+            columns[name] = np.array(values, np.float64)
         return cls(time=np.array(time, np.int64), columns=columns, **facts)
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON values."""
         columns = {
-            name: [_short(value) for value in column.tolist()]
-            for name, column in self.columns.items()
+            name: list(map(_short, column.tolist())) for name, column in self.columns.items()
         }
-        return {
-            "time": self.time.tolist(), "columns": columns, "missing": list(self.missing), "cost": round(self.cost, 5),
-            "broker": self.broker, "lost": dict(self.lost),
-            **({"hosts": [host.document() for host in self.hosts]} if self.hosts else {}),
-            "versions": dict(self.versions), "notes": list(self.notes),
-        }  # fmt: skip
+        document: dict[str, Any] = {
+            "time": self.time.tolist(),
+            "columns": columns,
+            "missing": list(self.missing),
+            "cost": round(self.cost, 5),
+            "broker": self.broker,
+            "lost": dict(self.lost),
+        }
+        if self.hosts:
+            document["hosts"] = [host.document() for host in self.hosts]
+        document["versions"] = dict(self.versions)
+        document["notes"] = list(self.notes)
+        return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Telemetry:
@@ -166,11 +172,16 @@ def merge_host(telemetry: Telemetry, host: SampledHost, part: Telemetry) -> Tele
             _both(name, columns[name], spread[order]) if name in columns else spread[order]
         )
     prefix = f"host {host.name}: "
+    missing = [prefix + text for text in part.missing]
+    lost = {prefix + source: prefix + text for source, text in part.lost.items()}
     return replace(
-        telemetry, time=time[order], columns=columns, missing=(*telemetry.missing, *(prefix + text for text in part.missing)),
-        lost={**telemetry.lost, **{prefix + source: prefix + text for source, text in part.lost.items()}},
+        telemetry,
+        time=time[order],
+        columns=columns,
+        missing=(*telemetry.missing, *missing),
+        lost={**telemetry.lost, **lost},
         hosts=_with(telemetry.hosts, host),
-    )  # fmt: skip
+    )
 
 
 def _nearest(time: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -202,7 +213,8 @@ def _with(hosts: tuple[SampledHost, ...], host: SampledHost) -> tuple[SampledHos
         cores=earlier[0].cores or host.cores,
         cost=cost,
     )
-    return tuple(joined if known.name == host.name else known for known in hosts)
+    position = hosts.index(earlier[0])
+    return (*hosts[:position], joined, *hosts[position + 1 :])
 
 
 def fullest(telemetry: Telemetry | None) -> DelayedIndex | None:

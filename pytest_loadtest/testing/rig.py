@@ -225,10 +225,9 @@ class Rig:
     def column(self, place: int, name: str) -> NDArray[Any]:
         """Return one column of :class:`~pytest_loadtest.drivers.base.Received` for the consumer at one place, in order of arrival."""
         if not self.received:
-            return np.empty(
-                (0, envelope.HEAD) if name == "heads" else 0,
-                np.uint8 if name == "heads" else np.int64,
-            )
+            if name == "heads":
+                return np.empty((0, envelope.HEAD), np.uint8)
+            return np.empty(0, np.int64)
         own: NDArray[Any] = _concatenated(self.received, name)[
             _concatenated(self.received, "consumer") == place
         ]
@@ -244,17 +243,17 @@ class Rig:
 def _concatenated(
     parts: Sequence[Burst] | Sequence[Acks] | Sequence[Received], name: str
 ) -> NDArray[Any]:
-    return (
-        np.concatenate([getattr(part, name) for part in parts]) if parts else np.empty(0, np.int64)
-    )
+    if not parts:
+        return np.empty(0, np.int64)
+    return np.concatenate([getattr(part, name) for part in parts])
 
 
 def select_messages(burst: Burst, chosen: Positions | NDArray[np.bool_]) -> Burst:
     """Copy the messages at these positions, or where this mask is true, into a burst of their own."""
-    columns: dict[str, Any] = {
-        name: None if (column := getattr(burst, name)) is None else column[chosen]
-        for name in _COLUMNS
-    }
+    columns: dict[str, Any] = {}
+    for name in _COLUMNS:
+        column = getattr(burst, name)
+        columns[name] = None if column is None else column[chosen]
     return Burst(**columns)
 
 

@@ -100,9 +100,13 @@ _COLUMNS: Final[dict[Kind, dict[str, np.dtype[Any]]]] = {
     Kind.COUNTS: {"held": _I64, "delivered": _I64},
 }
 _KINDS: Final = {int(kind): kind for kind in Kind}
-_WIDTH: Final = {
-    kind: sum(dtype.itemsize for dtype in columns.values()) for kind, columns in _COLUMNS.items()
-}  # bytes per row
+
+
+def _row_bytes(columns: Mapping[str, np.dtype[Any]]) -> int:
+    return sum(dtype.itemsize for dtype in columns.values())
+
+
+_WIDTH: Final = {kind: _row_bytes(columns) for kind, columns in _COLUMNS.items()}
 
 
 class Frame:

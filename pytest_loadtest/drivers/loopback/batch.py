@@ -106,7 +106,10 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
     if len(batches) == 1:
         return batches[0]
     columns = ("topic", "producer", "seq", "size", "payload")
-    return Batch(*(np.concatenate([getattr(batch, name) for batch in batches]) for name in columns))
+    joined = []
+    for name in columns:
+        joined.append(np.concatenate([getattr(batch, name) for batch in batches]))
+    return Batch(*joined)
 
 
 def merge_small_batches(batches: Iterable[Batch], most: int = 1 << 18) -> list[Batch]:

@@ -175,16 +175,21 @@ def read_deliveries(deliveries: Sequence[Stamped], *, checksum: bool) -> Receive
     if sum(len(frame.body) for frame in parts) < _JOIN_BELOW * len(parts):
         parts = (frames.join(parts),)
     messages = [(frame.columns["size"], frame.payload) for frame in parts]
+    places = [frame.columns["place"] for frame in parts]
+    heads = [_heads(*part) for part in messages]
+    sizes = [size for size, _ in messages]
+    if checksum:
+        flags = np.concatenate([_body_flags(*part) for part in messages])
+    else:
+        flags = np.zeros(sum(counts), np.int8)
     return Received(
-        consumer=np.concatenate([frame.columns["place"] for frame in parts]),
-        heads=np.concatenate([_heads(*part) for part in messages]),
-        size=np.concatenate([size for size, _ in messages]),
+        consumer=np.concatenate(places),
+        heads=np.concatenate(heads),
+        size=np.concatenate(sizes),
         time=np.repeat(np.array(times, np.int64), counts),
         lag=np.repeat(np.array(lags, np.int64), counts),
         order=np.zeros(sum(counts), np.int64),
-        flags=np.concatenate([_body_flags(*part) for part in messages])
-        if checksum
-        else np.zeros(sum(counts), np.int8),
+        flags=flags,
     )
 
 
@@ -218,10 +223,9 @@ def _choose(received: Received, mask: NDArray[np.bool_]) -> Received:
 
 
 def _join(parts: Sequence[Received]) -> Received:
-    return (
-        parts[0]
-        if len(parts) == 1
-        else Received(
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS)
-        )
-    )
+    if len(parts) == 1:
+        return parts[0]
+    columns: dict[str, Any] = {}
+    for name in _COLUMNS:
+        columns[name] = np.concatenate([getattr(part, name) for part in parts])
+    return Received(**columns)

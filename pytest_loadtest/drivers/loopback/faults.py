@@ -79,9 +79,9 @@ def relay_settings(settings: Any) -> dict[str, str]:
         for field in fields(Faults)
         if not field.name.startswith("stall_")
     }
-    faults = Faults(
-        **values, stall_at=stall.at if stall else 0, stall_duration=stall.duration if stall else 0
-    )
+    if stall:
+        values |= {"stall_at": stall.at, "stall_duration": stall.duration}
+    faults = Faults(**values)
     return {
         _yaml(field.name): _text(field.name, value)
         for field in fields(Faults)

@@ -158,11 +158,13 @@ def broker_xml(
             address[key.removeprefix(ADDRESS)] = value
         else:
             core[key] = value
-    acceptors = "\n".join(
-        _acceptor(port, {**parameters, **(tls if port == ports[-1] else {})}) for port in ports
-    )
+    acceptors = [_acceptor(port, parameters) for port in ports[:-1]]
+    acceptors.append(_acceptor(ports[-1], {**parameters, **tls}))
     return _BROKER.format(
-        core=_elements(core, 4), more=more, acceptors=acceptors, address=_elements(address, 8)
+        core=_elements(core, 4),
+        more=more,
+        acceptors="\n".join(acceptors),
+        address=_elements(address, 8),
     )
 
 

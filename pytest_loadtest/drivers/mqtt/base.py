@@ -115,13 +115,19 @@ class MqttDriverBase(ABC, Generic[C]):
             "qos": str(settings.qos),
             "sharedSubscription": _yaml_bool(self._options.shared),
             "cleanStart": _yaml_bool(settings.clean_start),
-            **({"connectRate": f"{settings.connect_rate:g}/s"} if settings.connect_rate else {}),
+        }
+        if settings.connect_rate:
+            facts["connectRate"] = f"{settings.connect_rate:g}/s"
+        facts |= {
             "keepAlive": self._keep_alive(),
             "retain": _yaml_bool(settings.retain),
             "tcpNoDelay": "true",
             "ioThreads": "none: one epoll loop in the worker",
-            **({"topicPrefix": settings.topic_prefix} if topic is None else {"topic": topic}),
         }
+        if topic is None:
+            facts["topicPrefix"] = settings.topic_prefix
+        else:
+            facts["topic"] = topic
         if settings.qos:
             window = str(settings.max_inflight_messages)
             limited = clients.allowed < settings.max_inflight_messages

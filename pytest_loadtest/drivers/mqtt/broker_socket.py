@@ -302,9 +302,10 @@ def find_endpoints(context: DriverContext) -> Endpoints:
     parsed = {key: _parsed(url) for key, url in urls.items()}
     source = context.sources[0] if context.sources else None
     tls = _tls(settings, [part for parts in parsed.values() for part in parts])
-    endpoints = [
-        _reached(parts, tls, key if len(urls) > 1 else "", source) for key, parts in parsed.items()
-    ]
+    named = len(urls) > 1
+    endpoints = []
+    for key, parts in parsed.items():
+        endpoints.append(_reached(parts, tls, key if named else "", source))
     return Endpoints(endpoints[0], endpoints[-1])
 
 

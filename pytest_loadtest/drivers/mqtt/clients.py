@@ -249,11 +249,9 @@ class MqttClients(Generic[C]):
         :param joining: clients that were never connected, which do not count.
         """
         never: set[LoopConnection] = {*joining}
-        return (
-            None
-            if self._loop is None
-            else _describe_down([down for down in self._loop.down if down not in never])
-        )
+        if self._loop is None:
+            return None
+        return _describe_down([down for down in self._loop.down if down not in never])
 
     def end(self) -> None:
         """Disconnect all clients that stayed for the run."""

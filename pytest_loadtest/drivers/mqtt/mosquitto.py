@@ -206,10 +206,15 @@ def _launch(
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
     secured = mosquitto_listener(data / "security", request)
+    tls_port = ports[1] if len(ports) > 1 else None
     text = mosquitto_conf(
-        port=ports[0], settings=request.settings, user=_user(), data=str(data), tls=secured.lines if secured else {},
-        tls_port=ports[1] if len(ports) > 1 else None,
-    )  # fmt: skip
+        port=ports[0],
+        settings=request.settings,
+        user=_user(),
+        data=str(data),
+        tls=secured.lines if secured else {},
+        tls_port=tls_port,
+    )
     path = folder / "mosquitto.conf"
     path.write_text(text)
     progress(f"starting {name}")

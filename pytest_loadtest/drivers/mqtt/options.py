@@ -79,9 +79,12 @@ class ClientOptions:
             (f"property-name-{number:02}", f"property-value-{number:02}")
             for number in range(self.user_properties)
         ]
-        return ({"topic_alias": ALIAS} if aliased else {}) | (
-            {"user_property": pairs} if pairs else {}
-        )
+        properties: dict[str, Any] = {}
+        if aliased:
+            properties["topic_alias"] = ALIAS
+        if pairs:
+            properties["user_property"] = pairs
+        return properties
 
     @property
     def properties(self) -> int:

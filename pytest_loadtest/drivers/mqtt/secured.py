@@ -132,8 +132,7 @@ def with_listener(
         return facts
     url = "mqtts://" + ",".join(f"127.0.0.1:{port}" for port in ports)
     settings = {**facts.settings, "security": described(request.security), **listener.decisive}
-    return replace(
-        facts, settings=settings, client={"tls": listener.client},
-        url=facts.url if request.security.tls == "subscribers" else url,
-        subscriber_url=url if request.security.tls == "subscribers" else None,
-    )  # fmt: skip
+    secured = replace(facts, settings=settings, client={"tls": listener.client})
+    if request.security.tls == "subscribers":
+        return replace(secured, subscriber_url=url)
+    return replace(secured, url=url, subscriber_url=None)

@@ -174,10 +174,11 @@ class Tls(Section):
     def with_files(self, files: Tls) -> Tls:
         """Return these settings with the paths of ``files`` for those that are not set; certificate and key belong together."""
         pairs = (("ca_file",), ("cert_file", "key_file"))
-        missing = [
-            name for pair in pairs if not any(getattr(self, key) for key in pair) for name in pair
-        ]
-        return self.model_copy(update={name: getattr(files, name) for name in missing})
+        update: dict[str, Any] = {}
+        for names in pairs:
+            if not any(getattr(self, name) for name in names):
+                update |= {name: getattr(files, name) for name in names}
+        return self.model_copy(update=update)
 
     @property
     def of_tls13(self) -> tuple[str, ...]:

@@ -319,7 +319,9 @@ class Admin:
     def _read(self, form: type[T], path: str, key: str = "") -> T:
         """Return the answer to a GET, or the value of its key. :raises TargetError: it has another form, or lacks the key."""
         answer = self._request("GET", path)
-        value = answer if not key else answer.get(key) if isinstance(answer, dict) else None
+        value = answer
+        if key:
+            value = answer.get(key) if isinstance(answer, dict) else None
         if not isinstance(value, form):
             raise TargetError(
                 f"GET {self._current}/admin/v2/{path}: {str(answer)[:100]!r} is no answer of Pulsar: {_NOT_PULSAR}"

@@ -28,15 +28,13 @@ def bookie_outage_notes(
         run's namespace; None: the broker's default.
     """
     settings = broker.get("settings", {})
-    outages = [
-        _Outage(
-            one["node"].removeprefix(_ROLE),
-            one["down"],
-            math.inf if one["ready"] is None else one["ready"],
-        )
-        for one in broker.get("restarts", ())
-        if one.get("node", "").startswith(_ROLE)
-    ]
+    outages = []
+    for restart in broker.get("restarts", ()):
+        if not restart.get("node", "").startswith(_ROLE):
+            continue
+        number = restart["node"].removeprefix(_ROLE)
+        ready = math.inf if restart["ready"] is None else restart["ready"]
+        outages.append(_Outage(number, restart["down"], ready))
     if not outages:
         return
     bookies = int(settings["bookies"])
@@ -67,10 +65,10 @@ def bookie_outage_notes(
 def _spans(outages: list[_Outage]) -> Iterator[tuple[tuple[str, ...], float, float]]:
     """Yield each time in which the same bookies were down, with their numbers, in order of time."""
     edges = sorted({edge for one in outages for edge in (one.down, one.ready)})
-    parts = [
-        (tuple(sorted(one.number for one in outages if one.down <= start < one.ready)), start, end)
-        for start, end in pairwise(edges)
-    ]
+    parts = []
+    for start, end in pairwise(edges):
+        numbers = sorted(bookie.number for bookie in outages if bookie.down <= start < bookie.ready)
+        parts.append((tuple(numbers), start, end))
     for down, same in groupby(parts, key=lambda part: part[0]):
         spans = list(same)
         if down:

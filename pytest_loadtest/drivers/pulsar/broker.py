@@ -169,11 +169,9 @@ def standalone_conf(
 def port_lines(port: int, web_port: int, *, tls: bool) -> dict[str, str]:
     """Return the lines of a broker's configuration for its two ports."""
     ports = dict(zip(PORTS, (str(port), str(web_port)), strict=True))
-    return (
-        {f"{key}Tls": number for key, number in ports.items()} | dict.fromkeys(PORTS, "")
-        if tls
-        else ports
-    )
+    if not tls:
+        return ports
+    return {f"{key}Tls": number for key, number in ports.items()} | dict.fromkeys(PORTS, "")
 
 
 def configuration(
@@ -280,15 +278,20 @@ def _launch(
         wait_ready, child, admin.ready, name=name, seconds=START_SECONDS, progress=progress
     )
     progress(f"{name} ready in {wait():.0f} s")
+    version = admin.version()
+    scheme = "pulsar+ssl" if secured.tls else "pulsar"
+    settings = dict(decisive_facts(admin, request.settings))
+    if request.security:
+        settings["security"] = described(request.security)
+    if memory:
+        settings["data"] = f"in memory, {memory}"
     facts = BrokerFacts(
         name="Pulsar",
-        version=admin.version(),
+        version=version,
         mode="process",
-        url=f"{'pulsar+ssl' if secured.tls else 'pulsar'}://{HERE}:{port}",
+        url=f"{scheme}://{HERE}:{port}",
         admin_url=admin_url,
-        settings=decisive_facts(admin, request.settings)
-        | ({"security": described(request.security)} if request.security else {})
-        | ({"data": f"in memory, {memory}"} if memory else {}),
+        settings=settings,
         client=secured.client,
     )
     return StartedBroker(facts, child, wait)

@@ -126,7 +126,9 @@ def _limits(limits: SplitLimits) -> str:
 
 
 def _sums(topics: Sequence[TopicRate]) -> tuple[float, float]:
-    return sum(topic.rate for topic in topics), sum(topic.throughput for topic in topics)
+    rate = sum(topic.rate for topic in topics)
+    throughput = sum(topic.throughput for topic in topics)
+    return rate, throughput
 
 
 def _splits(topics: Sequence[TopicRate], limits: SplitLimits) -> bool:

@@ -13,7 +13,7 @@ from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_loadtest.profile.model import Profile
 
@@ -141,19 +141,23 @@ def _credentials(profile: Profile) -> Iterator[Problem]:
     if (authentication := _settings(profile).authentication) is None:
         return
     groups = _CREDENTIALS[authentication.plugin]
-    if any(
-        sum(getattr(authentication, name) is not None for name in names) != 1 for names in groups
-    ):
-        keys = " and ".join(
-            ("either " if len(names) > 1 else "") + " or ".join(map(spelling, names))
-            for names in groups
-        )
+    if any(_count_set(authentication, names) != 1 for names in groups):
+        keys = " and ".join(map(_alternatives, groups))
         yield Problem(
             ("driver", "authentication"),
             f"driver.authentication: {authentication.plugin} needs {keys}",
             "",
             at_key=True,
         )
+
+
+def _count_set(settings: object, names: Sequence[str]) -> int:
+    return sum(getattr(settings, name) is not None for name in names)
+
+
+def _alternatives(names: Sequence[str]) -> str:
+    either = "either " if len(names) > 1 else ""
+    return either + " or ".join(map(spelling, names))
 
 
 def _delayed(profile: Profile) -> Iterator[Problem]:

@@ -129,9 +129,10 @@ class _Launch:
         self._brokers = others[bookies::2]
         self._webs = others[bookies + 1 :: 2]
         self._store = f"zk:{HERE}:{self._zookeeper}"
-        counts = [
-            f"{number} {role}{'' if number == 1 else 's'}" for role, number in request.nodes.items()
-        ]
+        counts = []
+        for role, number in request.nodes.items():
+            plural = "" if number == 1 else "s"
+            counts.append(f"{number} {role}{plural}")
         self._name = f"Pulsar {version} with {' and '.join(counts)}"
         self._nodes: list[ClusterNode] = []
         self._secured = OPEN
@@ -185,9 +186,11 @@ class _Launch:
     def _java(
         self, memory: Sequence[str], main: str, *arguments: str
     ) -> Callable[[Path, Path], list[str]]:
-        return lambda folder, conf: [
-            *java_command(self._runtime, self._jars, folder, memory, main), *(str(conf) if word == "CONF" else word for word in arguments)
-        ]  # fmt: skip
+        def command(folder: Path, conf: Path) -> list[str]:
+            words = [str(conf) if word == "CONF" else word for word in arguments]
+            return [*java_command(self._runtime, self._jars, folder, memory, main), *words]
+
+        return command
 
     def _start_zookeeper(self) -> None:
         data = self._folder / "zookeeper" / "data"

@@ -121,9 +121,10 @@ def _client_problem(reason: str, settings: PulsarSettings) -> str:
     if reason in _NO_TLS:
         return "no TLS is spoken there: write pulsar:// and http:// in place of pulsar+ssl:// and https://"
     has_one = auth is not None and auth.plugin == "tls"
-    if not any(
-        word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", *(["ALERT"] if has_one else []))
-    ):
+    words = ["CERTIFICATE", "UNKNOWN_CA"]
+    if has_one:
+        words.append("ALERT")
+    if not any(word in reason for word in words):
         return f"TLS fails: {reason}"
     if auth is None or not has_one:
         return f"it requires a client's certificate ({reason}): write driver.authentication: {{plugin: tls, certFile: …, keyFile: …}}"

@@ -221,11 +221,11 @@ def broker_columns(
     ):
         earlier = before.topics.get(metric, {})
         counts = now.topics.get(metric, {})
-        grown = (
-            value - (earlier[topic] if earlier.get(topic, value + 1) <= value else 0)
-            for topic, value in counts.items()
-        )
-        sample[f"{name}.{column}"] = sum(grown) / seconds
+        grown = 0.0
+        for topic, value in counts.items():
+            # A counter that is below its earlier value has begun at zero again.
+            grown += value - (earlier[topic] if earlier.get(topic, value + 1) <= value else 0)
+        sample[f"{name}.{column}"] = grown / seconds
     return sample
 
 
@@ -256,12 +256,10 @@ class TopicMoves:
                 # The counters of a topic begin at zero when it is opened.
                 self._reopened += before == name and count < self._counts.get(topic, count)
                 self._brokers[topic], self._counts[topic] = name, count
-        gained = (
-            {f"{name}.gained": float(self._gained[name]) for name in answers}
-            if self._several
-            else {}
-        )
-        return {"sys.reopened": float(self._reopened), **gained}
+        sample = {"sys.reopened": float(self._reopened)}
+        if self._several:
+            sample |= {f"{name}.gained": float(self._gained[name]) for name in answers}
+        return sample
 
 
 def merge_scraped(answers: Sequence[Scraped]) -> Scraped:

@@ -290,15 +290,14 @@ class Scrape:
         assert self._last is not None
         if self._last.loaded:
             self._watched.kept["counted"] = (self._last, self._at, self._loaded_at)
-        grown = (
-            {
-                column: counter_growth(self._first, self._last, metric)
-                for column, metric in TOTALS.items()
-            }
-            if self._counts
-            else {}
-        )
-        return sample | {column: value for column, value in grown.items() if value is not None}
+        if not self._counts:
+            return sample
+        grown = {}
+        for column, metric in TOTALS.items():
+            value = counter_growth(self._first, self._last, metric)
+            if value is not None:
+                grown[column] = value
+        return sample | grown
 
 
 def _all_known(loaded_at: tuple[Any, ...]) -> bool:

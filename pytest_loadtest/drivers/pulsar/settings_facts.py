@@ -16,6 +16,8 @@ from pytest_loadtest.profile.fields import exact_duration
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
 
@@ -165,17 +167,16 @@ def join_acks(parts: Sequence[Acks]) -> Acks | None:
     """Concatenate answers; None if there are none."""
     if len(parts) < 2:
         return parts[0] if parts else None
-    row, time, status = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("row", "time", "status")
-    )
-    again = [
-        np.zeros(len(part.row), np.uint8) if part.resends is None else part.resends
-        for part in parts
-    ]
+    resends = None
+    if any(part.resends is not None for part in parts):
+        resends = np.concatenate([_resends(part) for part in parts])
     return Acks(
-        row,
-        time,
-        status,
-        None if all(part.resends is None for part in parts) else np.concatenate(again),
+        np.concatenate([part.row for part in parts]),
+        np.concatenate([part.time for part in parts]),
+        np.concatenate([part.status for part in parts]),
+        resends,
     )
+
+
+def _resends(acks: Acks) -> NDArray[np.uint8]:
+    return np.zeros(len(acks.row), np.uint8) if acks.resends is None else acks.resends

@@ -43,7 +43,9 @@ def pulsar_undelivered(run: DrainingRun) -> Undelivered | None:
     # Read again: the numbers of one answer are not of one instant, and a message may have been sent after its subscription's count of sent
     # messages was read and been expired before the backlog was. With all backlogs empty nothing is sent any more.
     again = _subscriptions(admin, names, topology.subscriptions)
-    return Undelivered(sum(backlog for backlog, _ in again), sum(sent for _, sent in again))
+    backlog = sum(backlog for backlog, _ in again)
+    sent = sum(sent for _, sent in again)
+    return Undelivered(backlog, sent)
 
 
 def _subscriptions(admin: Admin, topics: Sequence[str], count: int) -> list[tuple[int, int]]:

@@ -16,14 +16,14 @@ V5: Final = 5
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE = range(1, 9)
 SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = range(9, 16)
 # The flags in the first byte are fixed, except for those of PUBLISH, which has no QoS 3 (2.1.3).
-FIRST_BYTES: Final = frozenset(
-    {PUBLISH << 4 | flags for flags in range(16) if flags & 6 != 6}
-    | {
-        kind << 4 | (2 if kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0)
-        for kind in range(CONNECT, AUTH + 1)
-        if kind != PUBLISH
-    }
-)
+_PUBLISH_BYTES = {PUBLISH << 4 | flags for flags in range(16) if flags & 6 != 6}
+_FLAGS_OF_TWO = {kind << 4 | 2 for kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE)}
+_WITHOUT_FLAGS = {
+    kind << 4
+    for kind in range(CONNECT, AUTH + 1)
+    if kind not in (PUBLISH, PUBREL, SUBSCRIBE, UNSUBSCRIBE)
+}
+FIRST_BYTES: Final = frozenset(_PUBLISH_BYTES | _FLAGS_OF_TWO | _WITHOUT_FLAGS)
 """The first bytes of all packets."""
 FAILURE: Final = 0x80
 """Reason codes from 0x80 on are failures (2.4)."""

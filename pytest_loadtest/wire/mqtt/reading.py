@@ -11,6 +11,7 @@ from pytest_loadtest.wire.mqtt.packets import (
     PUBACK,
     PUBCOMP,
     PUBLISH,
+    PUBREC,
     PUBREL,
     V5,
     Packet,
@@ -25,8 +26,10 @@ Answer = tuple[int, int, int]
 
 # The first two bytes of an acknowledgement, whose length is always 2; PUBREL has the fixed flags 2 (2.1.3).
 _FRONTS: Final = {
-    kind: bytes((kind << 4 | (2 if kind == PUBREL else 0), 2))
-    for kind in range(PUBACK, PUBCOMP + 1)
+    PUBACK: bytes((PUBACK << 4, 2)),
+    PUBREC: bytes((PUBREC << 4, 2)),
+    PUBREL: bytes((PUBREL << 4 | 2, 2)),
+    PUBCOMP: bytes((PUBCOMP << 4, 2)),
 }
 _ANSWERS: Final = frozenset(front[0] for front in _FRONTS.values())
 _SHORT: Final = "a packet that is shorter than its fields"

@@ -83,7 +83,8 @@ class BatchReader:
             place += single.size
         if place != len(batch):
             raise ProtocolError(f"{count} messages take {place} bytes of a batch of {len(batch)}")
-        return Messages(starts, sizes, keys if any(key is not None for key in keys) else None)
+        keyed = any(key is not None for key in keys)
+        return Messages(starts, sizes, keys if keyed else None)
 
     def _single(self, batch: memoryview, place: int) -> tuple[int, Single]:
         """Return the start of the payload of the message at ``place``, and its metadata."""

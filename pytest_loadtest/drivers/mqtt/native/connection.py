@@ -156,9 +156,9 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             # What arrived before the failure still counts, perhaps with the broker's reason; this may be called while it is decoded.
             self._loop.again(self, sock, select.EPOLLHUP)
         else:
-            self._watch(
-                (0 if self._hanging else select.EPOLLIN) | (select.EPOLLOUT if sock.unsent else 0)
-            )
+            reading = 0 if self._hanging else select.EPOLLIN
+            writing = select.EPOLLOUT if sock.unsent else 0
+            self._watch(reading | writing)
 
     @property
     def written(self) -> int:

@@ -259,9 +259,14 @@ class ArrivalColumns:
             place = place[placed]
             _, time, lag, arrivals = zip(*compress(waiting, placed), strict=True)
         size, heads, flags = zip(*arrivals, strict=True)
-        padded = heads if min(size) >= HEAD else (head.ljust(HEAD, b"\0") for head in heads)
+        if min(size) < HEAD:
+            heads = tuple(head.ljust(HEAD, b"\0") for head in heads)
         return Received(
-            consumer=place, heads=np.frombuffer(b"".join(padded), np.uint8).reshape(len(place), HEAD), size=np.array(size, np.int32),
-            time=np.array(time, np.int64), order=np.zeros(len(place), np.int64), flags=np.array(flags, np.int8),
+            consumer=place,
+            heads=np.frombuffer(b"".join(heads), np.uint8).reshape(len(place), HEAD),
+            size=np.array(size, np.int32),
+            time=np.array(time, np.int64),
+            order=np.zeros(len(place), np.int64),
+            flags=np.array(flags, np.int8),
             lag=np.array(lag, np.int64),
-        )  # fmt: skip
+        )

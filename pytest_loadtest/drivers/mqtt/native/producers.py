@@ -53,12 +53,11 @@ class NativeMqttProducers:
         self._first = PUBLISH << 4 | self._qos << 1 | bool(context.settings.retain)
         self._topics: dict[int, bytes] = {}
         self._fronts: dict[bytes, _Fronts] = {}
-        self._properties = {
-            aliased: encode_properties(options.publish_properties(aliased=aliased))
-            if options.v5
-            else b""
-            for aliased in (False, True)
-        }
+        self._properties = {False: b"", True: b""}  # by whether the topic has an alias
+        if options.v5:
+            for aliased in (False, True):
+                properties = options.publish_properties(aliased=aliased)
+                self._properties[aliased] = encode_properties(properties)
         self._producers: dict[int, _Producer] = {}  # by stream
         self.answers = AnswerColumns()
         self.acks = self.answers.take

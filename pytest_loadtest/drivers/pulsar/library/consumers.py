@@ -98,10 +98,9 @@ class PulsarConsumers:
     def _report(self, joined: Sequence[_Attached]) -> Joined:
         self._consumers.update((new.place, new.consumer) for new in joined)
         self._unreported.difference_update(new.place for new in joined)
-        return Joined(
-            np.array([new.number for new in joined], np.int32),
-            np.array([new.place for new in joined], np.int32),
-        )
+        numbers = [new.number for new in joined]
+        places = [new.place for new in joined]
+        return Joined(np.array(numbers, np.int32), np.array(places, np.int32))
 
     def attached(self) -> Joined | None:
         """Consumers of :meth:`attach` that are established since the last call, or None.
@@ -136,9 +135,9 @@ class PulsarConsumers:
     def take(self) -> Received | None:
         """Return the messages since the last call, or None; those of new consumers wait until :meth:`attached` has returned the places."""
         copies = self._early + [self._copies.popleft() for _ in range(len(self._copies))]
-        self._early = (
-            [copy for copy in copies if copy[0] in self._unreported] if self._unreported else []
-        )
+        self._early = []
+        if self._unreported:
+            self._early = [copy for copy in copies if copy[0] in self._unreported]
         if self._early:
             copies = [copy for copy in copies if copy[0] not in self._unreported]
         return received_columns(copies) if copies else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -176,11 +176,9 @@ class ArrivalReader:
         order = None
         if self._keyed and batch.keys is not None:
             order = np.array([key_number(batch.keys[i] or "") for i in chosen], np.int64)
-        corrupt = (
-            np.array([not body_ok(bytes(bodies[i])) for i in chosen], np.bool_)
-            if self._checksum
-            else None
-        )
+        corrupt = None
+        if self._checksum:
+            corrupt = np.array([not body_ok(bytes(bodies[i])) for i in chosen], np.bool_)
         sizes = batch.sizes if arrival.chosen is None else batch.sizes[arrival.chosen]
         return _Part(
             [number],
@@ -222,20 +220,27 @@ def _all_begin(blocks: Sequence[NDArray[np.uint8]], front: bytes) -> bool:
     )
 
 
-def _received(came: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
-    """Join the parts and sort their messages by arrival."""
+def _concatenated(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+
+def _received(arrivals: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
+    """Join the parts and sort their messages by arrival.
+
+    If arrivals 0, 1 and 2 have two, one and three messages, and the first part has those of 0 and 2,
+    the second those of 1, then ``which`` is 0 0 2 2 2 1, and ``turn`` is 0 1 5 2 3 4.
+    """
     numbers = np.array([number for part in parts for number in part.numbers])
     counts = np.array([count for part in parts for count in part.counts])
     heads = [part.heads for part in parts]
     sizes = [part.sizes for part in parts]
     which = np.repeat(numbers, counts)
-    place, time, lag, order, flags = (
-        np.array(column, np.int64) for column in list(zip(*came, strict=True))[:5]
-    )
+    facts = list(zip(*arrivals, strict=True))[:5]
+    place, time, lag, order, flags = (np.array(fact, np.int64) for fact in facts)
     received = Received(
         consumer=place.take(which).astype(np.int32),
-        heads=heads[0] if len(heads) == 1 else np.concatenate(heads),
-        size=sizes[0] if len(sizes) == 1 else np.concatenate(sizes),
+        heads=_concatenated(heads),
+        size=_concatenated(sizes),
         time=time.take(which),
         order=order.take(which),
         flags=flags.take(which).astype(np.int8),
@@ -263,9 +268,7 @@ def join_received(parts: Sequence[Received]) -> Received | None:
     """Concatenate arrivals; None if there are none."""
     if len(parts) < 2:
         return parts[0] if parts else None
-    return Received(
-        *(
-            np.concatenate([getattr(part, column.name) for part in parts])
-            for column in fields(Received)
-        )
-    )
+    columns: dict[str, Any] = {}
+    for column in fields(Received):
+        columns[column.name] = np.concatenate([getattr(part, column.name) for part in parts])
+    return Received(**columns)

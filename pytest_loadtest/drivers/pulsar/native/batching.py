@@ -224,7 +224,10 @@ class EntryPacker:
         self._batched = batched
         self._heads = pool.head_size.tolist()
         sizes = pool.sizes.tolist()
-        self._prefixes = [prefix(size) if batched else b"" for size in sizes]
+        if batched:
+            self._prefixes = [prefix(size) for size in sizes]
+        else:
+            self._prefixes = [b""] * len(sizes)
         # If all messages have one size, a table of them (prefix, head, body) makes packing a single take() and one copy of the heads.
         self._table: NDArray[np.uint8] | None = None
         if len(set(sizes)) == 1 and sizes[0] < _TABLE_BELOW:

@@ -125,7 +125,9 @@ def delete_subscriptions(
     """
     try:
         count = query_partitions(cluster, topic)
-        topics = [f"{topic}-partition-{i}" for i in range(count)] if count else [topic]
+        topics = [topic]
+        if count:
+            topics = [f"{topic}-partition-{i}" for i in range(count)]
         for number, (subscription, part) in enumerate(
             (subscription, part) for subscription in subscriptions for part in topics
         ):

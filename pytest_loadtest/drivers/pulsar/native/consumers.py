@@ -119,10 +119,9 @@ class NativeConsumers:
                 part.flow()
         self._attaching = [consumer for consumer in self._attaching if consumer.place < 0]
         self.write()
-        return Joined(
-            np.array([consumer.number for consumer in joined], np.int32),
-            np.array([consumer.place for consumer in joined], np.int32),
-        )
+        numbers = [consumer.number for consumer in joined]
+        places = [consumer.place for consumer in joined]
+        return Joined(np.array(numbers, np.int32), np.array(places, np.int32))
 
     def attached(self) -> Joined | None:
         """See :meth:`Driver.attached`."""
@@ -302,11 +301,12 @@ class NativeConsumers:
 
     def disconnected(self) -> list[str]:
         """Return the names of consumers that are not connected at present, with the reasons."""
-        lost = [
-            [part for part in consumer.parts if part.link is None]
-            for consumer in self._consumers.values()
-        ]
-        return [parts[0].with_reason for parts in lost if parts]
+        names = []
+        for consumer in self._consumers.values():
+            lost = [part for part in consumer.parts if part.link is None]
+            if lost:
+                names.append(lost[0].with_reason)
+        return names
 
 
 def _closing(number: int) -> Callable[[int], api.Command]:

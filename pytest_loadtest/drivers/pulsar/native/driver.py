@@ -186,9 +186,11 @@ class NativePulsarDriver:
 
     def disconnected(self) -> str | None:
         """Return the first producer or consumer that is not connected at present, with the number of others; None if all are connected."""
-        names = (self._producers.disconnected() if self._producers else []) + (
-            self._consumers.disconnected() if self._consumers else []
-        )
+        names = []
+        if self._producers:
+            names += self._producers.disconnected()
+        if self._consumers:
+            names += self._consumers.disconnected()
         if not names:
             return None
         return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
@@ -266,11 +268,9 @@ class NativePulsarDriver:
     def _topics(self, index: int) -> list[str]:
         """Return the names of a topic's partitions, or the topic itself."""
         topic = self._names.topic(index)
-        return (
-            [f"{topic}-partition-{i}" for i in range(self._names.partitions)]
-            if self._partitioned
-            else [topic]
-        )
+        if not self._partitioned:
+            return [topic]
+        return [f"{topic}-partition-{i}" for i in range(self._names.partitions)]
 
     def _look_up_partitions(self, cluster: Cluster) -> None:
         def ask(topic: str) -> int | None:

@@ -324,8 +324,12 @@ def _legible(text: str) -> str:
     """Return a text for messages that may have one from a broker: one line, without control characters, not too long."""
     if text.isprintable() and len(text) <= _LONGEST:
         return text
-    line = "".join(character if character.isprintable() else " " for character in text[:_LONGEST])
+    line = "".join(map(_printable, text[:_LONGEST]))
     return line if len(text) <= _LONGEST else f"{line}…"
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else " "
 
 
 def _wording(error: Exception) -> str:

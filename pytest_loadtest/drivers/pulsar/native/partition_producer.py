@@ -157,14 +157,29 @@ class Held(NamedTuple):
 
     def choose(self, positions: Column) -> Held:
         """Return the messages at these positions, in this order."""
-        return Held(*(None if column is None else column[positions] for column in self))  # type: ignore[arg-type]
+        return Held(
+            self.row[positions],
+            self.part[positions],
+            self.size[positions],
+            self.payload[positions],
+            self.heads[positions],
+            self.since[positions],
+            None if self.key is None else self.key[positions],
+        )
 
     @classmethod
     def joined(cls, held: Sequence[Held]) -> Held:
         """Concatenate at least one."""
-        columns = zip(*held, strict=True)
-        joined = (None if parts[0] is None else np.concatenate(parts) for parts in columns)
-        return cls(*joined)  # type: ignore[arg-type]
+        row, part, size, payload, heads, since, keys = zip(*held, strict=True)
+        return cls(
+            np.concatenate(row),
+            np.concatenate(part),
+            np.concatenate(size),
+            np.concatenate(payload),
+            np.concatenate(heads),
+            np.concatenate(since),
+            None if keys[0] is None else np.concatenate(keys),
+        )
 
 
 class EntryWriter:
