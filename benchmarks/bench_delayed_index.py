@@ -256,10 +256,11 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def rounded(row: Row) -> dict[str, Any]:
-    return {
-        key: round(value, 3) if isinstance(value, float) else value
-        for key, value in asdict(row).items()
-    }
+    values = asdict(row)
+    for key, value in values.items():
+        if isinstance(value, float):
+            values[key] = round(value, 3)
+    return values
 
 
 if __name__ == "__main__":

@@ -125,10 +125,19 @@ def pool_of(shape: Shape) -> PayloadPool:
         Bucket(name=name, low=parse_range(name)[0], high=parse_range(name)[1], weight=weight)
         for name, weight in PRODUCTION.items()
     ]
+    message_size = None if shape.keys else 128
     return build_pool(
-        buckets=sizes if shape.keys else None, message_size=None if shape.keys else 128, representative="midpoint", randomized=False,
-        random_ratio=0.0, pool_size=1, file_content=None, seed=0, checksum=False, max_size=None,
-    )  # fmt: skip
+        buckets=sizes if shape.keys else None,
+        message_size=message_size,
+        representative="midpoint",
+        randomized=False,
+        random_ratio=0.0,
+        pool_size=1,
+        file_content=None,
+        seed=0,
+        checksum=False,
+        max_size=None,
+    )
 
 
 def phase_of(shape: Shape) -> Phase:

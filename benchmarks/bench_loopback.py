@@ -157,7 +157,11 @@ def run(port: int, pid: int, case: Case, seconds: float) -> str:
             before = time.thread_time()
             left = None if refused is None else rest_of(left, refused)
             making += time.thread_time() - before
-        driver.poll(max(1_000_000, due - now) if case.rate else 10_000_000 if left else 0)
+        if case.rate:
+            wait = max(1_000_000, due - now)
+        else:
+            wait = 10_000_000 if left else 0
+        driver.poll(wait)
         if case.rate is None or now >= collect_at:
             driver.acks()
             received = driver.take()

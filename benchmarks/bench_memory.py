@@ -73,9 +73,9 @@ def main(minutes: float = 10, rate: int = 50_000) -> None:
         rows = watch(run, folder)
         print((folder / "output").read_text())
     half = len(rows) // 2
-    first, second = (
-        statistics.mean(sum(row) for row in part) for part in (rows[:half], rows[half:])
-    )
+    totals = [sum(row) for row in rows]
+    first = statistics.mean(totals[:half])
+    second = statistics.mean(totals[half:])
     print(
         f"resident memory of both workers: first half {first:.1f} MiB, second half {second:.1f} MiB, {second / first - 1:+.1%}"
     )
@@ -99,7 +99,4 @@ def watch(run: subprocess.Popen[bytes], folder: Path) -> list[list[float]]:
 
 
 if __name__ == "__main__":
-    main(
-        *(float(argument) for argument in sys.argv[1:2]),
-        *(int(argument) for argument in sys.argv[2:3]),
-    )
+    main(*map(float, sys.argv[1:2]), *map(int, sys.argv[2:3]))

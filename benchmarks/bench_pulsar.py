@@ -69,14 +69,12 @@ CASES = (
 
 
 def made_pool(case: Case) -> Any:
-    mix = (
-        None
-        if case.size
-        else [
-            Bucket(name=name, low=parse_range(name)[0], high=parse_range(name)[1], weight=w)
-            for name, w in MIX.items()
-        ]
-    )
+    mix = None
+    if not case.size:
+        mix = []
+        for name, weight in MIX.items():
+            low, high = parse_range(name)
+            mix.append(Bucket(name=name, low=low, high=high, weight=weight))
     return build_pool(
         buckets=mix,
         message_size=case.size,

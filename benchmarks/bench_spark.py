@@ -220,10 +220,12 @@ def _measure(host: SparkHost, folder: Path, repeat: int) -> None:
         wall = time.perf_counter() - started
         cpu = _cpu(java) - before
         rows = counts.offered + counts.received + counts.duplicates
+        state = "cold" if i == 0 else "warm"
+        workers = sum(_peak_rss(worker.pid) for worker in java.children(recursive=True))
         print(
-            f"{'cold' if i == 0 else 'warm'}: {rows:,} rows in {wall:.1f} s = {rows / wall / 1e6:.2f} M rows/s; "
-            f"{cpu:.1f} CPU s = {cpu / rows * 1e6:.2f} s per M rows; driver peak {_peak_rss(java.pid):.2f} GiB, "
-            f"workers {sum(_peak_rss(worker.pid) for worker in java.children(recursive=True)):.2f} GiB, "
+            f"{state}: {rows:,} rows in {wall:.1f} s = {rows / wall / 1e6:.2f} M rows/s; "
+            f"{cpu:.1f} CPU s = {cpu / rows * 1e6:.2f} s per M rows; "
+            f"driver peak {_peak_rss(java.pid):.2f} GiB, workers {workers:.2f} GiB, "
             f"this process {_peak_rss(os.getpid()):.2f} GiB"
         )
 

@@ -117,12 +117,8 @@ def main() -> None:
             )
             fits.append((phase.fit(), phase))
         uneven = sum(not fit.holds for fit, _ in fits)
-        stated, truth = (
-            median(values) / 1000
-            for values in zip(
-                *((fit.error, phase.true_error(fit)) for fit, phase in fits), strict=True
-            )
-        )
+        stated = median(fit.error for fit, _ in fits) / 1000
+        truth = median(phase.true_error(fit) for fit, phase in fits) / 1000
         print(
             f"drift of 10 to 50 ppm, phases of 2 to 10 s, {load}: {uneven} of {options.runs} set; "
             f"stated error {stated:.0f} µs, true error {truth:.0f} µs in the median"

@@ -188,11 +188,13 @@ def row(name: str, answers: list[Answer], true: float) -> str:
     middle = sorted(answers, key=lambda answer: answer.found)[len(answers) // 2]
     seen = [answer.meanwhile for answer in answers if answer.meanwhile is not None]
     swing = f"{middle.lowest:,.0f} to {middle.highest:,.0f}"
+    time = statistics.median(answer.time for answer in answers) / MINUTE
+    anew = statistics.median(answer.anew for answer in answers)
+    meanwhile = f"{statistics.median(seen):>11.0%}" if seen else ""
     return (
-        f"  {name:<22}{middle.found:>10,.0f}{statistics.median(errors):>+9.1%}{min(errors):>+9.1%}{max(errors):>+9.1%}"
-        f"{statistics.median(answer.time for answer in answers) / MINUTE:>8.1f} min   {swing:<22}"
-        f"{statistics.median(answer.anew for answer in answers):>6.0%}"
-        + (f"{statistics.median(seen):>11.0%}" if seen else "")
+        f"  {name:<22}{middle.found:>10,.0f}"
+        f"{statistics.median(errors):>+9.1%}{min(errors):>+9.1%}{max(errors):>+9.1%}"
+        f"{time:>8.1f} min   {swing:<22}{anew:>6.0%}{meanwhile}"
     )
 
 

@@ -282,7 +282,9 @@ def _points(rows: list[Row], name: str) -> tuple[list[int], list[float]]:
             if (value := getattr(row, name)) is not None and value > 0
         }
     )
-    return [x for x, _ in found], [y for _, y in found]
+    xs = [x for x, _ in found]
+    ys = [y for _, y in found]
+    return xs, ys
 
 
 def load(data: Path) -> list[Row]:

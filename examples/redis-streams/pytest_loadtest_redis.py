@@ -299,13 +299,11 @@ class RedisDriver:
     def attached(self) -> Joined | None:
         joined = [consumer for consumer in self._joining if consumer.up]
         self._joining = [consumer for consumer in self._joining if not consumer.up]
-        return (
-            Joined(
-                *np.array([(consumer.number, consumer.place) for consumer in joined], np.int32).T
-            )
-            if joined
-            else None
-        )
+        if not joined:
+            return None
+        numbers = [consumer.number for consumer in joined]
+        places = [consumer.place for consumer in joined]
+        return Joined(np.array(numbers, np.int32), np.array(places, np.int32))
 
     def detach(self, places: Sequence[int]) -> None:
         for place in places:
