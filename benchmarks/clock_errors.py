@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000_000
 MS = 1_000_000
-ENDS, SMALL = 40, 3  # exchanges before and after a phase, and at a time while load runs
+ENDS = 40  # exchanges before and after a phase
+SMALL = 3  # exchanges at a time while load runs
 LOADS = {"idle": 20_000, "light load": 300_000, "heavy load": 3_000_000}
 """Mean wait of each way while load runs, ns, in addition to 20 µs."""
 

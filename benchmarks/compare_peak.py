@@ -37,10 +37,8 @@ DEPTH = 100
 HOLD = 30 * SECOND
 CONFIRM = MINUTE
 WARMUP = 5 * SECOND
-OMB_WARMUP, OMB_TEST = (
-    MINUTE,
-    5 * MINUTE,
-)  # warmupDurationMinutes by default, testDurationMinutes of its workloads/max-rate-*.yaml
+OMB_WARMUP = MINUTE  # warmupDurationMinutes by default
+OMB_TEST = 5 * MINUTE  # testDurationMinutes of its workloads/max-rate-*.yaml
 CAPACITIES = (2_000, 20_000, 200_000)
 NOISES = (0.0, 0.01, 0.05)
 SEEDS = range(10)

@@ -28,7 +28,9 @@ _REORDERED: Final = struct.Struct("224xI")
 
 RESOLUTION: Final = MILLISECOND
 """ns: a read covers packets of a longer time only if the kernel has merged them."""
-_UNKNOWN, _NEVER = -2, -1  # in place of the number of packets that were received out of order
+# In place of the number of packets that were received out of order.
+_UNKNOWN = -2
+_NEVER = -1
 _TIGHT: Final = 5_000  # ns; longer comparisons were interrupted
 _TRIES: Final = 20
 # A clock that follows another one by a line (decision 026) drifts by some ten parts per million; more than this is a step.

@@ -46,10 +46,8 @@ class TlsStream(SocketReader):
         self.session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._decrypt: Callable[[int, memoryview], int] = self.session.read  # type: ignore[assignment]  # with a buffer it returns a number
         self._raw = memoryview(bytearray(_READ))
-        self._sealed, self._plain = (
-            b"",
-            0,
-        )  # encrypted bytes that the kernel has not taken, and the plain bytes in them
+        self._sealed = b""  # encrypted bytes that the kernel has not taken
+        self._plain = 0  # number of plain bytes in them
 
     def shake_hands(self) -> None:
         """Advance the handshake.

@@ -167,10 +167,9 @@ class Sampler:
         self._stopping.set()
         self._thread.join(LONGEST + MARGIN)
         took = (self._clock() - self._start) / SECOND
-        sources, at = (
-            list(self._sources),
-            np.array(self._time[:], np.int64),
-        )  # copies: the thread may still append
+        # Copies: the thread may still append.
+        sources = list(self._sources)
+        at = np.array(self._time[:], np.int64)
         missing = [*self._missing, *(text for paced in sources for text in paced.missing())]
         lost = dict(self._lost)
         if self._thread.is_alive():

@@ -206,7 +206,9 @@ def _with(hosts: tuple[SampledHost, ...], host: SampledHost) -> tuple[SampledHos
     earlier = [known for known in hosts if known.name == host.name]
     if not earlier:
         return (*hosts, host)
-    cost = None if earlier[0].cost is None or host.cost is None else earlier[0].cost + host.cost
+    cost = None
+    if earlier[0].cost is not None and host.cost is not None:
+        cost = earlier[0].cost + host.cost
     joined = replace(
         earlier[0],
         workers=earlier[0].workers + host.workers,

@@ -157,14 +157,10 @@ class Exchange:
     def _subscribe(self, client: int, frame: Frame) -> None:
         place = frame.columns["place"]
         consumers = np.zeros(len(place), CONSUMER_DTYPE)
-        consumers["topic"], consumers["key"] = (
-            frame.columns["topic"].astype(np.int64) + self._run(frame),
-            consumer_key(client, place),
-        )
-        consumers["subscription"], consumers["consumer"] = (
-            frame.columns["subscription"],
-            frame.columns["consumer"],
-        )
+        consumers["topic"] = frame.columns["topic"].astype(np.int64) + self._run(frame)
+        consumers["key"] = consumer_key(client, place)
+        consumers["subscription"] = frame.columns["subscription"]
+        consumers["consumer"] = frame.columns["consumer"]
         self._consumers.add(consumers)
         self._post(client, frames.encode_frame(Kind.SUBSCRIBED, {"place": place}))
 

@@ -135,7 +135,8 @@ class _Ready:
         # The log continues after a restart; what the earlier process wrote does not count. A JVM needs longer to its first line than the
         # start of the process to this call.
         if self._child.pid != self._pid:
-            self._pid, self._from = self._child.pid, self._child.log.stat().st_size
+            self._pid = self._child.pid
+            self._from = self._child.log.stat().st_size
         with self._child.log.open("rb") as log:
             log.seek(self._from)
             text = log.read().decode(errors="replace")

@@ -91,16 +91,16 @@ class MqttConnectionBase(ABC, Generic[S]):
         self.endpoint = endpoint
         self._options = options
         self._subscription = subscription
-        self._first, self._failures = endpoint, 0  # the first address; number of failed attempts
+        self._first = endpoint
+        self._failures = 0  # number of failed attempts
         self._fd = -1
         self._mask = 0
         self._delay = FIRST_DELAY
         self._reason: str | None = None  # reason of the end of this attempt, if it was stated
         self._dialling = self._paused = self._over = False
-        self._quiet, self._seen = (
-            0,
-            0,
-        )  # while leaving: consecutive UNSUBACKs without a new message; ``arrived`` at the last one
+        # While leaving: consecutive UNSUBACKs without a new message, and ``arrived`` at the last one.
+        self._quiet = 0
+        self._seen = 0
 
     # --- socket
 
@@ -121,7 +121,9 @@ class MqttConnectionBase(ABC, Generic[S]):
         except OSError as error:
             self._lost(error.strerror or str(error))
             return
-        self._dialling, self._fd, self._mask = True, self.socket.fileno(), select.EPOLLOUT
+        self._dialling = True
+        self._fd = self.socket.fileno()
+        self._mask = select.EPOLLOUT
         self._loop.watch(self, self.socket, self._mask)
 
     @property

@@ -140,7 +140,8 @@ class Loop:
         """Check connections often enough for this keep-alive too. :param keep_alive: ns; 0: none."""
         every = keep_alive // _KEEP_ALIVE_PARTS
         if 0 < every < self._check_every:
-            self._check_every, soon = every, self.clock() + every
+            self._check_every = every
+            soon = self.clock() + every
             self._checks = deque(
                 (min(at, soon), connection, sock) for at, connection, sock in self._checks
             )

@@ -35,7 +35,8 @@ class MqttObserver:
     :raises UsageError: an invalid filter, or a shared subscription. :raises TargetError: not reached, or rejected.
     """
 
-    topics, partitions = 0, 1  # 0: unknown, because a filter matches any number of topics
+    topics = 0  # unknown, because a filter matches any number of topics
+    partitions = 1
 
     def __init__(
         self,
@@ -245,10 +246,8 @@ class SysTopics:
         if message.topic == _VERSION:
             self.version = reported_version(bytes(message.payload))
             return
-        column, text = (
-            TOPICS.get(message.topic),
-            message.payload.split(b" ")[0],
-        )  # the uptime is "12 seconds"
+        column = TOPICS.get(message.topic)
+        text = message.payload.split(b" ")[0]  # the uptime is "12 seconds"
         if column is not None and text.isdigit():
             self._values[column] = float(text)
 

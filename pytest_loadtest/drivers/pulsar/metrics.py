@@ -255,7 +255,8 @@ class TopicMoves:
                 self._gained[name] += before != name
                 # The counters of a topic begin at zero when it is opened.
                 self._reopened += before == name and count < self._counts.get(topic, count)
-                self._brokers[topic], self._counts[topic] = name, count
+                self._brokers[topic] = name
+                self._counts[topic] = count
         sample = {"sys.reopened": float(self._reopened)}
         if self._several:
             sample |= {f"{name}.gained": float(self._gained[name]) for name in answers}

@@ -166,13 +166,13 @@ def apr1(password: str, salt: str) -> str:
         length >>= 1
     digest = hashlib.md5(start, usedforsecurity=False).digest()
     for i in range(ROUNDS):
-        parts = (
-            word if i & 1 else digest,
-            grain if i % 3 else b"",
-            word if i % 7 else b"",
-            digest if i & 1 else word,
-        )
-        digest = hashlib.md5(b"".join(parts), usedforsecurity=False).digest()
+        text = word if i & 1 else digest
+        if i % 3:
+            text += grain
+        if i % 7:
+            text += word
+        text += digest if i & 1 else word
+        digest = hashlib.md5(text, usedforsecurity=False).digest()
     numbers = [(digest[a] << 16 | digest[b] << 8 | digest[c], 4) for a, b, c in _ORDER] + [
         (digest[11], 2)
     ]

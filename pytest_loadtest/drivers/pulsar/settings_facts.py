@@ -170,12 +170,10 @@ def join_acks(parts: Sequence[Acks]) -> Acks | None:
     resends = None
     if any(part.resends is not None for part in parts):
         resends = np.concatenate([_resends(part) for part in parts])
-    return Acks(
-        np.concatenate([part.row for part in parts]),
-        np.concatenate([part.time for part in parts]),
-        np.concatenate([part.status for part in parts]),
-        resends,
-    )
+    row = np.concatenate([part.row for part in parts])
+    time = np.concatenate([part.time for part in parts])
+    status = np.concatenate([part.status for part in parts])
+    return Acks(row, time, status, resends)
 
 
 def _resends(acks: Acks) -> NDArray[np.uint8]:

@@ -65,7 +65,8 @@ class PahoProducers:
         for position, stream in enumerate(streams):
             if stream not in room:
                 producer = self._producers[stream]
-                producer.starved, room[stream] = False, producer.room()
+                producer.starved = False
+                room[stream] = producer.room()
             (fitting if room[stream] > 0 else rejected).append(position)
             room[stream] -= 1
         return fitting, rejected

@@ -372,7 +372,9 @@ class Cluster:
 # Lookups of a topic's broker, which may be redirected from broker to broker.
 
 _REDIRECTS: Final = 20  # most redirects of one lookup, as in Pulsar's Java client
-_REDIRECT, _FAILED = 0, 2  # LookupResponse.response
+# Values of LookupResponse.response.
+_REDIRECT = 0
+_FAILED = 2
 
 
 class Lookups:

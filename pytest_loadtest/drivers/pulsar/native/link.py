@@ -178,7 +178,8 @@ class BrokerLink:
     def connect_next(self) -> None:
         """Connect to the next address of the name, with a new descriptor."""
         self._socket.close()
-        self.failure, self._begun = "", self._arrivals.now()
+        self.failure = ""
+        self._begun = self._arrivals.now()
         self._open()
 
     @property
