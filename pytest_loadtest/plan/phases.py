@@ -171,7 +171,8 @@ def paced_traffic(
         return _staged(profile, pool, factor, cap)
     duration = profile.test_duration
     if profile.messages:
-        duration = Pacer.of(rate, 1).time(max(round(profile.messages * factor), 1) - 1) + 1
+        # until the next message would be due: a phase that ended with the last one would have it sent after its end
+        duration = Pacer.of(rate, 1).time(max(round(profile.messages * factor), 1))
     steps = ((min(duration, cap or duration), rate),)
     return PacedTraffic(steps=steps, in_bytes=profile.in_bytes, mean_size=pool.mean_size)
 

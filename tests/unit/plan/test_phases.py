@@ -119,13 +119,13 @@ def test_a_rate_is_scaled_and_its_duration_capped() -> None:
 
 
 @pytest.mark.parametrize(("factor", "messages"), [(1.0, 30), (0.1, 3), (0.05, 2), (0.01, 1)])
-def test_a_number_of_messages_takes_the_time_until_the_last_is_due(
+def test_a_number_of_messages_takes_the_time_until_one_more_would_be_due(
     factor: float, messages: int
 ) -> None:
-    """The number is scaled, and at least 1."""
+    """The number is scaled, and at least 1. The last message has as much time as any other before the phase ends."""
     made = traffic(factor, messages=30, testDuration=None)
     assert Pacer.through(made.steps, 1).total(made.duration) == messages
-    assert Pacer.through(made.steps, 1).time(messages - 1) == made.duration - 1
+    assert Pacer.of(made.rate, 1).time(messages) == made.duration
 
 
 def test_rates_in_bytes_are_converted_to_messages_by_the_mean_size() -> None:
