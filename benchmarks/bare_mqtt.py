@@ -93,7 +93,8 @@ class Reader:
                 self._sockets[fd].send(answer)
 
     def _look(self, fd: int, data: bytes) -> bytes:
-        at, answer = 0, b""
+        at = 0
+        answer = b""
         while len(data) - at >= 2 and (end := at + 2 + data[at + 1]) <= len(data):
             first = data[at]
             if first >> 4 == PUBLISH:
@@ -121,7 +122,9 @@ def _publish(
             packets[0][:at] + number.to_bytes(2, "big") + packets[0][at + 2 :]
             for number in range(1, 60_001)
         ]
-    total, sent, late = int(case.rate * case.seconds), 0, list[float]()
+    total = int(case.rate * case.seconds)
+    sent = 0
+    late = list[float]()
     last = start + case.seconds + PATIENCE
     while (sent < total or (case.qos and reader.ended < total)) and (
         now := time.monotonic()
@@ -145,17 +148,16 @@ def _publish(
 
 def run_bare(role: str, case: Case, at: dict[str, str], name: str) -> None:
     """Run one process in the form of :func:`roles.run_role`."""
-    began, cpu, (_, most) = (
-        time.monotonic(),
-        time.process_time(),
-        resource.getrlimit(resource.RLIMIT_NOFILE),
-    )
+    began = time.monotonic()
+    cpu = time.process_time()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     shared = "$share/bare/" if role == "in" and case.consumers > 1 else ""
     count = case.producers if role == "out" else case.subscriptions * case.consumers
     secured = case.tls and role == "in"
     url, ca_file = (at["subscriber_url"], at["ca_file"]) if secured else (at["url"], None)
-    reader, topic = Reader(), f"{shared}{name}" if role == "in" else None
+    reader = Reader()
+    topic = f"{shared}{name}" if role == "in" else None
     sockets = [
         reader.add(connected(url, ca_file, f"{name}-{role}-{i}", topic, case.qos))
         for i in range(count)
@@ -168,7 +170,8 @@ def run_bare(role: str, case: Case, at: dict[str, str], name: str) -> None:
     print(json.dumps(told), flush=True)
     start = int(sys.stdin.readline()) / 1e9
     expected = int(case.rate * case.seconds) * (case.subscriptions if role == "in" else 1)
-    cpu, late = time.process_time(), [0.0]
+    cpu = time.process_time()
+    late = [0.0]
     if role == "out":
         messages, late = _publish(case, sockets, reader, name, start)
     else:

@@ -46,7 +46,8 @@ class NullConsumer:
     """Returns one message ``count`` times, then is closed."""
 
     def __init__(self, message: Any, count: int) -> None:
-        self._message, self._left = message, count
+        self._message = message
+        self._left = count
 
     def receive(self, timeout: int) -> Any:
         self._left -= 1
@@ -89,7 +90,8 @@ def best(work: Callable[[], object]) -> float:
 def produce(streams: int, size: int, keyed: bool) -> tuple[float, float]:
     """Return the total and bare cost of sending bursts of this size, from as many streams as possible."""
     seq = np.arange(size, dtype=np.int64)
-    stream, payload = np.resize(np.arange(streams, dtype=np.int32), size), np.zeros(size, np.uint16)
+    stream = np.resize(np.arange(streams, dtype=np.int32), size)
+    payload = np.zeros(size, np.uint16)
     key = seq.astype(np.int32) if keyed else None
     burst = Burst(
         row=seq,
@@ -103,7 +105,10 @@ def produce(streams: int, size: int, keyed: bool) -> tuple[float, float]:
     )
     clients = [NullProducer() for _ in range(streams)]
     producers = PulsarProducers(clients, range(streams), context(), window=WINDOW, memory=None)
-    data, text, build, answer = bytes(128), "key-1", _pulsar.MessageBuilder, _pulsar.Result.Ok
+    data = bytes(128)
+    text = "key-1"
+    build = _pulsar.MessageBuilder
+    answer = _pulsar.Result.Ok
 
     def ours() -> None:
         for _ in range(MESSAGES // size):

@@ -61,7 +61,8 @@ class Watched:
     """A broker and its observable values."""
 
     def __init__(self, broker: brokers.Broker) -> None:
-        self._rest, self._pid = str(broker.facts.admin_url), int(broker.facts.pid or 0)
+        self._rest = str(broker.facts.admin_url)
+        self._pid = int(broker.facts.pid or 0)
         self.url = broker.facts.url
 
     def stats(self, topic: str) -> dict[str, Any]:
@@ -116,7 +117,9 @@ def due_times(kind: Kind, count: int) -> NDArray[np.int64]:
 def send(client: Any, topic: str, due: NDArray[np.int64]) -> NDArray[np.int64]:
     """Send the messages. :returns: ``(n, 2)``, ledger and entry of each."""
     producer = client.create_producer(topic, block_if_queue_full=True, max_pending_messages=5000)
-    places, left, done = np.full((len(due), 2), -1, np.int64), [len(due)], threading.Event()
+    places = np.full((len(due), 2), -1, np.int64)
+    left = [len(due)]
+    done = threading.Event()
 
     def stored(number: int, result: Any, place: Any) -> None:
         if result == pulsar.Result.Ok:
@@ -158,7 +161,8 @@ def roaring(due: NDArray[np.int64], places: NDArray[np.int64]) -> int:
 
 def least(broker: Watched) -> tuple[float | None, float]:
     """Return the least use of both memories."""
-    heaps, directs = list[float](), list[float]()
+    heaps = list[float]()
+    directs = list[float]()
     for _ in range(READS):
         heap, direct = broker.memory()
         heaps += [] if heap is None else [heap]
@@ -173,7 +177,9 @@ def measure(broker: Watched, version: str, kind: Kind, count: int, turn: int) ->
     client = pulsar.Client(broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
         consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
-        due, cpu, began = due_times(kind, count), broker.cpu(), time.monotonic()
+        due = due_times(kind, count)
+        cpu = broker.cpu()
+        began = time.monotonic()
         places = send(client, topic, due)
         took = time.monotonic() - began
         indexed, size = settle(broker, topic, count)
@@ -202,7 +208,8 @@ def on(version: str, looks: tuple[int, ...], turn: int) -> list[Row]:
         )
         broker = brokers.start(asked, print)
         try:
-            watched, rows = Watched(broker), list[Row]()
+            watched = Watched(broker)
+            rows = list[Row]()
             measure(watched, version, KINDS[-1], WARM, -1)
             for kind in KINDS:
                 for count in looks:

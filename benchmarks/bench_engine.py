@@ -78,7 +78,8 @@ class Swallowing:
     """A driver that accepts everything and answers it at the next call, so the cost is the engine's."""
 
     def __init__(self, clock: FakeClock) -> None:
-        self._clock, self._taken = clock, list[np.ndarray]()
+        self._clock = clock
+        self._taken = list[np.ndarray]()
 
     def send(self, burst: Burst) -> None:
         burst.sent[:] = self._clock()
@@ -87,7 +88,8 @@ class Swallowing:
     def acks(self) -> Acks | None:
         if not self._taken:
             return None
-        row, self._taken = np.concatenate(self._taken), []
+        row = np.concatenate(self._taken)
+        self._taken = []
         return Acks(row, np.full(len(row), self._clock()), np.full(len(row), Status.ACKED, np.int8))
 
     def take(self) -> None:
@@ -104,7 +106,9 @@ class UntilOver:
     """Ends the phase by the real rule."""
 
     def __init__(self, clock: FakeClock) -> None:
-        self._clock, self._drain, self._over = clock, Drain("measure", 1, 0, SECOND), False
+        self._clock = clock
+        self._drain = Drain("measure", 1, 0, SECOND)
+        self._over = False
 
     def ended(self) -> bool:
         return self._over
@@ -145,7 +149,8 @@ def engine_of(shape: Shape, clock: FakeClock, driver: Swallowing, pool: PayloadP
 
 def out(shape: Shape, folder: Path) -> float:
     """Return the µs per message sent, answered and recorded."""
-    clock, pool = FakeClock(), pool_of(shape)
+    clock = FakeClock()
+    pool = pool_of(shape)
     engine = engine_of(shape, clock, Swallowing(clock), pool)
     recorder = Recorder(folder, "main", pool, shape.topology, range(shape.streams))
     begun = time.process_time_ns()
@@ -158,7 +163,8 @@ def out(shape: Shape, folder: Path) -> float:
 
 def start(shape: Shape, folder: Path) -> float:
     """Return the µs from the description of a phase until its first messages are sent."""
-    clock, pool = FakeClock(), pool_of(shape)
+    clock = FakeClock()
+    pool = pool_of(shape)
     engine = engine_of(shape, clock, Swallowing(clock), pool)
     begun = time.process_time_ns()
     engine.begin(phase_of(shape), clock(), UntilOver(clock), None)

@@ -86,7 +86,9 @@ def made_driver(
 
 def note_reads(driver: Any, file: Path) -> None:
     """Save the time of each read of a socket when the driver is closed, ns."""
-    times, read, close = list[int](), SocketReader.read, driver.close
+    times = list[int]()
+    read = SocketReader.read
+    close = driver.close
 
     def noted(reader: SocketReader, space: memoryview) -> int:
         count = read(reader, space)
@@ -114,7 +116,8 @@ def column(folder: Path, kind: str, name: str) -> NDArray[np.int64]:
 
 def distributions(folder: Path, *, acknowledged: bool) -> dict[str, list[float]]:
     """Return p50, p90, p99 and maximum of each quantity, ns; of those that were measured."""
-    acked, due = column(folder, "sent", "acked"), column(folder, "sent", "intended")
+    acked = column(folder, "sent", "acked")
+    due = column(folder, "sent", "intended")
     received, intended, lag = (
         column(folder, "received", name) for name in ("received", "intended", "lag")
     )
@@ -180,7 +183,8 @@ def run_case(kind: str, rate: int, seconds: float, where: dict[str, Any]) -> dic
 
 def show(title: str, found: dict[str, Any]) -> None:
     """Print the table of a case."""
-    out, got = found["out"], found["in"]
+    out = found["out"]
+    got = found["in"]
     print(
         f"{title}: sent {out['messages']} of {out['expected']}, got {got['messages']}; core {out['core']:.2f} + {got['core']:.2f}; "
         f"stall {out['stall']:.0f}/{got['stall']:.0f} ms"

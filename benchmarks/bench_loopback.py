@@ -139,8 +139,11 @@ def run(port: int, pid: int, case: Case, seconds: float) -> str:
     sent = got = bursts = collect_at = 0
     making = 0.0
     left: Burst | None = None
-    start, cpu, relay_cpu = time.monotonic_ns(), time.process_time(), cpu_of(pid)
-    due, end = start, start + int(seconds * 1e9)
+    start = time.monotonic_ns()
+    cpu = time.process_time()
+    relay_cpu = cpu_of(pid)
+    due = start
+    end = start + int(seconds * 1e9)
     while (now := time.monotonic_ns()) < end or got < sent:
         if left is None and due <= now < end:
             before = time.thread_time()
@@ -160,11 +163,9 @@ def run(port: int, pid: int, case: Case, seconds: float) -> str:
             received = driver.take()
             got += len(received.time) if received else 0
             collect_at = now + COLLECT
-    wall, cpu, relay_cpu = (
-        (time.monotonic_ns() - start) / 1e9,
-        time.process_time() - cpu - making,
-        cpu_of(pid) - relay_cpu,
-    )
+    wall = (time.monotonic_ns() - start) / 1e9
+    cpu = time.process_time() - cpu - making
+    relay_cpu = cpu_of(pid) - relay_cpu
     driver.close()
     return (
         f"{case.streams:6d} streams  {case.size:6d} B  bursts of {case.burst:5d}  {sent / wall / 1e3:8.1f} k msg/s   "

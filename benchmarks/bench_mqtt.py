@@ -108,7 +108,8 @@ def cpu_of(pid: int) -> float:
 def run_case(case: Case, client: str, broker: brokers.Broker) -> dict[str, Any]:
     """Run both roles of a case."""
     facts = broker.facts
-    pid, at = facts.pid, {"url": facts.url, "subscriber_url": facts.subscriber_url}
+    pid = facts.pid
+    at = {"url": facts.url, "subscriber_url": facts.subscriber_url}
     if case.tls:
         at["ca_file"] = facts.client["tls"].ca_file
     assert pid is not None
@@ -119,7 +120,8 @@ def run_case(case: Case, client: str, broker: brokers.Broker) -> dict[str, Any]:
 
 def row(case: Case, client: str, found: dict[str, Any]) -> str:
     """Return one line of the table."""
-    out, got = found["out"], found["in"]
+    out = found["out"]
+    got = found["in"]
     cost = [1e6 * each["cpu"] / max(each["messages"], 1) for each in (out, got)]
     broker = 1e6 * found["broker"] / max(got["messages"], 1)
     return (
@@ -157,10 +159,8 @@ def main() -> None:
             kind="artemis", mode="process", folder=Path(folder) / "broker"
         )
         if asked.broker == "mosquitto":
-            tls, settings = (
-                Tls(version="TLSv1.3", ciphers="TLS_AES_256_GCM_SHA384"),
-                {"max_inflight_messages": "1000"},
-            )
+            tls = Tls(version="TLSv1.3", ciphers="TLS_AES_256_GCM_SHA384")
+            settings = {"max_inflight_messages": "1000"}
             request = replace(
                 request,
                 kind="mqtt",

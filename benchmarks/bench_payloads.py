@@ -61,11 +61,14 @@ def cost(work: Callable[[], object], burst: int) -> float:
 
 def steps(chosen: PayloadPool, burst: int) -> dict[str, Callable[[], object]]:
     """Return the steps for each burst, by name."""
-    chooser, nonce = PayloadChooser(chosen, 0, range(3, 5)), 0xC0FFEE
-    seq, stream = np.arange(burst, dtype=np.int64), np.full(burst, 3, np.int32)
+    chooser = PayloadChooser(chosen, 0, range(3, 5))
+    nonce = 0xC0FFEE
+    seq = np.arange(burst, dtype=np.int64)
+    stream = np.full(burst, 3, np.int32)
     index = np.zeros(burst, np.int64)
     payload = chooser.draw(index + 1, seq)
-    intended, size = seq * 1000, chosen.sizes[payload]
+    intended = seq * 1000
+    size = chosen.sizes[payload]
     heads = encode_heads(
         chosen, nonce=nonce, stream=stream, seq=seq, intended=intended, payload=payload
     )

@@ -122,7 +122,8 @@ def run_case(case: Case, client: str, where: dict[str, Any]) -> dict[str, Any]:
 
 def row(case: Case, client: str, found: dict[str, Any]) -> str:
     """Return one line of the table."""
-    out, got = found["out"], found["in"]
+    out = found["out"]
+    got = found["in"]
     cost = [1e6 * each["cpu"] / max(each["messages"], 1) for each in (out, got)]
     lost = out["messages"] - got["messages"]
     return (

@@ -39,7 +39,8 @@ from pytest_loadtest.pipeline.run_file import (
 from pytest_loadtest.pipeline.session import SparkHost
 from pytest_loadtest.values.quantities import SECOND
 
-WORKERS, BUCKETS = 10, 8
+WORKERS = 10
+BUCKETS = 8
 # Of all workers' files of one time: slower runs have longer files, otherwise a day of few messages would be a million files.
 LEAST_ROWS = 200_000
 
@@ -213,9 +214,11 @@ def main() -> None:
 def _measure(host: SparkHost, folder: Path, repeat: int) -> None:
     java = _driver(psutil.Process())
     for i in range(repeat):
-        before, started = _cpu(java), time.perf_counter()
+        before = _cpu(java)
+        started = time.perf_counter()
         counts = aggregate(host.session(), folder).counts
-        wall, cpu = time.perf_counter() - started, _cpu(java) - before
+        wall = time.perf_counter() - started
+        cpu = _cpu(java) - before
         rows = counts.offered + counts.received + counts.duplicates
         print(
             f"{'cold' if i == 0 else 'warm'}: {rows:,} rows in {wall:.1f} s = {rows / wall / 1e6:.2f} M rows/s; "

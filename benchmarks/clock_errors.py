@@ -39,7 +39,9 @@ class Phase:
         wait: int,
         host: Callable[[int], int],
     ) -> None:
-        self.end, self._draw, self._host = round(seconds * SECOND), draw, host
+        self.end = round(seconds * SECOND)
+        self._draw = draw
+        self._host = host
         self._exchanges = self._burst(-SECOND // 5, ENDS, 10_000)
         interval = round(options.interval * SECOND)
         for begin in range(interval, self.end, interval):
@@ -71,16 +73,15 @@ class Phase:
 
 
 def drifting(draw: random.Random, ppm: float) -> Callable[[int], int]:
-    drift, offset = ppm * 1e-6 * draw.choice([-1, 1]), draw.randrange(10**15)
+    drift = ppm * 1e-6 * draw.choice([-1, 1])
+    offset = draw.randrange(10**15)
     return lambda now: now + offset + round(drift * now)
 
 
 def stepping(draw: random.Random, seconds: float) -> Callable[[int], int]:
     """Make a clock that is set once by 1 to 50 ms, or set and set back some seconds later."""
-    clock, size = (
-        drifting(draw, draw.uniform(0, 50)),
-        round(draw.choice([-1, 1]) * draw.uniform(1, 50) * MS),
-    )
+    clock = drifting(draw, draw.uniform(0, 50))
+    size = round(draw.choice([-1, 1]) * draw.uniform(1, 50) * MS)
     begin = round(draw.uniform(0, seconds) * SECOND)
     end = begin + round(draw.uniform(3, 10) * SECOND) if draw.random() < 0.5 else 1 << 62
     return lambda now: clock(now) + (size if begin <= now < end else 0)

@@ -31,27 +31,37 @@ sys.path.insert(
 from omb_controller import LOWEST_RATE, PERIOD, OmbController
 from token_bucket import TokenBucket, messages
 
-BOUND, PERCENTILE, DEPTH = 100 * MILLISECOND, 99.0, 100
-HOLD, CONFIRM, WARMUP = 30 * SECOND, MINUTE, 5 * SECOND
+BOUND = 100 * MILLISECOND
+PERCENTILE = 99.0
+DEPTH = 100
+HOLD = 30 * SECOND
+CONFIRM = MINUTE
+WARMUP = 5 * SECOND
 OMB_WARMUP, OMB_TEST = (
     MINUTE,
     5 * MINUTE,
 )  # warmupDurationMinutes by default, testDurationMinutes of its workloads/max-rate-*.yaml
-CAPACITIES, NOISES, SEEDS = (2_000, 20_000, 200_000), (0.0, 0.01, 0.05), range(10)
+CAPACITIES = (2_000, 20_000, 200_000)
+NOISES = (0.0, 0.01, 0.05)
+SEEDS = range(10)
 
 
 class Broker:
     """A token bucket with a separate capacity for every second."""
 
     def __init__(self, capacity: float, noise: float, seed: int) -> None:
-        self.capacity, self.noise, self.level, self.clock = capacity, noise, 0.0, 0
+        self.capacity = capacity
+        self.noise = noise
+        self.level = 0.0
+        self.clock = 0
         self._random = random.Random(seed)
 
     def load(self, rate: float, duration: int) -> Iterator[tuple[int, float]]:
         """Return, second by second, the messages over the bound and the messages that passed."""
         for _ in range(round(duration / SECOND)):
             now = TokenBucket(max(self.capacity * self._random.gauss(1, self.noise), 1.0), DEPTH)
-            over, before = now.exceeding(rate, SECOND, BOUND, self.level), now.waiting(self.level)
+            over = now.exceeding(rate, SECOND, BOUND, self.level)
+            before = now.waiting(self.level)
             self.level = now.after(rate, SECOND, self.level)
             self.clock += SECOND
             yield over, rate + before - now.waiting(self.level)
@@ -106,7 +116,8 @@ def ours(capacity: float, noise: float, seed: int) -> Answer:
     )
     while ask := search.next():
         search.record(run(ask))
-    peak, time = search.peak(), broker.clock
+    peak = search.peak()
+    time = broker.clock
     found = peak.rate or 0.0
     return Answer(
         found,
@@ -127,13 +138,15 @@ def share_met(broker: Broker, rate: float, times: int) -> float:
 
 def omb(capacity: float, noise: float, seed: int, behind: bool) -> Answer:
     """Run OMB's rule. Producers never wait: they queue the requested rate (``pendingQueueSize: 0``; memory has no limit here)."""
-    broker, rule = Broker(capacity, noise, seed), OmbController()
+    broker = Broker(capacity, noise, seed)
+    rule = OmbController()
     offered = passed = 0.0
     measured: list[tuple[float, float, bool]] = []
     while broker.clock < OMB_WARMUP + OMB_TEST:
         rate = max(rule.rate, LOWEST_RATE)
         for over, through in broker.load(rate, PERIOD):
-            offered, passed = offered + rate, passed + through
+            offered = offered + rate
+            passed = passed + through
             if broker.clock > OMB_WARMUP:
                 measured.append(
                     (

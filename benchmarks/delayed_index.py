@@ -224,7 +224,8 @@ def _memory(axes: Any, kind: Kind, rows: list[Row]) -> None:
     buckets = [row for row in rows if time_buckets(row.version)]
     axes.plot(*_points(buckets, "roaring"), "k+", ms=9, label="real Roaring library")
     for version in sorted({row.version for row in rows}):
-        own, new = [row for row in rows if row.version == version], time_buckets(version)
+        own = [row for row in rows if row.version == version]
+        new = time_buckets(version)
         freed, where = ("heap", "Java heap") if new else ("direct", "direct memory")
         axes.plot(
             *_points(own, "broker"),

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 SECTION = {f"endToEndLatency.{percentile}": "10%" for percentile in ("p50", "p90", "p99")} | {
     "throughput": "5%"
 }
-SAME, SLOWER = "same build", "20 % slower"
+SAME = "same build"
+SLOWER = "20 % slower"
 PROFILE = """\
 name: power
 topics: 2
@@ -128,10 +129,8 @@ def table(found: dict[tuple[str, str], list[Held]], seconds: int) -> None:
     )
     for (kind, name), pairs in sorted(found.items()):
         counted = Counter(one.outcome for one in pairs)
-        width, spread = (
-            median(one.width for one in pairs),
-            stdev(one.change for one in pairs) if len(pairs) > 1 else 0.0,
-        )
+        width = median(one.width for one in pairs)
+        spread = stdev(one.change for one in pairs) if len(pairs) > 1 else 0.0
         print(
             f"{kind:12} {name:20} {len(pairs):5} {counted['missed']:6} {counted['met']:5} {counted['no data']:7}"
             f" {width * 100:12.1f} % {spread * 100:16.1f} %"

@@ -40,7 +40,9 @@ class Conducted:
     """Ends a phase when everything was answered or received, or at its time limit."""
 
     def __init__(self, end: int, expected: int | None) -> None:
-        self._end, self._expected, self._over = end, expected, False
+        self._end = end
+        self._expected = expected
+        self._over = False
         self.last: Progress
 
     def ended(self) -> bool:
@@ -85,11 +87,14 @@ def run_role(
 
     :param role: ``out`` or ``in``. :param rate: msg/s of all producers. :param folder: for samples.
     """
-    topology, pool = context.topology, context.pool
+    topology = context.topology
+    pool = context.pool
     assert pool.bodies
     streams = range(topology.streams) if role == "out" else range(0)
     opened = Joined(np.empty(0, np.int32), np.empty(0, np.int32))
-    before, cpu, began = resident(), time.process_time(), time.monotonic()
+    before = resident()
+    cpu = time.process_time()
+    began = time.monotonic()
     if role == "in":
         every = list(range(topology.all_consumers))
         opened = Joined(np.array(every, np.int32), driver.open_consumers(every))
@@ -106,8 +111,10 @@ def run_role(
         key_distributor="NO_KEY", max_send_delay=10 * SECOND, ordered=context.ordered,
     ))  # fmt: skip
     print(json.dumps(connected), flush=True)
-    start, duration = int(sys.stdin.readline()), int(seconds * SECOND)
-    pacer, counts = Pacer.of(rate, topology.streams), StreamCounts(streams=topology.streams)
+    start = int(sys.stdin.readline())
+    duration = int(seconds * SECOND)
+    pacer = Pacer.of(rate, topology.streams)
+    counts = StreamCounts(streams=topology.streams)
     phase = Phase(name="measure", duration=duration, pacer=pacer, before=counts, recorded=True)
     expected = phase.total * (1 if role == "out" else topology.subscriptions)
     control = Conducted(start + duration, None if role == "out" else expected)
@@ -155,7 +162,8 @@ def run_both(
                 processes.append((role, process))
                 assert process.stdout
                 results[role] = json.loads(process.stdout.readline())
-            spent, start = broker_cpu(), time.monotonic_ns() + SECOND
+            spent = broker_cpu()
+            start = time.monotonic_ns() + SECOND
             for _, process in processes:
                 assert process.stdin
                 process.stdin.write(f"{start}\n")

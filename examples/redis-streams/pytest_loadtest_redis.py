@@ -93,10 +93,8 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
         .stdout.split("v=")[1]
         .split()[0]
     )
-    data, settings = (
-        request.folder.resolve() / "data",
-        {"save": "", "appendonly": "no", **request.settings},
-    )
+    data = request.folder.resolve() / "data"
+    settings = {"save": "", "appendonly": "no", **request.settings}
     data.mkdir(parents=True, exist_ok=True)
 
     def launch(ports: tuple[int, ...]) -> StartedBroker:
@@ -130,14 +128,14 @@ class Link:
         import hiredis  # here, because a profile of another kind does not need it
 
         url = urlsplit(context.target.url)
-        self.user, self.failure, self.out, self._refusable, self._pack = (
-            user,
-            "",
-            bytearray(),
-            refusable,
-            hiredis.pack_command,
-        )
-        self._clock, self._reader, self._waiting = context.clock, hiredis.Reader(), deque[Any]()
+        self.user = user
+        self.failure = ""
+        self.out = bytearray()
+        self._refusable = refusable
+        self._pack = hiredis.pack_command
+        self._clock = context.clock
+        self._reader = hiredis.Reader()
+        self._waiting = deque[Any]()
         family, _, _, _, address = socket.getaddrinfo(
             url.hostname, url.port or 6379, type=socket.SOCK_STREAM
         )[0]
@@ -170,7 +168,8 @@ class Link:
         try:
             data = self.socket.recv(1 << 18)
         except OSError as error:
-            data, self.failure = b"", str(error)
+            data = b""
+            self.failure = str(error)
         now = self._clock()
         self.failure = self.failure or ("" if data else "the server closed the connection")
         self._reader.feed(data)
@@ -187,8 +186,11 @@ class Consumer(Link):
 
     def __init__(self, driver: RedisDriver, number: int, place: int) -> None:
         super().__init__(driver.context, f"consumer {number}")
-        topology, self._driver = driver.context.topology, driver
-        self.number, self.place, self.up = number, place, False
+        topology = driver.context.topology
+        self._driver = driver
+        self.number = number
+        self.place = place
+        self.up = False
         self.paused = self.leaving = self._reading = False
         self._held: list[
             tuple[bytes, list[bytes]]
@@ -206,7 +208,8 @@ class Consumer(Link):
         if self.paused:
             return
         if self._held:
-            held, self._held = self._held, []
+            held = self._held
+            self._held = []
             self._driver.arrivals.add(self.place, now, [fields[1] for _, fields in held])
             self.request(None, None, "XACK", self._key, self._group, *(entry for entry, _ in held))
         if self.up and not self._reading and not self.leaving:
@@ -224,15 +227,19 @@ class Consumer(Link):
 class RedisDriver:
     # See pytest_loadtest.drivers.base.Driver for the contract. select() limits it to about a thousand connections.
     def __init__(self, context: DriverContext) -> None:
-        self.context, self._settings, self._topology = context, context.settings, context.topology
+        self.context = context
+        self._settings = context.settings
+        self._topology = context.topology
         self._links: list[Link] = []
         self._consumers: list[Consumer] = []  # by place
         self._joining: list[Consumer] = []
         self._in_flight, self._emptied = np.zeros(
             (2, context.topology.streams), np.int64
         )  # messages, ns
-        self._answers, self.arrivals = AnswerColumns(), ArrivedMessages(checksum=context.checksum)
-        self.acks, self.take = self._answers.take, self.arrivals.take
+        self._answers = AnswerColumns()
+        self.arrivals = ArrivedMessages(checksum=context.checksum)
+        self.acks = self._answers.take
+        self.take = self.arrivals.take
         self.keys = [
             context.topology.name or f"loadtest:{context.run}:{topic}"
             for topic in range(context.topology.topics)
@@ -260,7 +267,8 @@ class RedisDriver:
     def _administer(self, change: Callable[[Any, str, str], object]) -> None:
         import redis
 
-        name, url = self._topology.name, self.context.target.url
+        name = self._topology.name
+        url = self.context.target.url
         try:
             client = redis.Redis.from_url(url, socket_timeout=10)
             if name is not None and not client.exists(name):
@@ -314,10 +322,8 @@ class RedisDriver:
             self._consumers[place].proceed(self.context.clock())
 
     def open_producers(self, streams: Sequence[int]) -> None:
-        self._producer, up = (
-            Link(self.context, f"producers of {len(streams)} streams", refusable=True),
-            list[int](),
-        )
+        self._producer = Link(self.context, f"producers of {len(streams)} streams", refusable=True)
+        up = list[int]()
         self._links.append(self._producer)
         self._producer.request(lambda reply, now, kept: up.append(now), None, "PING")
         self._wait(lambda: bool(up))
@@ -327,7 +333,9 @@ class RedisDriver:
             burst.stream, self._settings.max_pending_messages - self._in_flight
         )
         part = np.delete(np.arange(len(burst)), left)
-        stream, payload, pool = burst.stream[part], burst.payload[part], self.context.pool
+        stream = burst.stream[part]
+        payload = burst.payload[part]
+        pool = self.context.pool
         starting, first = np.unique(stream, return_index=True)
         burst.idle[part[first]] = np.where(
             self._in_flight[starting] == 0, self._emptied[starting], 0

@@ -46,7 +46,8 @@ class Authority:
     """
 
     def __init__(self, name: str) -> None:
-        self._name, self._key = _named(name), _new_key()
+        self._name = _named(name)
+        self._key = _new_key()
         builder = _builder(self._name, self._name, self._key, self._key)
         builder = builder.add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True

@@ -34,8 +34,11 @@ class ClusterNode:
         seconds: float,
         progress: Progress,
     ) -> None:
-        self.name, self._child, self.ready = name, child, ready
-        self._seconds, self._progress = seconds, progress
+        self.name = name
+        self._child = child
+        self.ready = ready
+        self._seconds = seconds
+        self._progress = progress
         self._down = self._busy = False
         self._failure: str | None = None
 

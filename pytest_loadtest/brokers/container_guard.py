@@ -35,7 +35,8 @@ def main(argv: Sequence[str]) -> int:
     (label,) = argv
     orderly = _wait_for_controller(os.getppid())
     now = time.monotonic()
-    created_by, answered_by = now + (0.0 if orderly else CREATION_SECONDS), now + ENGINE_SECONDS
+    created_by = now + (0.0 if orderly else CREATION_SECONDS)
+    answered_by = now + ENGINE_SECONDS
     reported = False
     while True:
         try:

@@ -119,7 +119,9 @@ class RunningContainer:
     ) -> None:  # fmt: skip
         from testcontainers.core.docker_client import DockerClient
 
-        self._client, self._folder, self._tell = DockerClient(), folder, tell
+        self._client = DockerClient()
+        self._folder = folder
+        self._tell = tell
         self._stopped = False
         self.pid = None  # the engine may be on another machine
         self._label = f"{LABEL}={secrets.token_hex(8)}"

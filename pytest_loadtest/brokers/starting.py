@@ -66,7 +66,9 @@ class StartedBroker:
     def __init__(
         self, facts: BrokerFacts, running: Running, wait: Callable[[], object] | None
     ) -> None:
-        self._facts, self._running, self._wait = facts, running, wait
+        self._facts = facts
+        self._running = running
+        self._wait = wait
         self._restarting = False
         self._failure: str | None = None
 

@@ -133,7 +133,8 @@ def reach_target(request: BrokerRequest, progress: Progress) -> RemoteBroker:
         for_subscribers = parse_endpoints(request.kind, request.subscriber_url)
         reach(f"target.subscriberUrl {request.subscriber_url}", for_subscribers)
         endpoints = (*endpoints, *for_subscribers)
-    kind, admin = kind_of(request.kind), request.admin_url
+    kind = kind_of(request.kind)
+    admin = request.admin_url
     version, settings = (
         load_reference(kind, kind.describe)(admin) if kind.describe and admin else ("unknown", {})
     )

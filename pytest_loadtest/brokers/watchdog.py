@@ -91,8 +91,10 @@ class Watchdog:
     """
 
     def __init__(self, command: Sequence[str], ports: Sequence[int]) -> None:
-        self._command, self._ports = command, ports
-        self._parent, self._terminated = os.getppid(), False
+        self._command = command
+        self._ports = ports
+        self._parent = os.getppid()
+        self._terminated = False
         signal.signal(signal.SIGTERM, self._terminate)
         self._broker = self._start()
 

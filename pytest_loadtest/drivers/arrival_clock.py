@@ -68,7 +68,8 @@ class ArrivalClock:
         wall: Callable[[], int] = time.time_ns,
         kernel: bool | None = None,
     ) -> None:
-        self.now, self.wall = clock, wall
+        self.now = clock
+        self.wall = wall
         self.kernel = stamps_work() if kernel is None else kernel
         self.looked = self.latest = self._looking = 0
         self.unusable: int | None = 0 if self.kernel else None
@@ -87,7 +88,9 @@ class ArrivalClock:
 
     def look(self, now: int) -> None:
         """Note that the driver is about to look which of its sockets have bytes."""
-        self.looked, self._looking, self.latest = self._looking, now, now
+        self.looked = self._looking
+        self._looking = now
+        self.latest = now
 
     def wait(self, epoll: select.epoll, seconds: float) -> list[tuple[int, int]]:
         """Return the events of sockets; wait for them if there are none."""
@@ -125,7 +128,9 @@ class ArrivalClock:
         """Return the instant and the offset of the tightest of some measurements."""
         best = 0, 0, 1 << 62
         for _ in range(_TRIES):
-            before, wall, after = self.now(), self.wall(), self.now()
+            before = self.now()
+            wall = self.wall()
+            after = self.now()
             best = min(best, (before, wall, after), key=lambda reading: reading[2] - reading[0])
             if best[2] - best[0] <= _ROUNDING:
                 break
@@ -139,7 +144,8 @@ class ArrivalClock:
         if abs(offset - self._offset) > 2 * _TIGHT + (now - self._checked) // _SLEW:
             self._earlier = [*self._earlier[1 - _EPOCHS :], _Epoch(self._begin, now, self._offset)]
             self._begin = self._checked
-        self._checked, self._offset = before, offset
+        self._checked = before
+        self._offset = offset
         return now
 
     def convert(self, stamp: int, now: int) -> int | None:
@@ -177,12 +183,19 @@ class SocketReader:
     )  # fmt: skip
 
     def __init__(self, opened: socket.socket, clock: ArrivalClock, *, units: int = 0) -> None:
-        self._socket, self._clock = opened, clock
+        self._socket = opened
+        self._clock = clock
         self.arrived = self.taken = 0
-        self.lag, self.filled, self.more, self.held = -1, False, False, False
-        self._piece, self._reordered = 0, _UNKNOWN
+        self.lag = -1
+        self.filled = False
+        self.more = False
+        self.held = False
+        self._piece = 0
+        self._reordered = _UNKNOWN
         # The first two reads of a connection are answers to its first requests, which may be smaller than its messages.
-        self._units, self._unit, self._first = units, _ANY if units else 0, 2
+        self._units = units
+        self._unit = _ANY if units else 0
+        self._first = 2
         if clock.kernel:
             opened.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
@@ -198,7 +211,8 @@ class SocketReader:
         # Since when packets may have come: the socket was empty when all were last looked at, or after its last read.
         since = 0 if self.filled else self.taken
         if clock.looked > self.taken:
-            since, self.filled = clock.looked, False
+            since = clock.looked
+            self.filled = False
         # Hot path: there is no need to look at the clock, as the last read of any socket did.
         if clock.latest - since > RESOLUTION:
             space = space[
@@ -212,7 +226,8 @@ class SocketReader:
         stamp = clock.convert(_seconds(ancillary), now) if ancillary else None
         if stamp is None or (now - stamp > RESOLUTION and not self._is_plausible(stamp, since)):
             clock.note_unusable()
-            self.arrived, self.lag = now, -1
+            self.arrived = now
+            self.lag = -1
         else:
             # Bytes are read in order, so none arrived before those of the last read.
             self.arrived = stamp if stamp > self.arrived else self.arrived
@@ -239,7 +254,8 @@ class SocketReader:
         # Older kernels have a shorter structure, without this count.
         if len(info) < _REORDERED.size:
             return True
-        before, self._reordered = self._reordered, _REORDERED.unpack(info)[0]
+        before = self._reordered
+        self._reordered = _REORDERED.unpack(info)[0]
         return self._reordered != before
 
     # --- pieces
@@ -264,7 +280,9 @@ class SocketReader:
             return None if within and count < size else within
 
         # The packets of a connection often have one size, so the size of the last piece is tried first.
-        low, size, high = 1, min(self._piece or len(space), len(space)), len(space) + 1
+        low = 1
+        size = min(self._piece or len(space), len(space))
+        high = len(space) + 1
         while high - low > 1:
             within = ends(size)
             if within is None:
@@ -272,7 +290,8 @@ class SocketReader:
             low, high = (size, high) if within else (low, size)
             grown = low + 1 if low == self._piece else 2 * low
             size = min(grown, high - 1) if high > len(space) else (low + high) // 2
-        self._piece, self.more = low, low < len(space)
+        self._piece = low
+        self.more = low < len(space)
         return low
 
     def _peek(self, space: memoryview) -> tuple[int, int | None]:

@@ -47,8 +47,14 @@ class AnswerColumns:
         if not self._row:
             return None
         # Resends are rare: without any, the column is left out, and the dict costs nothing per answer.
-        row, time, status, again = self._row, self._time, self._status, self._resends
-        self._row, self._time, self._status, self._resends = [], [], [], {}
+        row = self._row
+        time = self._time
+        status = self._status
+        again = self._resends
+        self._row = []
+        self._time = []
+        self._status = []
+        self._resends = {}
         resends = np.zeros(len(row), np.uint8) if again else None
         if resends is not None:
             resends[list(again)] = list(again.values())
@@ -82,10 +88,17 @@ class ArrivedMessages:
         """Return the messages since the last call as columns, or None."""
         if not self.time:
             return None
-        place, time, payload, flag = self.place, self.time, self.payload, self.flags
-        self.place, self.time, self.payload, self.flags = [], [], [], []
+        place = self.place
+        time = self.time
+        payload = self.payload
+        flag = self.flags
+        self.place = []
+        self.time = []
+        self.payload = []
+        self.flags = []
         # The heads of all messages are joined, so that numpy copies them once.
-        count, head = len(time), envelope.HEAD
+        count = len(time)
+        head = envelope.HEAD
         heads = np.frombuffer(
             b"".join([data[:head].ljust(head, b"\0") for data in payload]), np.uint8
         ).reshape(count, head)

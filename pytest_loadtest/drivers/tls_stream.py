@@ -41,7 +41,8 @@ class TlsStream(SocketReader):
         units: int = 0,
     ) -> None:
         super().__init__(connected, clock, units=units)
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
         self.session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._decrypt: Callable[[int, memoryview], int] = self.session.read  # type: ignore[assignment]  # with a buffer it returns a number
         self._raw = memoryview(bytearray(_READ))
@@ -112,7 +113,8 @@ class TlsStream(SocketReader):
         if not self._plain:
             self._plain = self.session.write(memoryview(data)[:_PIECE])
         self._flush()
-        taken, self._plain = self._plain, 0
+        taken = self._plain
+        self._plain = 0
         return taken
 
     def _flush(self) -> None:

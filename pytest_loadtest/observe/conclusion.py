@@ -117,7 +117,8 @@ def _saturated(sampled: Sampled) -> list[Saturation]:
     for rule in RULES:
         mask = rule.saturated(sampled)
         with_value = mask | (sampled.has_value(*rule.needs) if rule.needs else True)
-        times, of = int(mask.sum()), int(with_value.sum())
+        times = int(mask.sum())
+        of = int(with_value.sum())
         if times >= max(LEAST_SAMPLES, LEAST_SHARE * of):
             evidence = f"{rule.describe(sampled, mask)}, in {times} of {of} samples"
             sides.append(
@@ -128,17 +129,16 @@ def _saturated(sampled: Sampled) -> list[Saturation]:
 
 def _window(measurements: Measurements, sampled: Sampled) -> Saturation | None:
     """Return a full publisher window if messages were dropped or waited for it for at least half of their publish latency, else None."""
-    latencies, full = measurements.latencies, measurements.full_windows
+    latencies = measurements.latencies
+    full = measurements.full_windows
     if full is not None:
         waited = name_full_windows(full)
         return Saturation(
             conclusion="publisher window",
             evidence="; ".join(filter(None, [waited, _background(sampled)])),
         )
-    sent, latency = (
-        measurements.counts.sent,
-        latencies.get("publish") or latencies.get("send_delay"),
-    )
+    sent = measurements.counts.sent
+    latency = latencies.get("publish") or latencies.get("send_delay")
     if not sent or latency is None:
         return None
     blocked = measurements.blocked / sent

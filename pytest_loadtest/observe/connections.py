@@ -40,7 +40,9 @@ class ConnectionSource:
         *,
         side: str | None = "workers",
     ) -> None:
-        self._without, self._own, self.used = without, side, 0.0
+        self._without = without
+        self._own = side
+        self.used = 0.0
         self.missing: list[str] = []
         self._dialled = [(address, port) for host, port in addresses for address in packed(host)]
         listening = [ports for pid in pids if (ports := listening_ports(pid)) is not None]
@@ -54,7 +56,8 @@ class ConnectionSource:
 
     def read(self, now: int) -> dict[str, float]:
         """Return the bytes in the queues now, and rates since the last sample."""
-        sockets, sample = dump(ESTABLISHED | CLOSE_WAIT), dict[str, float]()
+        sockets = dump(ESTABLISHED | CLOSE_WAIT)
+        sample = dict[str, float]()
         without = list(self._without)
         sockets = sockets.where(
             ~(np.isin(sockets.local_port, without) | np.isin(sockets.remote_port, without))
@@ -123,7 +126,8 @@ ESTABLISHED, CLOSE_WAIT, LISTEN = 1 << 1, 1 << 8, 1 << 10
 _NETLINK_SOCK_DIAG: Final = 4
 _BY_FAMILY: Final = 20
 _REQUEST_DUMP: Final = 0x301
-_DONE, _ERROR = 3, 2
+_DONE = 3
+_ERROR = 2
 _INFO: Final = 2  # INET_DIAG_INFO, the attribute with struct tcp_info
 _HEAD: Final = (
     88  # bytes of struct nlmsghdr (16) and inet_diag_msg (72), before a record's attributes

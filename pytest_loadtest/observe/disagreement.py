@@ -95,10 +95,8 @@ def _too_many_drops(
         len(dropped) < 2 or _decreased(dropped) or _decreased(_numbers(telemetry, "sys.uptime"))
     ):  # the broker restarted
         return None
-    theirs, ours = (
-        int(dropped[-1] - dropped[0]),
-        counts.lost + (counts.unknown + counts.failed) * subscriptions,
-    )
+    theirs = int(dropped[-1] - dropped[0])
+    ours = counts.lost + (counts.unknown + counts.failed) * subscriptions
     if theirs <= ours:
         return None
     return Disagreement(

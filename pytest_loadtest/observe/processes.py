@@ -35,7 +35,9 @@ class ProcessSource:
     def __init__(
         self, column: str, pids: Callable[[], Sequence[int]], *, broker: bool = False
     ) -> None:
-        self._column, self._pids, self._broker = column, pids, broker
+        self._column = column
+        self._pids = pids
+        self._broker = broker
         self._roots: Sequence[int] = ()
         self._processes: list[psutil.Process] = []
         self._before: dict[str, float] = {}
@@ -70,8 +72,10 @@ class ProcessSource:
             raise PermissionError(f"process {error.pid} belongs to another user") from error
 
     def _begin(self, pids: Sequence[int]) -> None:
-        self._processes, self._roots = list(map(psutil.Process, pids)), pids
-        self._threads, self._samples = {}, 0
+        self._processes = list(map(psutil.Process, pids))
+        self._roots = pids
+        self._threads = {}
+        self._samples = 0
         if self._broker:
             self._add_children()
 
@@ -85,7 +89,8 @@ class ProcessSource:
         memory = sum(process.memory_info().rss for process in self._processes)
         # 0: it has ended, and its parent has not waited for it yet. The memory that it had is unknown.
         sample = {"memory": float(memory)} if memory else {}
-        totals, seconds = {"switches": 0.0}, (now - self._at) / SECOND
+        totals = {"switches": 0.0}
+        seconds = (now - self._at) / SECOND
         threads = {}
         for process in self._processes:
             for tid, text in _task_files(
@@ -106,7 +111,9 @@ class ProcessSource:
                 if name in self._before
             }
             sample |= self._cores(threads, seconds)
-        self._at, self._before, self._threads = now, totals, threads
+        self._at = now
+        self._before = totals
+        self._threads = threads
         return {f"{self._column}.{name}": value for name, value in sample.items()}
 
     def _cores(
@@ -117,7 +124,8 @@ class ProcessSource:
             return self._missing(
                 "no /proc/PID/task/TID/schedstat on this system, so its CPU use is unknown"
             )
-        spent, earlier = [], {process for process, _ in self._threads}
+        spent = []
+        earlier = {process for process, _ in self._threads}
         for thread, (used, waited) in threads.items():
             if thread[0] not in earlier:
                 continue
@@ -203,7 +211,8 @@ class DiskWaitSource:
     """
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
-        self._pids, self.used = pids, 0.0
+        self._pids = pids
+        self.used = 0.0
         self.missing: list[str] = []
 
     def read(self, now: int) -> dict[str, float]:

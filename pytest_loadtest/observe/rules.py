@@ -59,7 +59,8 @@ def _no_core(sampled: Sampled) -> Mask:
 def _describe_cpu(sampled: Sampled, mask: Mask) -> str:
     if sampled.mean("broker.busiestWanted", mask) >= SATURATED:
         return sampled.thread("broker", sampled.broker, mask)
-    used, wanted = sampled.mean("broker.cpu", mask), sampled.mean("broker.wanted", mask)
+    used = sampled.mean("broker.cpu", mask)
+    wanted = sampled.mean("broker.wanted", mask)
     return f"{sampled.broker}'s threads used {used:.2f} cores and needed {wanted:.2f} of this machine's {sampled.cores}"
 
 
@@ -88,7 +89,8 @@ def _not_reading(sampled: Sampled) -> Mask:
 
 def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
     own = sampled.fullest_own("unsent", mask)
-    unsent, where = sampled.most(f"{own}.unsent", mask), sampled.place(own)
+    unsent = sampled.most(f"{own}.unsent", mask)
+    where = sampled.place(own)
     if not (sampled.has_value("broker.unread", "broker.stopped") & mask).any():
         return f"{unsent} waited in our sockets{where} because the other side's window was closed; the reason was not sampled"
     stopped = (sampled["broker.stopped"][mask] > 0).any()
@@ -200,7 +202,8 @@ def _inwards(sampled: Sampled) -> Mask:
 
 def _describe_network(sampled: Sampled, mask: Mask) -> str:
     if not (_inwards(sampled) & mask).any():
-        unsent, own = sampled.most("broker.unsent", mask), sampled.fullest_own("unread", mask)
+        unsent = sampled.most("broker.unsent", mask)
+        own = sampled.fullest_own("unread", mask)
         unread = sampled.most(f"{own}.unread", mask)
         return f"{unsent} waited in {sampled.broker}'s sockets, and no more than {unread} were unread at ours{sampled.place(own)}"
     own = sampled.fullest_own("unsent", mask)
@@ -410,7 +413,8 @@ class Sampled:
 
         :param whose: first part of the columns' names. :param name: for the text. :param host: None if it is the controller's.
         """
-        ran, wanted = self.mean(f"{whose}.busiest", mask), self.mean(f"{whose}.busiestWanted", mask)
+        ran = self.mean(f"{whose}.busiest", mask)
+        wanted = self.mean(f"{whose}.busiestWanted", mask)
         waited = (
             f" and waited for one {format_value(wanted - ran, 'ratio', 2)} of the time"
             if wanted - ran >= 0.05

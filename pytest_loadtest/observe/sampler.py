@@ -66,7 +66,9 @@ class Sampler:
         self, sources: Mapping[str, Callable[[], TelemetrySource]], start: int, *, broker: str, missing: Sequence[str] = (),
         clock: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
-        self._factories, self._start, self._broker = sources, start, broker
+        self._factories = sources
+        self._start = start
+        self._broker = broker
         self._clock = clock or time.monotonic_ns
         self._missing = list(missing)
         self._sources: list[PacedSource] = []
@@ -75,7 +77,8 @@ class Sampler:
         self._columns: dict[str, array[float]] = {}
         self._lost: dict[str, str] = {}
         self._versions: dict[str, int] = {}
-        self._at, self._closed = "it", set[str]()
+        self._at = "it"
+        self._closed = set[str]()
         self._used = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="loadtest-sampler", daemon=True)
@@ -122,7 +125,8 @@ class Sampler:
             self._keep(self._clock(), last)
 
     def _sample(self) -> None:
-        now, row = self._clock(), dict[str, float]()
+        now = self._clock()
+        row = dict[str, float]()
         for paced in list(self._sources):
             self._at = paced.name
             try:
@@ -206,7 +210,10 @@ class PacedSource:
     """A source, the CPU seconds that it used, and the earliest time of its next sample."""
 
     def __init__(self, name: str, source: TelemetrySource) -> None:
-        self.name, self.source, self.used, self._not_before = name, source, 0.0, 0
+        self.name = name
+        self.source = source
+        self.used = 0.0
+        self._not_before = 0
         self.answered = False
         """True once it has returned a value."""
 
@@ -284,7 +291,8 @@ class BackgroundSource:
     def _answer(self, patience: float) -> dict[str, float]:
         if self._open is None or not wait([self._open], patience).done:
             return {}
-        answered, self._open = self._open, None
+        answered = self._open
+        self._open = None
         return dict(answered.result())
 
     def _request(self, now: int) -> Mapping[str, float]:

@@ -212,7 +212,8 @@ def fullest(telemetry: Telemetry | None) -> DelayedIndex | None:
     """
     if telemetry is None or COUNTERS in telemetry.lost:
         return None
-    messages, size = telemetry.column("sys.delayed"), telemetry.column("sys.delayedIndex")
+    messages = telemetry.column("sys.delayed")
+    size = telemetry.column("sys.delayedIndex")
     filled = np.flatnonzero((messages > 0) & np.isfinite(size))
     if not len(filled):
         return None

@@ -218,7 +218,8 @@ def check_pause(subject: Subject) -> None:
         resumed = time.monotonic_ns()
         r.driver.resume(r.places)
         r.until(lambda: r.copies >= 120, "received after resume")
-        seq, times = r.heads(0).seq, r.column(0, "time")
+        seq = r.heads(0).seq
+        times = r.column(0, "time")
         assert sorted(seq.tolist()) == list(range(120)), (
             f"{len(seq)} copies of {len(np.unique(seq))} messages, 120 sent"
         )
@@ -260,7 +261,8 @@ def check_attach_and_detach(subject: Subject) -> None:
         # A broker serves its clients in turn, so messages sent after detach() may still reach the consumer that leaves.
         def alone() -> bool:
             nonlocal sent
-            before, sent = len(r.column(0, "time")), sent + 50
+            before = len(r.column(0, "time"))
+            sent = sent + 50
             r.send(50, first=sent - 50)
             r.until(lambda: r.copies >= 4 * sent, "received after a consumer has left")
             return len(r.column(0, "time")) == before

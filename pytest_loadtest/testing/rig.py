@@ -300,8 +300,10 @@ def expect_acked(r: Rig, burst: Burst, start: int) -> None:
         "sent must be stamped with the given clock, for every message"
     )
     for stream in r.streams:
-        answers, own = r.answers(stream), burst.stream == stream
-        seq, sent = burst.seq[own], burst.sent[own]
+        answers = r.answers(stream)
+        own = burst.stream == stream
+        seq = burst.seq[own]
+        sent = burst.sent[own]
         assert np.array_equal(np.sort(answers.seq), seq), (
             f"stream {stream}: {len(answers.seq)} acks of {len(np.unique(answers.seq))} messages, {len(seq)} sent"
         )
@@ -325,7 +327,8 @@ def expect_received(r: Rig, place: int, burst: Burst, ordered: bool) -> None:
         "flags": np.int8,
     }
     _check_columns(r.received, kinds)
-    heads, sizes = r.heads(place), r.column(place, "size")
+    heads = r.heads(place)
+    sizes = r.column(place, "size")
     counts = np.bincount(heads.kind, minlength=3).tolist()
     assert counts[1:] == [0, 0], (
         f"consumer {place}: {counts[0]} own messages, {counts[1]} foreign, {counts[2]} corrupt"
@@ -336,8 +339,11 @@ def expect_received(r: Rig, place: int, burst: Burst, ordered: bool) -> None:
     strange = np.setdiff1d(heads.stream, burst.stream).tolist()
     assert not strange, f"consumer {place} received messages of the streams {strange}"
     for stream in np.unique(burst.stream).tolist():
-        own, sent = heads.stream == stream, select_messages(burst, burst.stream == stream)
-        seq, size, intended = heads.seq[own], sizes[own], heads.intended[own]
+        own = heads.stream == stream
+        sent = select_messages(burst, burst.stream == stream)
+        seq = heads.seq[own]
+        size = sizes[own]
+        intended = heads.intended[own]
         assert np.array_equal(np.sort(seq), sent.seq), (
             f"stream {stream}: received {len(seq)} copies of {len(np.unique(seq))}, {len(sent)} sent"
         )
@@ -447,7 +453,8 @@ def rig(
     """
     context = context_of(subject, pool or plain_pool(), run, name)
     own = range(streams) if isinstance(streams, int) else streams
-    all_consumers, of_each_topic = consumers + joining, -(-own.stop // topics)
+    all_consumers = consumers + joining
+    of_each_topic = -(-own.stop // topics)
     topology = replace(
         context.topology,
         topics=topics,

@@ -81,7 +81,9 @@ class Kind(enum.IntEnum):
 
 
 PRODUCES: Final = (Kind.PRODUCE, Kind.PRODUCE_LATER)
-_I64, _I32, _U32 = np.dtype("<i8"), np.dtype("<i4"), np.dtype("<u4")
+_I64 = np.dtype("<i8")
+_I32 = np.dtype("<i4")
+_U32 = np.dtype("<u4")
 _PLACE: Final = {"place": _I32}
 # The widest columns come first, so that all are aligned.
 _COLUMNS: Final[dict[Kind, dict[str, np.dtype[Any]]]] = {
@@ -112,14 +114,12 @@ class Frame:
     def __init__(
         self, kind: Kind, n: int, run: int, topics: int, topic: int, body: memoryview
     ) -> None:
-        self.kind, self.n, self.run, self.topics, self.topic, self.body = (
-            kind,
-            n,
-            run,
-            topics,
-            topic,
-            body,
-        )
+        self.kind = kind
+        self.n = n
+        self.run = run
+        self.topics = topics
+        self.topic = topic
+        self.body = body
 
     @cached_property
     def columns(self) -> Mapping[str, NDArray[Any]]:
@@ -132,7 +132,8 @@ class Frame:
         for name, dtype in _COLUMNS[self.kind].items():
             columns[name] = np.frombuffer(self.body, dtype, self.n, start)
             start += self.n * dtype.itemsize
-        size, payload = columns.get("size"), len(self.body) - start
+        size = columns.get("size")
+        payload = len(self.body) - start
         # Read as unsigned: a negative size becomes larger than a frame can be.
         if payload != (0 if size is None else np.add.reduce(size.view(_U32))):
             raise FrameError(
@@ -148,7 +149,9 @@ class Frame:
 
 def join(frames: Sequence[Frame]) -> Frame:
     """Concatenate at least one frame, all of one kind and for the same topics; rows and payloads are copied."""
-    first, parts, start = frames[0], [], 0
+    first = frames[0]
+    parts = []
+    start = 0
     for width in (*(dtype.itemsize for dtype in _COLUMNS[first.kind].values()), LARGEST):
         # The last part is the payloads, which have no fixed width: a slice with LARGEST takes all of them.
         parts += [frame.body[frame.n * start : frame.n * (start + width)] for frame in frames]
@@ -179,10 +182,8 @@ def encode_frame(
     n = len(parts[0]) if n is None else n
     total = sum(map(len, payloads))
     length = HEAD + n * _WIDTH[kind] + total
-    head, zeros = (
-        _LAYOUT.pack(_MAGIC, kind, VERSION, length, n, run, topics, topic),
-        _ZEROS[: -length % _ALIGN],
-    )
+    head = _LAYOUT.pack(_MAGIC, kind, VERSION, length, n, run, topics, topic)
+    zeros = _ZEROS[: -length % _ALIGN]
     # For small payloads one copy is cheaper than a list of many buffers for sendmsg.
     if total < _COPY_BELOW * len(payloads) or not payloads:
         return [b"".join([head, *parts, *payloads, zeros])]
@@ -199,7 +200,8 @@ def portions(size: NDArray[np.int32]) -> list[slice]:
     while start < len(size):
         end = max(start + 1, int(np.searchsorted(ends, before + PORTION, side="right")))
         pieces.append(slice(start, end))
-        start, before = end, int(ends[end - 1])
+        start = end
+        before = int(ends[end - 1])
     return pieces
 
 

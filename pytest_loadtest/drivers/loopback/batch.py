@@ -161,7 +161,8 @@ class DelayQueue:
 
     def release(self, now: int) -> Batch | None:
         """Remove and return the messages that are due, in the order of their times; None if there are none."""
-        batches, times = [], []
+        batches = []
+        times = []
         while self._waiting and self._waiting[0].first <= now:
             _, _, due, batch = heapq.heappop(self._waiting)
             count = int(np.searchsorted(due, now, side="right"))
@@ -195,7 +196,8 @@ class HeldCopies:
         # During a long pause many small batches arrive. Joined, they cost one entry and one search in take().
         if self._copies and len(self._copies[-1][0].payload) < _SMALL:
             last, of = self._copies.pop()
-            batch, keys = join_batches([last, batch]), np.concatenate([of, keys])
+            batch = join_batches([last, batch])
+            keys = np.concatenate([of, keys])
         self._copies.append((batch, keys))
 
     def take(self, keys: NDArray[np.int64]) -> list[tuple[Batch, NDArray[np.int64]]]:

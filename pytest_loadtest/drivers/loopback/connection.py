@@ -55,7 +55,8 @@ class RelayConnection:
         self._url = context.target.url
         self._clock = context.clock
         self._arrivals = arrivals
-        self._inbox, self._outbox = Decoder(), Outbox()
+        self._inbox = Decoder()
+        self._outbox = Outbox()
         url = urlsplit(self._url)
         try:
             source = context.sources[0] if context.sources else None  # a worker has one connection

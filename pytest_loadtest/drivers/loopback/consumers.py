@@ -118,7 +118,8 @@ class RelayConsumers:
         self._decode()
         now = self._context.clock()
         self._paused[places] = False
-        held, self._held = self._held, []
+        held = self._held
+        self._held = []
         for received in held:
             self._divide(
                 replace(
@@ -139,7 +140,8 @@ class RelayConsumers:
 
     def _decode(self) -> None:
         if self._undecoded:
-            undecoded, self._undecoded = self._undecoded, []
+            undecoded = self._undecoded
+            self._undecoded = []
             try:
                 received = read_deliveries(undecoded, checksum=self._context.checksum)
             except FrameError as error:
@@ -158,7 +160,8 @@ class RelayConsumers:
         self._decode()
         if not self._arrived:
             return None
-        arrived, self._arrived = self._arrived, []
+        arrived = self._arrived
+        self._arrived = []
         return _join(arrived)
 
 
@@ -187,7 +190,8 @@ def read_deliveries(deliveries: Sequence[Stamped], *, checksum: bool) -> Receive
 
 def _heads(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the first bytes of each payload, zero padded, ``(n, 32)``."""
-    n, first = len(size), int(size[0])
+    n = len(size)
+    first = int(size[0])
     # Fast path for messages of one size, which most loads have.
     if np.all(size == first) and first >= HEAD:
         return payload.reshape(n, first)[:, :HEAD].copy()

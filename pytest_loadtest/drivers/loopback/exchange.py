@@ -65,7 +65,8 @@ class Exchange:
         post: Callable[[int, Sequence[bytes | memoryview]], None],
         wall: int = 0,
     ) -> None:
-        self._faults, self._wall = faults, wall
+        self._faults = faults
+        self._wall = wall
         self._post = post
         self._runs: dict[int, int] = {}  # nonce of the run → number of the run in this exchange
         self._gates: dict[int, Gate] = {}
@@ -224,11 +225,13 @@ class Exchange:
         """Send messages to consumers, or hold them for paused ones; ``row`` has the consumer of each message of the index."""
         table = self._consumers
         if table.any_paused and (paused := table.paused.take(row)).any():
-            waiting, going = np.flatnonzero(paused), np.flatnonzero(~paused)
+            waiting = np.flatnonzero(paused)
+            going = np.flatnonzero(~paused)
             self._held.add(
                 batch.take(compose_index(message, waiting)), table.key.take(row[waiting])
             )
-            message, row = compose_index(message, going), row[going]
+            message = compose_index(message, going)
+            row = row[going]
         if not len(row):
             return
         # Fast path: with one worker all consumers are on one connection.
@@ -304,13 +307,15 @@ class SubscriptionTable:
 
     def add(self, consumers: NDArray[np.void]) -> None:
         """Add consumers, as :data:`CONSUMER_DTYPE`."""
-        self._table, self._routes = np.concatenate([self._table, consumers]), None
+        self._table = np.concatenate([self._table, consumers])
+        self._routes = None
 
     def leave(self, keys: NDArray[np.int64]) -> NDArray[np.void]:
         """Remove consumers; return those that were present, as :data:`CONSUMER_DTYPE`."""
         leaving = np.isin(self._table["key"], keys)
         removed = self._table[leaving]
-        self._table, self._routes = self._table[~leaving], None
+        self._table = self._table[~leaving]
+        self._routes = None
         return removed
 
     def pause(self, keys: NDArray[np.int64], paused: bool) -> None:
@@ -353,15 +358,14 @@ class SubscriptionTable:
             message, subscription = routes.every_subscription(slot)
         if only is not None:
             own = np.flatnonzero(routes.subscription.take(subscription) == pick(only, message))
-            message, subscription = compose_index(message, own), subscription[own]
+            message = compose_index(message, own)
+            subscription = subscription[own]
         consumers = routes.consumers.take(subscription)
         if not consumers.all():
             taken = np.flatnonzero(consumers)
-            message, subscription, consumers = (
-                compose_index(message, taken),
-                subscription[taken],
-                consumers[taken],
-            )
+            message = compose_index(message, taken)
+            subscription = subscription[taken]
+            consumers = consumers[taken]
         row = routes.start.take(subscription)
         if routes.most_consumers > 1:
             row += (pick(producer, message) & STREAM) % consumers
@@ -376,7 +380,8 @@ class SubscriptionTable:
             ]
             self._note_paused()
             self.key = table["key"].copy()
-            self.connection, self.place = self.key >> 32, self.key & _PLACE
+            self.connection = self.key >> 32
+            self.place = self.key & _PLACE
             self.one_connection = len(np.unique(self.connection)) == 1
             self._routes = _find_routes(table["topic"], table["subscription"])
         return self._routes
@@ -431,7 +436,8 @@ def _find_routes(topic: NDArray[np.int64], subscription: NDArray[np.uint32]) -> 
     )
     topics, first, count = np.unique(topic[starts], return_index=True, return_counts=True)
     consumers = np.diff(starts, append=len(topic))
-    base, table = 0, None
+    base = 0
+    table = None
     if len(topics) and topics[-1] - topics[0] < _SPARSE * len(topics):
         base = int(topics[0]) - 1
         # One more entry at both ends: find() clips the numbers of unknown topics to them.

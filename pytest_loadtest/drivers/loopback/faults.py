@@ -156,7 +156,8 @@ class Gate:
 
     def _relay_time(self, time: int) -> int:
         """Convert the time since the first message to the relay's clock, which stops during a stall."""
-        at, duration = self._faults.stall_at, self._faults.stall_duration
+        at = self._faults.stall_at
+        duration = self._faults.stall_duration
         return time if time < at else max(at, time - duration)
 
     def _resume(self, time: int) -> int:
@@ -191,7 +192,8 @@ def delivery_order(faults: Faults, batch: Batch) -> Index:
     if faults.swap_every is not None:
         # Sorted by stream, the messages of a pair are neighbours, whatever messages of other streams are between them.
         by = np.argsort(batch.producer, kind="stable")
-        seq, producer = batch.seq[by], batch.producer[by]
+        seq = batch.seq[by]
+        producer = batch.producer[by]
         pair = (
             _hits(seq[1:], 2 * faults.swap_every)
             & (seq[1:] == seq[:-1] + 1)

@@ -94,7 +94,8 @@ class RelayProducers:
         kind = Kind.PRODUCE
         columns: dict[str, NDArray[Any]] = {"seq": burst.seq, "stream": burst.stream, "size": size}
         if burst.due is not None:
-            kind, columns = Kind.PRODUCE_LATER, {**columns, "due": burst.due}
+            kind = Kind.PRODUCE_LATER
+            columns = {**columns, "due": burst.due}
         frame = frames.encode_frame(
             kind, columns, run=self._connection.run, topics=self._topics, topic=self._connection.first_topic,
             payloads=self._packer.pack(heads, burst.payload),
@@ -114,7 +115,8 @@ class RelayProducers:
             row, slot = self._unanswered.popleft()
             if len(row) > count:
                 self._unanswered.appendleft((row[count:], slot[count:]))
-                row, slot = row[:count], slot[:count]
+                row = row[:count]
+                slot = slot[:count]
             count -= len(row)
             self._answers.append((row, now, Status.ACKED))
             room |= self._windows.answered(slot, now)
@@ -237,7 +239,8 @@ class Packer:
     def __init__(self, pool: PayloadPool) -> None:
         self.pool = pool
         self.largest = int(pool.sizes.max())
-        self._bodies, self._head_sizes = pool.bodies, pool.head_size.tolist()
+        self._bodies = pool.bodies
+        self._head_sizes = pool.head_size.tolist()
         self._table: NDArray[np.uint8] | None = (
             None  # all bodies as rows, if they are small and have one size
         )

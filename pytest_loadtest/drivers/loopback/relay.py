@@ -210,7 +210,8 @@ def _launch(port: int, request: BrokerRequest, progress: Progress) -> StartedBro
     folder = request.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    module, settings = "pytest_loadtest.drivers.loopback.relay", json.dumps(dict(request.settings))
+    module = "pytest_loadtest.drivers.loopback.relay"
+    settings = json.dumps(dict(request.settings))
     relay = [sys.executable, "-m", module, "--port", str(port), "--settings", settings]
     child = Child(relay, folder=folder, env={"PYTHONPATH": path})
     wait_ready(

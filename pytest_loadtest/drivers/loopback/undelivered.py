@@ -32,7 +32,8 @@ def relay_undelivered(run: DrainingRun) -> Undelivered:
 
 
 def _read_counts(connection: socket.socket, url: str) -> Undelivered:
-    decoder, end = Decoder(), time.monotonic() + _TIMEOUT
+    decoder = Decoder()
+    end = time.monotonic() + _TIMEOUT
     while time.monotonic() < end:
         count = connection.recv_into(decoder.space())
         if not count:

@@ -53,7 +53,8 @@ MANAGED = frozenset(
         "paging-directory",
     }
 )
-ADDRESS, ACCEPTOR = "address-setting.", "acceptor."
+ADDRESS = "address-setting."
+ACCEPTOR = "acceptor."
 # Parameters of an acceptor. The schema does not cover them, and Artemis ignores unknown names and invalid values without an error, so they
 # are checked here. It also ignores receiveMaximum, which its manual documents, so that is rejected.
 NUMBERS = frozenset(
@@ -144,7 +145,9 @@ def broker_xml(
     :raises UsageError: a setting that is chosen per run, or is not an element or parameter.
     """
     refuse_managed("Artemis", settings, MANAGED)
-    core, address, parameters = dict(OURS), dict[str, str](), dict[str, str]()
+    core = dict(OURS)
+    address = dict[str, str]()
+    parameters = dict[str, str]()
     for key, value in settings.items():
         if key.startswith(ACCEPTOR):
             parameters[key.removeprefix(ACCEPTOR)] = _parameter(key, value)
@@ -226,7 +229,8 @@ def artemis_command(runtime: Java, jars: Path, data: Path, **logs: str) -> list[
 def _launch(
     runtime: Java, jars: Path, ports: tuple[int, ...], version: str, request: BrokerRequest, progress: Progress
 ) -> StartedBroker:  # fmt: skip
-    folder, name = request.folder.resolve(), f"Artemis {version}"
+    folder = request.folder.resolve()
+    name = f"Artemis {version}"
     data = make_folders(folder)
     secured = artemis_listener(data / "security", request, folder)
     text = broker_xml(ports=ports, settings=request.settings, tls=secured.lines if secured else {})

@@ -76,7 +76,8 @@ def start_pair(request: BrokerRequest, progress: Progress) -> StartedCluster:
 def _launch(
     runtime: Java, jars: Path, ports: tuple[int, ...], version: str, request: BrokerRequest, progress: Progress
 ) -> StartedCluster:  # fmt: skip
-    folder, name = request.folder.resolve(), f"Artemis {version} with a backup"
+    folder = request.folder.resolve()
+    name = f"Artemis {version} with a backup"
     settings = {**request.settings, PERSISTENCE: "true"}
     # The store and the keys are below the data of the first process, which ends last. Both processes work in folders next to each other.
     first = folder / f"{SERVING}-1" / "data"
@@ -84,7 +85,8 @@ def _launch(
     own = tuple(ports[start : start + each] for start in range(0, len(ports), each))
     secured: TlsListener | None = None
     progress(f"starting {name}")
-    started, nodes = time.monotonic(), list[ClusterNode]()
+    started = time.monotonic()
+    nodes = list[ClusterNode]()
     try:
         for number, role in enumerate(ROLES, 1):
             data = make_folders(folder / f"{SERVING}-{number}")
@@ -123,12 +125,11 @@ class _Ready:
     """Returns True if a broker serves clients, or waits for the end of the other one, which serves them."""
 
     def __init__(self, child: Child, ports: Sequence[int], others: Sequence[int]) -> None:
-        self._child, self._serves, self._other_serves = (
-            child,
-            partial(serves, ports),
-            partial(serves, others),
-        )
-        self._pid, self._from = child.pid, 0
+        self._child = child
+        self._serves = partial(serves, ports)
+        self._other_serves = partial(serves, others)
+        self._pid = child.pid
+        self._from = 0
 
     def __call__(self) -> bool:
         # The log continues after a restart; what the earlier process wrote does not count. A JVM needs longer to its first line than the

@@ -78,7 +78,8 @@ class MqttDriverBase(ABC, Generic[C]):
         *,
         kernel: bool | None = False,
     ) -> None:
-        self._context, self._client = context, client
+        self._context = context
+        self._client = client
         self._options = client_options(context)
         self._clock = ArrivalClock(context.clock, kernel=kernel)
         self._clients = MqttClients(context, self._options, connect, self._clock)
@@ -98,18 +99,17 @@ class MqttDriverBase(ABC, Generic[C]):
 
     def facts(self) -> DriverFacts:
         """Return the settings applied and not applied, and what happened to connections during the run."""
-        (name, version), counts = self._client, self._clients.counts
+        name, version = self._client
+        counts = self._clients.counts
         return DriverFacts(
             client=name, version=version, applied=self._applied(), not_applied=self._not_applied(), losses=counts.losses,
             forgotten=counts.forgotten, incidents=dict(counts.incidents), stamps=self._clock.source, unstamped=self._clock.unusable,
         )  # fmt: skip
 
     def _applied(self) -> dict[str, str]:
-        settings, clients, topic = (
-            self._context.settings,
-            self._clients,
-            self._context.topology.name,
-        )
+        settings = self._context.settings
+        clients = self._clients
+        topic = self._context.topology.name
         facts = {
             "protocolVersion": settings.protocol_version,
             "qos": str(settings.qos),
@@ -143,16 +143,15 @@ class MqttDriverBase(ABC, Generic[C]):
         return facts | (self._mqtt5_facts() if self._options.v5 else {})
 
     def _keep_alive(self) -> str:
-        requested, current = (
-            format_duration(self._context.settings.keep_alive),
-            self._clients.keep_alive,
-        )
+        requested = format_duration(self._context.settings.keep_alive)
+        current = self._clients.keep_alive
         if current is None or current == self._options.keep_alive:
             return requested
         return f"{format_duration(current * SECOND)} (the broker's Server Keep Alive; requested {requested})"
 
     def _not_applied(self) -> dict[str, str]:
-        settings, topology = self._context.settings, self._context.topology
+        settings = self._context.settings
+        topology = self._context.topology
         facts = (
             {}
             if self._options.v5
@@ -219,7 +218,8 @@ class MqttDriverBase(ABC, Generic[C]):
         """Return the times of each connect and each subscribe of the run's clients, including TCP and TLS. A reconnect counts too, unless
         the connection was paced.
         """
-        counts, opened = self._clients.counts, self._clients.opening_times
+        counts = self._clients.counts
+        opened = self._clients.opening_times
         reconnects = {
             "reconnect": counts.reconnects,
             with_own("reconnect"): counts.reconnects_with_own,
@@ -261,7 +261,8 @@ class MqttDriverBase(ABC, Generic[C]):
         self._pace = Pace(due.tolist(), idle)
 
     def _establish(self, connections: Sequence[C]) -> None:
-        pace, self._pace = self._pace, None
+        pace = self._pace
+        self._pace = None
         self._clients.establish(connections, pace=pace)
 
     # --- consumers

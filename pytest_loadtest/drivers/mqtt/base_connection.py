@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
     from pytest_loadtest.drivers.mqtt.loop import Loop
 
-FIRST_DELAY, LONGEST_DELAY = 100 * MILLISECOND, 5 * SECOND
+FIRST_DELAY = 100 * MILLISECOND
+LONGEST_DELAY = 5 * SECOND
 # A broker may end a connection for another client with the same id without stating so: mosquitto 2.0, and every broker in MQTT 3.1.1. Both
 # clients then end each other's connection again and again. This number of connections in a row that last less than this time ends the run.
-MOST_BRIEF, BRIEF = 10, 3 * SECOND
+MOST_BRIEF = 10
+BRIEF = 3 * SECOND
 SILENT: Final = frozenset({LOST, RESET})
 # Number of consecutive UNSUBACKs without a new message before them after which a consumer has everything: see leave().
 _QUIET: Final = 2
@@ -63,14 +65,14 @@ class MqttConnectionBase(ABC, Generic[S]):
         self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None,
         source: str | None = None,
     ) -> None:  # fmt: skip
-        self.name, self.client_id, self._source = name, client_id, source
+        self.name = name
+        self.client_id = client_id
+        self._source = source
         self.up = self.ever_up = self.leaving = False
         self.failure: str | None = None
-        self.receive_maximum, self.topic_aliases, self.keep_alive_time = (
-            MOST_INFLIGHT,
-            0,
-            options.keep_alive,
-        )
+        self.receive_maximum = MOST_INFLIGHT
+        self.topic_aliases = 0
+        self.keep_alive_time = options.keep_alive
         self.socket: S | None = None
         self.arrived = 0
         self.times: dict[str, list[int]] | None = None
@@ -85,14 +87,14 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._brief = 0  # connections in a row that the broker ended soon and without a reason
         self._rejected = False  # the broker rejected a message on this connection
         self._unanswered = 0  # SUBSCRIBEs to which the broker answered by closing the connection
-        self._loop, self.endpoint, self._options, self._subscription = (
-            loop,
-            endpoint,
-            options,
-            subscription,
-        )
+        self._loop = loop
+        self.endpoint = endpoint
+        self._options = options
+        self._subscription = subscription
         self._first, self._failures = endpoint, 0  # the first address; number of failed attempts
-        self._fd, self._mask, self._delay = -1, 0, FIRST_DELAY
+        self._fd = -1
+        self._mask = 0
+        self._delay = FIRST_DELAY
         self._reason: str | None = None  # reason of the end of this attempt, if it was stated
         self._dialling = self._paused = self._over = False
         self._quiet, self._seen = (
@@ -128,7 +130,8 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     def _begin(self, now: int) -> int:
         """Return the instant from which this attempt counts."""
-        due, self.due = self.due, None
+        due = self.due
+        self.due = None
         self._begun_late = 0
         if due is None:
             return now
@@ -231,8 +234,11 @@ class MqttConnectionBase(ABC, Generic[S]):
     def _lost(self, reason: str) -> None:
         if self.ever_up and not self._over:
             self._count_loss(self._reason or reason)
-        was_up, self.up, self._dialling = self.up, False, False
-        self.socket, self.failure = None, self._reason or reason
+        was_up = self.up
+        self.up = False
+        self._dialling = False
+        self.socket = None
+        self.failure = self._reason or reason
         self._loop.ended(self, self._fd)
         self._fd = -1
         if self._over or self.leaving:
@@ -304,7 +310,9 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     def _established(self) -> None:
         self.up = self.ever_up = True
-        self.failure, self._delay, self._up_since = None, FIRST_DELAY, self._started
+        self.failure = None
+        self._delay = FIRST_DELAY
+        self._up_since = self._started
         if self._down_since:
             self._note_reconnect(self._started - self._down_since)
             self._down_since = 0
@@ -330,7 +338,8 @@ class MqttConnectionBase(ABC, Generic[S]):
 
         :param keep_alive: s, the broker's Server Keep Alive; None: it sent none. :param session: it still has the client's session.
         """
-        self.receive_maximum, self.topic_aliases = receive_maximum, topic_aliases
+        self.receive_maximum = receive_maximum
+        self.topic_aliases = topic_aliases
         # The broker's value replaces the client's own (MQTT 5, 3.2.2.3.14).
         self.keep_alive_time = self._options.keep_alive if keep_alive is None else keep_alive
         self._loop.check_within(self.keep_alive_time * SECOND)

@@ -101,12 +101,10 @@ class BrokerSocket:
     def __init__(
         self, endpoint: BrokerEndpoint, arrivals: ArrivalClock, source: str | None = None, *, smallest: int = ACKNOWLEDGEMENT
     ) -> None:  # fmt: skip
-        self._endpoint, self._arrivals, self._space, self._smallest = (
-            endpoint,
-            arrivals,
-            _read_space(),
-            smallest,
-        )
+        self._endpoint = endpoint
+        self._arrivals = arrivals
+        self._space = _read_space()
+        self._smallest = smallest
         self._socket: socket.socket = socket.socket(endpoint.family, socket.SOCK_STREAM)
         self._send: Callable[[bytes | bytearray], int] = self._socket.send
         self.stream = SocketReader(self._socket, arrivals, units=self._smallest)
@@ -296,7 +294,8 @@ def find_endpoints(context: DriverContext) -> Endpoints:
 
     :raises UsageError: an address is invalid or contradicts ``driver.tls``. :raises TargetError: an address does not answer.
     """
-    target, settings = context.target, context.settings.tls
+    target = context.target
+    settings = context.settings.tls
     urls = {"target.url": target.url} | (
         {"target.subscriberUrl": target.subscriber_url} if target.subscriber_url else {}
     )
@@ -351,7 +350,8 @@ def _reached(
     for number, url in enumerate(urls):
         try:
             with connect_from(str(url.hostname), _port(url), _CONNECT_TIMEOUT, source) as connected:
-                family, address = connected.family, connected.getpeername()
+                family = connected.family
+                address = connected.getpeername()
         except OSError as error:
             problems.append(f"{key} {url.geturl()}: {error.strerror or error}".lstrip())
             continue

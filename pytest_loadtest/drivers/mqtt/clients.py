@@ -57,12 +57,14 @@ class MqttClients(Generic[C]):
         connect: MakeConnection[C],
         arrivals: ArrivalClock,
     ) -> None:
-        self._make_connection, self._arrivals = connect, arrivals
+        self._make_connection = connect
+        self._arrivals = arrivals
         self.allowed = MOST_INFLIGHT
         self.topic_aliases: int | None = None
         self.keep_alive: int | None = None
         self.counts = ConnectionCounts()
-        self._context, self._options = context, options
+        self._context = context
+        self._options = options
         self._loop: Loop | None = None
         self._endpoints: Endpoints | None = None
         self._kept: list[C] = []
@@ -137,7 +139,8 @@ class MqttClients(Generic[C]):
         )
 
     def _source(self, endpoint: BrokerEndpoint) -> str | None:
-        number, sources = next(self._numbers), self._context.sources
+        number = next(self._numbers)
+        sources = self._context.sources
         return sources[number % len(sources)] if sources else endpoint.source(number, self._worker)
 
     @property
@@ -204,11 +207,14 @@ class MqttClients(Generic[C]):
 
         :raises TargetError: a client is rejected, or ``left()`` does not fall for ``patience`` ns.
         """
-        loop, clock = self._running(), self._context.clock
-        before, progressed = left(), clock()
+        loop = self._running()
+        clock = self._context.clock
+        before = left()
+        progressed = clock()
         while (now_left := left()) > 0:
             if now_left < before:
-                before, progressed = now_left, clock()
+                before = now_left
+                progressed = clock()
             if loop.failed is not None:
                 raise self.error(f"{loop.failed.name}: {loop.failed.failure}", loop.failed)
             if clock() - progressed > patience:

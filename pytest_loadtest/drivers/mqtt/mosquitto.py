@@ -201,7 +201,8 @@ def _user() -> str | None:
 def _launch(
     binary: str, version: str, ports: tuple[int, ...], request: BrokerRequest, progress: Progress
 ) -> StartedBroker:
-    folder, name = request.folder.resolve(), f"mosquitto {version}"
+    folder = request.folder.resolve()
+    name = f"mosquitto {version}"
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
     secured = mosquitto_listener(data / "security", request)

@@ -46,7 +46,9 @@ class MqttObserver:
     ) -> None:
         for topic in topics:
             check_filter(topic)
-        self._url, self._seen, self._answers = url, list[Seen](), list[Any]()
+        self._url = url
+        self._seen = list[Seen]()
+        self._answers = list[Any]()
         endpoint = endpoint_of(url, settings.tls)
         self._client = _make_client(settings)
         if endpoint.tls is not None:
@@ -105,7 +107,8 @@ class MqttObserver:
     def read(self, timeout: float) -> list[Seen]:
         """Return the messages since the last call; wait up to ``timeout`` seconds for one."""
         self._loop(timeout, lambda: f"{self._url}: connection lost: ")
-        seen, self._seen = self._seen, []
+        seen = self._seen
+        self._seen = []
         return seen
 
     @property
@@ -195,8 +198,12 @@ class SysTopics:
     over_phases = False
 
     def __init__(self, context: TelemetryContext) -> None:
-        url, settings, ports = context.target.url, context.settings, context.ports
-        self._url, self._settings, self._ports = url, sys_settings(url, settings), ports
+        url = context.target.url
+        settings = context.settings
+        ports = context.ports
+        self._url = url
+        self._settings = sys_settings(url, settings)
+        self._ports = ports
         self._values: dict[str, float] = {}
         limit = int(context.broker.get("memory_limit", 0))
         self._limit = {"sys.heapLimit": float(limit)} if limit else {}
@@ -217,7 +224,8 @@ class SysTopics:
             except (
                 Exception
             ) as error:  # read() raises it later, so that old values are not taken for current ones
-                self._values, self._since = {}, self._since if self._failure else time.monotonic()
+                self._values = {}
+                self._since = self._since if self._failure else time.monotonic()
                 self._failure = error
                 if not (self._answered and isinstance(error, TargetError)):
                     return
@@ -226,7 +234,8 @@ class SysTopics:
     def _observe(self) -> None:
         observer = MqttObserver(self._url, [*TOPICS, _VERSION], self._settings, take=self._take)
         self._ports.add(observer.port)
-        self._failure, self._answered = None, True
+        self._failure = None
+        self._answered = True
         while not self._ending.is_set():
             observer.read(_TURN)
             self.used = time.thread_time()

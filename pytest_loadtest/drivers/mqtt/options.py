@@ -112,7 +112,8 @@ def missing_feature(options: ClientOptions, connack: Callable[[str, Any], Any]) 
     most = connack("maximum_qos", 2)
     if options.qos > most:
         return f"the broker allows QoS {most} at most, the profile needs {options.qos}"
-    size, largest = connack("maximum_packet_size", None), options.packet + options.properties
+    size = connack("maximum_packet_size", None)
+    largest = options.packet + options.properties
     if size is not None and largest > size:
         return f"the broker accepts packets of {size} bytes at most, the profile's largest message needs {largest}"
     if options.shared and not connack("shared_subscription_available", 1):
@@ -131,10 +132,8 @@ def topic_filter(context: DriverContext, consumer: int, *, shared: bool) -> str:
     """Return the topic filter of a consumer's subscription."""
     # On an existing topic the group's name contains the run: two runs with the same group would share their messages.
     topology = context.topology
-    topic, group = (
-        topic_name(context, topology.topic_of_consumer(consumer)),
-        f"sub-{topology.subscription_of_consumer(consumer)}",
-    )
+    topic = topic_name(context, topology.topic_of_consumer(consumer))
+    group = f"sub-{topology.subscription_of_consumer(consumer)}"
     if not shared:
         return topic
     return f"$share/{group if topology.name is None else f'{context.run}-{context.nonce:08x}-{group}'}/{topic}"

@@ -52,7 +52,8 @@ def mosquitto_listener(folder: Path, request: BrokerRequest) -> TlsListener | No
     """
     if request.security is None:
         return None
-    keys, limits = _make_keys(folder, request.security), request.tls or Tls()
+    keys = _make_keys(folder, request.security)
+    limits = request.tls or Tls()
     ciphers = {"ciphers": ":".join(limits.of_tls12), "ciphers_tls1.3": ":".join(limits.of_tls13)}
     decisive = {"tls_version": _LEAST[limits.versions[0]]} | {
         key: names for key, names in ciphers.items() if names
@@ -72,7 +73,8 @@ def artemis_listener(folder: Path, request: BrokerRequest, working: Path) -> Tls
     """
     if request.security is None:
         return None
-    keys, limits = _make_keys(folder, request.security), request.tls or Tls()
+    keys = _make_keys(folder, request.security)
+    limits = request.tls or Tls()
     # Java has a store of keys for PEM (pem-keystore, one of the jars), which reads certificate and key from one file.
     both = keys.server.key.with_name("server-both.pem")
     both.touch(mode=0o600)

@@ -225,7 +225,8 @@ def _topic(profile: Profile) -> Iterator[Problem]:
 
 
 def _broker(profile: Profile) -> Iterator[Problem]:
-    named, target = _settings(profile).broker, profile.target
+    named = _settings(profile).broker
+    target = profile.target
     if named is None or target is None:
         return
     others = [name for name in ("url", "image") if getattr(target, name) is not None]

@@ -49,7 +49,8 @@ class ClientTls:
 
     def check(self, established: ssl.SSLObject) -> None:
         """Check an established connection. :raises OSError: the broker chose a cipher that is not in the profile."""
-        cipher, version = established.cipher() or ("none", ""), established.version() or "unknown"
+        cipher = established.cipher() or ("none", "")
+        version = established.version() or "unknown"
         ciphers = self._settings.ciphers
         if ciphers is not None and cipher[0] not in ciphers.split(":"):
             raise OSError(
@@ -80,7 +81,8 @@ class ClientTls:
 
     def _explain_rejection(self, reason: str, chosen: bool) -> str:
         """:param reason: OpenSSL's name of the error. :param chosen: the broker has already chosen a version and a cipher."""
-        settings, own = self._settings, self._settings.cert_file
+        settings = self._settings
+        own = self._settings.cert_file
         if not chosen and reason in _NO_TLS:
             return "the port does not speak TLS: write mqtt:// in place of mqtts://"
         if any(word in reason for word in _VERSION):

@@ -50,7 +50,8 @@ def mosquitto_undelivered(run: DrainingRun) -> Undelivered | None:
     settings = run.settings
     if not settings.qos or settings.retain:
         return None
-    update, end = Update(), time.monotonic() + _TIMEOUT
+    update = Update()
+    end = time.monotonic() + _TIMEOUT
     observer = MqttObserver(
         run.target.url,
         [_VERSION, _UPTIME, _STORED, _RETAINED],
@@ -71,5 +72,6 @@ def held_by(update: Update) -> int | None:
     values = update.values
     if update.updates < _COMPLETE or not values.get(_VERSION, b"").startswith(_READ):
         return None
-    stored, retained = int(values[_STORED]), int(values[_RETAINED])
+    stored = int(values[_STORED])
+    retained = int(values[_RETAINED])
     return stored - retained if stored >= retained else None

@@ -23,11 +23,16 @@ T = TypeVar("T")
 
 _UNLIMITED_BACKLOG = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
 # msg/s: how often a broker stores the position of a subscription. The default of Pulsar 4.2's ServiceConfiguration.
-_MARK_DELETE_RATE, _DEFAULT_MARK_DELETE_RATE = "managedLedgerDefaultMarkDeleteRateLimit", 1.0
-_UNAUTHORIZED, _GONE, _NOT_ALLOWED, _CONFLICT = 401, 404, 405, 409
+_MARK_DELETE_RATE = "managedLedgerDefaultMarkDeleteRateLimit"
+_DEFAULT_MARK_DELETE_RATE = 1.0
+_UNAUTHORIZED = 401
+_GONE = 404
+_NOT_ALLOWED = 405
+_CONFLICT = 409
 _REDIRECTS = 10
 # Most bytes of an answer: ten times the metrics of a broker with 2 000 topics (24.5 MB). And s that they may take to arrive.
-_MOST_BYTES, _MOST_SECONDS = 1 << 28, 60.0
+_MOST_BYTES = 1 << 28
+_MOST_SECONDS = 60.0
 _NOT_PULSAR = "is this the web service of a Pulsar broker?"
 _QUORUMS = ("ensemble_size", "write_quorum", "ack_quorum")
 REPLACED_BY_PERSISTENCE: Final = {
@@ -83,11 +88,9 @@ class Admin:
     """
 
     def __init__(self, url: str, settings: PulsarSettings) -> None:
-        self.urls, self._timeout, self._settings = (
-            split_urls(url),
-            settings.operation_timeout / SECOND,
-            settings,
-        )
+        self.urls = split_urls(url)
+        self._timeout = settings.operation_timeout / SECOND
+        self._settings = settings
         self._failed = 0
         self._tls = tls_context(settings)
         self._headers = admin_headers(settings)
@@ -140,10 +143,8 @@ class Admin:
         :param bundles: the number of bundles; None: the broker's default.
         :returns: whether the tenant was created. :raises TargetError: the broker refuses, also because the namespace exists.
         """
-        path, policies = (
-            f"namespaces/{namespace}",
-            None if bundles is None else {"bundles": {"numBundles": bundles}},
-        )
+        path = f"namespaces/{namespace}"
+        policies = None if bundles is None else {"bundles": {"numBundles": bundles}}
         try:
             self._request("PUT", path, policies)
         except RefusedError as refused:
@@ -407,7 +408,8 @@ def _answer_of(
     """Return the answer to a request; a hostile server can neither fill the memory nor answer for ever. :raises TargetError: it tries."""
     import httpx
 
-    body, end = bytearray(), time.monotonic() + _MOST_SECONDS
+    body = bytearray()
+    end = time.monotonic() + _MOST_SECONDS
     with client.stream(method, url, **options) as answer:
         for piece in answer.iter_bytes():
             body += piece

@@ -37,10 +37,8 @@ def credentials(
     if auth.plugin == "tls":
         return "tls", bytes
     if auth.plugin == "oauth2":
-        issuer, key = (
-            required_key(auth.issuer_url, "issuerUrl"),
-            required_key(auth.private_key, "privateKey"),
-        )
+        issuer = required_key(auth.issuer_url, "issuerUrl")
+        key = required_key(auth.private_key, "privateKey")
         tokens = Tokens(
             issuer,
             _client_of(key),
@@ -76,7 +74,8 @@ def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
 
     :raises UsageError: a file that the profile names cannot be read.
     """
-    auth, trusted = settings.authentication, settings.tls_trust_certs_file_path
+    auth = settings.authentication
+    trusted = settings.tls_trust_certs_file_path
     files = [trusted] if trusted else []
     try:
         context = ssl.create_default_context(cafile=trusted)
@@ -181,10 +180,12 @@ class Tokens:
     def __init__(
         self, issuer: str, client: Mapping[str, str], options: Mapping[str, str], *, timeout: float
     ) -> None:
-        self._issuer, self._timeout = issuer.rstrip("/"), timeout
+        self._issuer = issuer.rstrip("/")
+        self._timeout = timeout
         self._form = {"grant_type": "client_credentials", **client, **options}
         self._lock = threading.Lock()
-        self._token, self._until = "", 0.0
+        self._token = ""
+        self._until = 0.0
 
     def get(self) -> str:
         """Return a valid token; fetch one if there is none, or if the issuer did not say how long the last one is valid (``expires_in``).
@@ -204,10 +205,8 @@ class Tokens:
                 self._ask("GET", f"{self._issuer}/.well-known/openid-configuration")
             )["token_endpoint"]
             answer = json.loads(self._ask("POST", endpoint))
-            self._token, self._until = (
-                str(answer["access_token"]),
-                requested + _FRESH * float(answer.get("expires_in") or 0),
-            )
+            self._token = str(answer["access_token"])
+            self._until = requested + _FRESH * float(answer.get("expires_in") or 0)
         except (ValueError, KeyError, TypeError) as error:
             raise TargetError(
                 f"{masked(self._issuer)} answered without a token: {error!r}"
@@ -216,7 +215,8 @@ class Tokens:
     def _ask(self, method: str, url: str) -> bytes:
         import httpx
 
-        form, trusted = self._form if method == "POST" else None, ssl.create_default_context()
+        form = self._form if method == "POST" else None
+        trusted = ssl.create_default_context()
         request = f"{method} {masked(url)}"
         try:
             answer = httpx.request(

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 FLOW_OR_QPS: Final = "flow_or_qps_equally_divide"
 DEFAULT_ALGORITHM: Final = "defaultNamespaceBundleSplitAlgorithm"
-_NOT_FOUND, _NOT_OWNED, _UNLOADING = 404, 412, "is being unloaded"
+_NOT_FOUND = 404
+_NOT_OWNED = 412
+_UNLOADING = "is being unloaded"
 # s that a split waits for the unload that an earlier split began: a broker answers before the unload is done.
 _UNLOADED_WITHIN: Final = 30.0
 _AGAIN_AFTER: Final = 0.2
@@ -47,7 +49,8 @@ class Bundles(Admin):
 
     def __init__(self, url: str, settings: PulsarSettings, namespace: str) -> None:
         super().__init__(url, settings)
-        self.settings, self.namespace = settings, namespace
+        self.settings = settings
+        self.namespace = namespace
 
     @classmethod
     def of_run(cls, target: TargetAddress, settings: Any, topology: Topology, run: str) -> Bundles:

@@ -146,9 +146,11 @@ def _steps(topics: Sequence[TopicRate], limits: SplitLimits) -> Iterator[SplitSt
         middle = before + (here - before) // 2 + 1
         if limits.exceeded(rate + more, throughput + bytes_more):
             yield SplitStep(rate + more, throughput + bytes_more, middle, middle)
-            rate, throughput = more, bytes_more
+            rate = more
+            throughput = bytes_more
         else:
-            rate, throughput = rate + more, throughput + bytes_more
+            rate += more
+            throughput += bytes_more
             yield SplitStep(rate, throughput, None, middle)
 
 
@@ -196,10 +198,12 @@ def suffix(prefix: str, target: int) -> str:
     # CRC-32 of texts of one length is affine in their bits, and the three low bits of an octal digit are free: this is a system of 32
     # equations over 36 unknown bits, which has a solution for every prefix.
     base = position(prefix + "0" * _DIGITS)
-    chosen, left = 0, target ^ base
+    chosen = 0
+    left = target ^ base
     for effect, bits in _eliminated(prefix, base):
         if left ^ effect < left:
-            left, chosen = left ^ effect, chosen ^ bits
+            left ^= effect
+            chosen ^= bits
     assert not left
     return f"{chosen:0{_DIGITS}o}"
 
@@ -212,7 +216,8 @@ def _eliminated(prefix: str, base: int) -> list[tuple[int, int]]:
         effect = position(f"{prefix}{bits:0{_DIGITS}o}") ^ base
         for other, others in rows:
             if effect ^ other < effect:
-                effect, bits = effect ^ other, bits ^ others
+                effect ^= other
+                bits ^= others
         if effect:
             rows = sorted([*rows, (effect, bits)], reverse=True)
     return rows

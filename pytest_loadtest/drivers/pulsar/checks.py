@@ -34,7 +34,8 @@ def _settings(profile: Profile) -> PulsarSettings:
 
 
 def _topic(profile: Profile) -> Iterator[Problem]:
-    topic, driver = profile.topic, _settings(profile)
+    topic = profile.topic
+    driver = _settings(profile)
     if topic is None:
         return
     scheme, _, rest = topic.partition("://")
@@ -159,10 +160,8 @@ def _delayed(profile: Profile) -> Iterator[Problem]:
     """Reject topics and subscriptions to which Pulsar delivers at once."""
     if profile.delays is None or profile.allow_undelayed:
         return
-    key, driver = (
-        "deliverAt" if profile.deliver_after is None else "deliverAfter",
-        _settings(profile),
-    )
+    key = "deliverAt" if profile.deliver_after is None else "deliverAfter"
+    driver = _settings(profile)
     anyway = "or allowUndelayed: true, to see how early they come"
     if driver.topic_type == "non-persistent":
         message = f"{key}: Pulsar delivers at once on non-persistent topics"
@@ -219,7 +218,8 @@ _OF_CHUNKS: Final = (
 
 def _sent(profile: Profile) -> Iterator[Problem]:
     """Reject batches, topics and subscriptions that do not go together with chunks."""
-    driver, path = profile.driver, ("driver", "chunkingEnabled")
+    driver = profile.driver
+    path = ("driver", "chunkingEnabled")
     assert isinstance(driver, PulsarSettings)
     if not driver.chunking_enabled:
         return
@@ -260,10 +260,8 @@ def _again(profile: Profile) -> Iterator[Problem]:
     if choose_client(profile).client != "library":
         return
     if 0 < driver.unacked_messages_timeout < LIBRARY_LEAST:
-        timeout, least = (
-            exact_duration(driver.unacked_messages_timeout),
-            exact_duration(LIBRARY_LEAST),
-        )
+        timeout = exact_duration(driver.unacked_messages_timeout)
+        least = exact_duration(LIBRARY_LEAST)
         message = (
             f"driver.unackedMessagesTimeout: pulsar-client takes {least} or more, not {timeout}"
         )

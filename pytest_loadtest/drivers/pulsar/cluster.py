@@ -57,7 +57,8 @@ SMALL: Final = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLeve
 BOOKIE_MEMORY: Final = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=320m")
 BROKER_MEMORY: Final = ("-Xms128m", "-Xmx384m", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=256m")
 # Most copies of an entry by default, and acknowledgements of them, as in production: 3/3/2.
-COPIES, ACKS = 3, 2
+COPIES = 3
+ACKS = 2
 _CHOSEN: Final = frozenset(
     {
         "bookiePort",
@@ -99,7 +100,8 @@ def start_cluster(request: BrokerRequest, progress: Progress) -> StartedCluster:
     :raises UnavailableError: no Java 17, or the jars are neither cached nor available from Maven.
     :raises TargetError: a process did not start; its name and the last lines of its log are in the error.
     """
-    runtime, version = java.require("Pulsar"), request.version or PULSAR.version
+    runtime = java.require("Pulsar")
+    version = request.version or PULSAR.version
     jars = PULSAR.resolve(version, progress)
     count = 1 + request.nodes[BOOKIE] + 2 * request.nodes[SERVING]
     for _ in range(ATTEMPTS - 1):
@@ -116,15 +118,16 @@ class _Launch:
     def __init__(
         self, runtime: Java, jars: Path, version: str, request: BrokerRequest, ports: Sequence[int], progress: Progress
     ) -> None:  # fmt: skip
-        self._runtime, self._jars, self._request, self._progress = runtime, jars, request, progress
+        self._runtime = runtime
+        self._jars = jars
+        self._request = request
+        self._progress = progress
         self._folder = request.folder.resolve()
         self._zookeeper, *others = ports
         bookies = request.nodes[BOOKIE]
-        self._bookies, self._brokers, self._webs = (
-            others[:bookies],
-            others[bookies::2],
-            others[bookies + 1 :: 2],
-        )
+        self._bookies = others[:bookies]
+        self._brokers = others[bookies::2]
+        self._webs = others[bookies + 1 :: 2]
         self._store = f"zk:{HERE}:{self._zookeeper}"
         counts = [
             f"{number} {role}{'' if number == 1 else 's'}" for role, number in request.nodes.items()
@@ -199,7 +202,8 @@ class _Launch:
 
     def _set_up(self) -> None:
         """Write the cluster's metadata, which bookies and brokers need."""
-        webs, brokers = _hosts(self._webs), _hosts(self._brokers)
+        webs = _hosts(self._webs)
+        brokers = _hosts(self._brokers)
         urls = [
             "--web-service-url",
             f"http://{webs}",
@@ -231,7 +235,8 @@ class _Launch:
         remove_folder(str(child.folder))
 
     def _start_bookie(self, index: int) -> None:
-        port, data = self._bookies[index], self._folder / f"bookie-{index + 1}" / "data"
+        port = self._bookies[index]
+        data = self._folder / f"bookie-{index + 1}" / "data"
         own = {
             "bookiePort": str(port), "metadataServiceUri": f"metadata-store:{self._store}",
             "advertisedAddress": HERE, "listeningInterface": "lo",
@@ -242,7 +247,8 @@ class _Launch:
         self._node(f"{BOOKIE} {index + 1}", child, partial(listens, HERE, port))
 
     def _start_broker(self, index: int) -> None:
-        port, web = self._brokers[index], self._webs[index]
+        port = self._brokers[index]
+        web = self._webs[index]
         own = {
             **self._secured.lines, **port_lines(port, web, tls=self._secured.tls), "bindAddress": HERE, "advertisedAddress": HERE,
             "clusterName": NAME, "metadataStoreUrl": self._store, "configurationMetadataStoreUrl": self._store,
@@ -271,7 +277,8 @@ class _Launch:
         return BASE | CLUSTER | sizes | quorum | dict(self._request.settings)
 
     def _facts(self) -> BrokerFacts:
-        admin, scheme = self._admin(*self._webs), "pulsar+ssl" if self._secured.tls else "pulsar"
+        admin = self._admin(*self._webs)
+        scheme = "pulsar+ssl" if self._secured.tls else "pulsar"
         security = {"security": described(self._request.security)} if self._request.security else {}
         counts = {f"{role}s": str(number) for role, number in self._request.nodes.items()}
         memory = {"memory": f"brokers {' '.join(BROKER_MEMORY)}, bookies {' '.join(BOOKIE_MEMORY)}"}

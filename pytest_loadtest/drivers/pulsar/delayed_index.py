@@ -103,7 +103,8 @@ def index_of_one_delay(
     size = per_ms * (1 << bits)
     pieces = containers = payload = at = bucket = 0
     while at < messages:
-        ends, bucket = min(math.ceil(size * (bucket + 1)), messages), bucket + 1
+        ends = min(math.ceil(size * (bucket + 1)), messages)
+        bucket += 1
         while at < ends:
             start = at % ledger
             stop = min(start + ends - at, ledger)
@@ -188,7 +189,8 @@ def planned_index(
         delays.longest if delays.at is not None else (delays.least + delays.most) * MILLISECOND / 2
     )
     pending = min(messages, round(rate * mean / SECOND))
-    each, range_ms = max(pending // topics, 1), float(delays.most - delays.least)
+    each = max(pending // topics, 1)
+    range_ms = float(delays.most - delays.least)
     bits = bits_of(tick)
     if delays.at is not None:
         # All messages have one due time, so they are in one bucket.

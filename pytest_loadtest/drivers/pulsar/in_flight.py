@@ -26,7 +26,9 @@ class InFlight:
     def __init__(
         self, streams: int, partitions: int, window: int | None, memory: int | None
     ) -> None:
-        self._partitions, self._window, self._memory = partitions, window, memory
+        self._partitions = partitions
+        self._window = window
+        self._memory = memory
         # Messages that still fit into the window of each part.
         self._room = np.full(streams * partitions, 0 if window is None else window, np.int64)
         self._of_stream = np.zeros(streams, np.int64)

@@ -119,10 +119,12 @@ class MetricsReader:
 
     def read(self, text: str) -> Scraped:
         """:raises ValueError: a line is not in Prometheus' text format."""
-        broker, topics = defaultdict[str, float](float), defaultdict[str, dict[str, float]](dict)
+        broker = defaultdict[str, float](float)
+        topics = defaultdict[str, dict[str, float]](dict)
         version = ""
         for metric, text_of_labels, number in self._lines.findall(text):
-            labels, value = self._labels(text_of_labels), float(number)
+            labels = self._labels(text_of_labels)
+            value = float(number)
             # jvm_memory_bytes_… has series for several areas, of which only the heap is reported.
             if math.isnan(value) or labels.get("area", "heap") != "heap":
                 continue
@@ -217,7 +219,8 @@ def broker_columns(
         ("messagesIn", "pulsar_in_messages_total"),
         ("messagesOut", "pulsar_out_messages_total"),
     ):
-        earlier, counts = before.topics.get(metric, {}), now.topics.get(metric, {})
+        earlier = before.topics.get(metric, {})
+        counts = now.topics.get(metric, {})
         grown = (
             value - (earlier[topic] if earlier.get(topic, value + 1) <= value else 0)
             for topic, value in counts.items()
@@ -236,7 +239,8 @@ class TopicMoves:
         self._several = several
         self._brokers: dict[str, str] = {}
         self._counts: dict[str, float] = {}
-        self._gained, self._reopened = defaultdict[str, int](int), 0
+        self._gained = defaultdict[str, int](int)
+        self._reopened = 0
 
     def read(self, answers: Mapping[str, Scraped]) -> dict[str, float]:
         """Return the counts since the first answer: ``NAME.gained`` of each broker that has answered, and ``sys.reopened``.
@@ -262,7 +266,8 @@ class TopicMoves:
 
 def merge_scraped(answers: Sequence[Scraped]) -> Scraped:
     """Return the sums over several brokers."""
-    broker, topics = defaultdict[str, float](float), defaultdict[str, dict[str, float]](dict)
+    broker = defaultdict[str, float](float)
+    topics = defaultdict[str, dict[str, float]](dict)
     for answer in answers:
         for metric, value in answer.broker.items():
             broker[metric] += value

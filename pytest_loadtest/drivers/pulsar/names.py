@@ -66,15 +66,18 @@ class RunNames:
     """
 
     def __init__(self, context: DriverContext) -> None:
-        self._topology, self._target = context.topology, context.target
+        self._topology = context.topology
+        self._target = context.target
         self._settings: PulsarSettings = context.settings
-        self._run, self._mark = context.run, f"loadtest-{context.run}-{context.nonce:08x}"
+        self._run = context.run
+        self._mark = f"loadtest-{context.run}-{context.nonce:08x}"
         self._made_tenant = self._made_namespace = self._may_subscribe = self._looked_up = False
         self._persistence: Persistence | None = None
         self._broker_settings = context.broker
         self._without_quota = False
         self.not_applied: dict[str, str] = {}
-        self.existing, self.partitions = self._topology.name, self._topology.partitions
+        self.existing = self._topology.name
+        self.partitions = self._topology.partitions
         self.namespace: str | None = None
         if self.existing is None:
             self.namespace = (
@@ -136,7 +139,8 @@ class RunNames:
         partitions = ask(self.existing)
         if partitions is None:
             raise self.missing_topic()
-        self.partitions, self._looked_up = max(partitions, 1), True
+        self.partitions = max(partitions, 1)
+        self._looked_up = True
 
     def missing_topic(self) -> TargetError:
         """Return the error for an existing topic that does not exist."""

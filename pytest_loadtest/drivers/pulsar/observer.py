@@ -36,7 +36,8 @@ class PulsarObserver:
     def __init__(
         self, url: str, admin_url: str, topics: Sequence[str], settings: PulsarSettings
     ) -> None:
-        admin, parts = Admin(admin_url, settings), {}
+        admin = Admin(admin_url, settings)
+        parts = {}
         for topic in map(full_name, topics):
             partitions = admin.partitions(topic)
             if partitions is None:
@@ -47,7 +48,8 @@ class PulsarObserver:
         self.topics = len(set(topics))
         self.partitions = max(map(len, parts.values()))
         self._seen: SimpleQueue[Seen | TargetError] = SimpleQueue()
-        self._least, self._last = float("inf"), float("inf")
+        self._least = float("inf")
+        self._last = float("inf")
         self._stop = threading.Event()
         self._client: Any = make_client(url, settings)
         self._threads: list[threading.Thread] = []
@@ -132,7 +134,8 @@ def full_name(topic: str) -> str:
     """
     domain, mark, rest = topic.partition("://")
     if not mark:
-        domain, rest = "persistent", topic if "/" in topic else f"public/default/{topic}"
+        domain = "persistent"
+        rest = topic if "/" in topic else f"public/default/{topic}"
     if (
         domain not in ("persistent", "non-persistent")
         or rest.count("/") != 2

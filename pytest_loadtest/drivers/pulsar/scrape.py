@@ -58,13 +58,12 @@ class Scrape:
     def __init__(self, watched: TelemetryContext) -> None:
         if watched.target.admin_url is None:
             raise TargetError("the broker's telemetry needs the admin REST: give target.adminUrl")
-        topology, settings = watched.topology, watched.settings
-        self._watched, self._settings, self._url, self.used = (
-            watched,
-            settings,
-            watched.target.admin_url,
-            0.0,
-        )
+        topology = watched.topology
+        settings = watched.settings
+        self._watched = watched
+        self._settings = settings
+        self._url = watched.target.admin_url
+        self.used = 0.0
         self._namespace = None if topology.name else own_namespace(settings, watched.run)
         self._prefix = topology.name or f"{settings.topic_type}://{self._namespace}/"
         self._count = topology.topics * topology.partitions
@@ -73,7 +72,8 @@ class Scrape:
         self._each: Mapping[
             str, Scraped
         ] = {}  # the last answers of several brokers, by name, and their columns
-        self._each_at, self._of_brokers = 0, dict[str, float]()
+        self._each_at = 0
+        self._of_brokers = dict[str, float]()
         self._moves = TopicMoves(several=len(self._brokers) > 1)
         self._first, self._at, self._loaded_at = watched.kept.pop("counted", (None, 0, ()))
         self._last: Scraped | None = self._first
@@ -130,7 +130,8 @@ class Scrape:
         scraped = self._answer(self._scrape)
         if scraped is None:
             return {}
-        at, self._at = self._at, time.monotonic_ns()
+        at = self._at
+        self._at = time.monotonic_ns()
         self._times_known = False
         sample = columns(self._last, scraped, (self._at - at) / SECOND) | (
             self._answer(lambda: self._ask_more(scraped.loaded)) or {}
@@ -153,7 +154,8 @@ class Scrape:
                 if isinstance(error, TargetError)
                 else f"not an answer of Pulsar ({type(error).__name__}: {error})"
             )
-            self._unanswered, self._reason = self._unanswered + 1, reason
+            self._unanswered += 1
+            self._reason = reason
             self._connection.close()
             # The token of OAuth2 may have expired: a new client fetches another one.
             self._connect()
@@ -183,7 +185,8 @@ class Scrape:
 
         :raises TargetError: none has answered.
         """
-        answers, failed = dict[str, Scraped](), list[TargetError]()
+        answers = dict[str, Scraped]()
+        failed = list[TargetError]()
         for number, admin in enumerate(self._brokers, 1):
             try:
                 answers[f"{SERVING} {number}"] = self._read_metrics(admin, reader)
@@ -196,12 +199,14 @@ class Scrape:
         }
         self._of_brokers = self._moves.read(answers) if self._few else {}
         if len(self._brokers) > 1 and self._few:
-            now, at = time.monotonic_ns(), self._each_at
+            now = time.monotonic_ns()
+            at = self._each_at
             for name, answer in answers.items():
                 self._of_brokers |= broker_columns(
                     name, self._each.get(name), answer, (now - at) / SECOND
                 )
-            self._each, self._each_at = answers, now
+            self._each = answers
+            self._each_at = now
         return merge_scraped(list(answers.values()))
 
     def _read_metrics(self, admin: Admin, reader: MetricsReader) -> Scraped:
@@ -226,7 +231,8 @@ class Scrape:
             sample |= topic_columns(stats)
             loaded_at = load_times(stats)
             self._counts &= self._loaded_at in ((), loaded_at)
-            self._loaded_at, self._times_known = loaded_at, _all_known(loaded_at)
+            self._loaded_at = loaded_at
+            self._times_known = _all_known(loaded_at)
         return sample
 
     def _question(self, path: str) -> Any:

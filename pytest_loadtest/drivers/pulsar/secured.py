@@ -156,7 +156,8 @@ def apr1(password: str, salt: str) -> str:
 
     :param salt: up to 8 characters of ``./0-9A-Za-z``.
     """
-    word, grain = password.encode(), salt.encode()
+    word = password.encode()
+    grain = salt.encode()
     digest = hashlib.md5(word + grain + word, usedforsecurity=False).digest()
     start = word + b"$apr1$" + grain + (digest * (len(word) // 16 + 1))[: len(word)]
     length = len(word)

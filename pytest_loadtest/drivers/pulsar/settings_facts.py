@@ -54,7 +54,8 @@ def applied_keys(
 
     :param place: the facts of the run's namespace or of the existing topic.
     """
-    most, memory = stream_window(settings, partitions), settings.memory_limit
+    most = stream_window(settings, partitions)
+    memory = settings.memory_limit
     pending = str(settings.max_pending_messages or "no own limit")
     if most is not None:
         pending = f"{most} per producer, over {partitions} partitions"

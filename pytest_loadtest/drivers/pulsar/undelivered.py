@@ -22,7 +22,9 @@ def pulsar_undelivered(run: DrainingRun) -> Undelivered | None:
 
     :raises TargetError: the broker refuses or does not answer. :raises LookupError: the answer lacks a count.
     """
-    topology, settings, url = run.topology, run.settings, run.target.admin_url
+    topology = run.topology
+    settings = run.settings
+    url = run.target.admin_url
     if url is None or topology.name is not None or settings.topic_type != "persistent":
         return None
     if topology.topics * topology.partitions > MOST_TOPICS:

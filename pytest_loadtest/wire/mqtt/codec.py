@@ -96,7 +96,8 @@ def read_versioned(reader: FieldReader, version: int) -> Properties:
 def _connect(packet: Connect, _version: int) -> tuple[int, int, bytes]:
     # Bits of the connect flags are in 3.1.2.3. The order of the payload's fields is fixed: client id, user name, password (3.1.3).
     # A will is never sent.
-    flags, fields = packet.clean_start << 1, text(packet.client_id)
+    flags = packet.clean_start << 1
+    fields = text(packet.client_id)
     if packet.username is not None:
         flags |= 0x80
         fields += text(packet.username)
@@ -108,7 +109,8 @@ def _connect(packet: Connect, _version: int) -> tuple[int, int, bytes]:
 
 
 def _read_connack(_kind: int, reader: FieldReader, version: int) -> Connack:
-    flags, reason = reader.number(1), reader.number(1)
+    flags = reader.number(1)
+    reason = reader.number(1)
     if flags > 1:
         raise MalformedPacket(f"CONNACK has flags 0x{flags:02x}, must be 0 or 1")
     return Connack(bool(flags), reason, read_versioned(reader, version))

@@ -49,7 +49,8 @@ class FieldReader:
     """
 
     def __init__(self, data: bytes) -> None:
-        self._data, self.position = data, 0
+        self._data = data
+        self.position = 0
 
     @property
     def left(self) -> int:
@@ -120,9 +121,13 @@ def _integer(size: int) -> tuple[Callable[[Any], bytes], Callable[[FieldReader],
     return lambda value: value.to_bytes(size, "big"), lambda reader: reader.number(size)
 
 
-_BYTE, _TWO, _FOUR = _integer(1), _integer(2), _integer(4)
-_VARIABLE, _TEXT = (variable, FieldReader.variable), (text, FieldReader.text)
-_BINARY, _PAIR = (binary, FieldReader.binary), (_pair, _read_pair)
+_BYTE = _integer(1)
+_TWO = _integer(2)
+_FOUR = _integer(4)
+_VARIABLE = (variable, FieldReader.variable)
+_TEXT = (text, FieldReader.text)
+_BINARY = (binary, FieldReader.binary)
+_PAIR = (_pair, _read_pair)
 _KINDS: Final[
     Mapping[int, tuple[str, tuple[Callable[[Any], bytes], Callable[[FieldReader], Any]]]]
 ] = {

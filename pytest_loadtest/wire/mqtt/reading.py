@@ -43,10 +43,14 @@ def read_packets(
     messages: list[Message] = []
     answers: list[Answer] = []
     others: list[Packet] = []
-    at, count, v5 = 0, len(data), version >= V5
+    at = 0
+    count = len(data)
+    v5 = version >= V5
     # Hot path: one turn for each packet of the run. Lengths of one byte, which nearly all packets have, are read without a call.
     while count - at >= 2:
-        first, length, body = data[at], data[at + 1], at + 2
+        first = data[at]
+        length = data[at + 1]
+        body = at + 2
         if length > 127:
             length, body = _read_long_length(data, at + 1)
         end = body + length
@@ -97,7 +101,8 @@ def _read_long_length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _message(data: bytes, first: int, at: int, end: int, v5: bool) -> Message:
-    qos, packet_id = first >> 1 & 3, 0
+    qos = first >> 1 & 3
+    packet_id = 0
     if end - at < 2:
         raise MalformedPacket(_SHORT)
     # The topic is skipped: a consumer has one subscription, and the envelope in the payload identifies the message.

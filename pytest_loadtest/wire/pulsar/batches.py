@@ -72,11 +72,9 @@ class BatchReader:
         """
         if not 0 <= count * _SHORTEST <= len(batch):
             raise ProtocolError(f"{count} messages in a batch of {len(batch)} bytes")
-        starts, sizes, keys = (
-            np.empty(count, np.int64),
-            np.empty(count, np.int32),
-            list[str | None](),
-        )
+        starts = np.empty(count, np.int64)
+        sizes = np.empty(count, np.int32)
+        keys = list[str | None]()
         place = 0
         for number in range(count):
             place, single = self._single(batch, place)

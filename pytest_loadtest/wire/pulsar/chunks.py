@@ -76,7 +76,8 @@ class ChunkAssembler(Generic[T]):
 
         :param now: ns, of any clock. :raises ProtocolError: the chunks contradict each other; the message is given up.
         """
-        uuid, number = metadata.uuid, metadata.chunk_id
+        uuid = metadata.uuid
+        number = metadata.chunk_id
         if not 0 <= number < metadata.num_chunks_from_msg:
             self.given_up.append((GiveUpReason.SPARE, where))
             raise ProtocolError(f"chunk {number} of {metadata.num_chunks_from_msg}")
@@ -119,7 +120,8 @@ class ChunkAssembler(Generic[T]):
     ) -> Assembled[T] | None:
         pending.payload.extend(payload)
         pending.where.append(where)
-        so_far, last = len(pending.payload), len(pending.where) >= pending.chunks
+        so_far = len(pending.payload)
+        last = len(pending.where) >= pending.chunks
         if so_far > pending.size or (last and so_far < pending.size):
             self._give_up(uuid, GiveUpReason.SPARE)
             raise ProtocolError(

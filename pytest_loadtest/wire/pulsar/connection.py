@@ -82,12 +82,10 @@ class PulsarConnection:
         credentials: Callable[[], bytes],
         proxy_to: str | None = None,
     ) -> None:
-        self._client, self._method, self._credentials, self._proxy_to = (
-            client,
-            method,
-            credentials,
-            proxy_to,
-        )
+        self._client = client
+        self._method = method
+        self._credentials = credentials
+        self._proxy_to = proxy_to
         self._decoder = FrameDecoder()
         self._outbox = Outbox()
         self._out = self._outbox.buffers
@@ -96,12 +94,10 @@ class PulsarConnection:
         self.frames = self._owed = 0
         # Bound methods of both parts instead of wrappers around them: they are called for every entry. ``add`` appends whole frames, of
         # which no buffer is empty or changes later.
-        self.space, self.add, self.next, self.sent = (
-            self._decoder.space,
-            self._out.extend,
-            self._outbox.next,
-            self._outbox.sent,
-        )
+        self.space = self._decoder.space
+        self.add = self._out.extend
+        self.next = self._outbox.next
+        self.sent = self._outbox.sent
 
     # --- sending
 
@@ -111,7 +107,8 @@ class PulsarConnection:
             client_version=self._client, protocol_version=PROTOCOL_VERSION, feature_flags=_FEATURES
         )
         if self._method != "none":
-            hello.auth_method_name, hello.auth_data = self._method, self._credentials()
+            hello.auth_method_name = self._method
+            hello.auth_data = self._credentials()
         if self._proxy_to is not None:
             hello.proxy_to_broker_url = self._proxy_to
         self.send(api.Command(type=api.Command.CONNECT, connect=hello))

@@ -117,7 +117,8 @@ class EntrySealer:
             command += b"\x38\x01"
         guarded = _U32.pack(len(metadata)) + metadata
         # The checksum is continued over the parts, so that large payloads need not be joined.
-        check, length = crc32c(guarded), 0
+        check = crc32c(guarded)
+        length = 0
         for part in payload:
             check = crc32c(part, check)
             length += len(part)

@@ -58,7 +58,9 @@ class FrameDecoder(ReceiveBuffer):
         """
         # Local names: this loop runs once for each frame.
         self._end += count
-        memory, start, end = self._memory, self._start, self._end
+        memory = self._memory
+        start = self._start
+        end = self._end
         frames: list[memoryview] = []
         needed = 4
         while end - start >= 4:

@@ -56,10 +56,14 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         subscription: str | None, source: str | None,
     ) -> None:  # fmt: skip
         super().__init__(loop, endpoint, options, name, client_id, subscription, source)
-        self.number, self._inbound = number, inbound
+        self.number = number
+        self._inbound = inbound
         self.user: ConnectionUser = NO_USER
-        self.rest, self.needed, self.held = bytearray(), 0, dict[int, bytes]()
-        self.largest, self.receives = options.largest_packet, subscription is not None
+        self.rest = bytearray()
+        self.needed = 0
+        self.held = dict[int, bytes]()
+        self.largest = options.largest_packet
+        self.receives = subscription is not None
         self._session = self._welcomed = False
         self._requested = (
             0  # kind of the answer that the broker owes to SUBSCRIBE or UNSUBSCRIBE; 0: none
@@ -69,8 +73,10 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
     # --- socket
 
     def _open(self) -> BrokerSocket:
-        self.rest, self.needed = bytearray(), 0
-        self._welcomed, self._requested = False, 0
+        self.rest = bytearray()
+        self.needed = 0
+        self._welcomed = False
+        self._requested = 0
         # A consumer at QoS 2 also gets a PUBREL for each message, whose time is not needed.
         smallest = MESSAGE if self.receives else ACKNOWLEDGEMENT
         return BrokerSocket(self.endpoint, self._loop.arrivals, self._source, smallest=smallest)
@@ -160,12 +166,14 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         return 0 if self.socket is None else self.socket.written
 
     def keep_alive(self) -> None:
-        every, now = self.keep_alive_time * SECOND, self._loop.clock()
+        every = self.keep_alive_time * SECOND
+        now = self._loop.clock()
         if self._dialling or not every:
             return
         # A paused connection does not read, so it cannot see the answer to a ping.
         if self._hanging:
-            self._pinged, self._last_in = 0, now
+            self._pinged = 0
+            self._last_in = now
         if now - min(self._last_in, self._last_out) < every:
             return
         if not self._pinged:
@@ -184,7 +192,8 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         super().resume()
 
     def abandon(self, reason: str) -> None:
-        self._reason, self._unanswered = self._reason or reason, 0
+        self._reason = self._reason or reason
+        self._unanswered = 0
         if self.socket is None:
             return
         if not self._dialling:

@@ -52,7 +52,8 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
         )  # fmt: skip
 
     def _clear_retained(self) -> None:
-        clients, connection = self._clients, self._clients.make_passing("clean-up", "cleanup")
+        clients = self._clients
+        connection = self._clients.make_passing("clean-up", "cleanup")
         connection.user = clearing = _Clearing()
         clients.establish([connection], FAREWELL)
         # All topics are the run's own, because retain is rejected on an existing topic.

@@ -57,7 +57,8 @@ class Inbound:
     # So bytes that equal those of the previous read are not decoded again, which halves the cost of reading (docs/decisions/015).
 
     def __init__(self, version: int, arrivals: ArrivalColumns) -> None:
-        self._version, self._arrivals = version, arrivals
+        self._version = version
+        self._arrivals = arrivals
         self._reads: list[tuple[NativeConnection, bytes, int, int]] = []
         self._last: tuple[bytes, _Decoded] = b"", (0, [], [], [], [], b"", [], [])
 
@@ -67,7 +68,8 @@ class Inbound:
 
     def settle(self) -> None:
         """Decode the reads since the last call, and write their acknowledgements."""
-        reads, self._reads = self._reads, []
+        reads = self._reads
+        self._reads = []
         for connection, read, time, lag in reads:
             decoded = self._decode_read(connection, read)
             if decoded is None:
@@ -120,7 +122,8 @@ class Inbound:
     def _decode(self, data: bytes) -> _Decoded:
         # The answers to all packets of a read are written with one system call.
         used, messages, answers, others = read_packets(data, self._version)
-        exact, owed = [], []
+        exact = []
+        owed = []
         for qos, _, packet_id, _, _ in messages:
             if qos == 1:
                 owed.append(encode_answer(PUBACK, packet_id))
@@ -147,7 +150,8 @@ class Inbound:
 
 def _keep_rest(connection: NativeConnection, rest: bytes) -> None:
     """Keep the start of an incomplete packet, if there is one. :raises MalformedPacket: it is larger than the client accepts."""
-    connection.rest, connection.needed = bytearray(rest), packet_size(rest)
+    connection.rest = bytearray(rest)
+    connection.needed = packet_size(rest)
     if connection.needed > connection.largest:
         raise MalformedPacket(
             f"a packet of {connection.needed} bytes, where the client accepts {connection.largest}"
@@ -194,7 +198,8 @@ def _releases(connection: NativeConnection, answers: Sequence[Answer], time: int
 
 
 _NOWHERE: Final = -1  # place of a consumer that has none yet
-_REDELIVERED, _CORRUPT = int(Flag.REDELIVERED), int(Flag.CORRUPT)
+_REDELIVERED = int(Flag.REDELIVERED)
+_CORRUPT = int(Flag.CORRUPT)
 
 
 class ArrivalColumns:
@@ -240,7 +245,8 @@ class ArrivalColumns:
         """Return the messages of consumers with a place since the last call, or None."""
         if not self._waiting:
             return None
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         number, time, lag, arrivals = zip(*waiting, strict=True)
         self._grow(max(number))
         place = self._places.take(number)

@@ -34,7 +34,8 @@ _MOST_RESENDS: Final = 255  # limit of the column
 _IDS: Final = 65_535  # packet identifiers are 1 to this (MQTT 5, 2.2.1)
 _ENDLESS: Final = 1 << 40
 _ALIASED: Final = text("")  # the topic in a PUBLISH with an alias (MQTT 5, 3.3.2.1)
-_ACKED, _FAILED = int(Status.ACKED), int(Status.FAILED)
+_ACKED = int(Status.ACKED)
+_FAILED = int(Status.FAILED)
 
 
 class NativeMqttProducers:
@@ -45,7 +46,9 @@ class NativeMqttProducers:
     """
 
     def __init__(self, context: DriverContext, options: ClientOptions) -> None:
-        self._context, self._options, self._clock = context, options, context.clock
+        self._context = context
+        self._options = options
+        self._clock = context.clock
         self._qos: int = context.settings.qos
         self._first = PUBLISH << 4 | self._qos << 1 | bool(context.settings.retain)
         self._topics: dict[int, bytes] = {}
@@ -68,7 +71,8 @@ class NativeMqttProducers:
         )
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        pool, count = self._context.pool, len(burst)
+        pool = self._context.pool
+        count = len(burst)
         heads = envelope.encode_heads(
             pool,
             nonce=self._context.nonce,
@@ -118,7 +122,9 @@ class _Fronts(dict[int, bytes]):
     # Packets of one size have the same start, so each start is encoded once.
 
     def __init__(self, first: int, topic: bytes, id_size: int) -> None:
-        self._first, self._topic, self._more = bytes([first]), topic, len(topic) + id_size
+        self._first = bytes([first])
+        self._topic = topic
+        self._more = len(topic) + id_size
 
     def __missing__(self, rest: int) -> bytes:
         front = self[rest] = self._first + variable(self._more + rest) + self._topic
@@ -151,13 +157,11 @@ class _Producer(ConnectionUser):
         most: int,
     ) -> None:
         self.starved = False
-        self._all, self._connection, self._name, self._qos, self._most = (
-            producers,
-            connection,
-            topic,
-            qos,
-            most,
-        )
+        self._all = producers
+        self._connection = connection
+        self._name = topic
+        self._qos = qos
+        self._most = most
         self._fronts = self._later = producers.fronts(
             topic
         )  # packet starts of the next message, and of the messages after it
@@ -195,10 +199,8 @@ class _Producer(ConnectionUser):
         if not ids:
             return 0
         positions = positions[: len(ids)]
-        messages, rows = (
-            [outgoing.messages[position] for position in positions],
-            [outgoing.rows[position] for position in positions],
-        )
+        messages = [outgoing.messages[position] for position in positions]
+        rows = [outgoing.rows[position] for position in positions]
         if self._qos:
             self._rows.update(zip(ids, rows, strict=True))
             self._messages.update(zip(ids, messages, strict=True))
@@ -216,7 +218,8 @@ class _Producer(ConnectionUser):
         return len(positions)
 
     def _write(self, packets: list[bytes], rows: list[int], now: int) -> None:
-        connection, data = self._connection, packets[0] if len(packets) == 1 else b"".join(packets)
+        connection = self._connection
+        data = packets[0] if len(packets) == 1 else b"".join(packets)
         end = connection.written + connection.unsent
         # At QoS 0 a message counts as acknowledged when the kernel has taken its last byte.
         if connection.write(data, now):
@@ -229,7 +232,8 @@ class _Producer(ConnectionUser):
         connection.flush()
 
     def _identified(self, packet_id: int, message: bytes) -> bytes:
-        fronts, properties = self._fronts, self._properties
+        fronts = self._fronts
+        properties = self._properties
         self._fronts = self._later
         return b"".join(
             (
@@ -241,7 +245,8 @@ class _Producer(ConnectionUser):
         )
 
     def _bare(self, message: bytes) -> bytes:
-        fronts, properties = self._fronts, self._properties
+        fronts = self._fronts
+        properties = self._properties
         self._fronts = self._later
         return b"".join((fronts[len(properties) + len(message)], properties, message))
 

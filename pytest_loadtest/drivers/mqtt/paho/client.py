@@ -54,7 +54,8 @@ class PahoClient(paho.Client):
     def begin(self, *, aliased: bool, session: bool) -> None:
         """Start a connection. :param aliased: the topic gets an alias. :param session: the broker still has the client's session."""
         # Aliases are valid for one connection (MQTT 5, 3.3.2.3.4), so its first message names the topic.
-        self._aliased, self._named = aliased, False
+        self._aliased = aliased
+        self._named = False
         resumed = (
             mid
             for mid, message in self._out_messages.items()
@@ -74,7 +75,8 @@ class PahoClient(paho.Client):
         if dup and self.on_resend is not None:
             self.on_resend(mid)
         properties = self.with_alias if self._aliased else self.plain
-        topic, self._named = b"" if self._named else topic, self._aliased
+        topic = b"" if self._named else topic
+        self._named = self._aliased
         return super()._send_publish(mid, topic, payload, qos, retain, dup, info, properties)
 
     def pardon_ping(self) -> None:
@@ -108,10 +110,8 @@ def make_paho_client(
     endpoint: BrokerEndpoint, options: ClientOptions, client_id: str
 ) -> PahoClient:
     """Make a client that is ready for ``reconnect`` once it has a prepared socket."""
-    clean, protocol = (
-        None if options.v5 else options.clean_start,
-        MQTTProtocolVersion(options.version),
-    )
+    clean = None if options.v5 else options.clean_start
+    protocol = MQTTProtocolVersion(options.version)
     client = PahoClient(
         CallbackAPIVersion.VERSION2, client_id, clean_session=clean, protocol=protocol, reconnect_on_failure=False
     )  # fmt: skip
@@ -197,7 +197,8 @@ class PacketSocket(BrokerSocket):
         self, endpoint: BrokerEndpoint, arrivals: ArrivalClock, source: str | None = None
     ) -> None:
         super().__init__(endpoint, arrivals, source)
-        self._in, self._read = b"", 0
+        self._in = b""
+        self._read = 0
         self._accepted = 0
         self._marks: deque[int] = deque()  # end of each QoS 0 PUBLISH in the stream of bytes
 
@@ -205,7 +206,8 @@ class PacketSocket(BrokerSocket):
         """Read once from the kernel into the buffer."""
         data = self.read()
         if data is not None:
-            self._in, self._read = self._in[self._read :] + data, 0
+            self._in = self._in[self._read :] + data
+            self._read = 0
 
     @property
     def unread(self) -> bool:
@@ -216,7 +218,8 @@ class PacketSocket(BrokerSocket):
         """Write as much as the kernel takes; return the number of QoS 0 PUBLISH packets of which the last byte is now written."""
         if self._out:
             self.write()
-        done, marks = 0, self._marks
+        done = 0
+        marks = self._marks
         while marks and marks[0] <= self.written:
             marks.popleft()
             done += 1
@@ -241,7 +244,8 @@ class PacketSocket(BrokerSocket):
 
     def close(self) -> None:
         super().close()
-        self._in, self._read = b"", 0
+        self._in = b""
+        self._read = 0
 
     def setblocking(self, flag: bool) -> None:
         """Ignore the call: the socket stays non-blocking."""

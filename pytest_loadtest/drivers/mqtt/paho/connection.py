@@ -47,7 +47,8 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         self.on_written: Callable[[int], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         # A broker may send messages before the engine knows the consumer's place. They wait here until assign_place().
-        self._arrivals, self._place = ArrivedMessages(), _NOWHERE
+        self._arrivals = ArrivedMessages()
+        self._place = _NOWHERE
         self.client = make_paho_client(endpoint, options, client_id)
         self.client.on_connect = self._on_connect
         self.client.on_subscribe = self._on_subscribe
@@ -62,7 +63,8 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         arrivals.time += early.time
         arrivals.payload += early.payload
         arrivals.flags += early.flags
-        self._arrivals, self._place = arrivals, place
+        self._arrivals = arrivals
+        self._place = place
 
     def _open(self) -> PacketSocket:
         return PacketSocket(self.endpoint, self._loop.arrivals, self._source)

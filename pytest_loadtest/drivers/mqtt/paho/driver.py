@@ -31,7 +31,8 @@ class PahoMqttDriver(MqttDriverBase[PahoConnection]):
         self._arrivals = ArrivedMessages(checksum=context.checksum)
 
     def _clear_retained(self) -> None:
-        clients, connection = self._clients, self._clients.make_passing("clean-up", "cleanup")
+        clients = self._clients
+        connection = self._clients.make_passing("clean-up", "cleanup")
         unanswered: set[int] = set()
         connection.client.on_publish = lambda _client, _data, mid, _reason, _properties: (
             unanswered.discard(mid)

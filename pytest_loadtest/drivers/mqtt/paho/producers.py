@@ -32,7 +32,8 @@ CHUNK: Final = 64
 UNSENT: Final = 65_536
 MOST_RESENDS: Final = 255  # limit of the column
 # Plain ints: comparing and storing an IntEnum costs more than the rest of an answer.
-_ACKED, _FAILED = int(Status.ACKED), int(Status.FAILED)
+_ACKED = int(Status.ACKED)
+_FAILED = int(Status.FAILED)
 
 
 class PahoProducers:
@@ -72,7 +73,9 @@ class PahoProducers:
     def _send(self, burst: Burst, positions: list[int]) -> list[int]:
         """Publish the messages at these positions; return the positions of those that could not be sent after all."""
         part = slice(None) if len(positions) == len(burst) else np.array(positions)
-        pool, stream, payload = self._context.pool, burst.stream[part], burst.payload[part]
+        pool = self._context.pool
+        stream = burst.stream[part]
+        payload = burst.payload[part]
         heads = envelope.encode_heads(
             pool,
             nonce=self._context.nonce,
@@ -134,13 +137,12 @@ class PahoProducer:
         self.starved = False
         self.idle_since = 0
         self._topic = topic_name(context, context.topology.topic_of_stream(stream))
-        self._qos, self._retain = settings.qos, settings.retain
+        self._qos = settings.qos
+        self._retain = settings.retain
         self._most: int = settings.max_inflight_messages
-        self._clock, self._answers, self._hand_over = (
-            context.clock,
-            answers,
-            connection.client.publish,
-        )
+        self._clock = context.clock
+        self._answers = answers
+        self._hand_over = connection.client.publish
         self._pending: dict[int, int] = {}  # packet id → row
         self._resends: dict[int, int] = {}  # packet id → number of resends, where not 0
         self._unwritten: deque[int] = deque()  # rows at QoS 0

@@ -172,7 +172,8 @@ def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any
     # the client's queue of each partition must hold all of it. Each chunk of a message takes a place in that queue, therefore the queue
     # has no limit (0) with chunks.
     most = stream_window(settings, partitions)
-    pending, across = settings.max_pending_messages, settings.max_pending_messages_across_partitions
+    pending = settings.max_pending_messages
+    across = settings.max_pending_messages_across_partitions
     if most is not None:
         pending, across = (0, 0) if settings.chunking_enabled else (most, most * partitions)
     options: dict[str, Any] = {

@@ -53,7 +53,8 @@ class PulsarConsumers:
         self._copies: deque[Copy] = deque()
         self._consumers: dict[int, PulsarConsumer] = {}  # by place
         self._leaving: list[PulsarConsumer] = []
-        self._numbering, self._places = threading.Lock(), 0
+        self._numbering = threading.Lock()
+        self._places = 0
         self._attached: deque[_Attached] = deque()
         # Places that the engine does not know yet, and the messages for them.
         self._unreported: set[int] = set()
@@ -228,19 +229,19 @@ class PulsarConsumer:
         gone: Callable[[str], None],
         partitions: int = 1,
     ) -> None:
-        self.name, self._client, self._clock, self._order, self._gone = (
-            name,
-            client,
-            context.clock,
-            order,
-            gone,
-        )
+        self.name = name
+        self._client = client
+        self._clock = context.clock
+        self._order = order
+        self._gone = gone
         self._checksum = context.checksum
         self._closing = False
         self._leaving = self._halted = False
         self._go = threading.Event()
         self._go.set()
-        self._partitions, self._ended, self._leave_by = partitions, set[int](), 0
+        self._partitions = partitions
+        self._ended = set[int]()
+        self._leave_by = 0
         self.thread: threading.Thread
 
     def start(self, place: int, copies: deque[Copy]) -> None:
@@ -265,13 +266,12 @@ class PulsarConsumer:
 
     def _receive(self, place: int, copies: deque[Copy]) -> None:
         # Local names: this loop runs once for each message.
-        receive, acknowledge, clock, append = (
-            self._client.receive,
-            self._client.acknowledge,
-            self._clock,
-            copies.append,
-        )
-        order, checksum = self._order, self._checksum
+        receive = self._client.receive
+        acknowledge = self._client.acknowledge
+        clock = self._clock
+        append = copies.append
+        order = self._order
+        checksum = self._checksum
         while True:
             message = receive(RECEIVE_TIMEOUT)
             if self._halted:

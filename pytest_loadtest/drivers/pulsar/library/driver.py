@@ -154,7 +154,8 @@ class PulsarDriver:
         self._consumers.expect_close()
         with self._connecting:
             self._closed = True
-            clients, self._clients = self._clients, []
+            clients = self._clients
+            self._clients = []
         closers = options.close(clients)
         deadline = time.monotonic() + _THREADS_END
         for closer in closers:
@@ -171,11 +172,10 @@ class PulsarDriver:
         return self._connect(consumers, self._open_consumer)
 
     def _open_consumer(self, client: Any, consumer: int) -> PulsarConsumer:
-        topology, names = self._context.topology, self._names
-        topic, number = (
-            topology.topic_of_consumer(consumer),
-            topology.subscription_of_consumer(consumer),
-        )
+        topology = self._context.topology
+        names = self._names
+        topic = topology.topic_of_consumer(consumer)
+        number = topology.subscription_of_consumer(consumer)
         name = f"consumer {consumer} (topic {topic}, subscription {number})"
         kwargs = options.consumer_options(self._settings, existing=names.existing is not None)
         subscribed = self._wait_for_topic(

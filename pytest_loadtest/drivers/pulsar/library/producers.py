@@ -60,9 +60,12 @@ class PulsarProducers:
         window: int | None,
         memory: int | None,
     ) -> None:
-        self._clients, self._streams = clients, np.array(streams, np.int32)
+        self._clients = clients
+        self._streams = np.array(streams, np.int32)
         self._send_to = [client.send_async for client in clients]
-        self._pool, self._nonce, self._clock = context.pool, context.nonce, context.clock
+        self._pool = context.pool
+        self._nonce = context.nonce
+        self._clock = context.clock
         self._sizes = context.pool.sizes.astype(np.int64)
         self._blocks: bool = context.settings.block_if_queue_full
         self._in_flight = InFlight(len(streams), 1, window, memory)
@@ -87,7 +90,8 @@ class PulsarProducers:
         if len(refused) < len(burst):
             taken = _all_but(refused, len(burst))
             self._hand_over(burst, taken, indexes[taken], sizes[taken])
-        self.refused, self._answered = len(refused) > 0 and self._blocks, False
+        self.refused = len(refused) > 0 and self._blocks
+        self._answered = False
         if self.refused:
             return refused
         if len(refused):
@@ -113,7 +117,8 @@ class PulsarProducers:
         self, burst: Burst, taken: Taken, indexes: list[int], sizes: list[int]
     ) -> list[int]:
         """Send each message through the client, with a callback of its own. :returns: the send times, ns."""
-        pool, payload = self._pool, burst.payload[taken]
+        pool = self._pool
+        payload = burst.payload[taken]
         heads = encode_heads(
             pool,
             nonce=self._nonce,
@@ -124,12 +129,10 @@ class PulsarProducers:
         )
         keys = repeat(None) if burst.key is None else map(_KEY.format, burst.key[taken].tolist())
         dues = repeat(AT_ONCE) if burst.due is None else burst.due[taken].tolist()
-        send_to, clock, answered, build = (
-            self._send_to,
-            self._clock,
-            self._answers.append,
-            _pulsar.MessageBuilder,
-        )
+        send_to = self._send_to
+        clock = self._clock
+        answered = self._answers.append
+        build = _pulsar.MessageBuilder
         sent: list[int] = []
         stamp = sent.append
         try:
@@ -163,7 +166,8 @@ class PulsarProducers:
     def acks(self) -> Acks | None:
         """Return the answers since the last call, or None."""
         self._count_answers()
-        counted, self._counted = self._counted, []
+        counted = self._counted
+        self._counted = []
         return join_acks(counted)
 
     def _count_answers(self) -> None:
@@ -173,7 +177,8 @@ class PulsarProducers:
             return
         pop = self._answers.popleft
         row, index, size, time, results = zip(*[pop() for _ in range(n)], strict=True)
-        indexes, times = np.array(index), np.array(time, np.int64)
+        indexes = np.array(index)
+        times = np.array(time, np.int64)
         self._in_flight.answered_each(indexes, times, sum(size))
         failed = np.fromiter(map(attrgetter("value"), results), np.int32, n) != 0
         self._counted.append(

@@ -66,7 +66,10 @@ class ArrivalReader:
     """
 
     def __init__(self, reader: BatchReader, damaged: bytes, *, checksum: bool, keyed: bool) -> None:
-        self._reader, self._damaged, self._checksum, self._keyed = reader, damaged, checksum, keyed
+        self._reader = reader
+        self._damaged = damaged
+        self._checksum = checksum
+        self._keyed = keyed
 
     def columns(self, came: Sequence[Arrival]) -> Received:
         """Return the messages of at least one arrival, in the order of arrival."""
@@ -201,7 +204,8 @@ def damaged_head(nonce: int) -> bytes:
     """Return a head of this run that is detected as damaged: one bit of its check is wrong. It has the full form in every run."""
     zero = np.zeros(1, np.int64)
     form = _Form(marks(zero.astype(np.int16)), np.full(1, HEAD, np.uint8), compact=False)
-    stream, payload = zero.astype(np.int32), zero.astype(np.uint16)
+    stream = zero.astype(np.int32)
+    payload = zero.astype(np.uint16)
     head = encode_heads(form, nonce=nonce, stream=stream, seq=zero, intended=zero, payload=payload)
     head[0, 12] ^= 1
     return head.tobytes()

@@ -51,11 +51,16 @@ class Attachment(ABC):
     kind: ClassVar[str]
 
     def __init__(self, cluster: Cluster, topic: str, number: int, name: str) -> None:
-        self._cluster, self.topic, self.number, self.name = cluster, topic, number, name
+        self._cluster = cluster
+        self.topic = topic
+        self.number = number
+        self.name = name
         self.link: BrokerLink | None = None
         self._trying: BrokerLink | None = None
         self._assigned: Address | None = None
-        self._state, self._delay, self._give_up = _State.WAITING, 0, 0
+        self._state = _State.WAITING
+        self._delay = 0
+        self._give_up = 0
         self.established = self.progress = self._proxied = False
         self.reason = ""
 
@@ -86,7 +91,8 @@ class Attachment(ABC):
         self._state = _State.OPENING
         if not self.established and not self._delay:
             self._give_up = self._cluster.clock() + self._cluster.timeout
-        address, self._assigned = self._assigned, None
+        address = self._assigned
+        self._assigned = None
         if address is not None:
             self._found((address, None))
         else:
@@ -108,7 +114,8 @@ class Attachment(ABC):
     def _answered(self, answer: Any) -> None:
         if self._state is not _State.OPENING:
             return None
-        link, self._trying = self._trying, None
+        link = self._trying
+        self._trying = None
         self._cluster.arrived()
         if isinstance(answer, Refused):
             if link is not None:
@@ -118,12 +125,15 @@ class Attachment(ABC):
             # Registered again: a CLOSE for its predecessor with this number may have removed it.
             link.users[self.kind, self.number] = self
         self.progress = not self.established
-        self._state, self.link, self.established = _State.OPEN, link, True
+        self._state = _State.OPEN
+        self.link = link
+        self.established = True
         return self.attached(answer)
 
     def _again(self, refused: Refused) -> None:
         """Retry later, or fail if a retry does not help."""
-        self._state, self.reason = _State.WAITING, refused.message
+        self._state = _State.WAITING
+        self.reason = refused.message
         # One that was never established fails after operationTimeout. One that was established retries until the run ends, except that
         # a topic that stays missing for operationTimeout no longer exists.
         late = self._cluster.clock() > self._give_up
@@ -157,14 +167,17 @@ class Attachment(ABC):
         """Reconnect after its connection was lost or the broker closed it. :param address: the topic's new broker; None: unknown."""
         if self._state is not _State.OPEN:
             return
-        self.link, self.reason, self._state = None, reason, _State.WAITING
+        self.link = None
+        self.reason = reason
+        self._state = _State.WAITING
         self._give_up = self._cluster.clock() + self._cluster.timeout
         if self._proxied:
             address = None
             # Behind a proxy the brokers' own addresses may be unreachable: only a lookup names the proxy.
         # Without progress the delay of the last time doubles: each time all unanswered entries are sent again, which a cluster that cannot
         # store them does not need. If the broker named the topic's next broker, no lookup and at first no delay is needed.
-        at_once, self._assigned = address is not None and self.progress, address
+        at_once = address is not None and self.progress
+        self._assigned = address
         self._delay = (
             _FIRST if self.progress else min(max(2 * self._delay, _FIRST), _LONGEST_FRUITLESS)
         )
@@ -172,7 +185,8 @@ class Attachment(ABC):
 
     def leave(self) -> BrokerLink | None:
         """Stop for ever. :returns: the connection on which it is, or is being, established: the caller closes it there."""
-        before, self._state = self._state, _State.GONE
+        before = self._state
+        self._state = _State.GONE
         link = self.link or self._trying
         self.link = self._trying = None
         if link is not None:

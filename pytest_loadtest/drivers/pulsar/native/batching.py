@@ -154,7 +154,8 @@ def _ends(size: Column, most: int, most_bytes: int) -> list[int]:
         if end == len(size) and end - place < most and int(sums[-1]) - before < most_bytes:
             break
         ends.append(end)
-        place, before = end, int(sums[end - 1])
+        place = end
+        before = int(sums[end - 1])
     return ends
 
 
@@ -168,11 +169,9 @@ class Partitioner:
     """
 
     def __init__(self, partitions: int, limits: BatchLimits) -> None:
-        self._partitions, self._most, self._stay = (
-            partitions,
-            limits.messages,
-            limits.delay * _SWITCH,
-        )
+        self._partitions = partitions
+        self._most = limits.messages
+        self._stay = limits.delay * _SWITCH
         self._of_key = np.empty(0, np.int64)
 
     def choose(
@@ -221,7 +220,8 @@ class EntryPacker:
     """:param batched: payloads are batches, in which every message has a prefix."""
 
     def __init__(self, pool: PayloadPool, *, batched: bool) -> None:
-        self._pool, self._batched = pool, batched
+        self._pool = pool
+        self._batched = batched
         self._heads = pool.head_size.tolist()
         sizes = pool.sizes.tolist()
         self._prefixes = [prefix(size) if batched else b"" for size in sizes]
@@ -266,8 +266,10 @@ class EntryPacker:
         stops: Sequence[int],
     ) -> list[list[Buffer]]:
         assert self._table is not None
-        rows, before = self._table.take(payload, axis=0), len(self._prefixes[0])
-        length, head = rows.shape[1], self._heads[0]
+        rows = self._table.take(payload, axis=0)
+        before = len(self._prefixes[0])
+        length = rows.shape[1]
+        head = self._heads[0]
         rows[:, before : before + head] = heads[:, :head]
         whole = rows.data.cast("B")
         return [

@@ -63,7 +63,8 @@ def native_facts(
 
 def _sizes(batches: Counter[int]) -> str:
     """Return a text such as ``1200 batches of 1 to 120 messages, half of them of up to 100``."""
-    total, seen = batches.total(), 0
+    total = batches.total()
+    seen = 0
     for size in sorted(batches):
         seen += batches[size]
         if 2 * seen >= total:

@@ -63,18 +63,20 @@ class Cluster:
         self.url = url
         scheme, _, hosts = url.partition("://")
         self._services = [Address.of(f"{scheme}://{host}") for host in hosts.split(",")]
-        self._tls, self._client, self._method, self._credentials = tls, client, method, credentials
-        self._connections, self.timeout, self.clock, self._arrivals = (
-            connections,
-            timeout,
-            arrivals.now,
-            arrivals,
-        )
+        self._tls = tls
+        self._client = client
+        self._method = method
+        self._credentials = credentials
+        self._connections = connections
+        self.timeout = timeout
+        self.clock = arrivals.now
+        self._arrivals = arrivals
         self._sources = cycle(sources or [None])
         self._epoll: select.epoll | None = None
         self._by_key: dict[tuple[Address, str | None, int], BrokerLink] = {}
         self._by_descriptor: dict[int, BrokerLink] = {}
-        self._requests, self._order = count(1), count()
+        self._requests = count(1)
+        self._order = count()
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self.look_up = Lookups(self.service, self.link, self.ask).begin
         self._failed_services = 0
@@ -208,7 +210,8 @@ class Cluster:
         elif kind in ("CloseProducer", "CloseConsumer"):
             self._closed(link, event)
         elif kind == "Connected":
-            self.max_message, self.server = link.connection.max_message, event.server_version
+            self.max_message = link.connection.max_message
+            self.server = event.server_version
             link.accepted()
         elif kind == "Error" and not link.ready:
             remedy = (
@@ -263,7 +266,8 @@ class Cluster:
                 self.failures.append(
                     f"{reason}: {_MOST_VIOLATIONS} violations of the protocol in this run: {remedy}"
                 )
-        answers, users = list(link.answers.values()), list(link.users.values())
+        answers = list(link.answers.values())
+        users = list(link.users.values())
         link.answers.clear()
         link.users.clear()
         for done in answers:
@@ -339,10 +343,12 @@ class Cluster:
 
         :raises TargetError: no producer or consumer was established for twice the time-out of a request.
         """
-        seen, end = self._arrived, self.clock() + 2 * self.timeout
+        seen = self._arrived
+        end = self.clock() + 2 * self.timeout
         while not until():
             if seen != self._arrived:
-                seen, end = self._arrived, self.clock() + 2 * self.timeout
+                seen = self._arrived
+                end = self.clock() + 2 * self.timeout
             if self.clock() > end:
                 raise TargetError(f"{what}: no progress for {2 * self.timeout / SECOND:.0f} s")
             self.turn(100 * MILLISECOND)
@@ -379,7 +385,9 @@ class Lookups:
         self, service: Callable[[], BrokerLink], link: Callable[[Address], BrokerLink],
         ask: Callable[[BrokerLink, Callable[[int], api.Command], Done], None],
     ) -> None:  # fmt: skip
-        self._service, self._link, self._ask = service, link, ask
+        self._service = service
+        self._link = link
+        self._ask = ask
         self._waiting: defaultdict[str, list[Done]] = defaultdict(list)
 
     def begin(self, topic: str, done: Done) -> None:

@@ -59,12 +59,10 @@ class NativeConsumers:
         earliest: bool,
     ) -> None:
         settings = context.settings
-        self._cluster, self._context, self._topics, self._earliest = (
-            cluster,
-            context,
-            topics,
-            earliest,
-        )
+        self._cluster = cluster
+        self._context = context
+        self._topics = topics
+        self._earliest = earliest
         self._keyed = context.ordered and settings.subscription_type == "Key_Shared"
         self._parts: dict[int, PartitionConsumer] = {}
         self._consumers: dict[int, NativeConsumer] = {}
@@ -114,7 +112,8 @@ class NativeConsumers:
         joined = list(consumers)
         self._refuse(joined)
         for consumer in joined:
-            consumer.place, self._places = self._places, self._places + 1
+            consumer.place = self._places
+            self._places += 1
             self._consumers[consumer.place] = consumer
             for part in consumer.parts:
                 part.flow()
@@ -165,7 +164,8 @@ class NativeConsumers:
             consumer = self._consumers[place]
             consumer.paused = False
             for part in consumer.parts:
-                waiting, part.waiting = part.waiting, []
+                waiting = part.waiting
+                part.waiting = []
                 for entry in waiting:
                     self._arrive(part, entry, now, 0)
         self.write()
@@ -261,7 +261,9 @@ class NativeConsumers:
             self._columns.append(replace(columns, heads=columns.heads.copy()))
 
     def _convert(self) -> Received:
-        arrivals, self._arrivals, self._kept = self._arrivals, [], 0
+        arrivals = self._arrivals
+        self._arrivals = []
+        self._kept = 0
         return self._reader.columns(arrivals)
 
     def serve(self, now: int) -> int | None:
@@ -292,7 +294,8 @@ class NativeConsumers:
 
     def take(self) -> Received | None:
         """See :meth:`Driver.take`."""
-        columns, self._columns = self._columns, []
+        columns = self._columns
+        self._columns = []
         if self._arrivals:
             columns.append(self._convert())
         return join_received(columns)

@@ -90,7 +90,8 @@ class NativePulsarDriver:
             self._open_producers(sorted(streams))
 
     def _open_producers(self, streams: Sequence[int]) -> None:
-        cluster, topology = self._connected(), self._context.topology
+        cluster = self._connected()
+        topology = self._context.topology
         self._look_up_partitions(cluster)
         parts: list[PartitionProducer] = []
         for stream in streams:
@@ -105,7 +106,8 @@ class NativePulsarDriver:
             self._context,
             client.partition_window(self._settings, self._names.partitions),
         )
-        cluster.on_receipt, cluster.on_error = self._producers.receipt, self._producers.error
+        cluster.on_receipt = self._producers.receipt
+        cluster.on_error = self._producers.error
         for part in parts:
             part.open()
         cluster.wait("connecting producers", lambda: all(part.link is not None for part in parts))
@@ -233,7 +235,8 @@ class NativePulsarDriver:
         return self._cluster
 
     def _new_cluster(self) -> Cluster:
-        settings, url = self._settings, self._context.target.url
+        settings = self._settings
+        url = self._context.target.url
         method, data = credentials(settings.authentication, settings)
         cluster = Cluster(
             url, client=client.NAME, method=method, credentials=data, tls=tls_context(settings) if url.startswith("pulsar+ssl") else None,
@@ -255,10 +258,8 @@ class NativePulsarDriver:
 
     def _consumer(self, number: int) -> tuple[str, list[str], str]:
         topology = self._context.topology
-        topic, subscription = (
-            topology.topic_of_consumer(number),
-            topology.subscription_of_consumer(number),
-        )
+        topic = topology.topic_of_consumer(number)
+        subscription = topology.subscription_of_consumer(number)
         name = f"consumer {number} (topic {topic}, subscription {subscription})"
         return name, self._topics(topic), self._names.subscription(subscription)
 

@@ -73,7 +73,8 @@ class Refused:
 
     def __init__(self, message: str, error: int | None = None) -> None:
         name = _ERRORS.get(error) if error is not None else None
-        self.message, self.error = _legible(f"{name}: {message}" if name else message), error
+        self.message = _legible(f"{name}: {message}" if name else message)
+        self.error = error
 
 
 class Came(NamedTuple):
@@ -108,12 +109,10 @@ class BrokerLink:
         self, address: Address, connection: PulsarConnection, tls: ssl.SSLContext | None, arrivals: ArrivalClock,
         source: str | None = None,
     ) -> None:  # fmt: skip
-        self.address, self.connection, self._arrivals, self._source = (
-            address,
-            connection,
-            arrivals,
-            source,
-        )
+        self.address = address
+        self.connection = connection
+        self._arrivals = arrivals
+        self._source = source
         self.users: dict[tuple[str, int], LinkUser] = {}
         self.answers: dict[int, Callable[[Any], None]] = {}
         self.failure = ""
@@ -163,7 +162,8 @@ class BrokerLink:
                 number = begun.connect_ex(where)
                 reason = connect_error(number, self._source)
             except OSError as error:
-                number, reason = -1, _wording(error)
+                number = -1
+                reason = _wording(error)
             if number in (0, errno.EINPROGRESS):
                 return begun
             begun.close()
@@ -272,7 +272,8 @@ class BrokerLink:
     def read(self) -> list[Came]:
         """Return the events that arrived, each group with the time of its read. The TLS handshake must be done."""
         came: list[Came] = []
-        connection, stream = self.connection, self._stream
+        connection = self.connection
+        stream = self._stream
         try:
             for number in count():
                 size = stream.read(connection.space())
@@ -296,7 +297,8 @@ class BrokerLink:
         """Send a ping after a silence; fail after a long one."""
         # Only complete frames count, as for Pulsar's own clients: a broker that sends a byte now and then does not answer.
         if self._frames != self.connection.frames:
-            self._frames, self._heard = self.connection.frames, self.last_read
+            self._frames = self.connection.frames
+            self._heard = self.last_read
         silence = now - self._heard
         if not self.ready and now - self._begun > _CONNECT:
             self.fail(f"no connection within {_CONNECT // SECOND} s")

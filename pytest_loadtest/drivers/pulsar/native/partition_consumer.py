@@ -52,15 +52,15 @@ class PartitionConsumer(Attachment):
         earliest: bool,
     ) -> None:  # fmt: skip
         super().__init__(cluster, topic, number, owner.name)
-        self.owner, self._subscription, self.queue, self._earliest = (
-            owner,
-            subscription,
-            queue,
-            earliest,
-        )
-        self._settings, self._kind = settings, settings.subscription_type
+        self.owner = owner
+        self._subscription = subscription
+        self.queue = queue
+        self._earliest = earliest
+        self._settings = settings
+        self._kind = settings.subscription_type
         self._epoch = 0
-        self._taken, self.flowing = 0, False
+        self._taken = 0
+        self.flowing = False
         self.to_ack: list[EntryId] = []
         self.waiting: list[Entry] = []  # while it is paused
         self._chunks: ChunkedMessages[EntryId] | None = None  # made with the first chunk
@@ -145,7 +145,8 @@ class PartitionConsumer(Attachment):
 
     def flow(self) -> None:
         """Permit the broker to send as many messages as the queue takes."""
-        self.flowing, self._taken = True, 0
+        self.flowing = True
+        self._taken = 0
         self._allow(self.queue)
 
     @property
@@ -158,7 +159,8 @@ class PartitionConsumer(Attachment):
         self._taken += messages
         self.progress = True
         if 2 * self._taken >= self.queue:
-            taken, self._taken = self._taken, 0
+            taken = self._taken
+            self._taken = 0
             self._allow(taken)
 
     def _allow(self, messages: int) -> None:
@@ -196,13 +198,11 @@ class NativeConsumer:
     """
 
     def __init__(self, number: int, name: str, written: set[Any]) -> None:
-        self.number, self.name, self.written, self.place, self.failure = (
-            number,
-            name,
-            written,
-            -1,
-            "",
-        )
+        self.number = number
+        self.name = name
+        self.written = written
+        self.place = -1
+        self.failure = ""
         self.parts: list[PartitionConsumer] = []
         self.paused = False
 
@@ -228,10 +228,8 @@ class ChunkedMessages(Generic[T]):
 
     def __init__(self, settings: PulsarSettings) -> None:
         self._assembler: ChunkAssembler[T] = ChunkAssembler(settings.max_pending_chunked_message)
-        self._expiry, self._timeout = (
-            settings.expire_time_of_incomplete_chunked_message,
-            settings.unacked_messages_timeout,
-        )
+        self._expiry = settings.expire_time_of_incomplete_chunked_message
+        self._timeout = settings.unacked_messages_timeout
         self._acked = {GiveUpReason.SPARE, GiveUpReason.EXPIRED}
         if settings.auto_ack_oldest_chunked_message_on_queue_full:
             self._acked.add(GiveUpReason.OLDEST)
@@ -272,7 +270,8 @@ class ChunkedMessages(Generic[T]):
         return len(self._assembler) > 0 or len(self._left) > 0
 
     def _settle(self, now: int, acked: set[GiveUpReason]) -> None:
-        given_up, self._assembler.given_up = self._assembler.given_up, []
+        given_up = self._assembler.given_up
+        self._assembler.given_up = []
         for why, where in given_up:
             if why in acked:
                 self.to_ack.append(where)

@@ -57,15 +57,16 @@ class Unanswered:
         frame: tuple[Buffer, ...],
         receipts: int = 1,
     ) -> None:
-        self.part, self.sequence, self.rows, self.count, self.size, self.since = (
-            part,
-            sequence,
-            rows,
-            len(rows),
-            size,
-            since,
-        )
-        self.frame, self.sends, self.receipts, self.left = frame, 0, receipts, receipts
+        self.part = part
+        self.sequence = sequence
+        self.rows = rows
+        self.count = len(rows)
+        self.size = size
+        self.since = since
+        self.frame = frame
+        self.sends = 0
+        self.receipts = receipts
+        self.left = receipts
 
 
 class PartitionProducer(Attachment):
@@ -80,7 +81,9 @@ class PartitionProducer(Attachment):
     def __init__(self, cluster: Cluster, topic: str, number: int, name: str) -> None:
         super().__init__(cluster, topic, number, name)
         self.sealer: EntrySealer | None = None
-        self.sequence, self._epoch, self._registered = 0, 0, ""
+        self.sequence = 0
+        self._epoch = 0
+        self._registered = ""
         self.unanswered: deque[Unanswered] | None = None
 
     def command(self, request: int) -> api.Command:
@@ -172,7 +175,9 @@ class EntryWriter:
     def __init__(
         self, pool: PayloadPool, parts: Sequence[PartitionProducer], codec: int, *, one_key: bool
     ) -> None:
-        self._parts, self._codec, self._one_key = parts, codec, one_key
+        self._parts = parts
+        self._codec = codec
+        self._one_key = one_key
         self._packers = {batched: EntryPacker(pool, batched=batched) for batched in (True, False)}
         self.most: int | None = None
 
@@ -231,7 +236,8 @@ class EntryWriter:
             data = b"".join(payload)
             payload = [compression.compress(self._codec, data)]
             more += entries.compressed(self._codec, len(data))
-        sealer, sequence = part.sealer, part.sequence
+        sealer = part.sealer
+        sequence = part.sequence
         if self.most is None or batched or sum(map(len, payload)) <= self.most:
             return (
                 sealer.seal(

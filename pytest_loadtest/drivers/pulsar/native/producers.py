@@ -63,7 +63,9 @@ class NativeProducers:
         window: int | None,
     ) -> None:
         settings = context.settings
-        self._cluster, self._parts, self._context = cluster, parts, context
+        self._cluster = cluster
+        self._parts = parts
+        self._context = context
         self._streams = np.array(streams, np.int32)
         self._sizes = context.pool.sizes.astype(np.int64)
         self._partitions = max(len(parts) // max(len(streams), 1), 1)
@@ -79,8 +81,10 @@ class NativeProducers:
         self._writer = EntryWriter(
             context.pool, parts, compression.NAMES.index(settings.compression), one_key=self._by_key
         )
-        self._clock, self._blocks = context.clock, settings.block_if_queue_full
-        self._timeout, self._check_at = settings.send_timeout, 0
+        self._clock = context.clock
+        self._blocks = settings.block_if_queue_full
+        self._timeout = settings.send_timeout
+        self._check_at = 0
         self._in_flight = InFlight(len(streams), self._partitions, window, settings.memory_limit)
         self._held: list[Held] = []
         self._held_count = self._held_bytes = 0
@@ -119,7 +123,8 @@ class NativeProducers:
                 taken[refused] = False
             self._hold(burst, taken, stream[taken], part[taken], size[taken], now)
         self._called = now
-        self.refused, self._news = len(refused) > 0 and self._blocks, False
+        self.refused = len(refused) > 0 and self._blocks
+        self._news = False
         if self.refused:
             return refused
         if len(refused):
@@ -200,14 +205,15 @@ class NativeProducers:
         if batches.starts:
             messages = held if batches.order is None else held.choose(batches.order)
             self._send_entries(self._writer.write(messages, batches, now, batched=self._batched))
-        self._held, self._held_count, self._held_bytes, self.flush_at = [], 0, 0, None
+        self._held = []
+        self._held_count = 0
+        self._held_bytes = 0
+        self.flush_at = None
         if batches.kept is not None:
             kept = held.choose(batches.kept)
-            self._held, self._held_count, self._held_bytes = (
-                [kept],
-                len(batches.kept),
-                int(np.add.reduce(kept.size)),
-            )
+            self._held = [kept]
+            self._held_count = len(batches.kept)
+            self._held_bytes = int(np.add.reduce(kept.size))
             self.flush_at = int(kept.since.min()) + self._limits.delay
 
     def _send_entries(self, made: Iterator[Unanswered]) -> None:
@@ -274,14 +280,16 @@ class NativeProducers:
 
     def acks(self) -> Acks | None:
         """See :meth:`Driver.acks`."""
-        counted, self._counted = self._counted, []
+        counted = self._counted
+        self._counted = []
         if self._answered:
             counted.append(self._answers())
         return join_acks(counted)
 
     def _answers(self) -> Acks:
         """Return the answered messages as columns."""
-        answered, self._answered = self._answered, []
+        answered = self._answered
+        self._answered = []
         entries_, times, statuses = zip(*answered, strict=True)
         count = [entry.count for entry in entries_]
         resends = None
