@@ -64,7 +64,7 @@ EXCLUDED_BY: Final[dict[str, Features]] = {
     "windows": ("search", "backlog", "message-count"),
     "drift": ("search", "backlog", "message-count"),
     "abort": ("search", "backlog"),
-    "many-workers": ("many-streams",),
+    "many-workers": ("several-workloads", "search", "many-streams"),
     "pair-consumers": ("producer-only", "broadcast"),
 }
 """Shape → others that it cannot be combined with."""
@@ -225,6 +225,9 @@ def _workers(seed: int, features: Features, hosts: tuple[Host, ...]) -> tuple[st
         number = die.randint(9, 16)
     elif "workers" in features:
         number = die.weighted({2: 0.5, 3: 0.2, 4: 0.2, die.randint(5, 8): 0.1})
+    if "several-workloads" in features or "search" in features:
+        # Each worker takes part in each workload, and in each step of a search.
+        number = min(number, 3)
     names = [host.name for host in hosts]
     if not names:
         return (CONTROLLER,) * number

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 import yaml
 
 from simulation.campaign import Campaign, Job, drawn
@@ -30,6 +31,7 @@ def violations(jobs: Iterable[Job], folder: Path) -> list[str]:
     ]
 
 
+@pytest.mark.timeout(900)  # about 80 s on two cores that do nothing else
 def test_no_drawn_world_violates_a_rule(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
