@@ -187,9 +187,15 @@ class Sampler:
         columns = {name: _filled(column, len(at)) for name, column in list(self._columns.items())}
         notes = [note for paced in sources for note in getattr(paced.source, "notes", ())]
         return Telemetry(
-            time=at, columns=columns, missing=tuple(missing), lost=lost, cost=used / took if took > 0 else 0.0, broker=self._broker,
-            versions=dict(self._versions), notes=tuple(notes),
-        )  # fmt: skip
+            time=at,
+            columns=columns,
+            missing=tuple(missing),
+            lost=lost,
+            cost=used / took if took > 0 else 0.0,
+            broker=self._broker,
+            versions=dict(self._versions),
+            notes=tuple(notes),
+        )
 
 
 def _filled(column: array[float], length: int) -> Column:

@@ -154,9 +154,11 @@ def _short(value: float) -> float | int | None:
 def merge_host(telemetry: Telemetry, host: SampledHost, part: Telemetry) -> Telemetry:
     """Add what was sampled on another host, or by another process on it.
 
-    All samplers count seconds from the phase's start, so a sample of the host belongs to the nearest one within half a second. One that has
-    none becomes a row of its own.
+    All samplers count seconds from the phase's start, so a sample of the host belongs to the
+    nearest one within half a second. One that has none becomes a row of its own.
     """
+    # Three samples at 0, 1 and 2 s, and the host's at 0.1 and 3 s: ``row`` is 0 and -1, then 0 and 3;
+    # ``time`` gets a fourth row.
     row = _nearest(telemetry.time, part.time)
     alone = row < 0
     time = np.concatenate([telemetry.time, part.time[alone]])
@@ -168,9 +170,10 @@ def merge_host(telemetry: Telemetry, host: SampledHost, part: Telemetry) -> Tele
     for name, column in part.columns.items():
         spread = np.full(len(time), np.nan)
         spread[row] = column
-        columns[name] = (
-            _both(name, columns[name], spread[order]) if name in columns else spread[order]
-        )
+        in_order = spread[order]
+        if name in columns:
+            in_order = _both(name, columns[name], in_order)
+        columns[name] = in_order
     prefix = f"host {host.name}: "
     missing = [prefix + text for text in part.missing]
     lost = {prefix + source: prefix + text for source, text in part.lost.items()}
