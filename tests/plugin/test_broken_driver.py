@@ -39,6 +39,7 @@ def broken(project: Project) -> Project:
         slo="{throughput: 1%, sent: 1%}",
         size="messageSize: 64",
         more="",
+        driver="{name: loopback}",
     )
     project.write("profiles/smoke.yaml", profile)
     project.write("test_load.py", TEST)

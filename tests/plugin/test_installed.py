@@ -60,6 +60,7 @@ def test_a_run_of_the_wheel_emits_no_warning(python: Path, tmp_path: Path) -> No
         slo="{throughput: 1%, sent: 1%}",
         size="messageSize: 64",
         more="",
+        driver="{name: loopback}",
     )
     (tmp_path / "profiles" / "smoke.yaml").write_text(profile, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text(INI, encoding="utf-8")
