@@ -75,8 +75,9 @@ def facts_of(played: Played) -> Facts:
     assert phase is not None
     assert phase.ended is not None
     end = phase.ended
-    # No message of a warm-up is sent after its drain, which ends before the measured phase begins.
-    messages = [sent for sent in played.truth.sent if sent.at >= phase.start]
+    # No message of a warm-up is sent after its drain, which ends 200 ms before the measured phase begins. A worker on another host may
+    # begin a little early, by the error of its clock.
+    messages = [sent for sent in played.truth.sent if sent.at >= phase.start - SECOND // 20]
     numbers = {(sent.stream, sent.seq) for sent in messages}
     arrived = [
         copy
