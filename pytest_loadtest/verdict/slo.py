@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from pytest_loadtest.metrics.catalogue import Own
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import exact, format_value, pair
-from pytest_loadtest.verdict import windows
+from pytest_loadtest.verdict.drift import judge_drift
 from pytest_loadtest.verdict.excuses import LENGTHENED, generator_caused
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict, no_data, show
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
@@ -26,7 +26,9 @@ from pytest_loadtest.verdict.observations import (
     show_drain,
 )
 from pytest_loadtest.verdict.offering import offered_otherwise
+from pytest_loadtest.verdict.slices import late_sends
 from pytest_loadtest.verdict.tolerance import with_tolerances
+from pytest_loadtest.verdict.windows import judge_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -301,15 +303,15 @@ def _sent_late(objective: Objective, value: float, measurements: Measurements) -
     if objective.metric == "throughput":
         came = (counts.received - counts.received_in_time) // measurements.subscriptions
     per = counts.offered if objective.unit == "ratio" else measurements.duration / SECOND
-    why = windows.late_sends(value, objective.minimum, measurements.own_late, came, per)
+    why = late_sends(value, objective.minimum, measurements.own_late, came, per)
     return f"{objective.name} {why}" if why else None
 
 
 def _judge(objective: Objective, measurements: Measurements, absent: str | None) -> Finding:
     if absent is None and objective.section == "drift":
-        return windows.judge_drift(objective, measurements)
+        return judge_drift(objective, measurements)
     if absent is None and objective.window is not None:
-        return windows.judge_windows(objective, measurements)
+        return judge_windows(objective, measurements)
     value, samples, basis = (
         observe_metric(objective, measurements) if absent is None else Observation(None, 0, absent)
     )

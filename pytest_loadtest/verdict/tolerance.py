@@ -1,6 +1,11 @@
-"""Messages that a profile allows never to come: as many as its own bounds on loss, failed and dropped allow.
+"""Tolerances: messages that a profile allows never to come.
 
-The implicit bounds allow none: 1 % of failures is meant for a reconnect, and does not say how late a message may be.
+The rule: the largest latency of a kind is that of the messages that came, if the profile's own bounds
+on loss, failed and dropped allow all the others; otherwise it is infinite. The implicit bounds allow
+none: 1 % of failures is meant for a reconnect, and does not say how late a message may be.
+
+:func:`~pytest_loadtest.verdict.slo.evaluate` attaches the bounds and the observations of latencies
+apply them, in the controller's thread that judges a run, and in the command ``aggregate``.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from pytest_loadtest.values.wording import ROUNDING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_loadtest.metrics.measurements import Breakdown, Measurements
+    from pytest_loadtest.metrics.measurements import Breakdown, Counts, Measurements
     from pytest_loadtest.verdict.objectives import Objective
 
 TOLERATING: Final = ("loss", "failed", "dropped")
@@ -22,37 +27,43 @@ TOLERATING: Final = ("loss", "failed", "dropped")
 
 def tolerances(objectives: Iterable[Objective]) -> tuple[Objective, ...]:
     """Return the explicit upper bounds on loss, failed and dropped."""
-    return tuple(
-        one
-        for one in objectives
-        if one.metric in TOLERATING and not one.implicit and one.maximum is not None
-    )
+    return tuple(filter(_is_tolerance, objectives))
+
+
+def _is_tolerance(objective: Objective) -> bool:
+    explicit_maximum = not objective.implicit and objective.maximum is not None
+    return explicit_maximum and objective.metric in TOLERATING
 
 
 def joint_tolerances(
     objectives: Iterable[Objective], further: Iterable[Objective]
 ) -> tuple[Objective, ...]:
     """Return the tolerances of a stage. :param further: see :func:`with_tolerances`."""
-    own = tolerances(objectives)
-    named = {(one.metric, one.bucket) for one in own}
-    return (*own, *(one for one in tolerances(further) if (one.metric, one.bucket) not in named))
+    bounds = tolerances(objectives)
+    bounded = {(bound.metric, bound.bucket) for bound in bounds}
+    inherited = [
+        bound for bound in tolerances(further) if (bound.metric, bound.bucket) not in bounded
+    ]
+    return (*bounds, *inherited)
 
 
 def with_tolerances(
     objectives: Iterable[Objective], further: Sequence[Objective] = ()
 ) -> tuple[Objective, ...]:
-    """Return the objectives, where each bound on ``max`` has the bounds that tolerate messages that never came.
+    """Return the objectives, where each bound on ``max`` has the bounds that tolerate missing messages.
 
-    :param further: for a stage, the objectives of the whole profile: each applies if the stage has none on the same metric.
+    :param further: for a stage, the objectives of the whole profile: each applies if the stage has
+        none on the same metric.
     """
     objectives = tuple(objectives)
     bounds = joint_tolerances(objectives, further)
-    return tuple(
-        replace(one, tolerances=bounds)
-        if one.statistic == "max" and one.metric != "custom"
-        else one
-        for one in objectives
-    )
+
+    def with_bounds(objective: Objective) -> Objective:
+        if objective.statistic == "max" and objective.metric != "custom":
+            return replace(objective, tolerances=bounds)
+        return objective
+
+    return tuple(with_bounds(objective) for objective in objectives)
 
 
 def tolerated(
@@ -61,54 +72,71 @@ def tolerated(
     measurements: Measurements,
     part: Breakdown | None = None,
 ) -> bool:
-    """Return whether explicit bounds allow all messages missing from a kind of latencies; each cause needs a bound of its own.
+    """Return whether explicit bounds allow all messages missing from a kind of latencies.
 
-    :param bounds: see :func:`tolerances`. :param kind: key in measurements. :param part: this bucket only.
+    Each cause needs a bound of its own.
+
+    :param bounds: see :func:`tolerances`. :param kind: key in measurements.
+    :param part: this bucket only.
     """
     missing = _missing(kind, measurements, part)
-    return all(
-        _allowed(metric, bounds, measurements, part) for metric, count in missing.items() if count
-    )
+    causes = [metric for metric, count in missing.items() if count]
+    return all(_allowed(metric, bounds, measurements, part) for metric in causes)
 
 
 def _missing(kind: str, measurements: Measurements, part: Breakdown | None) -> dict[str, int]:
     """Return the number of messages that never came, by the metric that counts the cause."""
     counted = measurements.counts if part is None else part
-    dropped, unanswered = counted.offered - counted.sent, counted.sent - counted.acked
-    cause = LATENCIES[kind].never_came
-    if cause in ("acknowledgements", "sends"):
-        return {"dropped": dropped, "failed": unanswered if cause == "acknowledgements" else 0}
-    if cause == "subscriptions":
-        return {
-            "silent": measurements.never_came(kind)
-        }  # no bound tolerates one that received nothing
+    dropped = counted.offered - counted.sent
+    match LATENCIES[kind].never_came:
+        case "sends":
+            return {"dropped": dropped}
+        case "acknowledgements":
+            return {"dropped": dropped, "failed": counted.sent - counted.acked}
+        case "subscriptions":
+            # No bound tolerates a subscription that received nothing.
+            return {"silent": measurements.never_came(kind)}
     undelivered = counted.offered * measurements.subscriptions - counted.received
-    # a message without an answer may have been delivered all the same
-    return {
-        "loss": counted.lost,
-        "dropped": dropped,
-        "failed": undelivered - counted.lost - dropped * measurements.subscriptions,
-    }
+    dropped_deliveries = dropped * measurements.subscriptions
+    # A message without an answer may have been delivered all the same, so the failed ones are what
+    # neither loss nor drops explain.
+    failed_deliveries = undelivered - counted.lost - dropped_deliveries
+    return {"loss": counted.lost, "dropped": dropped, "failed": failed_deliveries}
 
 
 def _allowed(
     metric: str, bounds: Sequence[Objective], measurements: Measurements, part: Breakdown | None
 ) -> bool:
-    """Return whether a bound on this metric exists and holds: the bucket's own, or that of the whole run."""
-    same = [one for one in bounds if one.metric == metric]
-    own = [one for one in same if part is not None and one.bucket == part.name]
-    for bound in own or [one for one in same if not one.bucket]:
-        counts = part if own and part is not None else measurements.counts
-        count, of = counts.lost, counts.acked * measurements.subscriptions
-        if metric != "loss":  # no bucket has a bound on these
-            count, of = (
-                (
-                    counts.offered - counts.sent
-                    if metric == "dropped"
-                    else counts.sent - counts.acked
-                ),
-                counts.offered,
-            )
-        assert bound.maximum is not None
-        return count <= bound.maximum * (1 + ROUNDING) * (of if bound.unit == "ratio" else 1)
-    return False
+    """Return whether a bound on this metric exists and holds: the bucket's own, or that of the run."""
+    subscriptions = measurements.subscriptions
+    if part is not None:
+        bound = _bound_on(metric, part.name, bounds)
+        if bound is not None:
+            return _holds(bound, part, subscriptions)
+    bound = _bound_on(metric, "", bounds)
+    return bound is not None and _holds(bound, measurements.counts, subscriptions)
+
+
+def _bound_on(metric: str, bucket: str, bounds: Sequence[Objective]) -> Objective | None:
+    """Return the first bound on a metric. :param bucket: its name; empty: the whole run."""
+    for bound in bounds:
+        if bound.metric == metric and bound.bucket == bucket:
+            return bound
+    return None
+
+
+def _holds(bound: Objective, counts: Counts | Breakdown, subscriptions: int) -> bool:
+    if bound.metric == "loss":
+        count = counts.lost
+        base = counts.acked * subscriptions
+    elif bound.metric == "dropped":
+        count = counts.offered - counts.sent
+        base = counts.offered
+    else:
+        count = counts.sent - counts.acked
+        base = counts.offered
+    assert bound.maximum is not None
+    allowed = bound.maximum * (1 + ROUNDING)
+    if bound.unit == "ratio":
+        allowed *= base
+    return count <= allowed

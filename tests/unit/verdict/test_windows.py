@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from pytest_loadtest.metrics.time_slices import Histograms, SlicedStats, of_parts
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.slo import Outcome, evaluate
-from pytest_loadtest.verdict.windows import moment
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram
@@ -205,14 +204,6 @@ def test_the_outcome_follows_from_the_counts(slow: list[int | None], violations:
         Outcome.MISSED if missed > allowed else Outcome.NO_DATA if unknown else Outcome.MET
     )
     assert sum(window.outcome is Outcome.MISSED for window in finding.windows) == missed
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00:00"), (730, "0:12:10"), (86_400, "24:00:00")]
-)
-def test_a_moment_is_a_time_since_the_start(seconds: int, text: str) -> None:
-    """Hours, minutes, seconds."""
-    assert moment(seconds * SECOND) == text
 
 
 @pytest.mark.parametrize(
