@@ -255,8 +255,12 @@ class SimulatedFleet:
 
     def _note_phases(self, message: Any) -> None:
         """Note the phases that begin; the first one starts the time of faults."""
-        from pytest_loadtest.fleet.messages import Answer, NextPhases
+        from pytest_loadtest.fleet.messages import Answer, EndPhase, NextPhases
 
+        if isinstance(message, EndPhase):
+            for ended in self.target.truth.phases:
+                if ended.name == message.phase and ended.ended is None:
+                    ended.ended = self._simulation.now
         if not (isinstance(message, Answer) and isinstance(message.answer, NextPhases)):
             return
         for phase in message.answer.phases or ():
@@ -266,8 +270,10 @@ class SimulatedFleet:
                 phase.phase.name, phase.start, phase.phase.duration, phase.folder is not None
             )
             truth: Truth = self.target.truth
-            if played in truth.phases:
-                continue
+            if any(
+                (other.name, other.start) == (played.name, played.start) for other in truth.phases
+            ):
+                continue  # the same phase, sent to another worker
             truth.phases.append(played)
             if len(truth.phases) == 1:
                 self._begin_faults(phase.start)
