@@ -48,7 +48,8 @@ class Abort:
     :param latencies: upper bounds on percentiles of the end-to-end latency.
     :param hold: seconds in a row in which a latency bound must be broken.
     :param counts: upper bounds on ``failed`` and ``dropped`` over the whole measured phase.
-    :param problems: everything wrong with the section, by paths inside it; empty in a valid profile.
+    :param problems: everything wrong with the section, by paths inside it; empty in a valid
+        profile.
     """
 
     written: Mapping[str, object]
@@ -190,10 +191,12 @@ def _hold(value: object, has_latency: bool, problems: list[Problem]) -> int:
 def lost_seconds(due: Sequence[int], timely: Sequence[int], percentile: float) -> int:
     """Count the seconds in a row, up to the last one, in which a percentile was beyond its bound. A second without deliveries ends the row.
 
-    The percentile is the nearest rank over all due deliveries; one that has not arrived within the bound counts as later than it.
+    The percentile is the nearest rank over all due deliveries; one that has not arrived within the
+    bound counts as later than it.
 
-    :param due: deliveries intended in each second. :param timely: the copies of these that arrived within the bound. A second copy counts
-        as a first one, so the true number of seconds may be higher, never lower.
+    :param due: deliveries intended in each second.
+    :param timely: the copies of these that arrived within the bound. A second copy counts as a
+        first one, so the true number of seconds may be higher, never lower.
     """
     for count, (n, came) in enumerate(zip(reversed(due), reversed(timely), strict=True)):
         if not n or came >= rank(percentile, n):
@@ -225,7 +228,8 @@ def evaluate_aborted(
 ) -> Verdict:
     """Judge a run that was ended because it was lost: *missed*, with the reason, whatever its measured part shows.
 
-    A run in which nothing was received, or which the generator's own pauses spoiled, is judged as any other.
+    A run in which nothing was received, or which the generator's own pauses spoiled, is judged as
+    any other.
     """
     verdict = evaluate_ended(objectives, measurements, limits, "")
     return replace(verdict, reasons=(lost.reason, *verdict.reasons))

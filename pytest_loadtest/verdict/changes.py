@@ -1,7 +1,8 @@
 """The judgement of bounds on regression: how much worse than a baseline a run may be.
 
-A figure is *missed* if the whole interval of its change is worse than the bound, and *met* if the whole interval is within it. Otherwise
-change cannot be told from noise, and the finding is *no data*: a run that was too short or too noisy neither passes nor blames a release.
+A figure is *missed* if the whole interval of its change is worse than the bound, and *met* if the
+whole interval is within it. Otherwise change cannot be told from noise, and the finding is *no
+data*: a run that was too short or too noisy neither passes nor blames a release.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Objectives on drift: the change of a metric from the first tenth of a run to the last.
 
-The rule: the change is a share of the value in the first tenth, and must lie within the bounds, also
-with the error of the clocks between hosts. In soak tests it shows what leaks or fills up. A drift that
-the generator's own pauses in the last tenth explain is not the target's.
+The rule: the change is a share of the value in the first tenth, and must lie within the bounds,
+also with the error of the clocks between hosts. In soak tests it shows what leaks or fills up. A
+drift that the generator's own pauses in the last tenth explain is not the target's.
 
-:func:`~pytest_loadtest.verdict.slo.evaluate` calls :func:`judge_drift` in the controller's thread that
-judges a run, and in the command ``aggregate``.
+:func:`~pytest_loadtest.verdict.slo.evaluate` calls :func:`judge_drift` in the controller's thread
+that judges a run, and in the command ``aggregate``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Tenths(NamedTuple):
 
 
 def judge_drift(objective: Objective, measurements: Measurements) -> Finding:
-    """Judge an objective on drift. Its bounds are changes, as shares of the value in the first tenth."""
+    """Judge an objective on drift. Its bounds are shares of the value in the first tenth."""
     slices = measurements.tenths
     absent = _why_unmeasured(objective, measurements)
     if slices is None or absent:
@@ -127,7 +127,7 @@ def _why_no_change(tenths: _Tenths) -> str:
 
 
 def _why_uncertain(objective: Objective, tenths: _Tenths, measurements: Measurements) -> str:
-    """Return why the clocks leave open whether the drift is within its bounds; empty if they do not."""
+    """Return why the clocks leave open whether the drift is within its bounds; else ''."""
     if tenths.unit == "ratio":
         return ""
     error = clock_error(objective.metric, measurements)
@@ -204,7 +204,7 @@ def _finding(objective: Objective, tenths: _Tenths, measurements: Measurements) 
 
 
 def _percent(change: float | None) -> str:
-    """Write a change with its sign: ``+20.0 %``; an infinite one, or a missing bound, is ``never``."""
+    """Write a change with its sign: ``+20.0 %``; an infinite change is ``never``."""
     if change is None or change == math.inf:
         return "never"
     sign = "-" if change < 0 else "+"

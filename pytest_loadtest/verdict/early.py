@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 def lowest_rate(objectives: Sequence[Objective], hold: int, deliveries: int = 1) -> float:
     """Return the lowest rate, msg/s, at which a hold has enough messages to be judged, plus 5 %; 0 if one message is enough.
 
-    A percentile needs its samples. Throughput counts all messages of a hold except about half a message at its edge (decision 004): of 8
-    messages that is more than the 3 % that ``throughput: 97%`` allows.
+    A percentile needs its samples. Throughput counts all messages of a hold except about half a
+    message at its edge (decision 004): of 8 messages that is more than the 3 % that ``throughput:
+    97%`` allows.
 
-    :param deliveries: copies of each message: an end-to-end latency has a sample for each, all others have one for the message.
+    :param deliveries: copies of each message: an end-to-end latency has a sample for each, all
+        others have one for the message.
     """
     copies = max(deliveries, 1)
     needed = [
@@ -59,7 +61,8 @@ def _length(objective: Objective, hold: int) -> int:
 def exceeds(objective: Objective) -> int | None:
     """Return the smallest latency, ns, that :func:`certainly_missed` counts against the bound; None for other objectives.
 
-    A percentile is reported as the middle of its HDR bucket, so a latency just above the bound may still be reported below it.
+    A percentile is reported as the middle of its HDR bucket, so a latency just above the bound may
+    still be reported below it.
     """
     if objective.window is not None:
         return None  # a late message does not decide how many windows will miss
@@ -82,13 +85,15 @@ def certainly_missed(
 ) -> str | None:
     """Return the name of the first objective that can no longer hold, whatever follows in the hold; None if each still can.
 
-    A percentile is the nearest rank of :meth:`Histogram.percentile`: p99 of n holds while ``n − ceil(0.99·n)`` or fewer lie above the
-    bound. If the whole hold has too few samples for a percentile, it is left to the verdict, which is *no data*.
+    A percentile is the nearest rank of :meth:`Histogram.percentile`: p99 of n holds while ``n −
+    ceil(0.99·n)`` or fewer lie above the bound. If the whole hold has too few samples for a
+    percentile, it is left to the verdict, which is *no data*.
 
-    :param planned: deliveries planned for the whole hold, of all subscriptions (messages, without subscriptions). A number that turns out
-        too high is safe.
-    :param exceeded: objective name → number so far. For a latency: first copies that took :func:`exceeds` or longer, and outstanding
-        messages of that age. For loss, dropped, failed: the count itself. Objectives without an entry are not judged.
+    :param planned: deliveries planned for the whole hold, of all subscriptions (messages, without
+        subscriptions). A number that turns out too high is safe.
+    :param exceeded: objective name → number so far. For a latency: first copies that took
+        :func:`exceeds` or longer, and outstanding messages of that age. For loss, dropped, failed:
+        the count itself. Objectives without an entry are not judged.
     """
     return next(
         (
@@ -125,9 +130,11 @@ def evaluate_ended(
 ) -> Verdict:
     """Judge a run that was ended as soon as an objective could no longer hold. It is never *met*.
 
-    That objective is missed, even if the measured part alone meets it: :func:`certainly_missed` counts over the whole hold. Percentiles
-    with too few samples in that part are left open. Everything else is as in :func:`~pytest_loadtest.verdict.slo.evaluate`: a slow
-    generator, or one whose pauses broke the objective, makes the run *generator-limited*; a missing measurement is *no data*.
+    That objective is missed, even if the measured part alone meets it: :func:`certainly_missed`
+    counts over the whole hold. Percentiles with too few samples in that part are left open.
+    Everything else is as in :func:`~pytest_loadtest.verdict.slo.evaluate`: a slow generator, or one
+    whose pauses broke the objective, makes the run *generator-limited*; a missing measurement is
+    *no data*.
 
     :param foregone: the objective's name.
     """

@@ -1,7 +1,8 @@
 """Missed latencies that the generator itself caused (decision 049).
 
-A miss is excused only if the bound would hold without the generator's own delays, and only by those that can lengthen the metric: its row
-in the catalogue names them. Messages that never came are not excused.
+A miss is excused only if the bound would hold without the generator's own delays, and only by those
+that can lengthen the metric: its row in the catalogue names them. Messages that never came are not
+excused.
 """
 
 from __future__ import annotations
@@ -119,8 +120,9 @@ def _exchanged(
     return exchanged
 
 
-# Samples of older releases do not have the pauses of their workers. How many messages and copies were late by the generator is known, and
-# not which of the latencies are theirs: as many of the largest are taken for them.
+# Samples of older releases do not have the pauses of their workers. How many messages and copies
+# were late by the generator is known, and not which of the latencies are theirs: as many of the
+# largest are taken for them.
 
 
 def _without_as_many(

@@ -24,8 +24,10 @@ class Outcome(enum.StrEnum):
 class Window(NamedTuple):
     """One window, judged.
 
-    :param start: ns since the start of the measured phase, as is ``end``. :param observed: None if unknown; inf if too many messages never
-        came. :param reason: why ``observed`` is unknown, or why the generator caused the miss; otherwise empty.
+    :param start: ns since the start of the measured phase, as is ``end``.
+    :param observed: None if unknown; inf if too many messages never came.
+    :param reason: why ``observed`` is unknown, or why the generator caused the miss; otherwise
+        empty.
     """
 
     start: int
@@ -40,9 +42,12 @@ class Window(NamedTuple):
 class Finding:
     """One objective, judged.
 
-    :param observed: the value; with windows the worst one; for a drift the change, as a share of the first tenth.
-    :param text: observed value, bound, how far over, number of samples, in one line. :param own: why it is *generator-limited*, or None.
-    :param shown: the parts of that line, if they are more than the observed value and the bound. :param windows: all windows, in order.
+    :param observed: the value; with windows the worst one; for a drift the change, as a share of
+        the first tenth.
+    :param text: observed value, bound, how far over, number of samples, in one line.
+    :param own: why it is *generator-limited*, or None.
+    :param shown: the parts of that line, if they are more than the observed value and the bound.
+    :param windows: all windows, in order.
     :param tenths: for a drift, the values observed in the first and in the last tenth.
     """
 
@@ -72,7 +77,8 @@ def no_data(objective: Objective, why: str, samples: int = 0) -> Finding:
 class Verdict:
     """The outcome of a run.
 
-    :param reasons: the causes of *no data*, or the evidence of *generator-limited* with what to change last.
+    :param reasons: the causes of *no data*, or the evidence of *generator-limited* with what to
+        change last.
     """
 
     outcome: Outcome

@@ -44,7 +44,8 @@ def read_sides(
 ) -> Sides | None:  # fmt: skip
     """Read ``{min: 1ms, max: 50ms}``, or a single bound. None if it has problems, which are added to ``problems``.
 
-    :param alone: the side that a single bound means. :param read: reads the bound of a side to a number and its unit, or raises
+    :param alone: the side that a single bound means.
+    :param read: reads the bound of a side to a number and its unit, or raises
         :class:`~pytest_loadtest.errors.Invalid`.
     """
     given = value if isinstance(value, Mapping) else {alone: value}

@@ -19,8 +19,9 @@
       regression: {endToEndLatency.p99: 10%}    # how much worse than the baseline it may be
       window: 10s                     # the latencies and the throughput hold in each window of 10 s; see pytest_loadtest.verdict.windowed
 
-The objectives in :data:`IMPLICIT` apply where the section does not bound the same side of the same metric, so that a run which did not
-apply its load never passes. An absolute throughput leaves the implicit share in force.
+The objectives in :data:`IMPLICIT` apply where the section does not bound the same side of the same
+metric, so that a run which did not apply its load never passes. An absolute throughput leaves the
+implicit share in force.
 """
 
 from __future__ import annotations
@@ -58,15 +59,20 @@ class Objective:
     """A bound on one side or both of one metric.
 
     :param metric: one of :data:`METRICS`, ``custom`` or ``regression``.
-    :param statistic: ``p99.9``, ``max``, ``mean`` or ``min`` of a latency; the name of a custom metric; the figure of a regression;
-        otherwise empty.
-    :param minimum: in ``unit``, inclusive. :param maximum: in ``unit``, inclusive.
-    :param unit: ``ns``, ``msg/s``, ``ratio`` (0 to 1), ``messages``, ``B``, or ``number`` for a custom metric without unit.
+    :param statistic: ``p99.9``, ``max``, ``mean`` or ``min`` of a latency; the name of a custom
+        metric; the figure of a regression; otherwise empty.
+    :param minimum: in ``unit``, inclusive.
+    :param maximum: in ``unit``, inclusive.
+    :param unit: ``ns``, ``msg/s``, ``ratio`` (0 to 1), ``messages``, ``B``, or ``number`` for a
+        custom metric without unit.
     :param implicit: it applies because the profile does not bound the metric.
-    :param bucket: the size bucket that it applies to, by its key in the profile; empty for all messages.
-    :param section: the part of the section that has it, ``whole`` or ``drift``; otherwise empty. The bounds of a drift are the shares by
-        which the last tenth may be below (0 or less) and above the first.
-    :param window: ns: it must hold in each window of that length, except in a share ``violations`` of them; None: in the whole run.
+    :param bucket: the size bucket that it applies to, by its key in the profile; empty for all
+        messages.
+    :param section: the part of the section that has it, ``whole`` or ``drift``; otherwise empty.
+        The bounds of a drift are the shares by which the last tenth may be below (0 or less) and
+        above the first.
+    :param window: ns: it must hold in each window of that length, except in a share ``violations``
+        of them; None: in the whole run.
     :param tolerances: for a bound on ``max``: the profile's own bounds on messages that never came
         (:mod:`pytest_loadtest.verdict.tolerance`).
     """
@@ -114,7 +120,8 @@ IMPLICIT = (
     Objective(metric="corrupt", minimum=None, maximum=0, unit="messages", implicit=True),
     Objective(metric="dropped", minimum=None, maximum=0, unit="messages", implicit=True),
     Objective(metric="sent", minimum=0.99, maximum=None, unit="ratio", implicit=True),
-    # a client takes messages until its window is full, so all may be "sent" in time; only deliveries show that the target was too slow
+    # a client takes messages until its window is full, so all may be "sent" in time; only
+    # deliveries show that the target was too slow
     Objective(metric="throughput", minimum=0.95, maximum=None, unit="ratio", implicit=True),
     Objective(metric="failed", minimum=None, maximum=0.01, unit="ratio", implicit=True),
     # one dead topic of 200 is half a percent of the messages: within every share above
@@ -152,11 +159,15 @@ def drained_within(timeout: int) -> Objective:
 class Slo(Mapping[str, object]):
     """An ``slo`` section: the mapping as it is written, and what it was parsed to, once, when the profile was read.
 
-    :param written: the section. :param base: the section whose keys this one replaces, for ``scaled.slo``; otherwise empty.
-    :param objectives: its bounds, with those of ``base`` that it keeps, in the order of the section; none on regression.
-    :param gates: the bounds on regression: ``maximum`` is the share by which a figure may be worse than the baseline.
+    :param written: the section.
+    :param base: the section whose keys this one replaces, for ``scaled.slo``; otherwise empty.
+    :param objectives: its bounds, with those of ``base`` that it keeps, in the order of the
+        section; none on regression.
+    :param gates: the bounds on regression: ``maximum`` is the share by which a figure may be worse
+        than the baseline.
     :param window: ns, in which the latencies and the throughput hold; None: in the whole run.
-    :param problems: everything wrong with the section, by paths inside it; empty in a valid profile.
+    :param problems: everything wrong with the section, by paths inside it; empty in a valid
+        profile.
     """
 
     written: Mapping[str, object] = field(default_factory=dict)
@@ -293,8 +304,9 @@ def _named_apart(objectives: Iterable[Objective], implicit: Objective) -> Object
 def _overrides(objective: Objective, implicit: Objective) -> bool:
     """Return whether an objective of the section bounds what the implicit objective bounds.
 
-    An upper bound on throughput leaves the lower one, and an absolute rate leaves the share: ``throughput: 1/s`` must not pass where half
-    of the messages are missing. A bound that some windows may miss overrides nothing: those could be much worse.
+    An upper bound on throughput leaves the lower one, and an absolute rate leaves the share:
+    ``throughput: 1/s`` must not pass where half of the messages are missing. A bound that some
+    windows may miss overrides nothing: those could be much worse.
     """
     same = (
         objective.metric == implicit.metric
@@ -434,8 +446,10 @@ def scale_objectives(
 ) -> tuple[Objective, ...]:
     """Return the objectives of a scaled run: absolute throughput and counts shrink with the load, shares and durations stay.
 
-    :param rate: the run's rate / the profile's rate. :param messages: messages that the run plans / those that the profile plans.
-    :param written: keys of ``scaled.slo`` (``loss``, ``buckets``): their objectives are for scaled runs, and stay as they are.
+    :param rate: the run's rate / the profile's rate.
+    :param messages: messages that the run plans / those that the profile plans.
+    :param written: keys of ``scaled.slo`` (``loss``, ``buckets``): their objectives are for scaled
+        runs, and stay as they are.
     """
     return tuple(
         objective if objective.key in written else _scaled(objective, rate, messages)

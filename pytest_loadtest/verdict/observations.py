@@ -1,4 +1,13 @@
-"""metric × measurements → the observed number, or why it is unknown. Defines what each metric counts, and out of how many."""
+"""metric × measurements → the observed value, or why it is unknown.
+
+The rule: each metric counts what its row in the catalogue says, out of what is due. A value that
+the run did not measure is unknown, and an unknown value is never a number. Percentiles rank over
+messages that never came, too, and need ten samples beyond them.
+
+:mod:`~pytest_loadtest.verdict.slo` calls it in the controller's thread that judges a run, and in
+the command ``aggregate``; reports use it to write the same numbers for metrics without an
+objective.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +19,8 @@ from pytest_loadtest.metrics.catalogue import LATENCIES, NOT_RECEIVED, OBJECTIVE
 from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
+from pytest_loadtest.verdict import grammar
 from pytest_loadtest.verdict.custom import observe_custom
-from pytest_loadtest.verdict.grammar import CONNECT_RATE, INDEX, SILENT
 from pytest_loadtest.verdict.tolerance import tolerated
 
 if TYPE_CHECKING:
@@ -53,42 +62,43 @@ class Observation(NamedTuple):
 
 
 def observe_metric(objective: Objective, measurements: Measurements) -> Observation:
-    """Return the value of the objective's metric, in the objective's unit; None for what was not measured, never a number."""
+    """Return the value of the objective's metric, in the objective's unit; None if not measured."""
     if objective.metric == "custom":
         value, basis = observe_custom(objective.statistic, objective.unit, measurements.custom)
         return Observation(value, 0, basis)
     if objective.metric in DELIVERIES and not measurements.subscriptions:
         return Observation(None, 0, NO_CONSUMERS)
-    return (
-        _of_bucket(objective, measurements)
-        if objective.bucket
-        else _of_run(objective, measurements)
-    )
+    if objective.bucket:
+        return _of_bucket(objective, measurements)
+    return _of_run(objective, measurements)
 
 
 def _of_run(objective: Objective, measurements: Measurements) -> Observation:
-    if objective.metric == "backlogDrain":
-        return _drain(objective, measurements.backlog)
-    if objective.metric == CONNECT_RATE:
-        return _connect_rate(measurements.opening)
-    if objective.metric == INDEX:
-        return _index(measurements.delayed_index)
-    if objective.metric == SILENT:
-        return _silent(objective, measurements.silent)
-    of = (
-        _latency
-        if objective.unit == "ns"
-        else _throughput
-        if objective.metric == "throughput"
-        else _count
-    )
-    return of(objective, measurements)
+    match objective.metric:
+        case "backlogDrain":
+            return _drain(objective, measurements.backlog)
+        case grammar.CONNECT_RATE:
+            return _connect_rate(measurements.opening)
+        case grammar.INDEX:
+            return _index(measurements.delayed_index)
+        case grammar.SILENT:
+            return _silent(objective, measurements.silent)
+    return _of_messages(objective, measurements)
+
+
+def _of_messages(objective: Objective, measurements: Measurements) -> Observation:
+    if objective.unit == "ns":
+        return _latency(objective, measurements)
+    if objective.metric == "throughput":
+        return _throughput(objective, measurements)
+    return _count(objective, measurements)
 
 
 def samples_needed(percentile: float) -> int:
-    """Return the smallest number of samples with ten beyond this percentile: 1 000 for p99, 10 000 for p99.9."""
-    # in decimals: 99.998 has no exact binary fraction
-    return math.ceil(TAIL * 100 / (100 - Fraction(repr(float(percentile)))))
+    """Return the smallest number of samples with ten beyond this percentile: 1 000 for p99."""
+    # The percentile is read in decimals: 99.998 has no exact binary fraction.
+    percent_beyond = 100 - Fraction(repr(float(percentile)))
+    return math.ceil(TAIL * 100 / percent_beyond)
 
 
 def unfit(
@@ -98,52 +108,75 @@ def unfit(
     error: int = 0,
     unstamped: int = 0,
 ) -> str | None:
-    """Return why this histogram cannot give a percentile (None: any other statistic), or None if it can.
+    """Return why this histogram cannot give a statistic, or None if it can.
 
-    :param never: number of due messages that never came: the percentile ranks over them too. :param error: of the clocks between hosts, ns:
-        values that are below zero by less are no sign of a fault. :param unstamped: number of further values that are unknown.
+    :param percentile: None for any other statistic.
+    :param never: number of due messages that never came: the percentile ranks over them too.
+    :param error: of the clocks between hosts, ns: values that are below zero by less are no sign of
+        a fault.
+    :param unstamped: number of further values that are unknown.
     """
-    n = 0 if histogram is None else histogram.n
+    count = 0 if histogram is None else histogram.n
     if histogram is not None and histogram.negative and (not error or histogram.minimum < -error):
-        return f"{exact(histogram.negative)} of {exact(n)} values are below zero: the clocks of sender and receiver disagree"
-    # An unknown value may be the largest one, so only a percentile whose rank is below all of them is known.
-    if unstamped and (percentile is None or rank(percentile, n + unstamped) > n):
-        return f"{exact(unstamped)} of {exact(n + unstamped)} have no time of the kernel"
-    if percentile is not None and n + never < samples_needed(percentile):
-        return f"p{percentile:.10g} needs {exact(samples_needed(percentile))} samples, there are {exact(n)}{never_came(never)}"
-    return None
+        values = f"{exact(histogram.negative)} of {exact(count)} values are below zero"
+        return f"{values}: the clocks of sender and receiver disagree"
+    # An unknown value may be the largest one, so only a percentile whose rank is below all of them
+    # is known.
+    if unstamped and (percentile is None or rank(percentile, count + unstamped) > count):
+        return f"{exact(unstamped)} of {exact(count + unstamped)} have no time of the kernel"
+    if percentile is None:
+        return None
+    needed = samples_needed(percentile)
+    if count + never >= needed:
+        return None
+    available = f"there are {exact(count)}{never_came(never)}"
+    return f"p{percentile:.10g} needs {exact(needed)} samples, {available}"
 
 
 def blocked_share(measurements: Measurements) -> float:
-    """Return the share of the whole send delay, 0 to 1, that was spent waiting for the target's full window: caused by the target.
+    """Return the share of the send delay that was spent before the target's full window, 0 to 1.
 
-    Of a message that was dropped before a full window, the delay is the time for which it waited. Messages that the generator dropped are
-    left out: their delay is not recorded.
+    The target caused that part. The delay of a message that was dropped before a full window is the
+    time for which it waited. Messages that the generator dropped are left out: their delay is not
+    recorded.
     """
     delay = measurements.latencies.get("send_delay")
-    own = measurements.latencies.get("own_send_delay")
-    full = measurements.full_windows
-    waited = 0 if full is None else full.waited
-    total = (0 if delay is None else delay.total) + waited
+    own_delay = measurements.latencies.get("own_send_delay")
+    waited = 0
+    if measurements.full_windows is not None:
+        waited = measurements.full_windows.waited
+    total = waited
+    if delay is not None:
+        total += delay.total
+    if total <= 0:
+        return 0.0
     blocked = measurements.blocked
-    if measurements.own_drops and delay is not None and own is not None:
-        blocked = min(blocked, delay.total - own.total + waited)
-    return min(blocked / total, 1.0) if total > 0 else 0.0
+    if measurements.own_drops and delay is not None and own_delay is not None:
+        blocked = min(blocked, delay.total - own_delay.total + waited)
+    return min(blocked / total, 1.0)
 
 
 def name_full_windows(full: FullWindows) -> str:
-    """Return how many messages were dropped before full windows, and the topics that waited first, with the time in the phase."""
-    first = [
-        f"topic {one.topic} from {format_duration(one.start)} to {format_duration(one.end)}"
-        for one in full.first_topics[:BLOCKED_NAMED]
+    """Return how many messages were dropped before full windows, and the topics that waited first.
+
+    Their times are those since the start of the phase.
+    """
+    named = [
+        f"topic {topic.topic} from {format_duration(topic.start)} to {format_duration(topic.end)}"
+        for topic in full.first_topics[:BLOCKED_NAMED]
     ]
-    more = full.topics - len(first)
-    named = ", ".join(first) + (f", and {exact(more)} more" if more else "")
-    return f"{exact(full.dropped)} messages were dropped because the target's in-flight windows were full: {named} of the phase"
+    more = full.topics - len(named)
+    if more:
+        named.append(f"and {exact(more)} more")
+    cause = "because the target's in-flight windows were full"
+    return f"{exact(full.dropped)} messages were dropped {cause}: {', '.join(named)} of the phase"
 
 
 def sends_nothing(measurements: Measurements) -> bool:
-    """Return whether the run only receives or only connects, so that objectives on sending do not apply."""
+    """Return whether the run only receives or only connects.
+
+    Objectives on sending do not apply to it.
+    """
     return measurements.rate == 0
 
 
@@ -167,24 +200,33 @@ def _drain(objective: Objective, backlog: Backlog | None) -> Observation:
 def _given_up(objective: Objective, backlog: Backlog, waited: int, size: str) -> Observation:
     """Observe a drain that did not end while the run waited for it.
 
-    If the backlog did not shrink, it is never drained. Otherwise the drain is only known to be longer than the wait: it has a value if that
-    decides about each bound, one nanosecond more than the wait.
+    If the backlog did not shrink, it is never drained. Otherwise the drain is only known to be
+    longer than the wait: it has a value if that decides about each bound, one nanosecond more than
+    the wait.
     """
-    left = f"more than {exact(backlog.allowed)}" if backlog.left is None else exact(backlog.left)
-    basis = f"NOT drained: {left} of {size} still waiting after {format_duration(waited)}, {exact(backlog.allowed)} would do"
+    allowed = exact(backlog.allowed)
+    left = f"more than {allowed}" if backlog.left is None else exact(backlog.left)
+    waiting = f"{left} of {size} still waiting after {format_duration(waited)}"
+    basis = f"NOT drained: {waiting}, {allowed} would do"
     if backlog.drain == math.inf:
         return Observation(math.inf, backlog.size_messages, basis)
-    low = objective.minimum or 0
-    high = objective.maximum
-    if (high is None and low <= waited) or (high is not None and high <= waited):
+    minimum = objective.minimum or 0
+    maximum = objective.maximum
+    if maximum is None:
+        decided = minimum <= waited
+    else:
+        decided = maximum <= waited
+    if decided:
         return Observation(waited + 1, backlog.size_messages, basis)
-    return Observation(
-        None, 0, f"more than {format_duration(waited)}, then it was given up: {basis}"
-    )
+    unknown = f"more than {format_duration(waited)}, then it was given up: {basis}"
+    return Observation(None, 0, unknown)
 
 
 def show_drain(shown: Shown, value: float, backlog: Backlog | None) -> Shown:
-    """Return a missed drain as text: one that was given up has no end. :param shown: as for other metrics. :param value: ns."""
+    """Return a missed drain as text: one that was given up has no end.
+
+    :param shown: as for other metrics. :param value: ns.
+    """
     if backlog is None or backlog.waited is None or value <= backlog.waited:
         return shown
     if value == math.inf:
@@ -198,32 +240,36 @@ def show_drain(shown: Shown, value: float, backlog: Backlog | None) -> Shown:
 def _open_drain(objective: Objective, backlog: Backlog, size: str) -> Observation:
     """Observe a drain whose end is only known to be between two times, because of second copies.
 
-    It has a value only if both times are on the same side of each bound: the time nearer to the bound.
+    It has a value only if both times are on the same side of each bound: the time nearer to the
+    bound.
     """
     assert backlog.between is not None
-    (first, last), low, high = backlog.between, objective.minimum or 0, objective.maximum
+    first, last = backlog.between
     until = "an unknown time" if last is None else format_duration(last)
+    copies = f"{exact(backlog.uncounted)} copies were second ones"
     basis = (
-        f"{size}, drained between {format_duration(first)} and {until}: {exact(backlog.uncounted)} copies were second ones,"
+        f"{size}, drained between {format_duration(first)} and {until}: {copies},"
         " or of messages without a good acknowledgement"
     )
-    if high is not None and first > high:
+    minimum = objective.minimum or 0
+    maximum = objective.maximum
+    if maximum is not None and first > maximum:
         return Observation(first, backlog.size_messages, basis)
-    if last is not None and (last < low or (first >= low and (high is None or last <= high))):
+    if last is None:
+        return Observation(None, 0, basis)
+    too_short = last < minimum
+    within = first >= minimum and (maximum is None or last <= maximum)
+    if too_short or within:
         return Observation(last, backlog.size_messages, basis)
     return Observation(None, 0, basis)
 
 
 def _index(index: DelayedIndex | None) -> Observation:
     if index is None:
-        return Observation(
-            None, 0, "the broker was not sampled until the end, or had no delayed messages then"
-        )
-    return Observation(
-        index.bytes_per_message,
-        index.messages,
-        f"{exact(index.bytes)} B for {exact(index.messages)} delayed messages",
-    )
+        unknown = "the broker was not sampled until the end, or had no delayed messages then"
+        return Observation(None, 0, unknown)
+    basis = f"{exact(index.bytes)} B for {exact(index.messages)} delayed messages"
+    return Observation(index.bytes_per_message, index.messages, basis)
 
 
 def _silent(objective: Objective, silent: Silent | None) -> Observation:
@@ -231,14 +277,20 @@ def _silent(objective: Objective, silent: Silent | None) -> Observation:
         return Observation(None, 0, "nothing subscribes, and acknowledgement is not applicable")
     if not silent.due:
         return Observation(None, 0, "nothing was offered")
-    share = objective.unit == "ratio"
-    return Observation(
-        silent.count / silent.due if share else silent.count, silent.due, name_silent(silent)
-    )
+    value = _in_unit(objective, silent.count, silent.due)
+    return Observation(value, silent.due, name_silent(silent))
+
+
+def _in_unit(objective: Objective, count: int, base: int) -> float:
+    """Return a count in the unit of its bound: itself, or as a share of its base."""
+    return count / base if objective.unit == "ratio" else count
 
 
 def _connect_rate(opening: Opening | None) -> Observation:
-    """Observe the share of connections that came up in time. As for throughput, that time is moved by the median latency."""
+    """Observe the share of connections that came up in time.
+
+    As for throughput, that time is moved by the median latency.
+    """
     if opening is None or opening.in_time is None:
         return Observation(None, 0, "the run has no rate of connections (driver.connectRate)")
     basis = f"{exact(opening.in_time)} of {exact(opening.connections)} connections in time"
@@ -249,67 +301,62 @@ def _throughput(objective: Objective, measurements: Measurements) -> Observation
     counts = measurements.counts
     if not counts.received:
         return Observation(None, 0, NOT_RECEIVED)
-    done = format_rate(measurements.throughput)
+    basis = format_rate(measurements.throughput)
+    if not sends_nothing(measurements) or objective.unit == "ratio":
+        basis += f" of {format_rate(measurements.rate)} offered"
     if objective.unit == "msg/s":
-        offered = (
-            "" if sends_nothing(measurements) else f" of {format_rate(measurements.rate)} offered"
-        )
-        return Observation(measurements.throughput, counts.received_in_time, done + offered)
+        return Observation(measurements.throughput, counts.received_in_time, basis)
     if not counts.offered:
         return Observation(None, 0, "nothing was offered")
     share = counts.received_in_time / (counts.offered * measurements.subscriptions)
-    return Observation(
-        share, counts.received_in_time, f"{done} of {format_rate(measurements.rate)} offered"
-    )
+    return Observation(share, counts.received_in_time, basis)
 
 
 def _count(objective: Objective, measurements: Measurements) -> Observation:
     count, base, noun = _tally(objective.metric, measurements)
-    if objective.metric == "duplicates" and objective.implicit and count is not None:
-        count -= excused(measurements)
-        if not count and measurements.forgotten is None and measurements.counts.duplicates:
-            return Observation(
-                None,
-                0,
-                f"{exact(measurements.counts.duplicates)} of messages sent again, {NOT_RESUMED}",
-            )
     if count is None:
         return Observation(None, 0, OBJECTIVES[objective.metric].absent)
+    if objective.metric == "duplicates" and objective.implicit:
+        count -= excused(measurements)
+        if not count and measurements.forgotten is None and measurements.counts.duplicates:
+            resent = f"{exact(measurements.counts.duplicates)} of messages sent again"
+            return Observation(None, 0, f"{resent}, {NOT_RESUMED}")
     if base == 0:
         return Observation(None, 0, "nothing was offered" if noun == "offered" else NOT_DUE)
-    basis = f"{exact(count)} of {exact(base)} {noun}"
-    basis += "".join(f", {remark}" for remark in remarks(objective, measurements))
-    return Observation(count / base if objective.unit == "ratio" else count, base, basis)
+    tally = f"{exact(count)} of {exact(base)} {noun}"
+    basis = ", ".join([tally, *remarks(objective, measurements)])
+    return Observation(_in_unit(objective, count, base), base, basis)
 
 
 def _tally(metric: str, measurements: Measurements) -> tuple[int | None, int, str]:
-    """Return a metric's count, the number it is a share of, and what that counts. A message without an answer counts as failed."""
+    """Return a metric's count, the number it is a share of, and what that counts.
+
+    A message without an answer counts as failed.
+    """
     counts = measurements.counts
-    on_the_way_out = {
+    sending = {
         "sent": counts.sent_in_time,
         "dropped": counts.dropped,
         "failed": counts.failed + counts.unknown,
     }
-    if metric in on_the_way_out:
-        return on_the_way_out[metric], counts.offered, "offered"
-    deliveries: dict[str, int | None] = {
+    if metric in sending:
+        return sending[metric], counts.offered, "offered"
+    receiving: dict[str, int | None] = {
         "loss": counts.lost,
         "duplicates": counts.duplicates,
         "outOfOrder": counts.out_of_order,
         "corrupt": counts.corrupt,
         "foreign": counts.foreign,
     }
-    return deliveries[metric], counts.acked * measurements.subscriptions, "deliveries"
+    return receiving[metric], counts.acked * measurements.subscriptions, "deliveries"
 
 
 def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:
     part = bucket_of(measurements, objective.bucket)
-    if part is None or not part.offered:
-        return Observation(
-            None,
-            0,
-            "there is no such size bucket" if part is None else "no message of this size was due",
-        )
+    if part is None:
+        return Observation(None, 0, "there is no such size bucket")
+    if not part.offered:
+        return Observation(None, 0, "no message of this size was due")
     if objective.unit == "ns":
         return _latency(objective, measurements)
     if objective.metric == "throughput":
@@ -317,36 +364,33 @@ def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:
     due = part.acked * measurements.subscriptions
     if not due:
         return Observation(None, 0, NOT_DUE)
-    return Observation(
-        part.lost / due if objective.unit == "ratio" else part.lost,
-        due,
-        f"{exact(part.lost)} of {exact(due)} deliveries",
-    )
+    basis = f"{exact(part.lost)} of {exact(due)} deliveries"
+    return Observation(_in_unit(objective, part.lost, due), due, basis)
 
 
 def _bucket_throughput(
     objective: Objective, part: Breakdown, measurements: Measurements
 ) -> Observation:
-    """Observe the throughput of a bucket, which counts messages received in time, as that of the whole run does."""
+    """Observe the throughput of a bucket, which counts messages received in time."""
     if not part.received:
         return Observation(None, 0, NOT_RECEIVED)
-    seconds, deliveries = (
-        measurements.duration / 1e9,
-        part.received_in_time / measurements.subscriptions,
-    )
-    value = deliveries / seconds if objective.unit == "msg/s" else deliveries / part.offered
-    return Observation(
-        value,
-        part.received_in_time,
-        f"{format_rate(deliveries / seconds)} of {format_rate(part.offered / seconds)} offered",
-    )
+    seconds = measurements.duration / 1e9
+    deliveries = part.received_in_time / measurements.subscriptions
+    rate = deliveries / seconds
+    value = rate if objective.unit == "msg/s" else deliveries / part.offered
+    basis = f"{format_rate(rate)} of {format_rate(part.offered / seconds)} offered"
+    return Observation(value, part.received_in_time, basis)
 
 
 class Latencies(NamedTuple):
-    """Latencies of one kind: the measured ones, and the number of due messages that never came. Percentiles rank over both.
+    """Latencies of one kind: the measured ones, and the number of due messages that never came.
 
-    :param tolerated: the profile's own bounds allow that number, so the largest value is that of the messages that came.
-    :param unstamped: the number of further values that are unknown: percentiles rank over them as if they were the largest.
+    Percentiles rank over both.
+
+    :param tolerated: the profile's own bounds allow that number, so the largest value is that of
+        the messages that came.
+    :param unstamped: the number of further values that are unknown: percentiles rank over them as
+        if they were the largest.
     """
 
     histogram: Histogram | Lateness | None
@@ -357,19 +401,23 @@ class Latencies(NamedTuple):
     def statistic(self, objective: Objective) -> float | None:
         """Return the objective's statistic, ns; None if no message came.
 
-        It is infinite for a percentile whose rank is among the messages that never came, and for ``max`` if they are not tolerated.
+        It is infinite for a percentile whose rank is among the messages that never came, and for
+        ``max`` if they are not tolerated.
         """
-        histogram, p = self.histogram, objective.percentile
-        late = objective.statistic == "max" and self.never_came > 0 and not self.tolerated
-        if late or histogram is None or not histogram.n:
-            return math.inf if late or (p is not None and self.never_came) else None
-        if p is not None:
-            return histogram.percentile_of_due(p, self.never_came + self.unstamped)
-        return float(
-            {"max": histogram.maximum, "min": histogram.minimum, "mean": histogram.mean}[
-                objective.statistic
-            ]
-        )
+        histogram = self.histogram
+        percentile = objective.percentile
+        if objective.statistic == "max" and self.never_came > 0 and not self.tolerated:
+            return math.inf
+        if histogram is None or not histogram.n:
+            return math.inf if percentile is not None and self.never_came else None
+        if percentile is not None:
+            return histogram.percentile_of_due(percentile, self.never_came + self.unstamped)
+        match objective.statistic:
+            case "max":
+                return float(histogram.maximum)
+            case "min":
+                return float(histogram.minimum)
+        return float(histogram.mean)
 
 
 def latencies(objective: Objective, measurements: Measurements) -> Latencies:
@@ -379,14 +427,21 @@ def latencies(objective: Objective, measurements: Measurements) -> Latencies:
 
 
 def latencies_of(
-    kind: str, measurements: Measurements, part: Breakdown | None = None, tolerances: Sequence[Objective] = ()
-) -> Latencies:  # fmt: skip
-    """Return the latencies of a kind. :param kind: key in measurements. :param part: the bucket; None: the whole run."""
+    kind: str,
+    measurements: Measurements,
+    part: Breakdown | None = None,
+    tolerances: Sequence[Objective] = (),
+) -> Latencies:
+    """Return the latencies of a kind.
+
+    :param kind: key in measurements. :param part: the bucket; None: the whole run.
+    """
     histogram = (measurements if part is None else part).latencies.get(kind)
-    absent = (
-        kind == "publish" and kind not in measurements.latencies
-    )  # nothing says that acknowledgement is applicable
-    never = 0 if absent else measurements.never_came(kind, part)
+    never = measurements.never_came(kind, part)
+    if kind == "publish" and kind not in measurements.latencies:
+        # Nothing says that acknowledgement is applicable, so no acknowledgement is known to be
+        # missing.
+        never = 0
     allowed = never > 0 and tolerated(tolerances, kind, measurements, part)
     return Latencies(histogram, never, allowed, measurements.unstamped(kind, part))
 
@@ -407,12 +462,10 @@ def _latency(objective: Objective, measurements: Measurements) -> Observation:
     if reason:
         # A clock that was set is the cause of values below zero.
         return Observation(None, samples, uneven_clocks(objective.metric, measurements) or reason)
-    base = (
-        f"mean of the {exact(samples)} that came"
-        if objective.statistic == "mean" and ranked.never_came
-        else f"{exact(samples)} samples"
-    )
-    return Observation(value, samples, base + never_came(ranked.never_came))
+    basis = f"{exact(samples)} samples"
+    if objective.statistic == "mean" and ranked.never_came:
+        basis = f"mean of the {exact(samples)} that came"
+    return Observation(value, samples, basis + never_came(ranked.never_came))
 
 
 def never_came(count: int) -> str:
@@ -420,33 +473,26 @@ def never_came(count: int) -> str:
     return f", {exact(count)} never came" if count else ""
 
 
-# Remarks on a count: silent subscriptions by name, duplicates that the protocol allows, how damage was detected.
+# Remarks on a count: silent subscriptions by name, duplicates that the protocol allows, how damage
+# was detected.
 
 NAMED = 3
 """Silent subscriptions, and silent streams, that a finding lists; the results list more."""
 
 
 def name_silent(silent: Silent, most: int = NAMED) -> str:
-    """Write the counts, then the first ``most`` of each by name: ``1 of 200 streams: stream 17 of topic 17``."""
-    counts = (
-        [f"{exact(silent.pairs)} of {exact(silent.pairs_due)} subscriptions of topics"]
-        if silent.pairs_due
-        else []
-    )
+    """Write the counts, then the first of each: ``1 of 200 streams: stream 17 of topic 17``."""
+    counts = []
+    if silent.pairs_due:
+        count = f"{exact(silent.pairs)} of {exact(silent.pairs_due)}"
+        counts.append(f"{count} subscriptions of topics")
     counts.append(f"{exact(silent.streams)} of {exact(silent.streams_due)} streams")
-    named = (
-        _first(
-            [
-                f"topic {topic} subscription {subscription}"
-                for topic, subscription in silent.first_pairs[:most]
-            ],
-            silent.pairs,
-        ),
-        _first(
-            [f"stream {stream} of topic {topic}" for stream, topic in silent.first_streams[:most]],
-            silent.streams,
-        ),
-    )
+    pairs = [
+        f"topic {topic} subscription {subscription}"
+        for topic, subscription in silent.first_pairs[:most]
+    ]
+    streams = [f"stream {stream} of topic {topic}" for stream, topic in silent.first_streams[:most]]
+    named = [_first(pairs, silent.pairs), _first(streams, silent.streams)]
     return ": ".join(filter(None, [", ".join(counts), "; ".join(filter(None, named))]))
 
 
@@ -455,30 +501,39 @@ def _first(names: list[str], count: int) -> str:
 
 
 def excused(measurements: Measurements) -> int:
-    """Return the number of duplicates that MQTT allows at QoS 2: those of resent messages, unless every broker still had the session.
+    """Return the number of duplicates that MQTT allows at QoS 2.
 
-    A broker that has lost the session cannot know what was sent before (MQTT 5, 4.1); one that has it must (4.3.3). The connection of a
-    message is not recorded, so if any session of a producer was lost, all these duplicates are excused.
+    They are those of resent messages, unless every broker still had the session: a broker that has
+    lost the session cannot know what was sent before (MQTT 5, 4.1); one that has it must (4.3.3).
+    The connection of a message is not recorded, so if any session of a producer was lost, all these
+    duplicates are excused.
     """
     return 0 if measurements.forgotten == 0 else measurements.counts.duplicates_of_resent
 
 
 def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
     """Yield remarks that belong to a count."""
-    metric, counts = objective.metric, measurements.counts
-    if metric == "corrupt" and not measurements.checksum:
-        yield "by heads and sizes alone: no checksum"
-    if metric == "corrupt" and counts.corrupt_heads:
-        yield f"{exact(counts.corrupt_heads)} of them with a damaged head, at any time of the run"
-    if metric == "foreign" and counts.foreign:
-        yield "at any time of the run"
-    if metric == "failed" and counts.unknown:
-        yield f"{exact(counts.unknown)} of them unanswered"
-    if metric == "duplicates" and objective.implicit and (allowed := excused(measurements)):
-        why = (
-            "" if measurements.forgotten is None else " to a broker that had forgotten the session"
-        )
-        yield f"besides {exact(allowed)} of messages sent again{why}"
+    counts = measurements.counts
+    match objective.metric:
+        case "corrupt":
+            if not measurements.checksum:
+                yield "by heads and sizes alone: no checksum"
+            if counts.corrupt_heads:
+                heads = f"{exact(counts.corrupt_heads)} of them with a damaged head"
+                yield f"{heads}, at any time of the run"
+        case "foreign":
+            if counts.foreign:
+                yield "at any time of the run"
+        case "failed":
+            if counts.unknown:
+                yield f"{exact(counts.unknown)} of them unanswered"
+        case "duplicates":
+            allowed = excused(measurements)
+            if objective.implicit and allowed:
+                remark = f"besides {exact(allowed)} of messages sent again"
+                if measurements.forgotten is not None:
+                    remark += " to a broker that had forgotten the session"
+                yield remark
 
 
 # Clocks of several hosts.
@@ -486,37 +541,44 @@ def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
 ONE_CLOCK: Final = ("receiveLag", "connectLatency", "subscribeLatency", "reconnectLatency")
 """Latencies whose two ends are stamped by the same clock."""
 TWO_CLOCKS: Final = ("broadcastSpread", "deliveryGap")
-"""Latencies between two arrivals, which may be on two hosts: the errors of both clocks count."""
+"""Latencies between two arrivals, maybe on two hosts: the errors of both clocks count."""
 
 
 def uneven_clocks(metric: str, measurements: Measurements) -> str:
-    """Explain why a latency is unknown because a host's clock was set while load ran; empty if it is known. :param metric: its name."""
+    """Explain why a latency is unknown because a host's clock was set while load ran; else ''.
+
+    :param metric: its name.
+    """
     uneven = measurements.uneven_hosts
     if not uneven or metric in ONE_CLOCK:
         return ""
+    cause = f"the clock of host {', '.join(uneven)} was set while load ran"
     place = "within the host" if measurements.one_clock else "between hosts"
-    return f"the clock of host {', '.join(uneven)} was set while load ran, so latencies {place} are unknown"
+    return f"{cause}, so latencies {place} are unknown"
 
 
 def clock_error(metric: str, measurements: Measurements) -> int:
-    """Return the bound on the error of a latency by the clocks of several hosts, ns; 0 if one clock stamps both of its ends."""
+    """Return the bound on the error of a latency by the clocks of several hosts, ns.
+
+    It is 0 if one clock stamps both of its ends.
+    """
     if metric in ONE_CLOCK:
         return 0
     return measurements.clock_error_of(2 if metric in TWO_CLOCKS else 1)
 
 
 def clock_doubt(objective: Objective, value: float, measurements: Measurements) -> str:
-    """Explain why the clocks of several hosts leave open whether a latency meets its bound; empty if they do not.
+    """Explain why the clocks of several hosts leave open whether a bound is met; else ''.
 
-    :param value: the observed latency, ns; infinite for messages that never came, which no clock makes earlier.
+    :param value: the observed latency, ns; infinite for messages that never came, which no clock
+        makes earlier.
     """
     if objective.metric not in KINDS or math.isinf(value):
         return ""
     error = clock_error(objective.metric, measurements)
-    bounds = [bound for bound in (objective.minimum, objective.maximum) if bound is not None]
-    if any(abs(value - bound) < error for bound in bounds):
-        observed, limit = format_duration(round(value)), format_duration(error)
-        return (
-            f"{observed} is closer to the bound than the error of the clocks between hosts, {limit}"
-        )
+    for bound in (objective.minimum, objective.maximum):
+        if bound is not None and abs(value - bound) < error:
+            observed = format_duration(round(value))
+            limit = f"the error of the clocks between hosts, {format_duration(error)}"
+            return f"{observed} is closer to the bound than {limit}"
     return uneven_clocks(objective.metric, measurements)

@@ -16,8 +16,8 @@ OF_BYTES: Final = 0.05
 """Share of the planned bytes by which a window may differ, if one message is not more."""
 _ROUNDED: Final = 0.02
 _ROUNDED_SHARE: Final = 1e-7
-# Rates are paced as multiples of 1/1000 per second, those above 9 million as whole numbers: that makes up to 0.01 messages in the longest
-# window of 20 s, or 6e-8 of them.
+# Rates are paced as multiples of 1/1000 per second, those above 9 million as whole numbers: that
+# makes up to 0.01 messages in the longest window of 20 s, or 6e-8 of them.
 
 
 class _Difference(NamedTuple):
@@ -31,8 +31,9 @@ class _Difference(NamedTuple):
 def offered_otherwise(windows: Sequence[OfferedWindow]) -> list[str]:
     """Return the window whose offered load differs most from the plan, with both figures; empty if none differs.
 
-    With a rate in messages a window has the planned number to one message, with a rate in bytes the planned bytes to 5 % or one message.
-    The bytes of its messages are those of the planned sizes to 5 %, one message, or what the chance of the drawn sizes makes of them.
+    With a rate in messages a window has the planned number to one message, with a rate in bytes the
+    planned bytes to 5 % or one message. The bytes of its messages are those of the planned sizes to
+    5 %, one message, or what the chance of the drawn sizes makes of them.
     """
     differences = [
         difference

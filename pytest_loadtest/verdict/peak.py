@@ -29,12 +29,16 @@ def readable(rate: float) -> float:
 class Spec:
     """The limits of a search.
 
-    :param start: the first rate, msg/s (or bytes/s; all rates of a search have the unit of this one).
-    :param maximum: the highest rate to try, or None. :param hold: length of a step, ns. :param confirm: length of the confirmation, ns.
-    :param warmup: length of the warm-up before each step, ns. :param precision: width of the answer's interval, 0.02 is 2 %.
+    :param start: the first rate, msg/s (or bytes/s; all rates of a search have the unit of this
+        one).
+    :param maximum: the highest rate to try, or None.
+    :param hold: length of a step, ns.
+    :param confirm: length of the confirmation, ns.
+    :param warmup: length of the warm-up before each step, ns.
+    :param precision: width of the answer's interval, 0.02 is 2 %.
     :param repeats: highest number of repeats of a step near the peak.
-    :param floor: no lower rate is tried: :func:`pytest_loadtest.verdict.early.lowest_rate`. If it is above ``start``, the search
-        starts from it.
+    :param floor: no lower rate is tried: :func:`pytest_loadtest.verdict.early.lowest_rate`. If it
+        is above ``start``, the search starts from it.
     :raises UsageError: a value is impossible.
     """
 
@@ -104,8 +108,10 @@ class Ask:
 class Step:
     """The result of one step.
 
-    :param broke: names of the objectives that did not hold, the one that broke first at the front. :param text: why, in a line.
-    :param early: it was ended as soon as an objective could no longer hold. :param throughput: delivered msg/s; None if not measured.
+    :param broke: names of the objectives that did not hold, the one that broke first at the front.
+    :param text: why, in a line.
+    :param early: it was ended as soon as an objective could no longer hold.
+    :param throughput: delivered msg/s; None if not measured.
     :raises ValueError: it was ended early, and met.
     """
 
@@ -126,11 +132,15 @@ class Peak:
     """The answer of a search.
 
     :param rate: the highest rate that held, or None if none did. It is ``low``.
-    :param low: lower end of the interval. :param high: the lowest rate above it that the *target* missed; None if no step missed.
-    :param limit: why the rate is not higher: the target, the generator, or the ``maximum``; ``none`` if no rate held.
-    :param at_least: the target may be able to do more: the generator, or the maximum, was the limit.
+    :param low: lower end of the interval.
+    :param high: the lowest rate above it that the *target* missed; None if no step missed.
+    :param limit: why the rate is not higher: the target, the generator, or the ``maximum``;
+        ``none`` if no rate held.
+    :param at_least: the target may be able to do more: the generator, or the maximum, was the
+        limit.
     :param confirmed: ``rate`` also held for the longer time.
-    :param broke_first: the objective that broke first at the lowest missed rate, or None if no rate was missed.
+    :param broke_first: the objective that broke first at the lowest missed rate, or None if no rate
+        was missed.
     """
 
     rate: float | None
@@ -143,23 +153,29 @@ class Peak:
     steps: tuple[Step, ...]
 
 
-# The search for the highest rate at which all objectives hold: step results in, the next step or the peak out. Pure: no clock, no load.
+# The search for the highest rate at which all objectives hold: step results in, the next step or
+# the peak out. Pure: no clock, no load.
 #
-# From ``start`` the rate doubles while steps are met, or halves while they are not, until a met rate and an unmet one are neighbours. Then
-# the bracket is halved on a logarithmic scale until it is no wider than ``precision``. The met end is confirmed by a longer hold.
+# From ``start`` the rate doubles while steps are met, or halves while they are not, until a met
+# rate and an unmet one are neighbours. Then the bracket is halved on a logarithmic scale until it
+# is no wider than ``precision``. The met end is confirmed by a longer hold.
 #
 # Runs are noisy, so neither end of the final bracket depends on a single step:
 #
-# - *The unmet end* is repeated until one outcome has the majority of ``repeats + 1`` votes (a tie is unmet). If the repeats overturn it,
-#   there is a met rate above the missed one, and the search continues above it. That also corrects a disturbed early step.
-# - *The met end* needs its confirmation. If that fails, the rate is an upper bound whatever it was before, and is repeated. If the short
-#   steps do not hold there either, the search continues below as before. If they do, the short hold is too short to decide: from then on
-#   every step is as long as the confirmation, first downwards in growing steps, then by bisection.
+# - *The unmet end* is repeated until one outcome has the majority of ``repeats + 1`` votes (a tie
+#   is unmet). If the repeats overturn it, there is a met rate above the missed one, and the search
+#   continues above it. That also corrects a disturbed early step.
+# - *The met end* needs its confirmation. If that fails, the rate is an upper bound whatever it was
+#   before, and is repeated. If the short steps do not hold there either, the search continues below
+#   as before. If they do, the short hold is too short to decide: from then on every step is as long
+#   as the confirmation, first downwards in growing steps, then by bisection.
 #
-# A step may be ended early once an objective can no longer hold; it is a vote like any other, and never for *met*.
+# A step may be ended early once an objective can no longer hold; it is a vote like any other, and
+# never for *met*.
 #
-# A generator-limited step says nothing about the target, so it bounds the answer, which then is *at least* the rate below it. A
-# confirmation that ends so is repeated once. A step without data ends the search: see :attr:`Search.failed`.
+# A generator-limited step says nothing about the target, so it bounds the answer, which then is *at
+# least* the rate below it. A confirmation that ends so is repeated once. A step without data ends
+# the search: see :attr:`Search.failed`.
 
 FACTOR: Final = 2.0
 """The ratio of one rate of the bracket to the next."""

@@ -1,7 +1,7 @@
 """One time slice of a run: the value that an objective's metric had in it.
 
-The rule: a window or a tenth is observed as a run of its own messages, those that were intended in it.
-A slice without due messages, or with too few for the statistic, has no value.
+The rule: a window or a tenth is observed as a run of its own messages, those that were intended in
+it. A slice without due messages, or with too few for the statistic, has no value.
 
 :mod:`~pytest_loadtest.verdict.windows` and :mod:`~pytest_loadtest.verdict.drift` call it in the
 controller's thread that judges a run, and in the command ``aggregate``.
@@ -104,8 +104,8 @@ def _base(slices: SlicedStats, at: int, unit: str) -> float:
 def late_sends(value: float, bound: float | None, late: int, came: int, base: float) -> str | None:
     """Return why a lower bound on what was in time would hold without own send delay, or None.
 
-    :param late: messages that only the generator's own send delay made late. :param came: messages that
-        came late; what never came would not have been in time either.
+    :param late: messages that only the generator's own send delay made late.
+    :param came: messages that came late; what never came would not have been in time either.
     :param base: the unit of the value: messages offered, or seconds.
     """
     more = min(late, came) / base

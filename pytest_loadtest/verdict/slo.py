@@ -1,6 +1,12 @@
 """objectives × measurements → verdict. Pure.
 
-Four outcomes, and the worst one wins: *no data* > *generator-limited* > *missed* > *met*.
+The rule: a run has one of four outcomes, and the worst one wins: *no data* > *generator-limited* >
+*missed* > *met*. What was not measured never passes, and a run in which the generator set the pace
+says nothing about the target.
+
+:mod:`pytest_loadtest.fleet.judge` calls :func:`evaluate` for the run and for each stage, in the
+controller's thread that answers the last meeting (after each step of a search), and in the command
+``aggregate``.
 """
 
 from __future__ import annotations
@@ -12,12 +18,11 @@ from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import exact, format_value, pair
 from pytest_loadtest.verdict.drift import judge_drift
 from pytest_loadtest.verdict.excuses import LENGTHENED, generator_caused
-from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict, no_data, show
+from pytest_loadtest.verdict.finding import Finding, Outcome, Shown, Verdict, no_data, show
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
 from pytest_loadtest.verdict.observations import (
     DELIVERIES,
     KINDS,
-    Observation,
     blocked_share,
     clock_doubt,
     name_full_windows,
@@ -78,22 +83,28 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def overall(parts: Sequence[tuple[str, Verdict]]) -> Verdict:
-    """Combine the verdicts on the parts of a run: the worst outcome, its reasons, and the findings of all.
+    """Combine the verdicts on the parts of a run: the worst outcome, its reasons, and all findings.
 
     :param parts: prefix for the reasons (``stage ramp: ``) and verdict of each.
     """
     outcome = worst(verdict.outcome for _, verdict in parts)
-    alike = [(prefix, verdict) for prefix, verdict in parts if verdict.outcome is outcome]
-    reasons = [
-        f"{prefix}{reason}"
-        for prefix, verdict in alike
-        for reason in verdict.reasons
-        if reason != REMEDY
-    ]
-    if any(REMEDY in verdict.reasons for _, verdict in alike):
-        reasons.append(REMEDY)  # once, and last
-    findings = tuple(finding for _, verdict in parts for finding in verdict.findings)
-    return Verdict(outcome=outcome, findings=findings, reasons=tuple(reasons))
+    findings: list[Finding] = []
+    reasons: list[str] = []
+    has_remedy = False
+    for prefix, verdict in parts:
+        findings += verdict.findings
+        if verdict.outcome is not outcome:
+            continue
+        for reason in verdict.reasons:
+            if reason == REMEDY:
+                has_remedy = True
+            else:
+                reasons.append(prefix + reason)
+    if has_remedy:
+        reasons.append(
+            REMEDY
+        )  # The remedy is the same for all parts: it is written once, and last.
+    return Verdict(outcome=outcome, findings=tuple(findings), reasons=tuple(reasons))
 
 
 def evaluate(
@@ -103,47 +114,41 @@ def evaluate(
     *,
     tolerated: Sequence[Objective] = (),
 ) -> Verdict:
-    """Judge a run. Implicit objectives about what it leaves out on purpose (consumers, or producers) do not apply.
+    """Judge a run.
 
-    :param tolerated: for a stage: the bounds of the whole profile that allow messages never to come, where the stage has none of its own.
+    Implicit objectives about what the run leaves out on purpose (consumers, or producers) do not
+    apply.
+
+    :param tolerated: for a stage: the bounds of the whole profile that allow messages never to
+        come, where the stage has none of its own.
     """
-    absent, objectives = _nothing(measurements), with_tolerances(objectives, tolerated)
+    nothing = _nothing(measurements)
     findings = tuple(
-        _judge(objective, measurements, absent)
-        for objective in objectives
+        _judge(objective, measurements, nothing)
+        for objective in with_tolerances(objectives, tolerated)
         if _applies(objective, measurements)
     )
-    missing = (
-        [absent]
-        if absent
-        else [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
-    )
-    if not absent:
-        missing += _no_evidence(measurements)
-    if missing:
-        return Verdict(outcome=Outcome.NO_DATA, findings=findings, reasons=tuple(missing))
-    evidence = _evidence(measurements, limits)
-    evidence += [finding.own for finding in findings if finding.own]
-    if any(
-        finding.outcome is Outcome.MISSED
-        and finding.objective.metric in LENGTHENED[Own.RECEIVE_LAG]
-        for finding in findings
-    ):
-        evidence += _lagging(measurements, limits)
+    unknown = _unknown(findings, measurements, nothing)
+    if unknown:
+        return Verdict(outcome=Outcome.NO_DATA, findings=findings, reasons=tuple(unknown))
+    evidence = _evidence(findings, measurements, limits)
     if evidence:
-        return Verdict(
-            outcome=Outcome.GENERATOR_LIMITED, findings=findings, reasons=(*evidence, REMEDY)
-        )
+        reasons = (*evidence, REMEDY)
+        return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=findings, reasons=reasons)
     if any(finding.outcome is Outcome.MISSED for finding in findings):
-        return Verdict(
-            outcome=Outcome.MISSED, findings=findings, reasons=causes_at_target(measurements)
-        )
+        causes = causes_at_target(measurements)
+        return Verdict(outcome=Outcome.MISSED, findings=findings, reasons=causes)
     return Verdict(outcome=Outcome.MET, findings=findings)
 
 
 def causes_at_target(measurements: Measurements) -> tuple[str, ...]:
-    """Return what the target did that explains a miss: the topics that stood before full windows until their messages were dropped."""
-    return (name_full_windows(measurements.full_windows),) if measurements.full_windows else ()
+    """Return what the target did that explains a miss.
+
+    These are the topics that waited before full windows until their messages were dropped.
+    """
+    if not measurements.full_windows:
+        return ()
+    return (name_full_windows(measurements.full_windows),)
 
 
 def _applies(objective: Objective, measurements: Measurements) -> bool:
@@ -151,16 +156,21 @@ def _applies(objective: Objective, measurements: Measurements) -> bool:
         return True
     if sends_nothing(measurements):
         return False
-    if objective.metric == SILENT and not measurements.subscriptions:
-        return (
-            measurements.silent is not None
-        )  # without acknowledgements it is unknown whether a producer reached its topic
-    return measurements.subscriptions > 0 or objective.metric not in DELIVERIES
+    if measurements.subscriptions:
+        return True
+    if objective.metric == SILENT:
+        # Without acknowledgements it is unknown whether a producer reached its topic.
+        return measurements.silent is not None
+    return objective.metric not in DELIVERIES
+
+
+# No data: what is missing without which nothing can be said.
 
 
 def _nothing(measurements: Measurements) -> str | None:
     """Return why the run measured nothing at all, or None."""
-    counts, opening = measurements.counts, measurements.opening
+    counts = measurements.counts
+    opening = measurements.opening
     if opening is not None and opening.alone:
         return None if opening.connections else "nothing was connected"
     if sends_nothing(measurements):
@@ -170,57 +180,86 @@ def _nothing(measurements: Measurements) -> str | None:
     if counts.sent == 0:
         return f"nothing was sent: all {exact(counts.offered)} messages were dropped"
     if counts.received == 0 and measurements.subscriptions:
-        return f"nothing was received: {exact(counts.sent)} messages were sent, {exact(counts.acked)} acknowledged"
+        sent = f"{exact(counts.sent)} messages were sent"
+        return f"nothing was received: {sent}, {exact(counts.acked)} acknowledged"
     return None
 
 
-def _no_evidence(measurements: Measurements) -> list[str]:
-    """Return the missing measurements without which a slow target cannot be told from a slow generator."""
-    watched = "own_send_delay" in measurements.latencies or sends_nothing(measurements)
-    missing = [] if watched else ["the generator's own send delay was not measured"]
-    return (
-        missing
-        if measurements.workers
-        else [*missing, "no worker reported its own CPU time and stalls"]
-    )
+def _unknown(
+    findings: Iterable[Finding], measurements: Measurements, nothing: str | None
+) -> list[str]:
+    """Return why the run has *no data*; empty if it has all. :param nothing: see :func:`_nothing`."""
+    if nothing:
+        return [nothing]
+    unknown = [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
+    # Without these a slow target cannot be told from a slow generator.
+    if "own_send_delay" not in measurements.latencies and not sends_nothing(measurements):
+        unknown.append("the generator's own send delay was not measured")
+    if not measurements.workers:
+        unknown.append("no worker reported its own CPU time and stalls")
+    return unknown
 
 
-def _evidence(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
-    """Return why the generator, not the target, set the pace; empty if it did not. Waiting for the target's full window never counts."""
-    evidence = []
-    own = measurements.latencies.get("own_send_delay")
-    if own is not None and own.percentile(99) > limits.send_delay_p99:
-        delay, limit = pair(own.percentile(99), limits.send_delay_p99, "ns")
-        evidence.append(
-            f"own send delay p99 {delay} > {limit} (generator.sendDelayP99){_worst_worker(measurements, 'own_send_delay')}"
-        )
-    evidence += _connecting(measurements, limits)
-    evidence += _overloaded_workers(measurements, limits)
-    evidence += offered_otherwise(measurements.offering)
-    return evidence + _own_drops(measurements)
+# Generator-limited: the evidence that the generator, not the target, set the pace.
+
+
+def _evidence(
+    findings: Sequence[Finding], measurements: Measurements, limits: EvidenceLimits
+) -> list[str]:
+    """Return why the generator, not the target, set the pace; empty if it did not.
+
+    Waiting for the target's full window never counts.
+    """
+    return [
+        *_sending_late(measurements, limits),
+        *_connecting(measurements, limits),
+        *_using_cpu(measurements, limits),
+        *_stalling(measurements, limits),
+        *offered_otherwise(measurements.offering),
+        *_own_drops(measurements),
+        *(finding.own for finding in findings if finding.own),
+        *_lagging(findings, measurements, limits),
+    ]
+
+
+def _sending_late(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
+    """Return the evidence from messages that were sent late though the target had room for them."""
+    delay = measurements.latencies.get("own_send_delay")
+    if delay is None or delay.percentile(99) <= limits.send_delay_p99:
+        return []
+    observed, limit = pair(delay.percentile(99), limits.send_delay_p99, "ns")
+    where = _worst_worker(measurements, "own_send_delay")
+    return [f"own send delay p99 {observed} > {limit} (generator.sendDelayP99){where}"]
 
 
 def _own_drops(measurements: Measurements) -> list[str]:
-    """Return the evidence from messages that were dropped without a full window before most of their delay."""
+    """Return the evidence from dropped messages whose delay was mostly not that of a full window."""
     if not measurements.own_drops:
         return []
-    others = (
-        f"; {name_full_windows(measurements.full_windows)}" if measurements.full_windows else ""
-    )
-    return [
-        f"{exact(measurements.own_drops)} messages were dropped, late by the generator's own delay{others}"
-    ]
+    dropped = f"{exact(measurements.own_drops)} messages were dropped"
+    evidence = f"{dropped}, late by the generator's own delay"
+    if measurements.full_windows:
+        evidence += f"; {name_full_windows(measurements.full_windows)}"
+    return [evidence]
 
 
-def _lagging(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
-    """Return the evidence that consumers did not take what they had, so that a target that waits for them delivered late."""
+def _lagging(
+    findings: Iterable[Finding], measurements: Measurements, limits: EvidenceLimits
+) -> list[str]:
+    """Return the evidence that consumers did not take what they had.
+
+    A target that waits for them delivered late, so it counts only if a metric missed its bound that
+    receive lag can make worse.
+    """
     lag = measurements.latencies.get("receive_lag")
     if lag is None or lag.percentile(99) <= limits.receive_lag_p99:
         return []
+    missed = {finding.objective.metric for finding in findings if finding.outcome is Outcome.MISSED}
+    if missed.isdisjoint(LENGTHENED[Own.RECEIVE_LAG]):
+        return []
     observed, limit = pair(lag.percentile(99), limits.receive_lag_p99, "ns")
-    return [
-        f"receive lag p99 {observed} > {limit} (generator.receiveLagP99){_worst_worker(measurements, 'receive_lag')}"
-    ]
+    where = _worst_worker(measurements, "receive_lag")
+    return [f"receive lag p99 {observed} > {limit} (generator.receiveLagP99){where}"]
 
 
 def _worst_worker(measurements: Measurements, kind: str) -> str:
@@ -232,12 +271,12 @@ def _worst_worker(measurements: Measurements, kind: str) -> str:
     }
     if len(by_worker) < 2:
         return ""
-    worst = max(by_worker, key=lambda worker: by_worker[worker])
-    return f", most on worker {worst}: {format_duration(by_worker[worst])}"
+    slowest = max(by_worker, key=lambda worker: by_worker[worker])
+    return f", most on worker {slowest}: {format_duration(by_worker[slowest])}"
 
 
 def _connecting(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
-    """Return the evidence from connecting at a rate, where each connection has a due time; without a rate there is none."""
+    """Return the evidence from connecting at a rate, where each connection has a due time."""
     opening = measurements.opening
     if opening is None or opening.rate is None:
         return []
@@ -245,107 +284,119 @@ def _connecting(measurements: Measurements, limits: EvidenceLimits) -> list[str]
     if opening.begun_late is not None and opening.begun_late > limits.send_delay_p99:
         delay, limit = pair(opening.begun_late, limits.send_delay_p99, "ns")
         evidence.append(
-            f"connections were begun late though there was room, p99 {delay} > {limit} (generator.sendDelayP99)"
+            "connections were begun late though there was room,"
+            f" p99 {delay} > {limit} (generator.sendDelayP99)"
         )
     if opening.cpu > limits.cpu:
-        evidence.append(
-            f"worker {opening.busiest} used {opening.cpu:.2f} cores while it connected > {limits.cpu:g} (generator.cpu)"
-        )
+        used = f"used {opening.cpu:.2f} cores while it connected"
+        evidence.append(f"worker {opening.busiest} {used} > {limits.cpu:g} (generator.cpu)")
     return evidence
 
 
-def _overloaded_workers(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
-    """Return for each limit the worker that is farthest beyond it, and how many others are too."""
-    evidence = []
-    busy = sorted(
-        (worker for worker in measurements.workers if worker.cpu > limits.cpu),
-        key=lambda worker: -worker.cpu,
-    )
-    if busy:
-        evidence.append(
-            f"worker {busy[0].worker} used {busy[0].cpu:.2f} cores > {limits.cpu:g} (generator.cpu){_more(busy)}"
-        )
-    allowed = limits.stalled * measurements.duration
-    late = sorted(
-        (worker for worker in measurements.workers if _stalled(worker, measurements) > allowed),
-        key=lambda worker: -worker.stalled,
-    )
-    if late:
-        share, limit = pair(
-            _stalled(late[0], measurements) / measurements.duration, limits.stalled, "ratio"
-        )
-        by = format_duration(late[0].longest_stall)
-        evidence.append(
-            f"worker {late[0].worker} woke up late for {share} of the run > {limit} (generator.stalled), once by {by}{_more(late)}"
-        )
-    return evidence
+def _using_cpu(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
+    """Return the worker that used most cores beyond the limit, and how many others did too."""
+    busy = [worker for worker in measurements.workers if worker.cpu > limits.cpu]
+    if not busy:
+        return []
+    busiest = max(busy, key=lambda worker: worker.cpu)
+    used = f"worker {busiest.worker} used {busiest.cpu:.2f} cores"
+    return [f"{used} > {limits.cpu:g} (generator.cpu){_more(busy)}"]
 
 
-def _stalled(worker: WorkerEvidence, measurements: Measurements) -> int:
-    """Return how long a worker stalled, ns; at most the measured phase, because the loop is watched until the drain ends."""
-    return min(worker.stalled, measurements.duration)
+def _stalling(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
+    """Return the worker that stalled longest beyond the limit, and how many others did too."""
+    duration = measurements.duration
+
+    def stalled(worker: WorkerEvidence) -> int:
+        # A worker's loop is watched until the drain ends, which is later than the phase.
+        return min(worker.stalled, duration)
+
+    late = [
+        worker for worker in measurements.workers if stalled(worker) > limits.stalled * duration
+    ]
+    if not late:
+        return []
+    latest = max(late, key=lambda worker: worker.stalled)
+    share, limit = pair(stalled(latest) / duration, limits.stalled, "ratio")
+    woke = f"worker {latest.worker} woke up late for {share} of the run"
+    longest = format_duration(latest.longest_stall)
+    return [f"{woke} > {limit} (generator.stalled), once by {longest}{_more(late)}"]
 
 
 def _more(workers: Sequence[WorkerEvidence]) -> str:
     return f", and so did {len(workers) - 1} more" if len(workers) > 1 else ""
 
 
-def _blocked(measurements: Measurements) -> str:
-    return f"{format_value(blocked_share(measurements), 'ratio')} of the send delay was spent before the target's full window"
+# One objective.
 
 
-def _sent_late(objective: Objective, value: float, measurements: Measurements) -> str | None:
-    """Return why a lower bound on what was sent, or delivered, in time would hold without the generator's own send delay, or None."""
-    counts = measurements.counts
-    if objective.metric not in ("sent", "throughput") or objective.bucket:
-        return None
-    came = counts.sent - counts.sent_in_time
-    if objective.metric == "throughput":
-        came = (counts.received - counts.received_in_time) // measurements.subscriptions
-    per = counts.offered if objective.unit == "ratio" else measurements.duration / SECOND
-    why = late_sends(value, objective.minimum, measurements.own_late, came, per)
-    return f"{objective.name} {why}" if why else None
-
-
-def _judge(objective: Objective, measurements: Measurements, absent: str | None) -> Finding:
-    if absent is None and objective.section == "drift":
+def _judge(objective: Objective, measurements: Measurements, nothing: str | None) -> Finding:
+    """Judge one objective. :param nothing: see :func:`_nothing`."""
+    if nothing is not None:
+        return no_data(objective, nothing)
+    if objective.section == "drift":
         return judge_drift(objective, measurements)
-    if absent is None and objective.window is not None:
+    if objective.window is not None:
         return judge_windows(objective, measurements)
-    value, samples, basis = (
-        observe_metric(objective, measurements) if absent is None else Observation(None, 0, absent)
-    )
-    if value is not None and (doubt := clock_doubt(objective, value, measurements)):
-        value, basis = None, doubt
+    observation = observe_metric(objective, measurements)
+    value = observation.value
     if value is None:
-        return no_data(objective, basis, samples)
+        return no_data(objective, observation.basis, observation.samples)
+    doubt = clock_doubt(objective, value, measurements)
+    if doubt:
+        return no_data(objective, doubt, observation.samples)
+
     shown = show(objective, value)
+    if not shown.missed_by:
+        outcome = Outcome.MET
+        own = None
+    else:
+        own = _own_cause(objective, value, measurements)
+        outcome = Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
     if objective.metric == "backlogDrain" and shown.missed_by:
         shown = show_drain(shown, value, measurements.backlog)
-    if (
-        shown.missed_by
-        and objective.metric in ("sent", "dropped", "throughput")
-        and measurements.blocked
-    ):
-        basis += f"; {_blocked(measurements)}"
-    text = f"{objective.name} {shown.comparison} ({basis})"
-    over = objective.metric in KINDS and objective.maximum is not None and value > objective.maximum
-    own = (
-        generator_caused(objective, measurements)
-        if over
-        else _sent_late(objective, value, measurements)
-        if shown.missed_by
-        else None
-    )
-    outcome = (
-        Outcome.MET if not shown.missed_by else Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
-    )
+    remark = _blocked(objective, shown, measurements)
     return Finding(
         objective=objective,
         outcome=outcome,
         observed=value,
-        samples=samples,
-        text=text,
+        samples=observation.samples,
+        text=f"{objective.name} {shown.comparison} ({observation.basis}{remark})",
         own=own,
         shown=shown,
     )
+
+
+def _blocked(objective: Objective, shown: Shown, measurements: Measurements) -> str:
+    """Return how much of the send delay the target caused, for a miss that it may explain."""
+    explains = objective.metric in ("sent", "dropped", "throughput")
+    if not explains or not shown.missed_by or not measurements.blocked:
+        return ""
+    share = format_value(blocked_share(measurements), "ratio")
+    return f"; {share} of the send delay was spent before the target's full window"
+
+
+def _own_cause(objective: Objective, value: float, measurements: Measurements) -> str | None:
+    """Return why the generator itself caused a miss, or None."""
+    if objective.metric not in KINDS:
+        return _sent_late(objective, value, measurements)
+    if objective.maximum is None or value <= objective.maximum:
+        return None
+    return generator_caused(objective, measurements)
+
+
+def _sent_late(objective: Objective, value: float, measurements: Measurements) -> str | None:
+    """Return why a lower bound on what was sent, or delivered, in time would hold, or None.
+
+    It would hold without the generator's own send delay.
+    """
+    counts = measurements.counts
+    if objective.metric not in ("sent", "throughput") or objective.bucket:
+        return None
+    if objective.metric == "sent":
+        came = counts.sent - counts.sent_in_time
+    else:
+        came = (counts.received - counts.received_in_time) // measurements.subscriptions
+    base = counts.offered if objective.unit == "ratio" else measurements.duration / SECOND
+    why = late_sends(value, objective.minimum, measurements.own_late, came, base)
+    return f"{objective.name} {why}" if why else None

@@ -1,8 +1,9 @@
 """Tolerances: messages that a profile allows never to come.
 
-The rule: the largest latency of a kind is that of the messages that came, if the profile's own bounds
-on loss, failed and dropped allow all the others; otherwise it is infinite. The implicit bounds allow
-none: 1 % of failures is meant for a reconnect, and does not say how late a message may be.
+The rule: the largest latency of a kind is that of the messages that came, if the profile's own
+bounds on loss, failed and dropped allow all the others; otherwise it is infinite. The implicit
+bounds allow none: 1 % of failures is meant for a reconnect, and does not say how late a message may
+be.
 
 :func:`~pytest_loadtest.verdict.slo.evaluate` attaches the bounds and the observations of latencies
 apply them, in the controller's thread that judges a run, and in the command ``aggregate``.
@@ -50,7 +51,7 @@ def joint_tolerances(
 def with_tolerances(
     objectives: Iterable[Objective], further: Sequence[Objective] = ()
 ) -> tuple[Objective, ...]:
-    """Return the objectives, where each bound on ``max`` has the bounds that tolerate missing messages.
+    """Return the objectives; each bound on ``max`` has the bounds that tolerate missing messages.
 
     :param further: for a stage, the objectives of the whole profile: each applies if the stage has
         none on the same metric.
@@ -107,7 +108,7 @@ def _missing(kind: str, measurements: Measurements, part: Breakdown | None) -> d
 def _allowed(
     metric: str, bounds: Sequence[Objective], measurements: Measurements, part: Breakdown | None
 ) -> bool:
-    """Return whether a bound on this metric exists and holds: the bucket's own, or that of the run."""
+    """Return whether a bound on this metric, the bucket's or the run's, exists and holds."""
     subscriptions = measurements.subscriptions
     if part is not None:
         bound = _bound_on(metric, part.name, bounds)

@@ -190,7 +190,7 @@ def _excess(objective: Objective, value: float) -> float:
 
 
 def _text(objective: Objective, judged: _Judged, outcome: Outcome, worst: Window | None) -> str:
-    """Write the line of the finding: the bound, the windows of each outcome, and the worst value."""
+    """Write the line of the finding: the bound, windows by outcome, and the worst value."""
     parts = _counts(objective, judged, outcome)
     if worst is not None:
         parts.append(f"worst {_value(objective, worst)}")
@@ -199,7 +199,7 @@ def _text(objective: Objective, judged: _Judged, outcome: Outcome, worst: Window
 
 
 def _counts(objective: Objective, judged: _Judged, outcome: Outcome) -> list[str]:
-    """Write the number of windows of each outcome; that of the missed ones is first if it decides."""
+    """Write the number of windows of each outcome, the decisive one first."""
     undecided = []
     if judged.empty:
         undecided.append(f"no data in {_of(judged.empty, judged)}: {_named(judged.empty)}")

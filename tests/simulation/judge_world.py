@@ -9,20 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from simulation import laws
+from simulation.oracle import check_blame, check_truth
 from simulation.player import play
 from simulation.violation import Violation
 from simulation.world import GENERATOR
-
-try:
-    from simulation.oracle import check_blame, check_truth
-except ModuleNotFoundError:
-    # Without the oracle the rules of this module and the laws are all that is checked.
-    def check_truth(played: Played) -> list[Violation]:
-        return []
-
-    def check_blame(played: Played, calm: Played | None) -> list[Violation]:
-        return []
-
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -227,8 +227,8 @@ class SimulatedFleet:
         self._left.add(worker)
 
     def has_ended(self) -> bool:
-        """Return whether every worker has left the test, or is gone."""
-        return all(name in self._left or process.dead for name, process in self._processes.items())
+        """Return whether every worker has left the test, or is gone and the controller has noticed it."""
+        return len(self._left) == len(self._processes)
 
     def _kill(self, worker: str) -> None:
         """End a worker's process now."""
@@ -245,6 +245,7 @@ class SimulatedFleet:
         self._clocks.remove(worker)
         self.rendezvous.leave(worker, f"worker {worker} crashed")
         self.rendezvous.gather()
+        self._left.add(worker)
 
     def _disconnect(self, host: str) -> None:
         for worker, on in list(self._clocks.hosts.items()):
@@ -255,8 +256,12 @@ class SimulatedFleet:
 
     def _note_phases(self, message: Any) -> None:
         """Note the phases that begin; the first one starts the time of faults."""
-        from pytest_loadtest.fleet.messages import Answer, NextPhases
+        from pytest_loadtest.fleet.messages import Answer, EndPhase, NextPhases
 
+        if isinstance(message, EndPhase):
+            for ended in self.target.truth.phases:
+                if ended.name == message.phase and ended.ended is None:
+                    ended.ended = self._simulation.now
         if not (isinstance(message, Answer) and isinstance(message.answer, NextPhases)):
             return
         for phase in message.answer.phases or ():
@@ -266,8 +271,10 @@ class SimulatedFleet:
                 phase.phase.name, phase.start, phase.phase.duration, phase.folder is not None
             )
             truth: Truth = self.target.truth
-            if played in truth.phases:
-                continue
+            if any(
+                (other.name, other.start) == (played.name, played.start) for other in truth.phases
+            ):
+                continue  # the same phase, sent to another worker
             truth.phases.append(played)
             if len(truth.phases) == 1:
                 self._begin_faults(phase.start)

@@ -62,12 +62,16 @@ class Copy:
 
 @dataclass(slots=True)
 class PlayedPhase:
-    """A phase of load that began: its name and start as the controller decided them; ``recorded``: it has samples."""
+    """A phase of load that began: its name and start as the controller decided them; ``recorded``: it has samples.
+
+    :param ended: when the controller ended the phase, after its drain; None: it never did.
+    """
 
     name: str
     start: int
     duration: int
     recorded: bool
+    ended: int | None = None
 
 
 @dataclass(slots=True)
