@@ -227,8 +227,8 @@ class SimulatedFleet:
         self._left.add(worker)
 
     def has_ended(self) -> bool:
-        """Return whether every worker has left the test, or is gone."""
-        return all(name in self._left or process.dead for name, process in self._processes.items())
+        """Return whether every worker has left the test, or is gone and the controller has noticed it."""
+        return len(self._left) == len(self._processes)
 
     def _kill(self, worker: str) -> None:
         """End a worker's process now."""
@@ -245,6 +245,7 @@ class SimulatedFleet:
         self._clocks.remove(worker)
         self.rendezvous.leave(worker, f"worker {worker} crashed")
         self.rendezvous.gather()
+        self._left.add(worker)
 
     def _disconnect(self, host: str) -> None:
         for worker, on in list(self._clocks.hosts.items()):

@@ -50,6 +50,15 @@ def test_a_killed_worker_is_no_data(tmp_path: Path) -> None:
     assert played.outcome == "no data"
 
 
+def test_the_death_of_the_only_worker_has_results(tmp_path: Path) -> None:
+    """The run has not ended before the controller has noticed it."""
+    kill = Fault(kind="kill", at=SECOND, values={"worker": 0})
+    played = play(replace(WORLD, workers=(CONTROLLER,), faults=(kill,)), tmp_path)
+    assert played.outcome == "no data"
+    assert played.results is not None
+    assert "worker w0" in str(played.results["verdict"]["reasons"])
+
+
 def test_a_paused_worker_is_the_generators_fault(tmp_path: Path) -> None:
     pause = Fault(kind="pause", at=SECOND // 2, duration=800 * MS, values={"worker": 0})
     played = play(replace(WORLD, faults=(pause,)), tmp_path)
