@@ -79,7 +79,7 @@ def _partitions(profile: Any) -> Iterator[Problem]:
         )
 
 
-CHECKS = ((_partitions, ()),)
+CHECKS = (_partitions,)
 
 
 def start(request: BrokerRequest, progress: Progress) -> StartedBroker:

@@ -118,8 +118,8 @@ class DriverKind:
     :param clients: ``library`` (the broker's own Python client) and ``native`` (your own for its wire protocol). A profile without
         ``driver.client`` uses the native one if there is one.
     :param misspellings: keys that users write under ``driver`` → the right key; only for hints in error messages.
-    :param checks: a tuple of pairs: a function that yields a :class:`~pytest_loadtest.errors.Problem` for each contradiction
-        between keys of a profile, and the keys, besides ``driver.name``, that must be valid for it to run.
+    :param checks: a tuple of functions that take a profile whose keys are valid, and yield a
+        :class:`~pytest_loadtest.errors.Problem` for each contradiction between them.
     :param costs: key of the cost table (:func:`~pytest_loadtest.kinds.costs.cost_key`) → the cost of a message. There is one for each
         client and each ``cost_variant`` of the settings.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache, reduce
 from operator import or_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     ConfigDict,
@@ -40,11 +40,6 @@ class ClientSettings(Section):
 
     if TYPE_CHECKING:
         name: str
-
-    order_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys of ``driver`` that :meth:`unordered` reads: if one of them is invalid, order is not checked."""
-    acknowledging_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys of ``driver`` that :attr:`unacknowledged` reads."""
 
     client: Literal["library", "native"] | None = None
     """library: the broker's own Python client. native: ours, on the wire protocol. Default: the plan chooses, and shows why."""

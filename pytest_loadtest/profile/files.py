@@ -131,7 +131,7 @@ def with_driver(profile: Profile, path: Path) -> Profile:
     problems = {
         f"{path} with profile {one.name}: {problem.text}": None
         for one in checked
-        for problem in check_profile(one, set())
+        for problem in check_profile(one)
     }
     if problems:
         raise UsageError("\n".join(problems))

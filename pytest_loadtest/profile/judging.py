@@ -1,4 +1,8 @@
-"""Checks of a profile's objectives and its ``abort`` section against its other keys."""
+"""Checks of a profile's objectives and its ``abort`` section against its other keys.
+
+The rule: an objective that this run cannot measure, and a condition that could never end it, is an
+error.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.errors import Path
     from pytest_loadtest.profile.model import Profile
+    from pytest_loadtest.verdict.abort import Abort
     from pytest_loadtest.verdict.objectives import Slo
 
 
@@ -24,38 +29,27 @@ _SENDING = tuple(name for name, metric in OBJECTIVES.items() if Need.CONSUMERS n
 CONNECTING = needing(Need.CONNECTIONS)
 
 
-ORDER_KEYS: Final = "<order_keys>"
-ACKNOWLEDGING_KEYS: Final = "<acknowledging_keys>"
-"""Placeholders for the keys that the kind's settings model lists in the class variable of that name."""
-
-
-def _objectives(profile: Profile) -> Iterator[Problem]:
-    for path, slo in sections(profile):
-        yield from (problem.below(*path).named() for problem in slo.problems)
+_STAGELESS: Final = {
+    "custom": "custom metrics are of the whole run, not of a stage",
+    "foreign": "foreign messages have no known time, so they cannot be counted per stage",
+    INDEX: "the broker's index is measured when it was largest in the whole run",
+    REGRESSION: "whole runs are compared, not stages",
+}
+"""Metrics that exist only for the whole run, each with the reason."""
 
 
 def _of_stages(profile: Profile) -> Iterator[Problem]:
     """Reject objectives on metrics that exist only for the whole run, not per stage."""
-    whole_run = {
-        "custom": "custom metrics are of the whole run, not of a stage",
-        "foreign": "foreign messages have no known time, so they cannot be counted per stage",
-        INDEX: "the broker's index is measured when it was largest in the whole run",
-        REGRESSION: "whole runs are compared, not stages",
-    } | (
-        {}
-        if profile.checksum
-        else {"corrupt": "without checksum a damaged message cannot be assigned to a stage"}
-    )
     for path, slo in sections(profile):
-        for metric in slo if path[0] == "stages" else ():
-            if metric in whole_run:
-                remedy = ", or set checksum: true" if metric == "corrupt" else ""
-                yield Problem(
-                    (*path, metric),
-                    whole_run[metric],
-                    f"write it in the profile's own slo{remedy}",
-                    at_key=True,
-                ).named()
+        if path[0] != "stages":
+            continue
+        for metric in slo:
+            remedy = "write it in the profile's own slo"
+            if metric in _STAGELESS:
+                yield _wrong_key((*path, metric), _STAGELESS[metric], remedy)
+            elif metric == "corrupt" and not profile.checksum:
+                message = "without checksum a damaged message cannot be assigned to a stage"
+                yield _wrong_key((*path, metric), message, f"{remedy}, or set checksum: true")
 
 
 def _bucket_names(profile: Profile) -> Iterator[Problem]:
@@ -63,31 +57,36 @@ def _bucket_names(profile: Profile) -> Iterator[Problem]:
         buckets = profile.message_size_distribution or {}
         if path[0] == "stages":
             buckets = profile.stages[int(path[1])].message_size_distribution or buckets
-        names = slo.get("buckets")
-        for name in names if isinstance(names, dict) else ():
+        for name in _mapping(slo, "buckets"):
             if name not in buckets:
-                hint = (
-                    nearest(name, tuple(buckets))
-                    if buckets
-                    else "without messageSizeDistribution there are none"
-                )
+                hint = "without messageSizeDistribution there are none"
+                if buckets:
+                    hint = nearest(name, tuple(buckets))
                 message = f"{name!r} is not a size bucket of this profile"
-                yield Problem((*path, "buckets", name), message, hint, at_key=True).named()
+                yield _wrong_key((*path, "buckets", name), message, hint)
 
 
 def sections(profile: Profile) -> Iterator[tuple[Path, Slo]]:
     """Yield every ``slo`` section with its path."""
     yield ("slo",), profile.slo
     yield ("scaled", "slo"), profile.scaled.slo
-    yield from ((("stages", i, "slo"), stage.slo) for i, stage in enumerate(profile.stages))
+    for index, stage in enumerate(profile.stages):
+        yield ("stages", index, "slo"), stage.slo
 
 
 def bounding(profile: Profile) -> Iterator[tuple[Path, Mapping[str, object]]]:
     """Yield every ``slo`` section, and every part ``whole`` of one, with its path."""
     for path, slo in sections(profile):
         yield path, slo
-        if isinstance(whole := slo.get("whole"), dict):
+        whole = slo.get("whole")
+        if isinstance(whole, dict):
             yield (*path, "whole"), whole
+
+
+def _mapping(section: Mapping[str, object], key: str) -> dict[str, object]:
+    """Return a part of a section; empty if it is missing."""
+    part = section.get(key)
+    return part if isinstance(part, dict) else {}
 
 
 def _bounded(profile: Profile, metric: str) -> Iterator[Path]:
@@ -95,14 +94,10 @@ def _bounded(profile: Profile, metric: str) -> Iterator[Path]:
     for path, slo in bounding(profile):
         if metric in slo:
             yield (*path, metric)
-        drift = slo.get("drift")
-        yield from (
-            (*path, "drift", key)
-            for key in (drift if isinstance(drift, dict) else ())
-            if str(key).partition(".")[0] == metric
-        )
-        by_bucket = slo.get("buckets")
-        for name, section in by_bucket.items() if isinstance(by_bucket, dict) else ():
+        for key in _mapping(slo, "drift"):
+            if str(key).partition(".")[0] == metric:
+                yield (*path, "drift", key)
+        for name, section in _mapping(slo, "buckets").items():
             if isinstance(section, dict) and metric in section:
                 yield (*path, "buckets", name, metric)
 
@@ -112,30 +107,30 @@ def _wrong_key(path: Path, message: str, suggestion: str) -> Problem:
 
 
 def _order(profile: Profile) -> Iterator[Problem]:
-    if (reason := profile.unordered) is not None:
-        why, remedy = reason
-        for path in _bounded(profile, "outOfOrder"):
-            yield _wrong_key(path, f"order cannot be judged {why}", f"{remedy}, or remove it")
+    if profile.unordered is None:
+        return
+    why, remedy = profile.unordered
+    for path in _bounded(profile, "outOfOrder"):
+        yield _wrong_key(path, f"order cannot be judged {why}", f"{remedy}, or remove it")
 
 
 def _acknowledgements(profile: Profile) -> Iterator[Problem]:
-    if (reason := profile.driver.unacknowledged) is None:
+    if profile.driver.unacknowledged is None:
         return
-    why, remedy = reason
+    why, remedy = profile.driver.unacknowledged
     for path in _bounded(profile, "publishLatency"):
-        yield _wrong_key(
-            path, f"messages are not acknowledged {why}", f"{remedy}, or bound endToEndLatency"
-        )
-    for path in _bounded(profile, SILENT) if profile.producer_only else ():
-        yield _wrong_key(
-            path,
-            "without consumers and acknowledgements it is unknown what arrived",
-            "add consumers, or remove it",
-        )
+        message = f"messages are not acknowledged {why}"
+        yield _wrong_key(path, message, f"{remedy}, or bound endToEndLatency")
+    if profile.producer_only:
+        for path in _bounded(profile, SILENT):
+            message = "without consumers and acknowledgements it is unknown what arrived"
+            yield _wrong_key(path, message, "add consumers, or remove it")
 
 
 def _broadcasts(profile: Profile) -> Iterator[Problem]:
-    for metric in needing(Need.BROADCAST) if not profile.broadcasts else ():
+    if profile.broadcasts:
+        return
+    for metric in needing(Need.BROADCAST):
         for path in _bounded(profile, metric):
             message = f"no message goes to {WIDTH} subscriptions or more of one consumer each"
             yield _wrong_key(path, message, "bound endToEndLatency")
@@ -145,61 +140,55 @@ def _openings(profile: Profile) -> Iterator[Problem]:
     for metric in CONNECTING:
         for path in _bounded(profile, metric):
             if not profile.driver.kind.opening_times:
-                yield _wrong_key(
-                    path,
-                    f"clients of {profile.driver.name} do not report how long connecting took",
-                    "remove it",
-                )
+                clients = f"clients of {profile.driver.name}"
+                message = f"{clients} do not report how long connecting took"
+                yield _wrong_key(path, message, "remove it")
             elif metric == CONNECT_RATE and profile.connect_rate is None:
-                yield _wrong_key(
-                    path,
-                    "driver.connectRate is missing",
-                    "write driver: {connectRate: 100}, or remove it",
-                )
+                remedy = "write driver: {connectRate: 100}, or remove it"
+                yield _wrong_key(path, "driver.connectRate is missing", remedy)
             elif path[0] == "stages":
-                yield _wrong_key(
-                    path,
-                    "times of connections are of the whole run, not of a stage",
-                    f"write it under slo: {metric}",
-                )
+                message = "times of connections are of the whole run, not of a stage"
+                yield _wrong_key(path, message, f"write it under slo: {metric}")
 
 
 def _one_sided(profile: Profile) -> Iterator[Problem]:
     """Reject objectives on the missing side of a run without producers, or without consumers."""
     if profile.connects_only:
         return
+    if profile.consumer_only:
+        yield from _without_producers(profile)
+    if profile.producer_only:
+        yield from _without_consumers(profile)
+
+
+def _without_producers(profile: Profile) -> Iterator[Problem]:
     for path, slo in bounding(profile):
         for metric, bound in slo.items():
-            if profile.consumer_only and path[0] == "stages":
+            at = (*path, metric)
+            if path[0] == "stages":
                 message = "a run without producers measures only the throughput of the whole run"
-                yield _wrong_key(
-                    (*path, metric), message, "write slo: {throughput: 1000/s} for the whole run"
-                )
-            elif (
-                profile.consumer_only
-                and metric not in CONNECTING
-                and (metric != "throughput" or "%" in str(bound))
-            ):
+                yield _wrong_key(at, message, "write slo: {throughput: 1000/s} for the whole run")
+            elif metric in CONNECTING:
+                continue
+            elif metric != "throughput" or "%" in str(bound):
                 message = "a run without producers measures only throughput in messages per second"
-                yield _wrong_key(
-                    (*path, metric), message, "write throughput: 1000/s, and nothing else"
-                )
-            elif (
-                profile.producer_only
-                and not profile.consumer_only
-                and metric not in (*_SENDING, *KEYS)
-            ):
-                yield _wrong_key(
-                    (*path, metric),
-                    "nothing is received without consumers",
-                    f"use {', '.join(_SENDING)}",
-                )
-    for metric in DRIFTING if profile.producer_only else ():
+                yield _wrong_key(at, message, "write throughput: 1000/s, and nothing else")
+
+
+def _without_consumers(profile: Profile) -> Iterator[Problem]:
+    message = "nothing is received without consumers"
+    remedy = f"use {', '.join(_SENDING)}"
+    if not profile.consumer_only:
+        for path, slo in bounding(profile):
+            for metric in slo:
+                if metric not in (*_SENDING, *KEYS):
+                    yield _wrong_key((*path, metric), message, remedy)
+    for metric in DRIFTING:
+        if metric in _SENDING:
+            continue
         for path in _bounded(profile, metric):
-            if "drift" in path and metric not in _SENDING:
-                yield _wrong_key(
-                    path, "nothing is received without consumers", f"use {', '.join(_SENDING)}"
-                )
+            if "drift" in path:
+                yield _wrong_key(path, message, remedy)
 
 
 def _drain(profile: Profile) -> Iterator[Problem]:
@@ -209,39 +198,24 @@ def _drain(profile: Profile) -> Iterator[Problem]:
             continue
         at = (*path, "backlogDrain")
         if not profile.consumer_backlog_size_gb:
-            yield _wrong_key(
-                at, "the profile builds no backlog", "write consumerBacklogSizeGB: 1, or remove it"
-            )
+            remedy = "write consumerBacklogSizeGB: 1, or remove it"
+            yield _wrong_key(at, "the profile builds no backlog", remedy)
             continue
-        bounds = [one for one in slo.objectives if one.metric == "backlogDrain"]
-        longest = max(
-            (bound for one in bounds for bound in (one.minimum, one.maximum) if bound), default=0
-        )
+        longest = 0.0
+        for objective in slo.objectives:
+            if objective.metric == "backlogDrain":
+                longest = max(longest, objective.minimum or 0, objective.maximum or 0)
         if longest > profile.backlog_drain_timeout:
             timeout = format_duration(profile.backlog_drain_timeout)
             message = f"{format_duration(longest)} is more than backlogDrainTimeout, {timeout}"
             yield Problem(at, message, "raise backlogDrainTimeout").named()
 
 
-CHECKS = (
-    # each check with the keys whose default would mislead it
-    (_objectives, ()),
-    (_bucket_names, ("messageSizeDistribution.*",)),
-    (_of_stages, ("checksum",)),
-    (_order, ("driver.name", ORDER_KEYS, "consumerPerSubscription", "keyDistributor")),
-    (_broadcasts, ("subscriptionsPerTopic", "consumerPerSubscription")),
-    (_openings, ("driver.name",)),
-    (_acknowledgements, ("driver.name", ACKNOWLEDGING_KEYS)),
-    (_one_sided, ("producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")),
-    (_drain, ("consumerBacklogSizeGB", "backlogDrainTimeout")),
-)
-
-
 # Windows and drift against how long is measured.
 
 
 def _long_enough(profile: Profile) -> Iterator[Problem]:
-    """Reject windows longer than the time that is judged, and a drift whose tenths are shorter than a second.
+    """Reject windows longer than the time that is judged, and a drift over less than ten seconds.
 
     A backlog is measured until it is drained, so that time is unknown here.
     """
@@ -249,20 +223,20 @@ def _long_enough(profile: Profile) -> Iterator[Problem]:
         return
     for path, slo in sections(profile):
         length, name, key = _judged_for(profile, path)
-        window, at = slo.window if "window" in slo else None, (*path, "window")
+        time = f"{name}, {format_duration(length)}"
+        window = slo.window if "window" in slo else None
+        at = (*path, "window")
         if window is not None and window > length:
-            message = f"{format_duration(window)} is longer than {name}, {format_duration(length)}"
+            message = f"{format_duration(window)} is longer than {time}"
             yield Problem(at, message, f"write a shorter one, or a longer {key}").named()
         elif window is not None and length // window > MOST_WINDOWS:
-            message = f"{name}, {format_duration(length)}, has more than {MOST_WINDOWS:,} of them"
-            yield Problem(
-                at, message, f"write {-(-length // MOST_WINDOWS // SECOND)}s or more"
-            ).named()
+            shortest = -(-length // MOST_WINDOWS // SECOND)
+            message = f"{time}, has more than {MOST_WINDOWS:,} of them"
+            yield Problem(at, message, f"write {shortest}s or more").named()
         if "drift" in slo and length < 10 * SECOND:
-            message = f"a tenth of {name}, {format_duration(length)}, is less than a second"
-            yield _wrong_key(
-                (*path, "drift"), message, f"remove it, or write a {key} of 10s or more"
-            )
+            message = f"a tenth of {time}, is less than a second"
+            remedy = f"remove it, or write a {key} of 10s or more"
+            yield _wrong_key((*path, "drift"), message, remedy)
 
 
 def _judged_for(profile: Profile, path: Path) -> tuple[int, str, str]:
@@ -275,72 +249,51 @@ def _judged_for(profile: Profile, path: Path) -> tuple[int, str, str]:
     return profile.test_duration, "the measured phase", "testDuration"
 
 
-WINDOW_CHECKS = (
-    (
-        _long_enough,
-        (
-            "slo",
-            "testDuration",
-            "testDurationMinutes",
-            "messages",
-            "producerRate",
-            "search.*",
-            "stages.*",
-            "consumerBacklogSizeGB",
-        ),
-    ),
-)
-
-
 # The section ``abort``.
-
-
-def _abort_section(profile: Profile) -> Iterator[Problem]:
-    if profile.abort is not None:
-        yield from (problem.below("abort").named() for problem in profile.abort.problems)
 
 
 def _possible(profile: Profile) -> Iterator[Problem]:
     """Reject a section that could never end the run."""
     if profile.abort is None:
         return
-    latency = next(
-        (("abort", key) for key in profile.abort.written if str(key).partition(".")[0] == LATENCY),
-        None,
-    )
+    at = ("abort",)
+    latency = _latency_key(profile.abort)
     if profile.connects_only or profile.consumer_only:
-        yield _wrong_key(
-            ("abort",),
-            "the run sends nothing, so no message can be late, failed or dropped",
-            "remove it",
-        )
+        message = "the run sends nothing, so no message can be late, failed or dropped"
+        yield _wrong_key(at, message, "remove it")
     elif profile.peak_search:
-        yield _wrong_key(
-            ("abort",), "a search ends each lost step by its own objectives", "remove it"
-        )
+        yield _wrong_key(at, "a search ends each lost step by its own objectives", "remove it")
     elif profile.consumer_backlog_size_gb:
-        yield _wrong_key(
-            ("abort",), "with consumerBacklogSizeGB messages wait on purpose", "remove one of them"
-        )
-    elif latency and profile.producer_only:
-        yield _wrong_key(latency, "nothing is received without consumers", "write failed: 1%")
-    elif latency and profile.in_bytes:
-        yield _wrong_key(
-            latency,
-            "needs a rate in messages; producerRate is in bytes",
-            "write producerRate: 5000/s, or failed: 1%",
-        )
+        message = "with consumerBacklogSizeGB messages wait on purpose"
+        yield _wrong_key(at, message, "remove one of them")
+    elif latency is None:
+        return
+    elif profile.producer_only:
+        message = "nothing is received without consumers"
+        yield _wrong_key(("abort", latency), message, "write failed: 1%")
+    elif profile.in_bytes:
+        message = "needs a rate in messages; producerRate is in bytes"
+        remedy = "write producerRate: 5000/s, or failed: 1%"
+        yield _wrong_key(("abort", latency), message, remedy)
 
 
-_WHO = (
-    "messages",
-    "producerRate",
-    "search.*",
-    "producersPerTopic",
-    "subscriptionsPerTopic",
-    "consumerPerSubscription",
-)
-ABORT_CHECKS = (
-    (_abort_section, ("abort",)),
-    (_possible, ("abort", "consumerBacklogSizeGB", *_WHO)),
+def _latency_key(abort: Abort) -> str | None:
+    """Return the first key of the section that bounds a latency, or None."""
+    for key in abort.written:
+        if str(key).partition(".")[0] == LATENCY:
+            return key
+    return None
+
+
+CHECKS = (
+    _bucket_names,
+    _of_stages,
+    _order,
+    _broadcasts,
+    _openings,
+    _acknowledgements,
+    _one_sided,
+    _drain,
+    _possible,
+    _long_enough,
 )

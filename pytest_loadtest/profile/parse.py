@@ -1,4 +1,11 @@
-"""Text → :class:`Profile`, or all its problems at once."""
+"""Text → :class:`Profile`, or all its problems.
+
+The rule: a profile has at most two rounds of problems, and each is complete. First come those of
+its keys: YAML, unknown keys, wrong values, missing keys, sections with a grammar of their own. Once
+every key is valid, the checks between keys run, all of them.
+
+Profiles are read when tests are collected, in every process, and by commands.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +28,20 @@ from pytest_loadtest.profile.merge import (
 )
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.omb_workload import read_profile
-from pytest_loadtest.profile.presence import all_stages_rated, presence
+from pytest_loadtest.profile.presence import presence
+from pytest_loadtest.verdict.abort import Abort
+from pytest_loadtest.verdict.objectives import Slo
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence, Set
+
+    from pydantic_core import ErrorDetails
+
     from pytest_loadtest.profile.omb_driver import OmbDriver
     from pytest_loadtest.profile.text import Document
 
-_YAML = {"units": "named"}  # in text a number without unit is not a duration
+# In text a number without unit is no duration.
+_YAML = {"units": "named"}
 
 Interpreted = tuple[Profile | None, list[Problem]]
 
@@ -51,8 +65,10 @@ def loads(
 ) -> Profile:
     """Read a profile; if it has a matrix, its first combination.
 
-    :param text: YAML. :param source: the file as the user named it, for the messages.
-    :param sizes: reads a ``messageSizeDistribution`` that names a file or an address. :param driver: reads a ``driver`` that names a file.
+    :param text: YAML.
+    :param source: the file as the user named it, for the messages.
+    :param sizes: reads a ``messageSizeDistribution`` that names a file or an address.
+    :param driver: reads a ``driver`` that names a file.
     :raises ProfileError: with all problems, in the order of the text.
     """
     profile, problems = interpret(read_profile(text, source), Readers(sizes, driver))
@@ -78,7 +94,7 @@ def sorted_problems(problems: list[Problem]) -> tuple[Problem, ...]:
 
 
 def interpret(document: Document, readers: Readers) -> Interpreted:
-    """Return the profile in a document, or None, and all problems."""
+    """Return the profile in a document, or None and all problems of the first round that has some."""
     if document.value is None:
         return None, document.problems
     choices = combinations(document)
@@ -86,130 +102,149 @@ def interpret(document: Document, readers: Readers) -> Interpreted:
     if "matrix" in document.value:
         document = with_combination(document, choices[0] if choices else Combination())
         problems += document.problems
-    profile, more = (
-        _several(document, readers) if "workloads" in document.value else _single(document, readers)
-    )
-    return profile, problems + more
+    if "workloads" in document.value:
+        profile, parts = _several(document, readers, problems)
+    else:
+        parts = [_part(document, readers)]
+        profile = parts[0].profile
+    for part in parts:
+        problems += part.problems
+    if problems:
+        return None, problems
+    if len(parts) > 1:
+        problems += _searching(document, parts)
+    for part in parts:
+        problems += part.contradictions()
+    return (None if problems else profile), problems
 
 
-def _single(document: Document, readers: Readers) -> Interpreted:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A profile without workloads, or one workload with the keys that it shares.
+
+    :param profile: None if it has no valid keys. :param problems: those of its keys.
+    """
+
+    document: Document
+    profile: Profile | None
+    problems: list[Problem]
+
+    def contradictions(self) -> Iterator[Problem]:
+        """Yield the problems between its keys, which are all valid."""
+        assert self.profile is not None
+        for problem in check_profile(self.profile):
+            yield self.document.located(problem)
+
+
+def _part(document: Document, readers: Readers) -> _Part:
     document = copied(document)
     resolve(document, readers)
-    profile, problems = _validate(document)
-    return profile, document.problems + problems
+    profile, errors = _attempt(document.value)
+    problems = document.problems + _explained(errors, document)
+    for problem in presence(document.value, omb=document.omb):
+        problems.append(document.located(problem))
+    for problem in section_problems(document.value):
+        if not _below(problem.path, document.broken):
+            problems.append(document.located(problem.named()))
+    return _Part(document, profile, problems)
 
 
-def _several(document: Document, readers: Readers) -> Interpreted:
-    """Return a profile with workloads, each of which is a profile of its own."""
-    problems = _entries(document)
+def _several(
+    document: Document, readers: Readers, problems: list[Problem]
+) -> tuple[Profile | None, list[_Part]]:
+    """Return a profile with workloads, and these, each of which is a profile of its own.
+
+    :param problems: those of the list and of the shared keys are added to it.
+    """
+    problems += _entries(document)
     top = copied(document)
     remove_key(top, ("workloads",))
     resolve(top, readers)
     whole, errors = _attempt(top.value)
-    problems += top.problems + [
-        explain_error(error, top) for error in errors if locate(error, top) not in top.broken
-    ]
-    if problems:
-        whole = None
-    workloads = []
-    for index, keys in enumerate(
-        document.value["workloads"] if isinstance(document.value["workloads"], list) else ()
-    ):
+    problems += top.problems
+    problems += _explained(errors, top)
+    parts = []
+    listed = document.value["workloads"]
+    for index, keys in enumerate(listed if isinstance(listed, list) else ()):
         if isinstance(keys, dict):
-            profile, more = _single(entry(document, index), readers)
-            workloads.append(profile)
-            problems += more
-            problems += _searching(document, index, profile)
-    valid = tuple(profile for profile in workloads if profile is not None)
-    return whole and whole.model_copy(update={"workloads": valid, "search": None}), problems
+            parts.append(_part(entry(document, index), readers))
+    if whole is None:
+        return None, parts
+    workloads = tuple(part.profile for part in parts if part.profile is not None)
+    return whole.model_copy(update={"workloads": workloads, "search": None}), parts
 
 
-def _searching(document: Document, index: int, profile: Profile | None) -> list[Problem]:
-    """Reject a search next to other workloads: they would end before it, and its steps would not be comparable."""
-    if profile is None or not profile.peak_search or len(document.value["workloads"]) == 1:
-        return []
-    message = f"workloads.{index} {profile.name!r} searches its peak (producerRate 0), and the other workloads end before it"
-    return [
-        document.problem(
-            ("workloads", index), message, "write a producerRate, or search in a profile of its own"
-        )
-    ]
+def _searching(document: Document, workloads: Sequence[_Part]) -> Iterator[Problem]:
+    """Yield each search next to other workloads.
+
+    They would end before it, and its steps would not be comparable.
+    """
+    for index, workload in enumerate(workloads):
+        profile = workload.profile
+        if profile is not None and profile.peak_search:
+            search = f"workloads.{index} {profile.name!r} searches its peak (producerRate 0)"
+            yield document.problem(
+                ("workloads", index),
+                f"{search}, and the other workloads end before it",
+                "write a producerRate, or search in a profile of its own",
+            )
 
 
 def _entries(document: Document) -> list[Problem]:
     """Return the problems of the list of workloads itself."""
     listed = document.value["workloads"]
     if not isinstance(listed, list) or not listed:
-        return [
-            document.problem(
-                ("workloads",),
-                "workloads is not a list of workloads",
-                "write workloads: [{name: a, producerRate: 100}, …]",
-            )
-        ]
-    problems, names = [], set()
+        message = "workloads is not a list of workloads"
+        remedy = "write workloads: [{name: a, producerRate: 100}, …]"
+        return [document.problem(("workloads",), message, remedy)]
+    problems: list[Problem] = []
+    names: set[str] = set()
     for index, keys in enumerate(listed):
         path: Path = ("workloads", index)
         if not isinstance(keys, dict):
-            problems.append(
-                document.problem(
-                    path,
-                    f"workloads.{index} is not a mapping",
-                    "write {name: a, producerRate: 100}",
-                )
-            )
+            message = f"workloads.{index} is not a mapping"
+            remedy = "write {name: a, producerRate: 100}"
+            problems.append(document.problem(path, message, remedy))
             continue
         if "name" not in keys:
-            problems.append(
-                document.problem(
-                    path,
-                    f"workloads.{index}.name is missing",
-                    "write name: and its name in reports",
-                )
-            )
+            message = f"workloads.{index}.name is missing"
+            problems.append(document.problem(path, message, "write name: and its name in reports"))
         elif str(keys["name"]) in names:
-            problems.append(
-                document.problem(
-                    (*path, "name"),
-                    f"there are two workloads {keys['name']!r}",
-                    "give each its own name",
-                )
-            )
+            message = f"there are two workloads {keys['name']!r}"
+            problems.append(document.problem((*path, "name"), message, "give each its own name"))
         names.add(str(keys.get("name")))
-        misplaced = [(*path, key) for key in ("workloads", "matrix") if key in keys]
-        problems += [
-            document.problem(
-                at, f"a workload cannot have {at[-1]}", "move it to the top level", at_key=True
-            )
-            for at in misplaced
-        ]
+        for key in ("workloads", "matrix"):
+            if key in keys:
+                message = f"a workload cannot have {key}"
+                remedy = "move it to the top level"
+                problems.append(document.problem((*path, key), message, remedy, at_key=True))
     return problems
 
 
 def resolve(document: Document, readers: Readers) -> None:
-    """Read the size distribution and the driver file that the document only names; failures become problems of it."""
+    """Read the size distribution and the driver file that the document only names.
+
+    Failures become problems of the document.
+    """
     for key in IN_RESULTS_ONLY:
         if (key,) in document.keys:
-            document.problems.append(
-                document.problem(
-                    (key,), f"{key} is written in results only", "remove it", at_key=True
-                )
-            )
+            message = f"{key} is written in results only"
+            document.problems.append(document.problem((key,), message, "remove it", at_key=True))
             remove_key(document, (key,))
     resolve_driver(document, readers)
     reference = document.value.get("messageSizeDistribution")
-    if isinstance(reference, str) and readers.sizes is not None:
-        try:
-            document.value["messageSizeDistribution"] = readers.sizes(reference)
-            document.value["sizeSource"] = reference
-        except UsageError as error:
-            document.refuse(("messageSizeDistribution",), str(error), "")
-    elif isinstance(reference, str):
-        document.refuse(
-            ("messageSizeDistribution",),
-            f"{reference!r} cannot be read from here",
-            'write the ranges: {"0-256": 3}',
-        )
+    if not isinstance(reference, str):
+        return
+    path = ("messageSizeDistribution",)
+    if readers.sizes is None:
+        message = f"{reference!r} cannot be read from here"
+        document.refuse(path, message, 'write the ranges: {"0-256": 3}')
+        return
+    try:
+        document.value["messageSizeDistribution"] = readers.sizes(reference)
+        document.value["sizeSource"] = reference
+    except UsageError as error:
+        document.refuse(path, str(error), "")
 
 
 def resolve_driver(document: Document, readers: Readers) -> None:
@@ -233,30 +268,12 @@ def resolve_driver(document: Document, readers: Readers) -> None:
         document.keys["target",] = document.values["target",] = document.values["driver",]
 
 
-def _validate(document: Document) -> Interpreted:
-    """Return the profile, or None, and all problems except those of the text itself."""
-    problems: list[Problem] = []
-    broken = set(document.broken)
-    profile, errors = _attempt(document.value)
-    for error in errors:
-        path = locate(error, document)
-        if error["type"] == "missing":
-            path = (*path, str(error["loc"][-1]))
-        if path not in document.broken:
-            problems.append(explain_error(error, document))
-            broken.add(path)
-    unlocated = list(presence(document.value, omb=document.omb))
-    whole = profile if profile and not broken else _remains(document, broken)
-    if whole is not None:
-        unlocated += check_profile(whole, broken)
-    return profile, problems + [document.located(problem) for problem in unlocated]
-
-
-def _attempt(value: dict[str, Any]) -> tuple[Profile | None, list[Any]]:
+def _attempt(value: dict[str, Any]) -> tuple[Profile | None, list[ErrorDetails]]:
+    """Return the profile, or None and pydantic's errors."""
     try:
         return Profile.model_validate(value, context=_YAML, by_alias=True, by_name=False), []
     except ValidationError as error:
-        # leave out defaults that follow from another, invalid key: that key has the error
+        # A default that follows from another, invalid key is left out: that key has the error.
         return None, [
             details
             for details in error.errors(include_url=False)
@@ -264,37 +281,49 @@ def _attempt(value: dict[str, Any]) -> tuple[Profile | None, list[Any]]:
         ]
 
 
-def _remains(document: Document, broken: set[Path]) -> Profile | None:
-    """Return the profile without the broken values, for the checks between keys; None if too little is left."""
-    value: dict[str, Any] = _without(document.value, (), broken)
-    value.setdefault("name", "unnamed")
-    # A rate of 0 would ask for a search, unless nothing is sent, or stages have their own.
-    if value.get("messages") != 0 and not all_stages_rated(value):
-        value.setdefault("producerRate", 1)
-    profile, errors = _attempt(value)
-    if errors:  # a section without a key that it needs, or without keys
-        tops: set[Path] = {tuple(error["loc"][:1]) for error in errors}
-        broken |= tops
-        profile, _ = _attempt(_without(value, (), tops))
-    return profile
+def _explained(errors: Iterable[ErrorDetails], document: Document) -> list[Problem]:
+    """Return pydantic's errors as problems, one for each path that has none yet."""
+    problems = []
+    broken = set(document.broken)
+    for error in errors:
+        path = locate(error, document)
+        if error["type"] == "missing":
+            path = (*path, str(error["loc"][-1]))
+        if path not in broken:
+            broken.add(path)
+            problems.append(explain_error(error, document))
+    return problems
 
 
-def _without(value: Any, path: Path, broken: set[Path]) -> Any:
-    if isinstance(value, dict):
-        if path[:-1] == ("stages",) and any(at[:2] == path for at in broken):
-            return {
-                "name": f"{path[-1]}",
-                "duration": "1s",
-            }  # replaces a broken stage, so that the others keep their numbers
-        return {
-            key: _without(item, (*path, key), broken)
-            for key, item in value.items()
-            if (*path, key) not in broken
-        }
-    if isinstance(value, list):
-        return [
-            _without(item, (*path, i), broken)
-            for i, item in enumerate(value)
-            if (*path, i) not in broken
-        ]
-    return value
+def section_problems(value: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problems of the sections ``slo`` and ``abort``, which have a grammar of their own.
+
+    They are read from the text, so that an invalid key elsewhere does not hide them.
+    """
+    slo = _section(value, "slo")
+    yield from _problems_below(("slo",), Slo.read(slo))
+    scaled = _section(_section(value, "scaled"), "slo")
+    yield from _problems_below(("scaled", "slo"), Slo.read(scaled, slo))
+    stages = value.get("stages")
+    for index, stage in enumerate(stages if isinstance(stages, list) else ()):
+        if isinstance(stage, dict):
+            slo_of_stage = Slo.read(_section(stage, "slo"))
+            yield from _problems_below(("stages", index, "slo"), slo_of_stage)
+    if isinstance(value.get("abort"), dict):
+        yield from _problems_below(("abort",), Abort.read(value["abort"]))
+
+
+def _section(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return a section; empty if it is none."""
+    section = value.get(key)
+    return section if isinstance(section, dict) else {}
+
+
+def _problems_below(path: Path, section: Slo | Abort) -> Iterator[Problem]:
+    for problem in section.problems:
+        yield problem.below(*path)
+
+
+def _below(path: Path, broken: Set[Path]) -> bool:
+    """Return whether a path, or one that contains it, already has a problem."""
+    return any(path[:length] in broken for length in range(1, len(path) + 1))

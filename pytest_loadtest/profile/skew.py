@@ -1,4 +1,7 @@
-"""Checks of ``skew`` against the other keys of a profile."""
+"""Checks of ``skew`` against the other keys of a profile.
+
+The rule: topics can differ only if each has its own messages, at rates that are paced in messages.
+"""
 
 from __future__ import annotations
 
@@ -12,57 +15,56 @@ from pytest_loadtest.message.payloads import CHECKSUM
 from pytest_loadtest.schedule.stream_order import MOST_TURNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_loadtest.profile.model import Profile
-
-_LISTS = ("weights", "messageSizes", "hashes")
 
 
 def _lists(profile: Profile) -> Iterator[Problem]:
     skew = profile.skew
     if skew is None:
         return
-    for key, values in zip(_LISTS, (skew.weights, skew.message_sizes, skew.hashes), strict=True):
+    lists: dict[str, Sequence[int] | None] = {
+        "weights": skew.weights,
+        "messageSizes": skew.message_sizes,
+        "hashes": skew.hashes,
+    }
+    for key, values in lists.items():
         if values is not None and len(values) != profile.topics:
             message = f"skew.{key}: {len(values)} values for {profile.topics} topics"
-            yield Problem(
-                ("skew", key), message, f"write one for each topic, or topics: {len(values)}"
-            )
-    if skew.hashes is not None and len(set(skew.hashes)) < len(skew.hashes):
-        twice = next(one for one, times in Counter(skew.hashes).items() if times > 1)
-        yield Problem(
-            ("skew", "hashes"),
-            f"skew.hashes: {twice} occurs twice: no split of bundles could separate those topics",
-            "write different hashes",
-        )
+            remedy = f"write one for each topic, or topics: {len(values)}"
+            yield Problem(("skew", key), message, remedy)
+    repeated = [value for value, times in Counter(skew.hashes or ()).items() if times > 1]
+    if repeated:
+        message = f"skew.hashes: {repeated[0]} occurs twice"
+        consequence = "no split of bundles could separate those topics"
+        path = ("skew", "hashes")
+        yield Problem(path, f"{message}: {consequence}", "write different hashes")
     if skew.swing is not None and skew.weights is None and skew.zipf is None:
-        yield Problem(
-            ("skew", "swing"),
-            "skew.swing: all topics have the same share",
-            "write weights or zipf",
-            at_key=True,
-        )
+        message = "skew.swing: all topics have the same share"
+        yield Problem(("skew", "swing"), message, "write weights or zipf", at_key=True)
 
 
 def _turns(profile: Profile) -> Iterator[Problem]:
     skew = profile.skew
     if skew is None:
         return
-    turns = sum(skew.shares(profile.topics)) * profile.producers_per_topic
-    key = "weights" if skew.weights else "zipf"
     if skew.swing is not None:
-        turns, key = (
-            skew.period(float(profile.producer_rate))
-            * profile.topics
-            * profile.producers_per_topic,
-            "swing",
-        )
+        key = "swing"
+        remedy = "write a shorter swing"
+        turns = skew.period(float(profile.producer_rate)) * profile.topics
+    elif skew.weights:
+        key = "weights"
+        remedy = "write smaller weights in the same proportion"
+        turns = sum(skew.shares(profile.topics))
+    else:
+        key = "zipf"
+        remedy = "write fewer topics"
+        turns = sum(skew.shares(profile.topics))
+    turns *= profile.producers_per_topic
     if turns > MOST_TURNS:
-        message = f"skew.{key}: {turns:,} messages in one cycle of the shares, at most {MOST_TURNS:,} are possible"
-        remedy = {"swing": "write a shorter swing", "zipf": "write fewer topics"}.get(
-            key, "write smaller weights in the same proportion"
-        )
+        cycle = f"skew.{key}: {turns:,} messages in one cycle of the shares"
+        message = f"{cycle}, at most {MOST_TURNS:,} are possible"
         yield Problem(("skew", key), message, remedy)
 
 
@@ -72,93 +74,68 @@ def _whose(profile: Profile) -> Iterator[Problem]:
     if skew is None:
         return
     if profile.topic is not None:
-        yield Problem(
-            ("skew",),
-            "skew: cannot be combined with topic, which names a single existing one",
-            "remove one of them",
-            at_key=True,
-        )
+        message = "skew: cannot be combined with topic, which names a single existing one"
+        yield Problem(("skew",), message, "remove one of them", at_key=True)
     if profile.consumer_only or profile.connects_only:
-        yield Problem(
-            ("skew",),
-            "skew: has no effect, because the run sends no messages",
-            "remove it",
-            at_key=True,
-        )
-    if profile.in_bytes and skew.swing is not None:  # shares move on after a number of messages
-        message = "skew.swing: needs a rate in messages; producerRate is in bytes"
-        yield Problem(("producerRate",), message, "write producerRate in messages, as in 5000/s")
+        message = "skew: has no effect, because the run sends no messages"
+        yield Problem(("skew",), message, "remove it", at_key=True)
     if "topics" in profile.scalable:
-        yield Problem(
-            ("scalable",),
-            "skew: needs all topics, but scalable allows fewer",
-            "remove topics from scalable",
-        )
-    if skew.swing is not None and (profile.stages or profile.peak_search):
-        what = "stages change" if profile.stages else "a search changes"
-        yield Problem(
-            ("skew", "swing"),
-            f"skew.swing: needs a constant rate, but {what} it",
-            "remove one of them",
-            at_key=True,
-        )
+        message = "skew: needs all topics, but scalable allows fewer"
+        yield Problem(("scalable",), message, "remove topics from scalable")
+    if skew.swing is not None:
+        yield from _swinging(profile)
     if skew.message_sizes is not None and any(stage.buckets for stage in profile.stages):
         message = "skew.messageSizes: cannot be combined with messageSizeDistribution of a stage"
-        yield Problem(
-            ("skew", "messageSizes"),
-            message,
-            "remove messageSizeDistribution from the stages",
-            at_key=True,
-        )
+        remedy = "remove messageSizeDistribution from the stages"
+        yield Problem(("skew", "messageSizes"), message, remedy, at_key=True)
     if skew.hashes is not None and not profile.driver.kind.topic_hashes:
-        yield Problem(
-            ("skew", "hashes"),
-            f"skew.hashes: only {labels('topic_hashes')} has bundles",
-            "remove it",
-            at_key=True,
-        )
+        message = f"skew.hashes: only {labels('topic_hashes')} has bundles"
+        yield Problem(("skew", "hashes"), message, "remove it", at_key=True)
     elif skew.hashes is not None and profile.partitions_per_topic > 1:
         message = "skew.hashes: each partition has a hash of its own, which cannot be chosen"
         yield Problem(("partitionsPerTopic",), message, "write 1, or remove hashes")
 
 
+def _swinging(profile: Profile) -> Iterator[Problem]:
+    """Reject a rate with which shares cannot move on: they do after a number of messages."""
+    if profile.in_bytes:
+        message = "skew.swing: needs a rate in messages; producerRate is in bytes"
+        yield Problem(("producerRate",), message, "write producerRate in messages, as in 5000/s")
+    if profile.stages or profile.peak_search:
+        change = "stages change" if profile.stages else "a search changes"
+        message = f"skew.swing: needs a constant rate, but {change} it"
+        yield Problem(("skew", "swing"), message, "remove one of them", at_key=True)
+
+
 def _sizes(profile: Profile) -> Iterator[Problem]:
-    """Reject sizes for the compact envelope: it omits the intended time, which can be computed only if the streams take equal turns."""
+    """Reject sizes for the compact envelope.
+
+    It omits the intended time, which can be computed only if the streams take equal turns.
+    """
     skew = profile.skew
     if skew is None:
         return
+    reason = "that topics with different rates need"
     least = HEAD + (CHECKSUM if profile.checksum else 0)
-    for size in sorted({size for size in skew.message_sizes or () if size < least}):
-        message = f"skew.messageSizes: {size} B is below the {least} B that topics with different rates need"
-        yield Problem(("skew", "messageSizes"), message, f"write {least} or more")
+    for size in sorted(set(skew.message_sizes or ())):
+        if size < least:
+            message = f"skew.messageSizes: {size} B is below the {least} B {reason}"
+            yield Problem(("skew", "messageSizes"), message, f"write {least} or more")
     if profile.message_size is not None and profile.message_size < HEAD:
-        message = f"messageSize: {profile.message_size} B is below the {HEAD} B that topics with different rates need"
+        message = f"messageSize: {profile.message_size} B is below the {HEAD} B {reason}"
         yield Problem(("messageSize",), message, f"write {HEAD} or more, or remove skew")
-    for bucket in () if profile.message_size_distribution is None else profile.buckets or ():
-        if bucket.low < HEAD:
-            message = f"size range {bucket.name!r} has sizes below the {HEAD} B that topics with different rates need"
-            yield Problem(
-                ("messageSizeDistribution", bucket.name),
-                message,
-                f"begin it at {HEAD}, or remove skew",
-                at_key=True,
-            )
+    if profile.message_size_distribution is not None:
+        for bucket in profile.buckets or ():
+            if bucket.low < HEAD:
+                path = ("messageSizeDistribution", bucket.name)
+                message = f"size range {bucket.name!r} has sizes below the {HEAD} B {reason}"
+                remedy = f"begin it at {HEAD}, or remove skew"
+                yield Problem(path, message, remedy, at_key=True)
     largest = max(skew.message_sizes or (0,))
-    if largest > (limit := profile.max_message_size):
+    limit = profile.max_message_size
+    if largest > limit:
         message = f"skew.messageSizes: {largest} B is above what the broker takes, {limit} B"
         yield Problem(("skew", "messageSizes"), message, f"write {limit} or less")
 
 
-_WHO = ("topics", "skew.*")
-CHECKS = (
-    (_lists, _WHO),
-    (_turns, (*_WHO, "producersPerTopic", "producerRate")),
-    (
-        _whose,
-        ("skew.*", "producerRate", "producersPerTopic", "messages", "driver.name", "search.*"),
-    ),
-    (
-        _sizes,
-        ("skew.*", "checksum", "messageSizeDistribution.*", "driver.name", "broker.settings.*"),
-    ),
-)
+CHECKS = (_lists, _turns, _whose, _sizes)

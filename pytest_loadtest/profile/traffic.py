@@ -1,9 +1,12 @@
-"""Checks of the keys for load: numbers of clients, sizes, rates, stages, backlog, delays."""
+"""Checks of the keys for load: numbers of clients, sizes, rates, stages, backlog, delays.
+
+The rule: keys that contradict each other, or that have no effect together, are an error.
+"""
 
 from __future__ import annotations
 
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import able
@@ -25,336 +28,291 @@ from pytest_loadtest.values.quantities import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_loadtest.errors import Path
     from pytest_loadtest.message.payloads import Bucket
     from pytest_loadtest.profile.model import Profile
+    from pytest_loadtest.verdict.objectives import Slo
 
 
-SHORTEST_HOLD = 100 * MILLISECOND
+SHORTEST_HOLD: Final = 100 * MILLISECOND
+GIB: Final = 1024**3
 
 
-def distributions(profile: Profile) -> Iterator[tuple[Path, Mapping[str, int], tuple[Bucket, ...]]]:
-    """Yield every size distribution, the profile's and the stages', with its path."""
-    if profile.message_size_distribution is not None:
-        yield ("messageSizeDistribution",), profile.message_size_distribution, profile.buckets or ()
-    for i, stage in enumerate(profile.stages):
-        if stage.message_size_distribution is not None:
-            yield (
-                ("stages", i, "messageSizeDistribution"),
-                stage.message_size_distribution,
-                stage.buckets or (),
-            )
+class SizeDistribution(NamedTuple):
+    """A size distribution of the profile, or of a stage.
+
+    :param path: its place. :param ranges: as written, each with its weight.
+    """
+
+    path: Path
+    ranges: Mapping[str, int]
+    buckets: tuple[Bucket, ...]
+
+
+def distributions(profile: Profile) -> Iterator[SizeDistribution]:
+    """Yield every size distribution, the profile's and the stages'."""
+    key = "messageSizeDistribution"
+    ranges = profile.message_size_distribution
+    if ranges is not None:
+        yield SizeDistribution((key,), ranges, profile.buckets or ())
+    for index, stage in enumerate(profile.stages):
+        ranges = stage.message_size_distribution
+        if ranges is not None:
+            yield SizeDistribution(("stages", index, key), ranges, stage.buckets or ())
 
 
 def _counts(profile: Profile) -> Iterator[Problem]:
     if profile.connects_only:
         return
     if profile.consumer_only and profile.producer_only:
-        key = (
-            "subscriptionsPerTopic"
-            if profile.subscriptions_per_topic == 0
-            else "consumerPerSubscription"
-        )
-        yield Problem(
-            (key,), f"{key}: 0 and producersPerTopic: 0: the run has no clients", f"write {key}: 1"
-        )
+        key = "consumerPerSubscription"
+        if profile.subscriptions_per_topic == 0:
+            key = "subscriptionsPerTopic"
+        message = f"{key}: 0 and producersPerTopic: 0: the run has no clients"
+        yield Problem((key,), message, f"write {key}: 1")
     elif profile.consumer_only and profile.topic is None:
-        yield Problem(
-            ("producersPerTopic",),
-            "producersPerTopic: 0 receives messages of others, and topic is missing",
-            "write topic: NAME",
-        )
+        message = "producersPerTopic: 0 receives messages of others, and topic is missing"
+        yield Problem(("producersPerTopic",), message, "write topic: NAME")
     if profile.consumer_only and profile.messages is not None:
-        yield Problem(
-            ("messages",),
-            "messages: the run has no producers (producersPerTopic: 0)",
-            "write testDuration: 30s instead",
-            at_key=True,
-        )
-    if (
-        profile.payloads_per_bucket > 1
-        and profile.message_size_distribution is None
-        and not any(one.buckets for one in profile.stages)
-    ):
+        message = "messages: the run has no producers (producersPerTopic: 0)"
+        yield Problem(("messages",), message, "write testDuration: 30s instead", at_key=True)
+    if profile.payloads_per_bucket > 1:
+        yield from _payloads(profile)
+
+
+def _payloads(profile: Profile) -> Iterator[Problem]:
+    """Reject several payloads for each size range without ranges, and more than can be kept."""
+    path = ("payloadsPerBucket",)
+    has_stage_buckets = any(stage.buckets for stage in profile.stages)
+    if profile.message_size_distribution is None and not has_stage_buckets:
         message = "payloadsPerBucket: without messageSizeDistribution there are no size buckets"
-        yield Problem(
-            ("payloadsPerBucket",),
-            message,
-            "write randomizedPayloadPoolSize for several payloads of one size",
-            at_key=True,
-        )
-    names = {bucket.name for _, _, found in distributions(profile) for bucket in found}
-    if len(names) * profile.payloads_per_bucket > MAX_PAYLOADS and profile.payloads_per_bucket > 1:
-        message = f"payloadsPerBucket: {profile.payloads_per_bucket} for {len(names)} size ranges are more than {MAX_PAYLOADS} payloads"
-        yield Problem(
-            ("payloadsPerBucket",), message, f"write {MAX_PAYLOADS // len(names)} or less"
-        )
+        remedy = "write randomizedPayloadPoolSize for several payloads of one size"
+        yield Problem(path, message, remedy, at_key=True)
+    ranges = {bucket.name for sizes in distributions(profile) for bucket in sizes.buckets}
+    if len(ranges) * profile.payloads_per_bucket > MAX_PAYLOADS:
+        number = f"{profile.payloads_per_bucket} for {len(ranges)} size ranges"
+        message = f"payloadsPerBucket: {number} are more than {MAX_PAYLOADS} payloads"
+        yield Problem(path, message, f"write {MAX_PAYLOADS // len(ranges)} or less")
 
 
 def _topic(profile: Profile) -> Iterator[Problem]:
     if profile.topic is not None and profile.topics != 1:
-        yield Problem(
-            ("topics",),
-            f"topics: {profile.topics}, but topic names a single one",
-            "remove topics, or topic",
-        )
+        message = f"topics: {profile.topics}, but topic names a single one"
+        yield Problem(("topics",), message, "remove topics, or topic")
 
 
 def _bytes(profile: Profile) -> Iterator[Problem]:
-    """Reject sizes for the compact envelope: it omits the intended time, which can be computed only for evenly spaced messages."""
+    """Reject sizes for the compact envelope.
+
+    It omits the intended time, which can be computed only for evenly spaced messages.
+    """
     if not profile.in_bytes:
         return
+    reason = "that a rate in bytes needs"
     if profile.messages is not None:
         message = "messages: cannot be combined with a rate in bytes"
         yield Problem(("messages",), message, "write producerRate in messages, as in 5000/s")
     if profile.message_size is not None and profile.message_size < HEAD:
-        message = f"messageSize: {profile.message_size} B is below the {HEAD} B that a rate in bytes needs"
-        yield Problem(
-            ("messageSize",), message, f"write {HEAD} or more, or producerRate in messages"
-        )
+        message = f"messageSize: {profile.message_size} B is below the {HEAD} B {reason}"
+        remedy = f"write {HEAD} or more, or producerRate in messages"
+        yield Problem(("messageSize",), message, remedy)
     least = HEAD + (CHECKSUM if profile.checksum else 0)
-    for path, _, buckets in distributions(profile):
-        for bucket in buckets:
-            smallest = min(
-                representatives(
-                    bucket.low, bucket.high, profile.representative, profile.payloads_per_bucket
-                )
-            )
+    for sizes in distributions(profile):
+        for bucket in sizes.buckets:
+            smallest = min(_sizes_of(bucket, profile))
             if smallest < least:
-                message = f"size range {bucket.name!r} has payloads of {smallest} B, below the {least} B that a rate in bytes needs"
-                yield Problem(
-                    (*path, bucket.name),
-                    message,
-                    f"begin it at {least}, or write producerRate in messages",
-                    at_key=True,
-                )
+                payloads = f"payloads of {smallest} B, below the {least} B"
+                message = f"size range {bucket.name!r} has {payloads} {reason}"
+                remedy = f"begin it at {least}, or write producerRate in messages"
+                yield Problem((*sizes.path, bucket.name), message, remedy, at_key=True)
+
+
+def _sizes_of(bucket: Bucket, profile: Profile) -> Sequence[int]:
+    """Return the sizes of the payloads of a bucket."""
+    return representatives(
+        bucket.low, bucket.high, profile.representative, profile.payloads_per_bucket
+    )
 
 
 def _search(profile: Profile) -> Iterator[Problem]:
     search = profile.search
+    written = "search" in profile.model_fields_set and search is not None
     if profile.stages:
-        yield from _search_in_stages(profile)
+        yield from _search_in_stages(profile, written)
         return
-    if (
-        "search" in profile.model_fields_set
-        and search is not None
-        and not profile.peak_search
-        and not profile.connects_only
-    ):
-        message = (
-            f"search: finds the rate, but producerRate is {format_rate(profile.producer_rate)}"
-        )
-        yield Problem(("search",), message, "write producerRate: 0, or remove search", at_key=True)
-    if not profile.peak_search or search is None:
+    if not profile.peak_search:
+        if written and not profile.connects_only:
+            rate = format_rate(profile.producer_rate)
+            message = f"search: finds the rate, but producerRate is {rate}"
+            remedy = "write producerRate: 0, or remove search"
+            yield Problem(("search",), message, remedy, at_key=True)
+        return
+    if search is None:
         return
     if profile.messages is not None or profile.consumer_backlog_size_gb:
         key = "messages" if profile.messages is not None else "consumerBacklogSizeGB"
-        yield Problem(
-            (key,),
-            f"{key}: cannot be combined with a search for the highest rate",
-            "write a producerRate above 0",
-            at_key=True,
-        )
+        message = f"{key}: cannot be combined with a search for the highest rate"
+        yield Problem((key,), message, "write a producerRate above 0", at_key=True)
     if search.confirm < search.hold:
-        confirm, hold = format_duration(search.confirm), format_duration(search.hold)
+        confirm = format_duration(search.confirm)
+        hold = format_duration(search.hold)
         message = f"search.confirm: {confirm} is shorter than search.hold, {hold}"
-        yield Problem(
-            ("search", "confirm"),
-            message,
-            f"write {hold.replace(' ', '')} or more, or remove it for twice the hold",
-        )
+        remedy = f"write {hold.replace(' ', '')} or more, or remove it for twice the hold"
+        yield Problem(("search", "confirm"), message, remedy)
     yield from _search_rates(profile, search)
 
 
-def _search_in_stages(profile: Profile) -> Iterator[Problem]:
-    """Reject stages together with keys that ask for a search."""
-    zero = (
-        "producer_rate" in profile.model_fields_set
-        and not profile.producer_rate
-        and not profile.consumer_only
-    )
-    if zero or ("search" in profile.model_fields_set and profile.search is not None):
+def _search_in_stages(profile: Profile, written: bool) -> Iterator[Problem]:
+    """Reject stages together with keys that ask for a search. :param written: ``search`` does."""
+    has_rate = "producer_rate" in profile.model_fields_set
+    zero = has_rate and not profile.producer_rate and not profile.consumer_only
+    if zero or written:
+        message = "stages: cannot be combined with a search for the highest rate"
         remedy = "write a producerRate above 0, or none if each stage has a rate; and no search"
-        yield Problem(
-            ("stages",),
-            "stages: cannot be combined with a search for the highest rate",
-            remedy,
-            at_key=True,
-        )
+        yield Problem(("stages",), message, remedy, at_key=True)
 
 
 def _search_rates(profile: Profile, search: SearchSection) -> Iterator[Problem]:
     if search.hold < SHORTEST_HOLD:
         message = f"search.hold: {format_duration(search.hold)} is too short to judge a rate"
-        yield Problem(
-            ("search", "hold"), message, f"write {format_duration(SHORTEST_HOLD)} or more"
-        )
+        remedy = f"write {format_duration(SHORTEST_HOLD)} or more"
+        yield Problem(("search", "hold"), message, remedy)
+    rates: dict[str, float] = {}
+    if isinstance(profile.producer_rate, ByteRate):
+        rates["producerRate"] = profile.producer_rate
+    if search.max is not None:
+        rates["search.max"] = search.max
     in_bytes = isinstance(search.start, ByteRate)
-    rates: dict[str, float] = (
-        {"producerRate": profile.producer_rate}
-        if isinstance(profile.producer_rate, ByteRate)
-        else {}
-    )
-    rates |= {"search.max": search.max} if search.max is not None else {}
-    if wrong := [key for key, rate in rates.items() if isinstance(rate, ByteRate) != in_bytes]:
+    others = [key for key, rate in rates.items() if isinstance(rate, ByteRate) != in_bytes]
+    if others:
         unit = "bytes" if in_bytes else "messages"
+        message = f"{others[0]}: search.start is in {unit} per second, this rate is not"
         remedy = "write start and max in the same unit, as in search: {start: 1MB/s, max: 1GB/s}"
-        yield Problem(
-            tuple(wrong[0].split(".")),
-            f"{wrong[0]}: search.start is in {unit} per second, this rate is not",
-            remedy,
-        )
+        yield Problem(tuple(others[0].split(".")), message, remedy)
     elif search.max is not None and search.max < search.start:
-        message = f"search.max: {format_rate(search.max)} is below search.start, {format_rate(search.start)}"
+        start = format_rate(search.start)
+        message = f"search.max: {format_rate(search.max)} is below search.start, {start}"
         yield Problem(("search", "max"), message, "write a lower start, or a higher max")
 
 
 def _backlog(profile: Profile) -> Iterator[Problem]:
     if not profile.consumer_backlog_size_gb:
         return
+    path = ("consumerBacklogSizeGB",)
     if profile.producer_only or profile.consumer_only:
-        yield Problem(
-            ("consumerBacklogSizeGB",),
-            "consumerBacklogSizeGB: a backlog needs producers and consumers",
-            "write 0",
-        )
+        message = "consumerBacklogSizeGB: a backlog needs producers and consumers"
+        yield Problem(path, message, "write 0")
     if profile.stages:
         message = "consumerBacklogSizeGB: cannot be combined with stages"
-        yield Problem(
-            ("consumerBacklogSizeGB",), message, "write 0, and pause consumers in a test of its own"
-        )
+        yield Problem(path, message, "write 0, and pause consumers in a test of its own")
 
 
 def _drained(profile: Profile) -> Iterator[Problem]:
-    """Reject a backlog so small that it would count as drained at once, or so large that it would never be built."""
-    size, rate, ratio = (
-        profile.consumer_backlog_size_gb * 1024**3,
-        float(profile.producer_rate),
-        profile.backlog_drain_ratio,
-    )
+    """Reject a backlog that would count as drained at once, or would never be built."""
+    size = profile.consumer_backlog_size_gb * GIB
+    rate = float(profile.producer_rate)
     if not size or not rate or profile.producer_only:
         return
+    path = ("consumerBacklogSizeGB",)
     mean = _mean_size(profile)
-    under_way = (
-        rate
-        * UNDER_WAY
-        / SECOND
-        * profile.subscriptions_per_topic
-        * (1 if profile.in_bytes else mean)
-    )
+    unit = 1 if profile.in_bytes else mean
+    under_way = rate * UNDER_WAY / SECOND * profile.subscriptions_per_topic * unit
+    messages = f"{size / mean:,.0f} messages"
+    ratio = profile.backlog_drain_ratio
     if size <= under_way:
-        message = (
-            f"consumerBacklogSizeGB: {size / mean:,.0f} messages are not a backlog: {under_way / mean:,.0f} are under way at any time"
-            f" (producerRate × {format_duration(UNDER_WAY)} × subscriptionsPerTopic)"
-        )
-        yield Problem(
-            ("consumerBacklogSizeGB",),
-            message,
-            f"write {10 * under_way / 1024**3:.2g} or more, or a lower producerRate",
-        )
-    elif size > rate * (1 if profile.in_bytes else mean) * (MOST_DURATION // SECOND):
-        message = f"consumerBacklogSizeGB: {size / mean:,.0f} messages take longer than ten years to build"
-        yield Problem(("consumerBacklogSizeGB",), message, "write less, or a higher producerRate")
+        waiting = f"{under_way / mean:,.0f} are under way at any time"
+        factors = f"producerRate × {format_duration(UNDER_WAY)} × subscriptionsPerTopic"
+        message = f"{path[0]}: {messages} are not a backlog: {waiting} ({factors})"
+        remedy = f"write {10 * under_way / GIB:.2g} or more, or a lower producerRate"
+        yield Problem(path, message, remedy)
+    elif size > rate * unit * (MOST_DURATION // SECOND):
+        message = f"{path[0]}: {messages} take longer than ten years to build"
+        yield Problem(path, message, "write less, or a higher producerRate")
     elif size / mean * ratio < 1:
-        message = f"backlogDrainRatio: {ratio:g} of {size / mean:,.0f} messages rounds to 0: nothing to drain"
+        message = f"backlogDrainRatio: {ratio:g} of {messages} rounds to 0: nothing to drain"
         yield Problem(("backlogDrainRatio",), message, "write 1.0, or a larger share")
 
 
 def _mean_size(profile: Profile) -> float:
-    """Return the mean size of a message in bytes, before sizes are moved to the envelope's or the broker's limit."""
-    weighed = [
-        (
-            fmean(
-                representatives(
-                    bucket.low, bucket.high, profile.representative, profile.payloads_per_bucket
-                )
-            ),
-            bucket.weight,
-        )
-        for bucket in profile.buckets or ()
-    ]
-    if not weighed:
+    """Return the mean size of a message in bytes.
+
+    Sizes are not yet moved to the limit of the envelope or the broker.
+    """
+    buckets = profile.buckets or ()
+    if not buckets:
         return profile.message_size or HEAD
-    return sum(size * weight for size, weight in weighed) / sum(weight for _, weight in weighed)
+    total = sum(fmean(_sizes_of(bucket, profile)) * bucket.weight for bucket in buckets)
+    return total / sum(bucket.weight for bucket in buckets)
 
 
 def _stages(profile: Profile) -> Iterator[Problem]:
-    pauses = [
+    paused = [
         stage.rate is not None and stage.pauses(profile.producer_rate) for stage in profile.stages
     ]
-    if pauses and all(pauses) and not profile.consumer_only:
-        yield Problem(
-            ("stages",),
-            "stages: every rate is 0: nothing would be sent",
-            "write a rate above 0 in one of them",
-            at_key=True,
-        )
+    if paused and all(paused) and not profile.consumer_only:
+        message = "stages: every rate is 0: nothing would be sent"
+        yield Problem(("stages",), message, "write a rate above 0 in one of them", at_key=True)
     names: set[str] = set()
-    for i, stage in enumerate(profile.stages):
-        path: Path = ("stages", i)
+    for index, stage in enumerate(profile.stages):
         label = f"stage {stage.name!r}:"
         if stage.name in names:
-            yield Problem(
-                (*path, "name"),
-                f"{label} there are two stages of this name",
-                "give each its own name",
-            )
+            path = ("stages", index, "name")
+            message = f"{label} there are two stages of this name"
+            yield Problem(path, message, "give each its own name")
         names.add(stage.name)
-        most = profile.consumer_per_subscription
-        if stage.consumer_per_subscription is not None and stage.consumer_per_subscription > most:
-            message = f"{label} {stage.consumer_per_subscription} consumers, but the profile's consumerPerSubscription is {most}"
-            yield Problem(
-                (*path, "consumerPerSubscription"),
-                message,
-                f"write {most} or less, or raise the profile's",
-            )
-        yield from _rates(profile, stage, path, label)
-        if stage.pieces > MOST_PIECES:
-            message = f"{label} {stage.pieces} pieces of constant rate, at most {MOST_PIECES} are possible"
-            yield Problem(
-                (*path, "rate"),
-                message,
-                "write a longer every or period, or a shorter stage",
-                at_key=True,
-            )
+        yield from _stage(profile, stage, ("stages", index), label)
+
+
+def _stage(profile: Profile, stage: Stage, path: Path, label: str) -> Iterator[Problem]:
+    """Yield the problems of one stage. :param label: first words of a message about it."""
+    most = profile.consumer_per_subscription
+    consumers = stage.consumer_per_subscription
+    if consumers is not None and consumers > most:
+        limit = f"the profile's consumerPerSubscription is {most}"
+        message = f"{label} {consumers} consumers, but {limit}"
+        remedy = f"write {most} or less, or raise the profile's"
+        yield Problem((*path, "consumerPerSubscription"), message, remedy)
+    yield from _rates(profile, stage, path, label)
+    if stage.pieces > MOST_PIECES:
+        pieces = f"{stage.pieces} pieces of constant rate"
+        message = f"{label} {pieces}, at most {MOST_PIECES} are possible"
+        remedy = "write a longer every or period, or a shorter stage"
+        yield Problem((*path, "rate"), message, remedy, at_key=True)
 
 
 def _rates(profile: Profile, stage: Stage, path: Path, label: str) -> Iterator[Problem]:
-    path = (*path, "rate")
-    rates = stage.rates
-    # 0 is the same in both units.
-    units = {isinstance(rate, ByteRate) for rate in rates.values() if rate}
-    if profile.consumer_only and rates:
-        yield Problem(
-            path,
-            f"{label} has a rate, but the run has no producers",
-            "remove rate, or write producersPerTopic: 1",
-            at_key=True,
-        )
-    elif units - {profile.in_bytes}:
+    at_rate = (*path, "rate")
+    # A rate of 0 is the same in both units.
+    other_unit = [
+        key
+        for key, rate in stage.rates.items()
+        if rate and isinstance(rate, ByteRate) != profile.in_bytes
+    ]
+    if profile.consumer_only and stage.rates:
+        message = f"{label} has a rate, but the run has no producers"
+        remedy = "remove rate, or write producersPerTopic: 1"
+        yield Problem(at_rate, message, remedy, at_key=True)
+    elif other_unit:
         unit, example = ("bytes", "10MB/s") if profile.in_bytes else ("messages", "5000/s")
-        key = next(
-            key
-            for key, rate in rates.items()
-            if rate and isinstance(rate, ByteRate) != profile.in_bytes
-        )
         other = "producerRate" if profile.producer_rate else "another rate"
         message = f"{label} mixes messages and bytes: {other} is in {unit}"
-        yield Problem((*path, *_steps(key)), message, f"write {unit}, as in {example}")
+        at = (*at_rate, *_steps(other_unit[0]))
+        yield Problem(at, message, f"write {unit}, as in {example}")
     elif stage.slo and stage.pauses(profile.producer_rate) and not profile.consumer_only:
-        message = (
-            f"{label} its rate is 0, so no message is due in it, and there is nothing to judge"
-        )
-        yield Problem(
-            (*path[:-1], "slo"), message, "remove slo, or write a rate above 0", at_key=True
-        )
-    yield from _shape(stage, path, label)
+        pause = "its rate is 0, so no message is due in it"
+        message = f"{label} {pause}, and there is nothing to judge"
+        remedy = "remove slo, or write a rate above 0"
+        yield Problem((*path, "slo"), message, remedy, at_key=True)
+    yield from _shape(stage, at_rate, label)
 
 
 class Pause(NamedTuple):
-    """A time without messages: one stage, or several in a row. Times are ns from the start of the measured phase."""
+    """A time without messages: one stage, or several in a row.
+
+    Times are ns from the start of the measured phase.
+    """
 
     name: str
     start: int
@@ -377,36 +335,30 @@ def _pauses(profile: Profile) -> list[Pause]:
 
 def _judged_in_pauses(profile: Profile) -> Iterator[Problem]:
     """Reject objectives on the whole run that a pause leaves without data, or makes impossible."""
-    pauses = _pauses(profile)
     for path, slo in (("slo",), profile.slo), (("scaled", "slo"), profile.scaled.slo):
-        for pause in pauses:
-            nothing = f"nothing is due in stage {pause.name!r}"
-            if "window" in slo and slo.window and _has_window(pause, slo.window):
-                message = (
-                    f"{nothing}, so a window of {format_duration(slo.window)} in it has no data"
-                )
-                remedy = (
-                    "write the objectives with a window under the other stages, or a longer window"
-                )
-                yield Problem((*path, "window"), message, remedy, at_key=True).named()
-            if "drift" in slo and _has_end(pause, profile.test_duration):
-                message = f"{nothing}, which is the first or the last tenth of the run"
-                yield Problem(
-                    (*path, "drift"), message, "remove it, or the stage", at_key=True
-                ).named()
-            bounds = [
-                one.maximum
-                for one in slo.objectives
-                if one.metric == "deliveryGap" and one.maximum is not None
-            ]
-            if bounds and min(bounds) < pause.end - pause.start:
-                message = f"{nothing} for {format_duration(pause.end - pause.start)}, which is a gap longer than the bound"
-                yield Problem(
-                    (*path, "deliveryGap"),
-                    message,
-                    "write it under the other stages, or a longer bound",
-                    at_key=True,
-                ).named()
+        for pause in _pauses(profile):
+            for key, message, remedy in _spoiled(slo, pause, profile):
+                yield Problem((*path, key), message, remedy, at_key=True).named()
+
+
+def _spoiled(slo: Slo, pause: Pause, profile: Profile) -> Iterator[tuple[str, str, str]]:
+    """Yield the objectives that a pause spoils: key, message, and remedy."""
+    nothing = f"nothing is due in stage {pause.name!r}"
+    if slo.window and _has_window(pause, slo.window) and "window" in slo:
+        window = format_duration(slo.window)
+        remedy = "write the objectives with a window under the other stages, or a longer window"
+        yield "window", f"{nothing}, so a window of {window} in it has no data", remedy
+    if "drift" in slo and _has_end(pause, profile.test_duration):
+        message = f"{nothing}, which is the first or the last tenth of the run"
+        yield "drift", message, "remove it, or the stage"
+    length = pause.end - pause.start
+    for objective in slo.objectives:
+        bound = objective.maximum
+        if objective.metric == "deliveryGap" and bound is not None and bound < length:
+            gap = f"{nothing} for {format_duration(length)}"
+            remedy = "write it under the other stages, or a longer bound"
+            yield "deliveryGap", f"{gap}, which is a gap longer than the bound", remedy
+            return
 
 
 def _has_window(pause: Pause, window: int) -> bool:
@@ -424,18 +376,21 @@ def _has_end(pause: Pause, duration: int) -> bool:
 
 
 def _shape(stage: Stage, path: Path, label: str) -> Iterator[Problem]:
-    if isinstance(stage.rate, Sine) and stage.rate.sine.amplitude > stage.rate.sine.mean:
-        mean, amplitude = stage.rate.sine.mean, stage.rate.sine.amplitude
-        lowest = format_rate(type(mean)(amplitude - mean))
-        message = f"{label} the sine goes down to -{lowest}: amplitude {_bare(amplitude)} is above mean {_bare(mean)}"
-        yield Problem((*path, "sine", "amplitude"), message, f"write {_bare(mean)} or less")
-    if (
-        isinstance(stage.rate, Spike)
-        and stage.rate.spike.at + stage.rate.spike.for_ > stage.duration
-    ):
-        ends = format_duration(stage.rate.spike.at + stage.rate.spike.for_)
-        message = f"{label} the spike ends after {ends}, the stage after {format_duration(stage.duration)}"
-        yield Problem((*path, "spike"), message, "write a longer duration, or a shorter at or for")
+    if isinstance(stage.rate, Sine):
+        mean = stage.rate.sine.mean
+        amplitude = stage.rate.sine.amplitude
+        if amplitude > mean:
+            lowest = format_rate(type(mean)(amplitude - mean))
+            cause = f"amplitude {_bare(amplitude)} is above mean {_bare(mean)}"
+            message = f"{label} the sine goes down to -{lowest}: {cause}"
+            yield Problem((*path, "sine", "amplitude"), message, f"write {_bare(mean)} or less")
+    if isinstance(stage.rate, Spike):
+        end = stage.rate.spike.at + stage.rate.spike.for_
+        if end > stage.duration:
+            stage_end = f"the stage after {format_duration(stage.duration)}"
+            message = f"{label} the spike ends after {format_duration(end)}, {stage_end}"
+            remedy = "write a longer duration, or a shorter at or for"
+            yield Problem((*path, "spike"), message, remedy)
 
 
 def _bare(rate: float) -> str:
@@ -449,11 +404,8 @@ def _steps(dotted: str) -> Path:
 def _tuning(profile: Profile) -> Iterator[Problem]:
     if profile.driver.strict_tuning and profile.not_applied:
         keys = "; ".join(f"{key}: {reason}" for key, reason in profile.not_applied.items())
-        yield Problem(
-            ("driver",),
-            f"driver: not applied under strictTuning: {keys}",
-            "remove these keys, or strictTuning",
-        )
+        message = f"driver: not applied under strictTuning: {keys}"
+        yield Problem(("driver",), message, "remove these keys, or strictTuning")
 
 
 # Delays: ``deliverAfter`` and ``deliverAt``.
@@ -465,7 +417,8 @@ def _delay_key(profile: Profile) -> str:
 
 def _delayable(profile: Profile) -> Iterator[Problem]:
     """Reject delays with brokers that do not delay messages."""
-    key, kind = _delay_key(profile), profile.driver.kind
+    key = _delay_key(profile)
+    kind = profile.driver.kind
     if profile.delays is not None and not kind.delays:
         remedy = f"remove it, or write driver: {{name: {able('delays')[0].name}}}"
         yield Problem((key,), f"{key}: {kind.label} has no delayed delivery", remedy, at_key=True)
@@ -475,12 +428,8 @@ def _undelayable(profile: Profile) -> Iterator[Problem]:
     """Reject delays together with keys that they cannot be combined with."""
     if profile.delays is None:
         if profile.allow_undelayed:
-            yield Problem(
-                ("allowUndelayed",),
-                "allowUndelayed: no message is delayed",
-                DELAY_EXAMPLE,
-                at_key=True,
-            )
+            message = "allowUndelayed: no message is delayed"
+            yield Problem(("allowUndelayed",), message, DELAY_EXAMPLE, at_key=True)
         return
     key = _delay_key(profile)
     others = {
@@ -492,47 +441,32 @@ def _undelayable(profile: Profile) -> Iterator[Problem]:
     }
     for other, applies in others.items():
         if applies:
-            yield Problem(
-                (key,), f"{key}: cannot be combined with {other}", "remove one of them", at_key=True
-            )
+            message = f"{key}: cannot be combined with {other}"
+            yield Problem((key,), message, "remove one of them", at_key=True)
 
 
 def _delay_objectives(profile: Profile) -> Iterator[Problem]:
     """Reject objectives on delays without delays."""
+    if profile.delays is not None:
+        return
     for path, slo in bounding(profile):
         for metric in needing(Need.DELAYS):
-            if metric in slo and profile.delays is None:
-                yield Problem(
-                    (*path, metric), "no message is delayed", DELAY_EXAMPLE, at_key=True
-                ).named()
+            if metric in slo:
+                at = (*path, metric)
+                yield Problem(at, "no message is delayed", DELAY_EXAMPLE, at_key=True).named()
 
 
-_WHO = ("producersPerTopic", "subscriptionsPerTopic", "consumerPerSubscription")
-_DELAYS = ("allowUndelayed", "deliverAfter.*", "deliverAt")
-_SIZES = ("representative", "payloadsPerBucket", "checksum", "messageSizeDistribution.*")
 CHECKS = (
-    # each check with the keys whose default would mislead it
-    (_counts, (*_WHO, "topic", "messageSizeDistribution")),
-    (_topic, ("topics",)),
-    (_bytes, ("producerRate", "search.*", *_SIZES)),
-    (_search, ("producerRate", "producersPerTopic", "search.*")),
-    (_backlog, _WHO),
-    (_drained, (*_WHO, "producerRate", "messageSize", *_SIZES)),
-    (_stages, ("producerRate", "producersPerTopic", "consumerPerSubscription")),
-    (_judged_in_pauses, ("producerRate", "producersPerTopic", "stages.*", "slo", "scaled.*")),
-    (_tuning, ()),
-    (_delayable, ("driver.name", "deliverAfter.*", "deliverAt")),
-    (
-        _undelayable,
-        (
-            *_DELAYS,
-            "producersPerTopic",
-            "messages",
-            "producerRate",
-            "search.*",
-            "subscriptionsPerTopic",
-            *_WHO[2:],
-        ),
-    ),
-    (_delay_objectives, ("deliverAfter.*", "deliverAt")),
+    _counts,
+    _topic,
+    _bytes,
+    _search,
+    _backlog,
+    _drained,
+    _stages,
+    _judged_in_pauses,
+    _tuning,
+    _delayable,
+    _undelayable,
+    _delay_objectives,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -44,9 +44,6 @@ class MqttSettings(ClientSettings):
     """An MQTT client."""
 
     name: Literal["mqtt"] = "mqtt"
-
-    order_keys: ClassVar[tuple[str, ...]] = ("sharedSubscription",)
-    acknowledging_keys: ClassVar[tuple[str, ...]] = ("qos",)
 
     broker: Literal["mosquitto", "artemis"] | None = None
     """Broker that a run without a target starts as a process: mosquitto (default), or ActiveMQ Artemis, which is multi-threaded."""
@@ -304,15 +301,7 @@ def _tls(profile: Profile) -> Iterator[Problem]:
         yield Problem(("driver", "tls", "ciphers"), message, "name ciphers of TLS 1.3 only")
 
 
-CHECKS: Final = (
-    # Each check with the keys that must be valid for it to run.
-    (_topic, ("topics",)),
-    (_broker, ("target.*", "driver.broker")),
-    (_pair, ("broker.*", "driver.broker")),
-    (_subscription, ("driver.sharedSubscription", "consumerPerSubscription")),
-    (_version, ("driver.protocolVersion",)),
-    (_tls, ("driver.tls.*", "driver.broker", "target.*")),
-)
+CHECKS: Final = (_topic, _broker, _pair, _subscription, _version, _tls)
 
 
 # OMB's driver files for MQTT: the classes ``Mqtt*Config`` of its ``driver-mqtt5``.

@@ -274,29 +274,17 @@ def _again(profile: Profile) -> Iterator[Problem]:
         )
 
 
-CHUNK_CHECKS: Final = (
-    (_sent, ("driver.batchingEnabled", "driver.topicType", "driver.subscriptionType")),
-    (_unused, ("driver.chunkingEnabled",)),
-    (_again, ("driver.client",)),
-)
-
-
 CHECKS: Final = (
-    # Each check with the keys whose default would mislead it.
-    (_topic, ("topics", "driver.topicType")),
-    (_subscription, ("driver.subscriptionType", "consumerPerSubscription")),
-    (_stored, ("driver.persistence.*",)),
-    (_replaced, ("driver.persistence.*", "driver.namespaceBundles", "broker.settings.*")),
-    (_quota, ("consumerBacklogSizeGB", "topics", "partitionsPerTopic", "subscriptionsPerTopic", "broker.settings.*")),
-    (_credentials, ("driver.authentication.*",)),
-    (
-        _delayed,
-        (
-            "driver.subscriptionType", "driver.topicType", "allowUndelayed", "deliverAfter.*", "deliverAt", "subscriptionsPerTopic",
-            "consumerPerSubscription",
-        ),
-    ),
-    (_tick, ()),
-    (_early, ("deliverAfter.*", "deliverAt", "broker.settings", "target.*")),
-    *CHUNK_CHECKS,
-)  # fmt: skip
+    _topic,
+    _subscription,
+    _stored,
+    _replaced,
+    _quota,
+    _credentials,
+    _delayed,
+    _tick,
+    _early,
+    _sent,
+    _unused,
+    _again,
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
@@ -95,9 +95,6 @@ class PulsarSettings(ChunkingSettings):
     """A Pulsar client: keys for connections, producers and consumers."""
 
     name: Literal["pulsar"] = "pulsar"
-
-    order_keys: ClassVar[tuple[str, ...]] = ("subscriptionType",)
-    acknowledging_keys: ClassVar[tuple[str, ...]] = ("topicType",)
 
     io_threads: Count = 1
     """Network threads, over all connections of a worker."""

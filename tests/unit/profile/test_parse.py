@@ -24,9 +24,12 @@ def problems(text: str) -> str:
     return str(caught.value)
 
 
-def test_all_problems_are_reported_in_the_order_of_the_file() -> None:
-    """Those of the text, of values, between keys, and of objectives."""
-    text = """\
+def places(text: str) -> list[str]:
+    """Return line and column of each problem."""
+    return [line.split(": ")[0].removeprefix("p.yaml:") for line in problems(text).splitlines()]
+
+
+WRONG = """\
 name: no
 topics: 3
 topics: 4
@@ -42,32 +45,52 @@ slo:
   endToEndLatency: {p101: 1ms}
 target: {url: pulsar://x}
 """
-    places = [line.split(": ")[0].removeprefix("p.yaml:") for line in problems(text).splitlines()]
-    assert places == [
-        "1:1",
-        "1:7",
-        "3:1",
-        "4:1",
-        "5:1",
-        "6:35",
-        "6:53",
-        "7:15",
-        "8:1",
-        "13:21",
-        "14:15",
-    ]
+
+
+def test_all_problems_of_keys_are_reported_in_the_order_of_the_file() -> None:
+    """Those of the text, of values, of missing keys, and of objectives."""
+    assert places(WRONG) == ["1:1", "1:7", "3:1", "4:1", "5:1", "6:35", "7:15", "8:1", "13:21"]
+
+
+def test_all_problems_between_keys_follow_once_every_key_is_valid() -> None:
+    """A check never meets a default in place of an invalid value."""
+    valid = """\
+name: "no"
+topics: 3
+
+producerRate: 5
+
+messageSizeDistribution: {"0-10": 1, "256-1024": 1, "512-2048": 1}
+testDuration: 30s
+
+driver:
+  name: mqtt
+  qos: 0
+slo:
+  endToEndLatency: {p99: 1ms}
+target: {url: pulsar://x}
+"""
+    assert places(valid) == ["6:27", "6:53", "14:15"]
+
+
+def test_problems_between_keys_wait_for_all_workloads() -> None:
+    """The keys of each are reported, then what they contradict."""
+    text = f"{LEAST}workloads:\n  - {{name: a, target: {{url: pulsar://x}}, driver: {{name: mqtt}}}}\n  - {{name: b, topics: TOPICS}}\n"
+    assert places(text.replace("TOPICS", "x")) == ["7:23"]
+    assert places(text.replace("TOPICS", "2")) == ["6:29"]
+
+
+def test_an_objective_that_yaml_misreads_is_one_problem() -> None:
+    """The section is not read again with the value that YAML made of it."""
+    assert places(f"{LEAST}slo: {{loss: 010, endToEndLatency: {{p99: no}}}}\n") == ["5:13", "5:41"]
 
 
 def test_a_wrong_value_hides_no_problem_of_other_keys() -> None:
-    """Checks of the wrong key itself are skipped."""
-    found = problems(
-        f"{LEAST}topics: x\ndriver: {{name: mqtt, qos: 7}}\nslo: {{publishLatency: {{p50: 1s}}, outOfOrder: 0}}\nconsumerPerSubscription: 2\n"
-    )
-    assert [line.split(":")[1:3] for line in found.splitlines()] == [
-        ["5", "9"],
-        ["6", "27"],
-        ["7", "34"],
-    ]
+    """An invalid section next to it is reported too."""
+    text = f"{LEAST}topics: x\ndriver: {{name: mqtt, qos: 7}}\nslo: {{publishLatency: {{p50: 1}}, outOfOrder: 0}}\nconsumerPerSubscription: 2\n"
+    assert places(text) == ["5:9", "6:27", "7:29"]
+    repaired = text.replace("topics: x", "topics: 1").replace("qos: 7", "qos: 1")
+    assert places(repaired.replace("p50: 1}", "p50: 1s}")) == ["7:34"]
 
 
 WORDS = """name topics driver slo messageSize target broker qos p99 loss scalable url x stages workloads matrix search rate sine from replay

@@ -243,12 +243,12 @@ def test_a_stage_of_a_run_that_only_consumes_has_no_objectives() -> None:
 
 
 def test_a_wrong_stage_hides_no_problem_of_another() -> None:
-    text = f"{HEAD}stages:\n  - {{duration: 0s}}\n  - {{name: x, duration: 1s, rate: 0, slo: {{loss: 0}}}}\n  - {{name: x, duration: 1s}}\n"
-    assert [line.split(": ")[0] for line in problems(text)] == [
-        "p.yaml:5:16",
-        "p.yaml:6:38",
-        "p.yaml:7:12",
-    ]
+    """Problems between keys follow once every key is valid."""
+    text = f"{HEAD}stages:\n  - {{duration: 0s}}\n  - {{name: x, duration: 1s, rate: 0, slo: {{loss: LOSS}}}}\n  - {{name: x, duration: 1s}}\n"
+    wrong = text.replace("LOSS", "x")
+    assert [line.split(": ")[0] for line in problems(wrong)] == ["p.yaml:5:16", "p.yaml:6:50"]
+    valid = text.replace("LOSS", "0").replace("0s", "1s")
+    assert [line.split(": ")[0] for line in problems(valid)] == ["p.yaml:6:38", "p.yaml:7:12"]
 
 
 @pytest.mark.parametrize("key", ["testDuration: 5s", "testDurationMinutes: 1", "messages: 5"])
