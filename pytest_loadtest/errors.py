@@ -2,22 +2,24 @@
 
 ::
 
-    LoadtestError                 the base: catches all of them
-    ├── UsageError                a request that cannot be fulfilled: pytest's usage error
-    │   ├── ProfileError          a profile is not valid; has all of its problems
-    │   └── RunAborted            a live test would change a run that is lost and about to end
-    └── BrokenRun                 the run says nothing about the target: pytest's *error*, never *failed*
-        ├── NoData                a required measurement is missing
-        │   ├── TargetError       the target could not be reached, rejected the client, or went away
-        │   └── WorkerError       a load worker failed or died
-        └── GeneratorLimited      the generator, not the target, limited the load
+    LoadtestError             the base: catches all of them
+    ├── UsageError            a request that cannot be fulfilled: pytest's usage error
+    │   ├── ProfileError      a profile is not valid; has all of its problems
+    │   └── RunAborted        a live test would change a run that is lost and about to end
+    └── BrokenRun             the run says nothing about the target: an *error*, never *failed*
+        ├── NoData            a required measurement is missing
+        │   ├── TargetError   the target was not reached, rejected the client, or went away
+        │   └── WorkerError   a load worker failed or died
+        └── GeneratorLimited  the generator, not the target, limited the load
 
 Each error survives pickling, because errors cross from workers to the controller.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
@@ -26,13 +28,12 @@ Path = tuple[str | int, ...]
 NOWHERE: Final = -1
 """The line of a problem that has no place in a text yet."""
 MOST_SHOWN = 80
-"""The most characters of a user's value in an error: enough to recognize it, but not a whole file that is no profile."""
+"""The most characters of a user's value in an error: enough to recognize it."""
 _QUOTED = re.compile(
     rf"(?<!\w)(['\"])((?:\\.|(?!\1)[^\\]){{{MOST_SHOWN}}})(?:\\.|(?!\1)[^\\])+\1(?!\w)", re.DOTALL
 )
-_WORD = re.compile(
-    rf"([^\s/]{{{MOST_SHOWN}}})[^\s/…][^\s/]*"
-)  # a path is never cut: it names the file
+# A path is never cut: it names the file.
+_WORD = re.compile(rf"([^\s/]{{{MOST_SHOWN}}})[^\s/…][^\s/]*")
 
 
 def _shortened(message: str) -> str:
@@ -56,9 +57,12 @@ class RunAborted(UsageError):
 class Problem:
     """One thing wrong in a text that a user wrote: a profile, a driver file, a section of either.
 
-    :param path: from the top of the text, or of the section that was read; empty once the problem has a line, because it may be secret.
-    :param suggestion: what to write instead. :param at_key: the key is wrong, not its value.
-    :param line: 1-based, as is ``column``. Long values in message and suggestion are cut once it has one.
+    :param path: from the top of the text, or of the section that was read; empty once the problem
+        has a line, because it may be secret.
+    :param suggestion: what to write instead.
+    :param at_key: the key is wrong, not its value.
+    :param line: 1-based, as is ``column``. Once there is one, long values in message and suggestion
+        are cut.
     """
 
     path: Path = field(compare=False)
@@ -70,8 +74,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         if self.line != NOWHERE:
-            for name in ("message", "suggestion"):
-                object.__setattr__(self, name, _shortened(getattr(self, name)))
+            object.__setattr__(self, "message", _shortened(self.message))
+            object.__setattr__(self, "suggestion", _shortened(self.suggestion))
 
     @property
     def text(self) -> str:
@@ -84,14 +88,18 @@ class Problem:
 
     def named(self) -> Self:
         """Return the problem with its path before the message: ``slo.loss: …``."""
-        return replace(self, message=f"{'.'.join(map(str, self.path))}: {self.message}")
+        path = ".".join(map(str, self.path))
+        return replace(self, message=f"{path}: {self.message}")
 
     def render(self, source: str) -> str:
         return f"{source}:{self.line}:{self.column}: {self.text}"
 
 
 class Invalid(ValueError):
-    """A value that cannot be read. The reader of the whole text catches it and reports the problem with its place: it never reaches a user.
+    """A value that cannot be read.
+
+    It never reaches a user: the reader of the whole text catches it, and reports the problem with
+    its place.
 
     :param problem: with its path inside the value.
     """
@@ -104,6 +112,21 @@ class Invalid(ValueError):
 def invalid(message: str, suggestion: str = "", *, at_key: bool = False) -> Invalid:
     """Make the error of a single value, whose reader does not know its path."""
     return Invalid(Problem((), message, suggestion, at_key))
+
+
+def did_you_mean(word: str, known: Iterable[str], *, most: int = 1, listed: int = 12) -> str:
+    """Suggest the known words most like a word, in any case: ``did you mean ioThreads?``.
+
+    :param most: number of words to suggest.
+    :param listed: without a similar word, all known ones are listed if there are at most so many.
+    """
+    spelled = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), spelled, n=most, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(spelled[name] for name in near)}?"
+    if 0 < len(spelled) <= listed:
+        return f"known: {', '.join(spelled.values())}"
+    return ""
 
 
 class ProfileError(UsageError):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 
+from pytest_loadtest.errors import did_you_mean
 from pytest_loadtest.kinds.registry import kind_of, kinds
 from pytest_loadtest.profile.client import model_of, models
 from pytest_loadtest.profile.model import Profile
@@ -234,15 +234,6 @@ def _shape(path: Path, document: Document) -> Problem:
 def shown(value: object) -> str:
     """A value as YAML writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``did you mean ioThreads?``; what there is when nothing is near and the list is short."""
-    folded = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {folded[near[0]]}?"
-    return f"known: {', '.join(folded.values())}" if 0 < len(folded) <= 12 else ""
 
 
 def _nearest_key(path: Path, document: Document) -> str:

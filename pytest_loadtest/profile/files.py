@@ -7,10 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.errors import Problem, ProfileError, UsageError
+from pytest_loadtest.errors import Problem, ProfileError, UsageError, did_you_mean
 from pytest_loadtest.profile.checks import check_profile
 from pytest_loadtest.profile.client import models
-from pytest_loadtest.profile.explain import did_you_mean
 from pytest_loadtest.profile.omb_driver import read_driver
 from pytest_loadtest.profile.overrides import overridden, varied
 from pytest_loadtest.profile.parse import Readers, loads

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from pytest_loadtest.errors import ProfileError
-from pytest_loadtest.profile.explain import did_you_mean, explain_error, keys
+from pytest_loadtest.errors import ProfileError, did_you_mean
+from pytest_loadtest.profile.explain import explain_error, keys
 from pytest_loadtest.profile.fields import Section, invalid_field
 from pytest_loadtest.profile.text import Document, read_yaml
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from pytest_loadtest.errors import Path, ProfileError
+from pytest_loadtest.errors import Path, ProfileError, did_you_mean
 from pytest_loadtest.kinds.registry import able, kinds, load_reference
 from pytest_loadtest.profile.client import model_of
-from pytest_loadtest.profile.explain import did_you_mean, explain_error, shown
+from pytest_loadtest.profile.explain import explain_error, shown
 from pytest_loadtest.profile.secrets import secret, shown_key
 from pytest_loadtest.profile.sections import TargetSection
 from pytest_loadtest.profile.text import Document, Place, read_yaml

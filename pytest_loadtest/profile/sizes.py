@@ -11,10 +11,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urldefrag
 
-from pytest_loadtest.errors import UsageError
+from pytest_loadtest.errors import UsageError, did_you_mean
 from pytest_loadtest.message.payloads import MAX_BUCKETS
 from pytest_loadtest.message.sizing import Range, join_ranges, join_smallest
-from pytest_loadtest.profile.explain import did_you_mean
 from pytest_loadtest.values.addresses import masked, masked_text
 from pytest_loadtest.values.quantities import format_size, parse_size
 

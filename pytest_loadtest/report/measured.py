@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from pytest_loadtest.brokers.base import restarts_of
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES, Need
 from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.report.document import (
     TimelineBlocked,
     TimelineChange,
-    TimelineRestart,
     TimelineSection,
     TimelineStage,
     TimelineStall,
@@ -347,10 +347,7 @@ def timeline_section(run: RunFile, measurements: Measurements | None) -> Timelin
         changes=tuple(
             TimelineChange(at=change.at, text=_change_text(change)) for change in run.changes
         ),
-        restarts=tuple(
-            TimelineRestart(down=one["down"], ready=one["ready"], node=one.get("node", ""))
-            for one in run.facts.broker.get("restarts") or ()
-        ),
+        restarts=restarts_of(run.facts.broker),
         stalls=() if measurements is None else _stalls(measurements),
         blocked=() if measurements is None else _blocked(measurements),
     )

@@ -14,11 +14,11 @@ from pytest_loadtest.verdict.slo import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_loadtest.brokers.base import Restart
     from pytest_loadtest.report.document import (
         BacklogSection,
         RunDocument,
         StageEntry,
-        TimelineRestart,
     )
     from pytest_loadtest.report.measurements_section import MeasurementsSection, PartLatency
     from pytest_loadtest.report.verdict_section import FindingEntry, PeakSection, StepEntry
@@ -97,7 +97,7 @@ def target_text(broker: Mapping[str, Any]) -> str:
     )
 
 
-def restart_text(restart: TimelineRestart) -> str:
+def restart_text(restart: Restart) -> str:
     """Return how long after its stop the broker was ready again."""
     return (
         "not ready again"

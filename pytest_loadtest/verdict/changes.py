@@ -1,8 +1,12 @@
 """The judgement of bounds on regression: how much worse than a baseline a run may be.
 
-A figure is *missed* if the whole interval of its change is worse than the bound, and *met* if the
-whole interval is within it. Otherwise change cannot be told from noise, and the finding is *no
-data*: a run that was too short or too noisy neither passes nor blames a release.
+The rule: a figure is *missed* if the whole interval of its change is worse than the bound, and
+*met* if the whole interval is within it. Otherwise change cannot be told from noise, and the
+finding is *no data*: a run that was too short or too noisy neither passes nor blames a release.
+
+:mod:`pytest_loadtest.fleet.judge` adds its findings to the verdict, in the controller's thread that
+judges a run, and in the command ``aggregate``; the command ``compare`` writes the changes of two
+runs.
 """
 
 from __future__ import annotations
@@ -24,7 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """One figure of two runs. :param interval: None if the change has none; ``why`` then says why."""
+    """One figure of two runs.
+
+    :param interval: None if the change has none; ``why`` then says why.
+    """
 
     unit: str
     baseline: float | None
@@ -36,28 +43,35 @@ class Changed:
 
 def judge_change(gate: Objective, changed: Changed | None) -> Finding:
     """Judge one bound on regression. :param changed: None without a baseline to compare with."""
-    interval = None if changed is None else changed.interval
-    if changed is None or interval is None:
-        samples = 0 if changed is None else changed.samples
-        return no_data(gate, "nothing to compare with" if changed is None else changed.why, samples)
+    if changed is None:
+        return no_data(gate, "nothing to compare with")
+    interval = changed.interval
+    if interval is None:
+        return no_data(gate, changed.why, changed.samples)
     worse, least, most = worsening(gate.statistic, interval)
     bound = gate.maximum or 0.0
+    change = interval_text(interval)
     if least <= bound < most:
-        text = f"{interval_text(interval)} is neither within {format_value(bound, 'ratio')} nor beyond it: change cannot be told from noise"
-        return no_data(gate, text, changed.samples)
-    shown = show(gate, worse)
-    figures = " → ".join(
-        format_value(value or 0.0, changed.unit) for value in (changed.baseline, changed.now)
-    )
-    text = f"{gate.name} {shown.comparison} ({figures}, {interval_text(interval)})"
-    outcome = Outcome.MISSED if least > bound else Outcome.MET
+        limit = format_value(bound, "ratio")
+        open_question = f"{change} is neither within {limit} nor beyond it"
+        why = f"{open_question}: change cannot be told from noise"
+        return no_data(gate, why, changed.samples)
+    before = format_value(changed.baseline or 0.0, changed.unit)
+    after = format_value(changed.now or 0.0, changed.unit)
     return Finding(
-        objective=gate, outcome=outcome, observed=worse, samples=changed.samples, text=text
+        objective=gate,
+        outcome=Outcome.MISSED if least > bound else Outcome.MET,
+        observed=worse,
+        samples=changed.samples,
+        text=f"{gate.name} {show(gate, worse).comparison} ({before} → {after}, {change})",
     )
 
 
 def worsening(name: str, interval: RelativeChange) -> tuple[float, float, float]:
-    """Return how much worse a figure is, and the ends of the interval: less throughput is worse, and so is more latency."""
+    """Return how much worse a figure is, and the ends of the interval.
+
+    Less throughput is worse, and so is more latency.
+    """
     if name == THROUGHPUT:
         return -interval.change, -interval.high, -interval.low
     return interval.change, interval.low, interval.high

@@ -1,4 +1,10 @@
-"""The part ``custom`` of an ``slo:`` section: bounds on the values that the user's hook ``pytest_loadtest_aggregate`` returns.
+"""The part ``custom`` of an ``slo:`` section: bounds on values that a user's hook returns.
+
+The rule: a value is judged in the unit of its bound, and a value in another unit is *no data*.
+
+Profiles read the section when tests are collected, in every process. The values are observed in the
+controller's thread that judges a run, and in the command ``aggregate``. The hook is
+``pytest_loadtest_aggregate``.
 
 ::
 
@@ -39,23 +45,22 @@ class CustomBound(NamedTuple):
 
 
 def read_custom(section: object, problems: list[Problem]) -> Iterator[CustomBound]:
-    """Yield the bounds of the section. :param problems: the problems of the others are added to it."""
+    """Yield the bounds of the section.
+
+    :param problems: the problems of the others are added to it.
+    """
     if not isinstance(section, Mapping) or not section:
-        problems.append(
-            Problem(("custom",), "bounds no metric", 'write custom: {"gold.p99": 50ms}')
-        )
+        problem = Problem(("custom",), "bounds no metric", 'write custom: {"gold.p99": 50ms}')
+        problems.append(problem)
         return
     for name, value in section.items():
         if not isinstance(name, str):
-            problems.append(
-                Problem(
-                    ("custom", name),
-                    f"{name!r} is not a name",
-                    f"put it in quotes, as {HOOK} returns it",
-                    at_key=True,
-                )
-            )
-        elif sides := read_sides(value, "max", _read_bound, ("custom", name), problems):
+            remedy = f"put it in quotes, as {HOOK} returns it"
+            problem = Problem(("custom", name), f"{name!r} is not a name", remedy, at_key=True)
+            problems.append(problem)
+            continue
+        sides = read_sides(value, "max", _read_bound, ("custom", name), problems)
+        if sides is not None:
             yield CustomBound(name, *sides)
 
 
@@ -63,9 +68,8 @@ def _read_bound(bound: object, _side: str) -> tuple[float, str]:
     try:
         return _number_and_unit(bound)
     except ValueError:
-        raise invalid(
-            "has no bound" if bound is None else f"{bound!r} is not a bound", EXAMPLE
-        ) from None
+        message = "has no bound" if bound is None else f"{bound!r} is not a bound"
+        raise invalid(message, EXAMPLE) from None
 
 
 def _number_and_unit(bound: object) -> tuple[float, str]:
@@ -97,24 +101,24 @@ def _finite(value: float) -> float:
 def observe_custom(
     name: str, unit: str, values: Mapping[str, CustomValue]
 ) -> tuple[float | None, str]:
-    """Return the value of a metric in the unit of its bound, and its source; or None, and why the value is missing."""
+    """Return the value of a metric in the unit of its bound, and its source.
+
+    If the value is missing: None, and why.
+    """
     if name not in values:
-        returned = (
-            f"it returned {', '.join(sorted(values))}"
-            if values
-            else "nothing implements the hook, or it returned nothing"
-        )
+        returned = "nothing implements the hook, or it returned nothing"
+        if values:
+            returned = f"it returned {', '.join(sorted(values))}"
         return None, f"{HOOK} did not return it; {returned}"
     value = values[name]
     if value is None:
         return None, f"{HOOK} returned None for it"
+    source = f"returned by {HOOK}"
     if isinstance(value, Duration):
-        if unit != "ns":
-            return (
-                None,
-                f"the value is a duration ({value!r}) but the bound has no unit: write e.g. 50ms",
-            )
-        return value.ns, f"returned by {HOOK}"
+        if unit == "ns":
+            return value.ns, source
+        duration = f"the value is a duration ({value!r}) but the bound has no unit"
+        return None, f"{duration}: write e.g. 50ms"
     if unit == "ns":
         return None, f"the value ({value!r}) has no unit but the bound is a duration: return ms(…)"
-    return float(value), f"returned by {HOOK}"
+    return float(value), source

@@ -1,4 +1,13 @@
-"""Judgement before the end of a run: which objectives can no longer hold, and the verdict on a run that was ended for that."""
+"""Judgement before the end of a run: objectives that can no longer hold, and runs ended for that.
+
+The rule: a run may end once a count of the whole hold is certainly beyond a bound, whatever
+follows. Such a run is never *met*.
+
+While load runs, the watches of :mod:`pytest_loadtest.fleet.watches` call :func:`certainly_missed`,
+in the controller's process and under the rendezvous' lock. The run is judged in the controller's
+thread that answers the last meeting, and in the command ``aggregate``. The plan asks for the lowest
+rate.
+"""
 
 from __future__ import annotations
 
@@ -23,71 +32,70 @@ if TYPE_CHECKING:
 
 
 def lowest_rate(objectives: Sequence[Objective], hold: int, deliveries: int = 1) -> float:
-    """Return the lowest rate, msg/s, at which a hold has enough messages to be judged, plus 5 %; 0 if one message is enough.
+    """Return the lowest rate, msg/s, at which a hold has enough messages to be judged, plus 5 %.
 
-    A percentile needs its samples. Throughput counts all messages of a hold except about half a
-    message at its edge (decision 004): of 8 messages that is more than the 3 % that ``throughput:
-    97%`` allows.
+    0 if one message is enough. A percentile needs its samples. Throughput counts all messages of a
+    hold except about half a message at its edge (decision 004): of 8 messages that is more than the
+    3 % that ``throughput: 97%`` allows.
 
     :param deliveries: copies of each message: an end-to-end latency has a sample for each, all
         others have one for the message.
     """
-    copies = max(deliveries, 1)
-    needed = [
-        samples_needed(o.percentile)
-        / (copies if o.metric == "endToEndLatency" else 1)
-        / _length(o, hold)
-        for o in objectives
-        if o.percentile is not None
-    ]
-    floors = [
-        o
-        for o in objectives
-        if o.metric == "throughput" and o.unit == "ratio" and not o.bucket and o.section != "drift"
-    ]
-    needed += [
-        0.5 / (1 - o.minimum) / _length(o, hold)
-        for o in floors
-        if o.minimum is not None and o.minimum < 1
-    ]
-    return 1.05 * max(needed, default=0) * SECOND
+    rates = [0.0]
+    for objective in objectives:
+        duration = _judged_time(objective, hold)
+        minimum = objective.minimum
+        if objective.percentile is not None:
+            copies = max(deliveries, 1) if objective.metric == "endToEndLatency" else 1
+            rates.append(samples_needed(objective.percentile) / copies / duration)
+        elif _is_share_of_rate(objective) and minimum is not None and minimum < 1:
+            rates.append(0.5 / (1 - minimum) / duration)
+    return 1.05 * max(rates) * SECOND
 
 
-def _length(objective: Objective, hold: int) -> int:
-    """Return the time over which an objective is judged, ns: a window, a tenth, or the whole hold."""
-    return objective.window or (hold // 10 if objective.section == "drift" else hold)
+def _is_share_of_rate(objective: Objective) -> bool:
+    if objective.metric != "throughput" or objective.unit != "ratio":
+        return False
+    return not objective.bucket and objective.section != "drift"
+
+
+def _judged_time(objective: Objective, hold: int) -> int:
+    """Return the time over which an objective is judged, ns."""
+    if objective.window:
+        return objective.window
+    return hold // 10 if objective.section == "drift" else hold
 
 
 def exceeds(objective: Objective) -> int | None:
-    """Return the smallest latency, ns, that :func:`certainly_missed` counts against the bound; None for other objectives.
+    """Return the smallest latency, ns, that :func:`certainly_missed` counts against the bound.
 
-    A percentile is reported as the middle of its HDR bucket, so a latency just above the bound may
-    still be reported below it.
+    None for other objectives. A percentile is reported as the middle of its HDR bucket, so a
+    latency just above the bound may still be reported below it.
     """
     if objective.window is not None:
-        return None  # a late message does not decide how many windows will miss
-    if (
-        objective.unit != "ns"
-        or objective.maximum is None
-        or (objective.percentile is None and objective.statistic != "max")
-    ):
+        return None  # A late message does not decide how many windows will miss.
+    if objective.unit != "ns" or objective.maximum is None:
         return None
     bound = int(objective.maximum)
     if objective.statistic == "max":
         return bound + 1
+    if objective.percentile is None:
+        return None
+    # The bucket of the bound: its middle is reported for all latencies in it.
     shift = max(bound.bit_length() - 1 - SUB_BITS, 0)
     low, width = bucket_bounds((shift << SUB_BITS) + (bound >> shift))
-    return bound + 1 if low + width // 2 > objective.maximum else low + width
+    middle = low + width // 2
+    return bound + 1 if middle > objective.maximum else low + width
 
 
 def certainly_missed(
     objectives: Iterable[Objective], planned: int, exceeded: Mapping[str, int]
 ) -> str | None:
-    """Return the name of the first objective that can no longer hold, whatever follows in the hold; None if each still can.
+    """Return the name of the first objective that can no longer hold, whatever follows in the hold.
 
-    A percentile is the nearest rank of :meth:`Histogram.percentile`: p99 of n holds while ``n −
-    ceil(0.99·n)`` or fewer lie above the bound. If the whole hold has too few samples for a
-    percentile, it is left to the verdict, which is *no data*.
+    None if each still can. A percentile is the nearest rank of :meth:`Histogram.percentile`: p99 of
+    n holds while ``n − ceil(0.99·n)`` or fewer lie above the bound. If the whole hold has too few
+    samples for a percentile, it is left to the verdict, which is *no data*.
 
     :param planned: deliveries planned for the whole hold, of all subscriptions (messages, without
         subscriptions). A number that turns out too high is safe.
@@ -95,31 +103,31 @@ def certainly_missed(
         :func:`exceeds` or longer, and outstanding messages of that age. For loss, dropped, failed:
         the count itself. Objectives without an entry are not judged.
     """
-    return next(
-        (
-            o.name
-            for o in objectives
-            if o.maximum is not None and _broken(o, planned, exceeded.get(o.name, 0))
-        ),
-        None,
-    )
+    for objective in objectives:
+        if _broken(objective, planned, exceeded.get(objective.name, 0)):
+            return objective.name
+    return None
 
 
 def _broken(objective: Objective, planned: int, count: int) -> bool:
     """Return whether ``count`` is more than the upper bound allows."""
-    assert objective.maximum is not None
-    if objective.section == "drift" or objective.window is not None:
+    maximum = objective.maximum
+    if maximum is None or objective.section == "drift" or objective.window is not None:
         return False
     if objective.unit == "messages":
-        return count > objective.maximum
+        return count > maximum
     if objective.unit == "ratio":
-        return count > objective.maximum * (1 + ROUNDING) * planned
-    if exceeds(objective) is None:
-        return False
-    p = objective.percentile
-    if p is None:
+        return count > maximum * (1 + ROUNDING) * planned
+    return exceeds(objective) is not None and _too_slow(objective.percentile, planned, count)
+
+
+def _too_slow(percentile: float | None, planned: int, count: int) -> bool:
+    """Return whether so many late deliveries break a percentile, or the maximum (None)."""
+    if percentile is None:
         return count > 0
-    return planned >= samples_needed(p) and count > planned - rank(p, planned)
+    if planned < samples_needed(percentile):
+        return False
+    return count > planned - rank(percentile, planned)
 
 
 def evaluate_ended(
@@ -140,32 +148,30 @@ def evaluate_ended(
     """
     objectives = with_tolerances(objectives)
     whole = evaluate(objectives, measurements, limits)
-    short = {
+    unmeasured = {
         finding.objective.name for finding in whole.findings if _too_short(finding, measurements)
     }
-    judgeable = [objective for objective in objectives if objective.name not in short]
+    judgeable = [objective for objective in objectives if objective.name not in unmeasured]
     verdict = evaluate(judgeable, measurements, limits)
     if verdict.outcome in (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED):
         return replace(verdict, findings=whole.findings)
-    own = next(
-        (
-            generator_caused(objective, measurements)
-            for objective in objectives
-            if objective.name == foregone
-        ),
-        None,
-    )
+    own = _own_cause(objectives, measurements, foregone)
     if own is not None:
-        return Verdict(
-            outcome=Outcome.GENERATOR_LIMITED, findings=whole.findings, reasons=(own, REMEDY)
-        )
-    findings = (
-        _missed(finding) if finding.objective.name == foregone else finding
-        for finding in whole.findings
-    )
-    return Verdict(
-        outcome=Outcome.MISSED, findings=tuple(findings), reasons=causes_at_target(measurements)
-    )
+        reasons = (own, REMEDY)
+        return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=whole.findings, reasons=reasons)
+    findings = tuple(_with_miss(finding, foregone) for finding in whole.findings)
+    causes = causes_at_target(measurements)
+    return Verdict(outcome=Outcome.MISSED, findings=findings, reasons=causes)
+
+
+def _own_cause(
+    objectives: Iterable[Objective], measurements: Measurements, foregone: str
+) -> str | None:
+    """Return why the generator itself broke the objective for which the run was ended, or None."""
+    for objective in objectives:
+        if objective.name == foregone:
+            return generator_caused(objective, measurements)
+    return None
 
 
 def lost_target(verdict: Verdict, reason: str) -> Verdict:
@@ -180,25 +186,27 @@ def lost_target(verdict: Verdict, reason: str) -> Verdict:
 
 
 def _too_short(finding: Finding, measurements: Measurements) -> bool:
-    """Return whether a finding has no data only because the run was too short: too few samples, or windows."""
-    p = finding.objective.percentile
-    if finding.objective.window is not None or finding.objective.section == "drift":
-        return finding.outcome is Outcome.NO_DATA
-    if (
-        finding.outcome is not Outcome.NO_DATA
-        or p is None
-        or not 0 < finding.samples < samples_needed(p)
-    ):
+    """Return whether a finding has no data only because the run was too short.
+
+    Then it has too few samples, or windows.
+    """
+    objective = finding.objective
+    if finding.outcome is not Outcome.NO_DATA:
         return False
-    return not any(
-        measurements.latencies[kind].negative
-        for kind in KINDS.values()
-        if kind in measurements.latencies
-    )
+    if objective.window is not None or objective.section == "drift":
+        return True
+    percentile = objective.percentile
+    if percentile is None or not 0 < finding.samples < samples_needed(percentile):
+        return False
+    # Values below zero are another reason, which more samples would not remove.
+    measured = measurements.latencies
+    return not any(measured[kind].negative for kind in KINDS.values() if kind in measured)
 
 
-def _missed(finding: Finding) -> Finding:
-    if finding.outcome is Outcome.MISSED:
+def _with_miss(finding: Finding, foregone: str) -> Finding:
+    """Return the finding; one about the foregone objective is a miss."""
+    if finding.objective.name != foregone or finding.outcome is Outcome.MISSED:
         return finding
-    text = f"{finding.objective.name}: could no longer hold when the run was ended early ({exact(finding.samples)} samples)"
+    reason = "could no longer hold when the run was ended early"
+    text = f"{foregone}: {reason} ({exact(finding.samples)} samples)"
     return replace(finding, outcome=Outcome.MISSED, observed=None, text=text)

@@ -1,8 +1,11 @@
 """Missed latencies that the generator itself caused (decision 049).
 
-A miss is excused only if the bound would hold without the generator's own delays, and only by those
-that can lengthen the metric: its row in the catalogue names them. Messages that never came are not
-excused.
+The rule: a miss is excused only if the bound would hold without the generator's own delays, and
+only by those that can lengthen the metric: its row in the catalogue names them. Messages that never
+came are not excused.
+
+The judgements of objectives, windows and drift call it for a miss, in the controller's thread that
+judges a run, and in the command ``aggregate``.
 """
 
 from __future__ import annotations
@@ -31,21 +34,26 @@ if TYPE_CHECKING:
 Counted = Callable[[str], Histogram | Lateness | None]
 """Returns the latencies of a kind in the part of the run that an objective is about."""
 
-LENGTHENED: Final = {
-    own: {name for name, metric in OBJECTIVES.items() if own in metric.lengthened_by} for own in Own
-}
+
+def _lengthened_by(delay: Own) -> set[str]:
+    return {name for name, metric in OBJECTIVES.items() if delay in metric.lengthened_by}
+
+
+LENGTHENED: Final = {delay: _lengthened_by(delay) for delay in Own}
 """The metrics that each of the generator's own delays can make worse."""
 _RECORDED: Final = ("connect", "subscribe", "reconnect")
-"""Latencies that workers record, with the part of their own stalls if there is one: they need no pauses of a phase."""
+"""Latencies that workers record with the part of their own stalls, without a phase's pauses."""
 
 
 def generator_caused(objective: Objective, measurements: Measurements) -> str | None:
-    """Return why the generator itself broke the upper bound of a missed latency objective; None if it did not, or that is unknown."""
-    part = bucket_of(measurements, objective.bucket) if objective.bucket else None
+    """Return why the generator itself broke the upper bound of a missed latency objective.
+
+    None if it did not, or if that is unknown.
+    """
+    part = bucket_of(measurements, objective.bucket)
     counted = (measurements if part is None else part).latencies
-    why = excuse(
-        objective, latencies(objective, measurements), counted.get, objective.maximum, measurements
-    )
+    ranked = latencies(objective, measurements)
+    why = excuse(objective, ranked, counted.get, objective.maximum, measurements)
     return f"{objective.name} {why}" if why else None
 
 
@@ -80,31 +88,29 @@ def _without_own_part(
 ) -> str | None:
     """Return why the bound would hold if each message had come earlier by its own part, or None."""
     kind = KINDS[objective.metric]
-    lengthened, rest = counted(with_own(kind)), counted(without_own(kind))
+    lengthened = counted(with_own(kind))
+    rest = counted(without_own(kind))
     if not isinstance(lengthened, Histogram) or not isinstance(rest, Histogram):
         return None
     assert ranked.histogram is not None
-    value = ranked._replace(histogram=_exchanged(ranked.histogram, lengthened, rest)).statistic(
-        objective
-    )
+    remaining = ranked._replace(histogram=_exchanged(ranked.histogram, lengthened, rest))
+    value = remaining.statistic(objective)
     if value is None or value > bound:
         return None
+    would_be = f"would be {format_value(value, 'ns')}"
     share = f"{exact(lengthened.n)} of {exact(ranked.histogram.n)}"
-    causes = ", ".join(
-        own.name.lower().replace("_", " ") for own in OBJECTIVES[objective.metric].lengthened_by
-    )
-    stalls = {
-        worker.worker: worker.longest_stall
-        for worker in measurements.workers
-        if worker.longest_stall
-    }
-    longest = max(stalls, key=lambda worker: stalls[worker], default=None)
-    shown = (
-        ""
-        if longest is None
-        else f"; longest stall {format_duration(stalls[longest])} on worker {longest}"
-    )
-    return f"would be {format_value(value, 'ns')} without the generator's own part of {share} ({causes}){shown}"
+    delays = OBJECTIVES[objective.metric].lengthened_by
+    causes = ", ".join(delay.name.lower().replace("_", " ") for delay in delays)
+    stall = _longest_stall(measurements)
+    return f"{would_be} without the generator's own part of {share} ({causes}){stall}"
+
+
+def _longest_stall(measurements: Measurements) -> str:
+    """Write the longest stall of all workers, as the end of a sentence; empty if none stalled."""
+    longest = max(measurements.workers, key=lambda worker: worker.longest_stall, default=None)
+    if longest is None or not longest.longest_stall:
+        return ""
+    return f"; longest stall {format_duration(longest.longest_stall)} on worker {longest.worker}"
 
 
 def _exchanged(
@@ -128,15 +134,15 @@ def _exchanged(
 def _without_as_many(
     objective: Objective, ranked: Latencies, counted: Counted, bound: float, subscriptions: int
 ) -> str | None:
-    """Return why the bound would hold without as many of the largest latencies as were late by the generator by half of it, or None."""
+    """Return why the bound would hold without some of the largest latencies, or None.
+
+    They are as many as the generator itself made late by more than half the bound.
+    """
     metric = OBJECTIVES[objective.metric]
-    # A delay is longer than our pauses. A gap is no latency of a message.
-    if (
-        Need.DELAYS in metric.needs
-        or metric.attribute == "delivery_gap"
-        or not isinstance(ranked.histogram, Histogram)
-    ):
-        return None
+    if Need.DELAYS in metric.needs:
+        return None  # The delay of a delayed message is longer than our pauses.
+    if metric.attribute == "delivery_gap" or not isinstance(ranked.histogram, Histogram):
+        return None  # A gap is no latency of a message.
     for own, kind, text in (
         (Own.SEND_DELAY, "own_send_delay", "messages that had own send delay above"),
         (Own.RECEIVE_LAG, "receive_lag", "copies that had receive lag above"),
@@ -145,13 +151,14 @@ def _without_as_many(
         if own not in metric.lengthened_by or not isinstance(delays, Histogram):
             continue
         late = delays.above(bound / 2)
-        each = (
-            max(subscriptions, 1)
-            if own is Own.SEND_DELAY and LATENCIES[metric.attribute].never_came == "deliveries"
-            else 1
-        )
-        remaining = ranked._replace(histogram=ranked.histogram.without_largest(late * each))
-        value = remaining.statistic(objective) if late else None
-        if late and (value is None or value <= bound):
-            return f"would hold without the {exact(late)} {text} {format_value(bound / 2, 'ns')}, half its bound"
+        if not late:
+            continue
+        copies = 1
+        if own is Own.SEND_DELAY and LATENCIES[metric.attribute].never_came == "deliveries":
+            copies = max(subscriptions, 1)
+        remaining = ranked._replace(histogram=ranked.histogram.without_largest(late * copies))
+        value = remaining.statistic(objective)
+        if value is None or value <= bound:
+            half = format_value(bound / 2, "ns")
+            return f"would hold without the {exact(late)} {text} {half}, half its bound"
     return None

@@ -1,4 +1,11 @@
-"""Findings, each about one objective, the verdict on a run, and both as text."""
+"""Findings, each about one objective, the verdict on a run, and both as text.
+
+The rule: a finding shows the observed value next to the bound that it breaks, with enough digits
+for both to differ, and by how much it misses it.
+
+The judgements of this package make findings; reports of the controller's process and of the
+commands read them.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +70,10 @@ class Finding:
 
 
 def no_data(objective: Objective, why: str, samples: int = 0) -> Finding:
-    """Make the finding of an objective that cannot be judged. :param why: follows the objective's name."""
+    """Make the finding of an objective that cannot be judged.
+
+    :param why: follows the objective's name.
+    """
     return Finding(
         objective=objective,
         outcome=Outcome.NO_DATA,
@@ -94,7 +104,11 @@ class Verdict:
 
 
 class Shown(NamedTuple):
-    """An observed value, ``83.0 ms``, its bound, ``<= 50.0 ms``, and by how much it misses it, ``over by 66 %`` (empty: it holds)."""
+    """An observed value with its bound, as text.
+
+    :param observed: ``83.0 ms``. :param bound: ``<= 50.0 ms``.
+    :param missed_by: ``over by 66 %``; empty if the bound holds.
+    """
 
     observed: str
     bound: str
@@ -106,27 +120,30 @@ class Shown(NamedTuple):
         if not self.missed_by:
             return f"{self.observed} {self.bound}"
         sign, bound = self.bound.split(" ", 1)
-        return f"{self.observed} {'>' if sign == '<=' else '<'} {bound}: {self.missed_by}"
+        opposite = ">" if sign == "<=" else "<"
+        return f"{self.observed} {opposite} {bound}: {self.missed_by}"
 
 
 def show(objective: Objective, value: float) -> Shown:
-    """Return an observed value with the bound that it breaks, or with all bounds if it breaks none."""
-    low, high, unit = objective.minimum, objective.maximum, objective.unit
+    """Return an observed value with the bound that it breaks, or with all if it breaks none."""
+    minimum = objective.minimum
+    maximum = objective.maximum
+    unit = objective.unit
     slack = ROUNDING if unit in ("ratio", "msg/s") else 0.0
-    if low is not None and value < low * (1 - slack):
-        observed, bound = pair(value, low, unit)
-        return Shown(observed, f">= {bound}", distance(value, low, unit))
-    if high is not None and value > high * (1 + slack):
-        observed, bound = pair(value, high, unit)
-        return Shown(observed, f"<= {bound}", distance(value, high, unit))
+    if minimum is not None and value < minimum * (1 - slack):
+        observed, bound = pair(value, minimum, unit)
+        return Shown(observed, f">= {bound}", distance(value, minimum, unit))
+    if maximum is not None and value > maximum * (1 + slack):
+        observed, bound = pair(value, maximum, unit)
+        return Shown(observed, f"<= {bound}", distance(value, maximum, unit))
     return Shown(format_value(value, unit), write_bounds(objective), "")
 
 
 def write_bounds(objective: Objective) -> str:
     """Write the bounds of an objective: ``<= 50.0 ms``, ``>= 1.00 ms and <= 50.0 ms``."""
-    sides = ((">=", objective.minimum), ("<=", objective.maximum))
-    return " and ".join(
-        f"{sign} {format_value(bound, objective.unit)}"
-        for sign, bound in sides
-        if bound is not None
-    )
+    bounds = []
+    if objective.minimum is not None:
+        bounds.append(f">= {format_value(objective.minimum, objective.unit)}")
+    if objective.maximum is not None:
+        bounds.append(f"<= {format_value(objective.maximum, objective.unit)}")
+    return " and ".join(bounds)

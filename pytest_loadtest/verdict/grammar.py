@@ -1,15 +1,21 @@
-"""The grammar of an ``slo:`` section: its metrics, its statistics, and how a bound is written."""
+"""The grammar of an ``slo:`` section: its metrics, its statistics, and how a bound is written.
+
+The rule: a bound is read in the unit of its metric, and one that every run meets, or none, is an
+error.
+
+:mod:`~pytest_loadtest.verdict.objectives` and its neighbours call it while a profile is read: when
+tests are collected, in every process, and whenever a command reads a profile.
+"""
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from pytest_loadtest.errors import Invalid, Path, Problem, invalid
+from pytest_loadtest.errors import Invalid, Path, Problem, did_you_mean, invalid
 from pytest_loadtest.metrics.catalogue import OBJECTIVES, named
 from pytest_loadtest.values.quantities import parse_duration
 
@@ -40,38 +46,45 @@ class Sides(NamedTuple):
 
 
 def read_sides(
-    value: object, alone: str, read: Callable[[object, str], tuple[float, str]], path: Path, problems: list[Problem]
-) -> Sides | None:  # fmt: skip
-    """Read ``{min: 1ms, max: 50ms}``, or a single bound. None if it has problems, which are added to ``problems``.
+    value: object,
+    alone: str,
+    read: Callable[[object, str], tuple[float, str]],
+    path: Path,
+    problems: list[Problem],
+) -> Sides | None:
+    """Read ``{min: 1ms, max: 50ms}``, or a single bound.
+
+    None if it has problems, which are added to ``problems``.
 
     :param alone: the side that a single bound means.
     :param read: reads the bound of a side to a number and its unit, or raises
         :class:`~pytest_loadtest.errors.Invalid`.
     """
-    given = value if isinstance(value, Mapping) else {alone: value}
-    at = len(problems)
+    written = value if isinstance(value, Mapping) else {alone: value}
+    faults: list[Problem] = []
     bounds: dict[str, tuple[float, str]] = {}
-    for side, bound in given.items():
+    for side, bound in written.items():
         try:
             if side not in ("min", "max"):
                 raise invalid(f"{side!r} is not a bound", "write min or max", at_key=True)
             bounds[side] = read(bound, side)
         except Invalid as error:
-            problems.append(
-                error.problem.below(*path, *((side,) if isinstance(value, Mapping) else ()))
-            )
-    if not given:
-        problems.append(Problem(path, "has no bound", "write {min: …, max: …}, or the bound alone"))
-    if len({unit for _, unit in bounds.values()}) > 1:
-        problems.append(
-            Problem(path, "min and max have different units", "write both in the same unit")
-        )
+            place = (*path, side) if isinstance(value, Mapping) else path
+            faults.append(error.problem.below(*place))
+    if not written:
+        faults.append(Problem(path, "has no bound", "write {min: …, max: …}, or the bound alone"))
+    units = {unit for _, unit in bounds.values()}
+    if len(units) > 1:
+        message = "min and max have different units"
+        faults.append(Problem(path, message, "write both in the same unit"))
     elif len(bounds) == 2 and bounds["min"] > bounds["max"]:
-        problems.append(Problem(path, "min is above max", "swap them"))
-    if len(problems) > at:
+        faults.append(Problem(path, "min is above max", "swap them"))
+    if faults:
+        problems += faults
         return None
-    low, high = (bounds[side][0] if side in bounds else None for side in ("min", "max"))
-    return Sides(low, high, next(iter(bounds.values()))[1])
+    minimum, _ = bounds.get("min", (None, ""))
+    maximum, _ = bounds.get("max", (None, ""))
+    return Sides(minimum, maximum, units.pop())
 
 
 def read_statistic(key: object) -> str:
@@ -85,21 +98,20 @@ def read_statistic(key: object) -> str:
     if match is None:
         hint = nearest(str(key), ("p50", "p90", "p99", "p99.9", "max", "mean", "min"))
         raise invalid(f"{key!r} is not a statistic", hint, at_key=True)
-    p = Decimal(match[1])
-    if p == 100:
+    percentile = Decimal(match[1])
+    if percentile == 100:
         raise invalid("p100 is the largest value", "write max", at_key=True)
-    if not 0 < p < 100:
-        hint = f"write p99.{match[1][2:]}" if re.fullmatch(r"999+", match[1]) else ""
-        raise invalid(
-            f"percentile {match[1]} is out of range: write one above 0 and below 100",
-            hint,
-            at_key=True,
-        )
-    if 100 - p < FINEST:
-        raise invalid(
-            f"percentile {match[1]} needs more than {10 * 100 / FINEST:,.0f} samples", "write max"
-        )
-    return f"p{p.normalize():f}"
+    if not 0 < percentile < 100:
+        message = f"percentile {match[1]} is out of range: write one above 0 and below 100"
+        hint = ""
+        if re.fullmatch(r"999+", match[1]):
+            hint = f"write p99.{match[1][2:]}"
+        raise invalid(message, hint, at_key=True)
+    if 100 - percentile < FINEST:
+        needed = 10 * 100 / FINEST
+        message = f"percentile {match[1]} needs more than {needed:,.0f} samples"
+        raise invalid(message, "write max")
+    return f"p{percentile.normalize():f}"
 
 
 def read_bound(metric: str, bound: object, side: str) -> tuple[float, str]:
@@ -107,33 +119,32 @@ def read_bound(metric: str, bound: object, side: str) -> tuple[float, str]:
 
     :raises Invalid: the metric has no such bound.
     """
-    text = "" if bound is None or isinstance(bound, bool | Mapping | list) else str(bound).strip()
+    remedy = f"write {example(metric)}"
+    if bound is None:
+        raise invalid("has no value", remedy)
+    text = "" if isinstance(bound, bool | Mapping | list) else str(bound).strip()
     if not text or text.lower() in ("nan", "inf", ".nan", ".inf"):
-        raise invalid(
-            "has no value" if bound is None else f"{bound!r} is not a bound",
-            f"write {example(metric)}",
-        )
+        raise invalid(f"{bound!r} is not a bound", remedy)
     if text.startswith("-"):
-        raise invalid(f"{text!r} is negative", f"write {example(metric)}")
-    number, unit = (
-        _duration(text)
-        if metric in _TIMES
-        else _share(text)
-        if "%" in text
-        else _number(metric, text)
-    )
+        raise invalid(f"{text!r} is negative", remedy)
+    if metric in _TIMES:
+        number, unit = _duration(text)
+    elif "%" in text:
+        number, unit = _share(text)
+    else:
+        number, unit = _number(metric, text)
     if not math.isfinite(number):
-        raise invalid(f"{text!r} is not a bound", f"write {example(metric)}")
-    if (
-        number == 0
-        and (metric in (*_TIMES, INDEX) or side == "min")
-        and (metric, side) != ("earliness", "max")
-    ):
-        raise invalid(
-            f"{text!r} {'holds for every run' if side == 'min' else 'can never hold'}",
-            f"write {example(metric)}",
-        )
+        raise invalid(f"{text!r} is not a bound", remedy)
+    if number == 0 and not _may_be_zero(metric, side):
+        effect = "holds for every run" if side == "min" else "can never hold"
+        raise invalid(f"{text!r} {effect}", remedy)
     return number, unit
+
+
+def _may_be_zero(metric: str, side: str) -> bool:
+    if side == "min":
+        return False
+    return metric == "earliness" or metric not in (*_TIMES, INDEX)
 
 
 def _duration(text: str) -> tuple[float, str]:
@@ -155,33 +166,41 @@ def _share(text: str) -> tuple[float, str]:
 
 
 def _number(metric: str, text: str) -> tuple[float, str]:
-    """Read a bound without % as messages per second (throughput), bytes (the delayed index), or a whole number of messages."""
+    """Read a bound without %.
+
+    It is messages per second (throughput), bytes (the delayed index), or a whole number of
+    messages.
+    """
     match = _RATE.fullmatch(text)
     number = float(match[1]) if match else math.nan
     if metric in SHARES:
-        of = "messages offered" if metric == "sent" else "connections"
-        raise invalid(f"{text!r} is not a share of the {of}", f"write {example(metric)}")
+        base = "messages offered" if metric == "sent" else "connections"
+        raise invalid(f"{text!r} is not a share of the {base}", f"write {example(metric)}")
     if metric == "throughput":
         if match is None:
             raise invalid(f"{text!r} is not a rate", f"write {example(metric)}")
-        if not text.endswith(
-            "/s"
-        ):  # 0.99 and 99 are meant as shares more often than as messages per second
-            share = number * 100 if number <= 1 else number
-            spelled = f"{share:g}% of the rate offered, or " if share <= 100 else ""
-            raise invalid(f"{text!r} has no unit", f"write {spelled}{text}/s")
+        if not text.endswith("/s"):
+            raise invalid(f"{text!r} has no unit", f"write {_as_share(number)}{text}/s")
         return number, "msg/s"
     if metric == INDEX:
         if match is None or text.endswith("/s"):
             raise invalid(f"{text!r} is not a number of bytes", f"write {example(metric)}")
         return number, "B"
     if match is None or text.endswith("/s") or not number.is_integer():
+        counted = "topics and streams" if metric == SILENT else "messages"
         percent = f"{number * 100:g}%" if number < 1 else example(metric)
-        raise invalid(
-            f"{text!r} is not a whole number of {'topics and streams' if metric == SILENT else 'messages'}",
-            f"as a share, write {percent}",
-        )
+        message = f"{text!r} is not a whole number of {counted}"
+        raise invalid(message, f"as a share, write {percent}")
     return number, "messages"
+
+
+def _as_share(number: float) -> str:
+    """Write the share that a throughput without unit may mean; empty if it can be none.
+
+    0.99 and 99 are meant as shares more often than as messages per second.
+    """
+    percent = number * 100 if number <= 1 else number
+    return f"{percent:g}% of the rate offered, or " if percent <= 100 else ""
 
 
 def example(metric: str) -> str:
@@ -198,14 +217,8 @@ def example(metric: str) -> str:
 
 
 def nearest(word: object, names: tuple[str, ...]) -> str:
-    """Suggest the names most like a word, in any case (``did you mean endToEndLatency?``), or all names."""
-    folded = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(str(word).lower(), folded, n=2, cutoff=0.6)
-    return (
-        f"did you mean {' or '.join(folded[name] for name in near)}?"
-        if near
-        else f"known: {', '.join(names)}"
-    )
+    """Suggest the two names most like a word: ``did you mean endToEndLatency?``, or all names."""
+    return did_you_mean(str(word), names, most=2, listed=len(names))
 
 
 # The part ``regression`` of an ``slo:`` section: how much worse than a baseline a run may be.
@@ -222,21 +235,17 @@ def regression_bounds(section: object, problems: list[Problem]) -> Iterator[tupl
     :param problems: the problems of the other figures are added to it.
     """
     if not isinstance(section, Mapping) or not section:
-        problems.append(
-            Problem(
-                (REGRESSION,), "bounds no figure", f"write {REGRESSION}: {{{LATENCY}.p99: 10%}}"
-            )
-        )
+        remedy = f"write {REGRESSION}: {{{LATENCY}.p99: 10%}}"
+        problems.append(Problem((REGRESSION,), "bounds no figure", remedy))
         return
-    seen: set[str] = set()
+    bounded: set[str] = set()
     for key, bound in section.items():
         try:
             name = _figure(key)
-            if name in seen:
-                raise invalid(
-                    f"{key!r} is the same percentile as one before it", "remove one", at_key=True
-                )
-            seen.add(name)
+            if name in bounded:
+                message = f"{key!r} is the same percentile as one before it"
+                raise invalid(message, "remove one", at_key=True)
+            bounded.add(name)
             yield name, _worse_share(name, bound)
         except Invalid as error:
             problems.append(error.problem.below(REGRESSION, key))
@@ -250,24 +259,20 @@ def _figure(key: object) -> str:
         normal = read_statistic(statistic)
         if normal.startswith("p"):
             return f"{LATENCY}.{normal}"
-    raise invalid(
-        f"{key!r} is not a figure that can be compared with a baseline",
-        nearest(key, _FIGURES),
-        at_key=True,
-    )
+    message = f"{key!r} is not a figure that can be compared with a baseline"
+    raise invalid(message, nearest(key, _FIGURES), at_key=True)
 
 
 def _worse_share(name: str, bound: object) -> float:
+    if bound is None:
+        raise invalid("has no value", "write 10%")
     match = PERCENT.fullmatch(str(bound).strip())
     if match is None:
-        raise invalid(
-            "has no value" if bound is None else f"{bound!r} is not a percentage", "write 10%"
-        )
+        raise invalid(f"{bound!r} is not a percentage", "write 10%")
     share = float(match[1]) / 100
     if share == 0:
-        raise invalid(
-            f"{bound!r} would fail every run: two runs always differ by noise", "write 5%"
-        )
+        message = f"{bound!r} would fail every run: two runs always differ by noise"
+        raise invalid(message, "write 5%")
     if name == THROUGHPUT and share >= 1:
         raise invalid(f"{bound!r} holds for every run", "write 5%")
     return share

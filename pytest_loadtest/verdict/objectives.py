@@ -1,33 +1,37 @@
-"""Objectives, and the ``slo:`` section of a profile that has them: bounds on metrics, each with its own direction.
+"""Objectives, and the ``slo:`` section of a profile that has them: bounds on metrics.
 
 ::
 
     slo:
-      throughput: 99%                 # of the rate offered; or 5000/s. A lower bound, as for `sent`; all others are upper bounds
-      sent: 99%                       # of the messages offered, handed over before the measured phase ended
+      throughput: 99%       # a lower bound: a share of the rate offered, or 5000/s
+      sent: 99%             # a lower bound: of the messages offered, those sent in time
+      connectRate: 95%      # a lower bound, the last one: of the connections, those up in time
       endToEndLatency: {p50: 20ms, p99: 100ms, max: 2s}
       publishLatency: {p99: {min: 1ms, max: 50ms}}
-      broadcastCompletion: {p99: 2s}  # until the last of 64 subscriptions or more has the message
-      connectRate: 95%                # of the connections, up in time at driver.connectRate
-      silent: 0                       # topics of which a subscription received nothing, and streams that delivered nothing
-      loss: 0                         # a number of messages, or a share of the deliveries expected
+      broadcastCompletion: {p99: 2s}    # until the last of 64 subscriptions or more has the message
+      silent: 0             # subscriptions and streams of topics on which nothing arrived
+      loss: 0               # a number of messages, or a share of the deliveries expected
       duplicates: 0.01%
-      buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}, loss: 0}}     # by their keys in messageSizeDistribution
-      lateness: {p99: 1.5s}           # of delayed messages, received − due; earliness: {max: 1s} bounds the other side
+      buckets:              # by their keys in messageSizeDistribution
+        "1048576-5242880": {endToEndLatency: {p99: 2s}, loss: 0}
+      lateness: {p99: 1.5s} # of delayed messages, received − due; earliness bounds the other side
       delayedIndexBytesPerMessage: 2.5    # as the broker reports its index of delayed messages
-      backlogDrain: 2min              # the longest time to drain the backlog that the profile builds
+      backlogDrain: 2min    # the longest time to drain the backlog that the profile builds
       regression: {endToEndLatency.p99: 10%}    # how much worse than the baseline it may be
-      window: 10s                     # the latencies and the throughput hold in each window of 10 s; see pytest_loadtest.verdict.windowed
+      window: 10s           # latencies and throughput hold in each 10 s: see verdict.windowed
 
-The objectives in :data:`IMPLICIT` apply where the section does not bound the same side of the same
-metric, so that a run which did not apply its load never passes. An absolute throughput leaves the
-implicit share in force.
+The rule: the objectives in :data:`IMPLICIT` apply where the section does not bound the same side of
+the same metric, so that a run which did not apply its load never passes. An absolute throughput
+leaves the implicit share in force.
+
+A profile's reader calls :meth:`Slo.read` once, when tests are collected, in every process. The
+plan, the verdict and a later comparison share its objectives.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -91,24 +95,27 @@ class Objective:
 
     @property
     def name(self) -> str:
-        """The path in the section: ``endToEndLatency.p99``, ``loss``, ``buckets.0-256.loss``, ``whole.throughput``."""
-        own = f"{self.metric}.{self.statistic}" if self.statistic else self.metric
-        own = f"buckets.{self.bucket}.{own}" if self.bucket else own
-        return f"{self.section}.{own}" if self.section else own
+        """The path in the section: ``endToEndLatency.p99``, ``buckets.0-256.loss``."""
+        name = f"{self.metric}.{self.statistic}" if self.statistic else self.metric
+        if self.bucket:
+            name = f"buckets.{self.bucket}.{name}"
+        if self.section:
+            name = f"{self.section}.{name}"
+        return name
 
     @property
     def key(self) -> str:
         """The top-level key of the section that has it."""
-        return self.section or ("buckets" if self.bucket else self.metric)
+        if self.section:
+            return self.section
+        return "buckets" if self.bucket else self.metric
 
     @property
     def percentile(self) -> float | None:
-        """99.9 for ``p99.9``; None for ``max``, ``mean``, ``min`` and metrics other than latencies."""
-        return (
-            float(self.statistic[1:])
-            if self.statistic.startswith("p") and self.metric != "custom"
-            else None
-        )
+        """99.9 for ``p99.9``; None for other statistics, and metrics other than latencies."""
+        if self.metric == "custom" or not self.statistic.startswith("p"):
+            return None
+        return float(self.statistic[1:])
 
 
 PARTS = ("buckets", "custom", REGRESSION)
@@ -120,11 +127,11 @@ IMPLICIT = (
     Objective(metric="corrupt", minimum=None, maximum=0, unit="messages", implicit=True),
     Objective(metric="dropped", minimum=None, maximum=0, unit="messages", implicit=True),
     Objective(metric="sent", minimum=0.99, maximum=None, unit="ratio", implicit=True),
-    # a client takes messages until its window is full, so all may be "sent" in time; only
-    # deliveries show that the target was too slow
+    # A client takes messages until its window is full, so all may be "sent" in time: only
+    # deliveries show that the target was too slow.
     Objective(metric="throughput", minimum=0.95, maximum=None, unit="ratio", implicit=True),
     Objective(metric="failed", minimum=None, maximum=0.01, unit="ratio", implicit=True),
-    # one dead topic of 200 is half a percent of the messages: within every share above
+    # One dead topic of 200 is half a percent of the messages: within every share above.
     Objective(metric="silent", minimum=None, maximum=0, unit="messages", implicit=True),
 )
 
@@ -132,7 +139,7 @@ NEVER = tuple(objective.metric for objective in IMPLICIT if objective.maximum ==
 """Metrics that must be 0 unless the profile allows more."""
 
 NO_FOREIGN = Objective(metric="foreign", minimum=None, maximum=0, unit="messages", implicit=True)
-"""The implicit objective of a workload on topics of its own: only the run itself publishes into them."""
+"""The implicit objective of a workload on topics of its own, where only the run publishes."""
 
 EXACTLY_ONCE = Objective(
     metric="duplicates", minimum=None, maximum=0, unit="messages", implicit=True
@@ -144,7 +151,10 @@ AT_RATE = Objective(metric=CONNECT_RATE, minimum=0.95, maximum=None, unit="ratio
 
 
 def not_early(allowed: int) -> Objective:
-    """Return the implicit objective of delayed messages. :param allowed: ns that they may come before they are due."""
+    """Return the implicit objective of delayed messages.
+
+    :param allowed: ns that they may come before they are due.
+    """
     return Objective(
         metric="earliness", statistic="max", minimum=None, maximum=allowed, unit="ns", implicit=True
     )
@@ -157,7 +167,7 @@ def drained_within(timeout: int) -> Objective:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Slo(Mapping[str, object]):
-    """An ``slo`` section: the mapping as it is written, and what it was parsed to, once, when the profile was read.
+    """An ``slo`` section: the mapping as it is written, and what it was parsed to.
 
     :param written: the section.
     :param base: the section whose keys this one replaces, for ``scaled.slo``; otherwise empty.
@@ -181,42 +191,36 @@ class Slo(Mapping[str, object]):
     def read(
         cls, section: Mapping[str, object], base: Mapping[str, object] = MappingProxyType({})
     ) -> Self:
-        """Parse a section. Never raises. :param base: a section whose keys this one replaces; its own problems are left out."""
-        merged, problems = {**base, **section}, list[Problem]()
+        """Parse a section. Never raises.
+
+        :param base: a section whose keys this one replaces; its own problems are left out.
+        """
+        merged = {**base, **section}
+        problems: list[Problem] = []
         terms = read_windows(merged, problems)
         objectives = [
             _in_windows(objective, terms) for objective in _part(merged, (*PARTS, *KEYS), problems)
         ]
         if "whole" in merged and "window" in merged:
             objectives += _whole(merged["whole"], problems)
-        for metric, statistic, (low, high, unit) in (
-            read_drift(merged["drift"], problems) if "drift" in merged else ()
-        ):
-            objectives.append(
-                Objective(
-                    metric=metric,
-                    statistic=statistic,
-                    minimum=low,
-                    maximum=high,
-                    unit=unit,
-                    section="drift",
-                )
-            )
-        for name, low, high, unit in (
-            read_custom(merged["custom"], problems) if "custom" in merged else ()
-        ):
-            objectives.append(
-                Objective(metric="custom", statistic=name, minimum=low, maximum=high, unit=unit)
-            )
-        figures = regression_bounds(merged[REGRESSION], problems) if REGRESSION in merged else ()
-        gates = [
-            Objective(metric=REGRESSION, statistic=name, minimum=None, maximum=share, unit="ratio")
-            for name, share in figures
-        ]
-        own = tuple(
+        if "drift" in merged:
+            objectives += _drifts(merged["drift"], problems)
+        if "custom" in merged:
+            objectives += _customs(merged["custom"], problems)
+        gates: list[Objective] = []
+        if REGRESSION in merged:
+            gates += _gates(merged[REGRESSION], problems)
+        of_section = [
             problem for problem in problems if not problem.path or problem.path[0] in section
+        ]
+        return cls(
+            written=section,
+            base=dict(base),
+            objectives=tuple(objectives),
+            gates=tuple(gates),
+            window=terms.window,
+            problems=tuple(of_section),
         )
-        return cls(section, dict(base), tuple(objectives), tuple(gates), terms.window, own)
 
     def merged(self) -> Self:
         """Return the section together with the keys of ``base`` that it does not replace."""
@@ -224,12 +228,11 @@ class Slo(Mapping[str, object]):
 
     def completed(self, implicit: Iterable[Objective]) -> tuple[Objective, ...]:
         """Return the objectives, then the implicit ones that they do not override."""
-        added = (
-            one
-            for one in implicit
-            if not any(_overrides(objective, one) for objective in self.objectives)
-        )
-        return (*self.objectives, *(_named_apart(self.objectives, one) for one in added))
+        completed = list(self.objectives)
+        for objective in implicit:
+            if not any(_overrides(explicit, objective) for explicit in self.objectives):
+                completed.append(_named_apart(self.objectives, objective))
+        return tuple(completed)
 
     def __getitem__(self, key: str) -> object:
         return self.written[key]
@@ -247,41 +250,67 @@ class Slo(Mapping[str, object]):
 def _part(
     section: Mapping[str, object], others: tuple[str, ...], problems: list[Problem]
 ) -> list[Objective]:
-    """Read the metrics and buckets of a section, or of its part ``whole``. :param others: its other keys."""
-    metrics = _metrics(
-        {key: value for key, value in section.items() if key not in others},
-        (*METRICS, *others),
-        problems,
-    )
-    return metrics + (_buckets(section["buckets"], problems) if "buckets" in section else [])
+    """Read the metrics and buckets of a section, or of its part ``whole``.
+
+    :param others: its other keys.
+    """
+    metrics = {key: value for key, value in section.items() if key not in others}
+    objectives = _metrics(metrics, (*METRICS, *others), problems)
+    if "buckets" in section:
+        objectives += _buckets(section["buckets"], problems)
+    return objectives
 
 
 def _whole(section: object, problems: list[Problem]) -> list[Objective]:
     """Read the bounds on the whole run of a section that has windows."""
     if not isinstance(section, Mapping) or not section:
-        problems.append(
-            Problem(
-                ("whole",), "has no objective", "write, for example, {endToEndLatency: {p99: 80ms}}"
-            )
-        )
+        remedy = "write, for example, {endToEndLatency: {p99: 80ms}}"
+        problems.append(Problem(("whole",), "has no objective", remedy))
         return []
-    inside = [
-        Problem(
-            (metric,),
-            f"{metric!r} is judged over the whole run anyway",
-            "write it next to window",
-            at_key=True,
-        )
-        for metric in section
-        if metric in METRICS and metric not in WINDOWED
-    ]
-    objectives = _part(
-        {key: value for key, value in section.items() if key in WINDOWED or key not in METRICS},
-        ("buckets",),
-        inside,
-    )
-    problems += (problem.below("whole") for problem in inside)
+    faults: list[Problem] = []
+    metrics = {}
+    for key, value in section.items():
+        if key in METRICS and key not in WINDOWED:
+            message = f"{key!r} is judged over the whole run anyway"
+            faults.append(Problem((key,), message, "write it next to window", at_key=True))
+        else:
+            metrics[key] = value
+    objectives = _part(metrics, ("buckets",), faults)
+    problems += (fault.below("whole") for fault in faults)
     return [replace(objective, section="whole") for objective in objectives]
+
+
+def _drifts(section: object, problems: list[Problem]) -> Iterator[Objective]:
+    """Yield the bounds on drift."""
+    for metric, statistic, sides in read_drift(section, problems):
+        yield Objective(
+            metric=metric,
+            statistic=statistic,
+            minimum=sides.minimum,
+            maximum=sides.maximum,
+            unit=sides.unit,
+            section="drift",
+        )
+
+
+def _customs(section: object, problems: list[Problem]) -> Iterator[Objective]:
+    """Yield the bounds on custom metrics."""
+    for bound in read_custom(section, problems):
+        yield Objective(
+            metric="custom",
+            statistic=bound.name,
+            minimum=bound.minimum,
+            maximum=bound.maximum,
+            unit=bound.unit,
+        )
+
+
+def _gates(section: object, problems: list[Problem]) -> Iterator[Objective]:
+    """Yield the bounds on regression."""
+    for figure, share in regression_bounds(section, problems):
+        yield Objective(
+            metric=REGRESSION, statistic=figure, minimum=None, maximum=share, unit="ratio"
+        )
 
 
 def _in_windows(objective: Objective, terms: WindowTerms) -> Objective:
@@ -291,14 +320,15 @@ def _in_windows(objective: Objective, terms: WindowTerms) -> Objective:
 
 
 def _named_apart(objectives: Iterable[Objective], implicit: Objective) -> Objective:
-    """Name an implicit objective ``whole.…`` where the section bounds the same metric in windows: it applies to the whole run."""
-    same = (
-        one
-        for one in objectives
-        if one.window is not None
-        and (one.metric, one.statistic) == (implicit.metric, implicit.statistic)
-    )
-    return replace(implicit, section="whole") if any(same) else implicit
+    """Return an implicit objective, named ``whole.…`` if the section bounds its metric in windows.
+
+    It applies to the whole run.
+    """
+    for objective in objectives:
+        same = (objective.metric, objective.statistic) == (implicit.metric, implicit.statistic)
+        if same and objective.window is not None:
+            return replace(implicit, section="whole")
+    return implicit
 
 
 def _overrides(objective: Objective, implicit: Objective) -> bool:
@@ -308,24 +338,21 @@ def _overrides(objective: Objective, implicit: Objective) -> bool:
     ``throughput: 1/s`` must not pass where half of the messages are missing. A bound that some
     windows may miss overrides nothing: those could be much worse.
     """
-    same = (
-        objective.metric == implicit.metric
-        and objective.statistic == implicit.statistic
-        and not objective.bucket
-    )
+    same = (objective.metric, objective.statistic) == (implicit.metric, implicit.statistic)
+    if not same or objective.bucket or objective.section == "drift" or objective.violations:
+        return False
     if objective.unit == "msg/s" and implicit.unit == "ratio":
         return False
-    if not same or objective.section == "drift" or objective.violations:
-        return False
-    return (
-        objective.minimum is not None
-        if implicit.minimum is not None
-        else objective.maximum is not None
-    )
+    if implicit.minimum is not None:
+        return objective.minimum is not None
+    return objective.maximum is not None
 
 
 def explicit(objectives: Iterable[Objective]) -> tuple[Objective, ...]:
-    """Return the objectives that the profile names: without any, ``assert_slo()`` has nothing to assert."""
+    """Return the objectives that the profile names.
+
+    Without any, ``assert_slo()`` has nothing to assert.
+    """
     return tuple(objective for objective in objectives if not objective.implicit)
 
 
@@ -335,8 +362,9 @@ def _metrics(
     objectives: list[Objective] = []
     for metric, value in section.items():
         if metric not in keys:
-            whole = f"{metric} is judged for the whole run, not by bucket"
-            message = whole if metric in (*METRICS, *KEYS) else f"{metric!r} is not a metric"
+            message = f"{metric!r} is not a metric"
+            if metric in (*METRICS, *KEYS):
+                message = f"{metric} is judged for the whole run, not by bucket"
             problems.append(Problem((metric,), message, nearest(metric, keys), at_key=True))
         elif metric in LATENCIES:
             objectives += _latencies(metric, value, problems)
@@ -347,63 +375,36 @@ def _metrics(
 
 def _buckets(section: object, problems: list[Problem]) -> list[Objective]:
     if not isinstance(section, Mapping) or not section:
-        message = "names no size bucket"
-        problems.append(
-            Problem(
-                ("buckets",),
-                message,
-                'write buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}',
-            )
-        )
+        remedy = 'write buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}'
+        problems.append(Problem(("buckets",), "names no size bucket", remedy))
         return []
     objectives: list[Objective] = []
     for key, metrics in section.items():
-        if isinstance(metrics, Mapping) and metrics:
-            inside: list[Problem] = []
-            objectives += (
-                replace(objective, bucket=str(key))
-                for objective in _metrics(metrics, BUCKET_METRICS, inside)
-            )
-            problems += (problem.below("buckets", key) for problem in inside)
-        else:
-            problems.append(
-                Problem(
-                    ("buckets", key),
-                    "has no objective",
-                    "write, for example, {endToEndLatency: {p99: 2s}, loss: 0}",
-                )
-            )
+        if not isinstance(metrics, Mapping) or not metrics:
+            remedy = "write, for example, {endToEndLatency: {p99: 2s}, loss: 0}"
+            problems.append(Problem(("buckets", key), "has no objective", remedy))
+            continue
+        faults: list[Problem] = []
+        for objective in _metrics(metrics, BUCKET_METRICS, faults):
+            objectives.append(replace(objective, bucket=str(key)))
+        problems += (fault.below("buckets", key) for fault in faults)
     return objectives
 
 
 def _latencies(metric: str, value: object, problems: list[Problem]) -> list[Objective]:
     if not isinstance(value, Mapping) or not value:
-        message = (
-            "has no statistic"
-            if isinstance(value, Mapping) or value is None
-            else f"{value!r} does not say which statistic it bounds"
-        )
-        problems.append(
-            Problem(
-                (metric,),
-                message,
-                f"write {metric}: {{p99: {value if isinstance(value, str) else '100ms'}}}",
-            )
-        )
+        problems.append(_without_statistic(metric, value))
         return []
     objectives: list[Objective] = []
     for key, bound in value.items():
         try:
             statistic = read_statistic(key)
             if any(statistic == other.statistic for other in objectives):
-                raise invalid(
-                    f"{key!r} is the same percentile as one before it", "remove one", at_key=True
-                )
+                message = f"{key!r} is the same percentile as one before it"
+                raise invalid(message, "remove one", at_key=True)
             if statistic == "min" and not isinstance(bound, Mapping):
-                raise invalid(
-                    "a bound on the smallest latency can go either way",
-                    f"write min: {{min: {bound}}} or min: {{max: {bound}}}",
-                )
+                message = "a bound on the smallest latency can go either way"
+                raise invalid(message, f"write min: {{min: {bound}}} or min: {{max: {bound}}}")
         except Invalid as error:
             problems.append(error.problem.below(metric, key))
         else:
@@ -411,21 +412,27 @@ def _latencies(metric: str, value: object, problems: list[Problem]) -> list[Obje
     return objectives
 
 
+def _without_statistic(metric: str, value: object) -> Problem:
+    """Return the problem of a latency whose value is not a section of statistics."""
+    message = f"{value!r} does not say which statistic it bounds"
+    if isinstance(value, Mapping) or value is None:
+        message = "has no statistic"
+    bound = value if isinstance(value, str) else "100ms"
+    return Problem((metric,), message, f"write {metric}: {{p99: {bound}}}")
+
+
 def _bounds(
     metric: str, statistic: str, value: object, path: Path, problems: list[Problem]
 ) -> list[Objective]:
-    sides = read_sides(
-        value, "min" if metric in FLOORS else "max", partial(read_bound, metric), path, problems
-    )
+    alone = "min" if metric in FLOORS else "max"
+    sides = read_sides(value, alone, partial(read_bound, metric), path, problems)
     if sides is None:
         return []
-    if (
-        metric in NEVER and sides.maximum is None and isinstance(value, Mapping)
-    ):  # a bound alone is a maximum for these metrics
-        hint = f"write {{min: {value['min']}, max: …}}"
-        problems.append(
-            Problem(path, "min without max: the objective would not say how much is too much", hint)
-        )
+    # A bound alone is a maximum for the metrics that must be 0, so only a section can be without
+    # one.
+    if metric in NEVER and sides.maximum is None and isinstance(value, Mapping):
+        message = "min without max: the objective would not say how much is too much"
+        problems.append(Problem(path, message, f"write {{min: {value['min']}, max: …}}"))
         return []
     return [
         Objective(
@@ -444,28 +451,34 @@ def _bounds(
 def scale_objectives(
     objectives: Iterable[Objective], rate: float, messages: float, written: Collection[str] = ()
 ) -> tuple[Objective, ...]:
-    """Return the objectives of a scaled run: absolute throughput and counts shrink with the load, shares and durations stay.
+    """Return the objectives of a scaled run.
+
+    Absolute throughput and counts shrink with the load; shares and durations stay.
 
     :param rate: the run's rate / the profile's rate.
     :param messages: messages that the run plans / those that the profile plans.
     :param written: keys of ``scaled.slo`` (``loss``, ``buckets``): their objectives are for scaled
         runs, and stay as they are.
     """
-    return tuple(
-        objective if objective.key in written else _scaled(objective, rate, messages)
-        for objective in objectives
-    )
+    scaled = []
+    for objective in objectives:
+        if objective.key in written:
+            scaled.append(objective)
+        elif objective.unit == "msg/s":
+            scaled.append(_scaled(objective, lambda bound: bound * rate))
+        elif objective.unit == "messages":
+            # Counts are rounded down, so that a tolerance never grows.
+            scaled.append(_scaled(objective, lambda bound: math.floor(bound * messages + 1e-9)))
+        else:
+            scaled.append(objective)
+    return tuple(scaled)
 
 
-def _scaled(objective: Objective, rate: float, messages: float) -> Objective:
-    """Scale one objective. Counts are rounded down, so that a tolerance never grows."""
-    if objective.unit == "msg/s":
-        low, high = (bound and bound * rate for bound in (objective.minimum, objective.maximum))
-    elif objective.unit == "messages":
-        low, high = (
-            bound and math.floor(bound * messages + 1e-9)
-            for bound in (objective.minimum, objective.maximum)
-        )
-    else:
-        return objective
-    return replace(objective, minimum=low, maximum=high)
+def _scaled(objective: Objective, scale: Callable[[float], float]) -> Objective:
+    minimum = objective.minimum
+    if minimum is not None:
+        minimum = scale(minimum)
+    maximum = objective.maximum
+    if maximum is not None:
+        maximum = scale(maximum)
+    return replace(objective, minimum=minimum, maximum=maximum)

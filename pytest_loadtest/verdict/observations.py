@@ -181,7 +181,10 @@ def sends_nothing(measurements: Measurements) -> bool:
 
 
 def bucket_of(measurements: Measurements, key: str) -> Breakdown | None:
-    """Return the part of the run's messages in a size bucket; None if there is no such bucket."""
+    """Return the part of the run's messages in a size bucket; None if there is no such bucket.
+
+    :param key: its key in the profile; empty for all messages, which are no bucket.
+    """
     return next((part for part in measurements.buckets if part.name == key), None)
 
 
@@ -398,6 +401,11 @@ class Latencies(NamedTuple):
     tolerated: bool = False
     unstamped: int = 0
 
+    @property
+    def samples(self) -> int:
+        """The number of measured latencies."""
+        return 0 if self.histogram is None else self.histogram.n
+
     def statistic(self, objective: Objective) -> float | None:
         """Return the objective's statistic, ns; None if no message came.
 
@@ -422,7 +430,7 @@ class Latencies(NamedTuple):
 
 def latencies(objective: Objective, measurements: Measurements) -> Latencies:
     """Return the latencies that an objective is about: those of the whole run, or of one bucket."""
-    part = bucket_of(measurements, objective.bucket) if objective.bucket else None
+    part = bucket_of(measurements, objective.bucket)
     return latencies_of(KINDS[objective.metric], measurements, part, objective.tolerances)
 
 
@@ -448,7 +456,7 @@ def latencies_of(
 
 def _latency(objective: Objective, measurements: Measurements) -> Observation:
     ranked = latencies(objective, measurements)
-    samples = 0 if ranked.histogram is None else ranked.histogram.n
+    samples = ranked.samples
     value = ranked.statistic(objective)
     if value is None:
         return Observation(None, 0, OBJECTIVES[objective.metric].absent)

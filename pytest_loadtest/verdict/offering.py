@@ -1,4 +1,12 @@
-"""The evidence that the generator did not offer the load of the plan. Pure."""
+"""The evidence that the generator did not offer the load of the plan. Pure.
+
+The rule: with a rate in messages a window has the planned number to one message, with a rate in
+bytes the planned bytes to 5 % or one message. The bytes of its messages are those of the planned
+sizes to 5 %, one message, or what the chance of the drawn sizes makes of them.
+
+:func:`~pytest_loadtest.verdict.slo.evaluate` calls it in the controller's thread that judges a run,
+and in the command ``aggregate``.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +22,18 @@ if TYPE_CHECKING:
 
 OF_BYTES: Final = 0.05
 """Share of the planned bytes by which a window may differ, if one message is not more."""
-_ROUNDED: Final = 0.02
-_ROUNDED_SHARE: Final = 1e-7
 # Rates are paced as multiples of 1/1000 per second, those above 9 million as whole numbers: that
 # makes up to 0.01 messages in the longest window of 20 s, or 6e-8 of them.
+_ROUNDED: Final = 0.02
+_ROUNDED_SHARE: Final = 1e-7
 
 
 class _Difference(NamedTuple):
-    """:param beyond: the difference in units of the allowed one, above 1. :param text: with both figures."""
+    """The difference between the planned and the offered load of a window.
+
+    :param beyond: in units of the allowed difference: above 1 it is too large.
+    :param text: both figures.
+    """
 
     beyond: float
     window: OfferedWindow
@@ -29,18 +41,12 @@ class _Difference(NamedTuple):
 
 
 def offered_otherwise(windows: Sequence[OfferedWindow]) -> list[str]:
-    """Return the window whose offered load differs most from the plan, with both figures; empty if none differs.
-
-    With a rate in messages a window has the planned number to one message, with a rate in bytes the
-    planned bytes to 5 % or one message. The bytes of its messages are those of the planned sizes to
-    5 %, one message, or what the chance of the drawn sizes makes of them.
-    """
-    differences = [
-        difference
-        for window in windows
-        for difference in (_paced(window), _drawn(window))
-        if difference.beyond > 1
-    ]
+    """Return the window whose load differs most from the plan, with both figures; else nothing."""
+    differences = []
+    for window in windows:
+        for difference in (_paced(window), _drawn(window)):
+            if difference.beyond > 1:
+                differences.append(difference)
     if not differences:
         return []
     worst = max(differences, key=lambda difference: difference.beyond)
@@ -48,8 +54,11 @@ def offered_otherwise(windows: Sequence[OfferedWindow]) -> list[str]:
     where = f"from {round(planned.start / SECOND, 3):g} s to {round(planned.end / SECOND, 3):g} s"
     if planned.stage:
         where += f" in stage {planned.stage}"
-    others = len({difference.window.planned.start for difference in differences}) - 1
-    more = f", and {counted(others, 'more window')} of {len(windows)} differed" if others else ""
+    starts = {difference.window.planned.start for difference in differences}
+    others = len(starts) - 1
+    more = ""
+    if others:
+        more = f", and {counted(others, 'more window')} of {len(windows)} differed"
     return [f"the generator did not offer the planned load: {worst.text} {where}{more}"]
 
 
@@ -72,9 +81,12 @@ def _drawn(window: OfferedWindow) -> _Difference:
         return _Difference(0.0, window, "")
     planned = window.messages * mix.mean
     allowed = max(OF_BYTES * planned, mix.largest, mix.deviation(window.messages))
-    text = f"{format_size(window.size)} instead of {format_size(planned)} in {exact(window.messages)} messages"
+    sizes = f"{format_size(window.size)} instead of {format_size(planned)}"
+    text = f"{sizes} in {exact(window.messages)} messages"
     return _Difference(abs(window.size - planned) / allowed, window, text)
 
 
 def _number(planned: float) -> str:
-    return exact(planned) if float(planned).is_integer() else f"{planned:,.1f}".replace(",", " ")
+    if float(planned).is_integer():
+        return exact(planned)
+    return f"{planned:,.1f}".replace(",", " ")

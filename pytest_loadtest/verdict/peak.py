@@ -1,4 +1,11 @@
-"""The search for the highest rate: its limits, its steps, and its answer."""
+"""The search for the highest rate: its limits, its steps, and its answer.
+
+The rule: neither end of the answer's interval depends on a single step, and only a rate that the
+*target* missed is an upper end. Pure: results of steps in, the next step or the peak out.
+
+The scripts of :mod:`pytest_loadtest.fleet.scripts` ask for the next step and record each, in the
+controller's thread that answers a meeting.
+"""
 
 from __future__ import annotations
 
@@ -52,35 +59,41 @@ class Spec:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        top = math.inf if self.maximum is None else self.maximum
-        wrong = (
-            (
-                not 0 < self.start < math.inf,
-                f"search.start is {self.start:g}: write a rate above 0",
-            ),
-            (
-                top < self.start,
-                f"search.max {top:g} is below search.start {self.start:g}: raise search.max or lower search.start",
-            ),
-            (self.hold <= 0, "search.hold is 0: write the length of a step, for example 30s"),
-            (
-                self.confirm < self.hold,
-                f"search.confirm {format_duration(self.confirm)} is shorter than search.hold {format_duration(self.hold)}: write more",
-            ),
-            (self.warmup < 0, "search.warmup is negative: write 0s for none"),
-            (
-                not FINEST <= self.precision < 1,
-                f"search.precision is {self.precision:.2%}: write 0.1% or more, and less than 100%",
-            ),
-            (self.repeats < 0, f"search.repeats is {self.repeats}: write 0 for none"),
-            (
-                top < self.floor,
-                f"search.max {top:g} is too low: the percentiles need {self.floor:g}/s: raise search.max or search.hold",
-            ),
-        )
-        for applies, message in wrong:
-            if applies:
-                raise UsageError(message)
+        wrong = self._wrong()
+        if wrong:
+            raise UsageError(wrong)
+
+    def _wrong(self) -> str:
+        """Return the first impossible value, and what to write; empty if all are possible."""
+        top = self.top
+        hold = format_duration(self.hold)
+        confirm = format_duration(self.confirm)
+        message = ""
+        if not 0 < self.start < math.inf:
+            message = f"search.start is {self.start:g}: write a rate above 0"
+        elif top < self.start:
+            below = f"search.max {top:g} is below search.start {self.start:g}"
+            message = f"{below}: raise search.max or lower search.start"
+        elif self.hold <= 0:
+            message = "search.hold is 0: write the length of a step, for example 30s"
+        elif self.confirm < self.hold:
+            message = f"search.confirm {confirm} is shorter than search.hold {hold}: write more"
+        elif self.warmup < 0:
+            message = "search.warmup is negative: write 0s for none"
+        elif not FINEST <= self.precision < 1:
+            precision = f"search.precision is {self.precision:.2%}"
+            message = f"{precision}: write 0.1% or more, and less than 100%"
+        elif self.repeats < 0:
+            message = f"search.repeats is {self.repeats}: write 0 for none"
+        elif top < self.floor:
+            needed = f"the percentiles need {self.floor:g}/s"
+            message = f"search.max {top:g} is too low: {needed}: raise search.max or search.hold"
+        return message
+
+    @property
+    def top(self) -> float:
+        """The highest rate to try; infinite without ``maximum``."""
+        return math.inf if self.maximum is None else self.maximum
 
     @property
     def first(self) -> float:
@@ -95,7 +108,10 @@ class Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A step to run: ``warmup`` ns, drain, then ``duration`` ns measured, drain. ``number`` counts from 1."""
+    """A step to run: ``warmup`` ns, drain, then ``duration`` ns measured, drain.
+
+    :param number: counts from 1.
+    """
 
     number: int
     rate: float
@@ -153,8 +169,7 @@ class Peak:
     steps: tuple[Step, ...]
 
 
-# The search for the highest rate at which all objectives hold: step results in, the next step or
-# the peak out. Pure: no clock, no load.
+# The search for the highest rate at which all objectives hold.
 #
 # From ``start`` the rate doubles while steps are met, or halves while they are not, until a met
 # rate and an unmet one are neighbours. Then the bracket is halved on a logarithmic scale until it
@@ -194,12 +209,12 @@ class _Tried:
     @property
     def vote(self) -> Outcome:
         """The outcome of the majority; without one, the most careful."""
-        (first, count), *_ = Counter(self.votes).most_common()
+        outcome, count = Counter(self.votes).most_common(1)[0]
         if 2 * count > len(self.votes):
-            return first
-        return (
-            Outcome.GENERATOR_LIMITED if Outcome.GENERATOR_LIMITED in self.votes else Outcome.MISSED
-        )
+            return outcome
+        if Outcome.GENERATOR_LIMITED in self.votes:
+            return Outcome.GENERATOR_LIMITED
+        return Outcome.MISSED
 
     @property
     def outcome(self) -> Outcome:
@@ -212,11 +227,17 @@ class _Tried:
 
     def settled(self, repeats: int) -> bool:
         """Return whether more votes would change nothing, or are not allowed."""
-        return len(self.votes) > repeats or 2 * max(Counter(self.votes).values()) > repeats + 1
+        if len(self.votes) > repeats:
+            return True
+        majority = max(Counter(self.votes).values())
+        return 2 * majority > repeats + 1
 
 
 class Search:
-    """A search. Run the step that :meth:`next` returns and :meth:`record` it, until there is none; then read :meth:`peak`.
+    """A search.
+
+    Run the step that :meth:`next` returns and :meth:`record` it, until there is none; then read
+    :meth:`peak`.
 
     :ivar failed: why a step had no data; then there is no next step, and no peak. None otherwise.
     """
@@ -234,18 +255,17 @@ class Search:
 
     def next(self) -> Ask | None:
         """Return the next step, the same one until it is recorded, or None at the end."""
-        spec = self.spec
-        chosen = (
-            None if self.failed is not None or len(self._steps) >= MOST_STEPS else self._next_rate()
-        )
-        if chosen is None:
+        if self.failed is not None or len(self._steps) >= MOST_STEPS:
             return None
-        purpose, rate = chosen
-        duration = spec.confirm if purpose == "confirm" else spec.hold
+        choice = self._next_rate()
+        if choice is None:
+            return None
+        purpose, rate = choice
+        spec = self.spec
         return Ask(
             number=len(self._steps) + 1,
             rate=rate,
-            duration=duration,
+            duration=spec.confirm if purpose == "confirm" else spec.hold,
             warmup=spec.warmup,
             purpose=purpose,
         )
@@ -259,10 +279,14 @@ class Search:
             raise ValueError(f"step {step.ask!r} is not the next step, which is {self.next()!r}")
         self._steps.append(step)
         if step.outcome is Outcome.NO_DATA:
-            self.failed = f"step {step.ask.number} at {step.ask.rate:g}/s gave no data: {step.text or 'no cause was given'}"
+            cause = step.text or "no cause was given"
+            self.failed = f"step {step.ask.number} at {step.ask.rate:g}/s gave no data: {cause}"
             return
         tried = self._tried.setdefault(step.ask.rate, _Tried())
-        (tried.confirmations if step.ask.purpose == "confirm" else tried.votes).append(step.outcome)
+        if step.ask.purpose == "confirm":
+            tried.confirmations.append(step.outcome)
+        else:
+            tried.votes.append(step.outcome)
 
     def peak(self) -> Peak:
         """Return the answer, once there is no next step.
@@ -276,41 +300,42 @@ class Search:
         low, unmet = self._bounds()
         missed = [rate for rate, tried in self._tried.items() if tried.outcome is Outcome.MISSED]
         high = min(missed, default=None)
-        by_generator = unmet is not None and self._tried[unmet].outcome is Outcome.GENERATOR_LIMITED
-        limit: Limit = (
-            "generator"
-            if by_generator
-            else "none"
-            if low is None
-            else "maximum"
-            if unmet is None
-            else "target"
-        )
+        limit = self._limit(low, unmet)
         return Peak(
-            rate=low, low=low, high=high, limit=limit, at_least=low is not None and limit in ("generator", "maximum"),
-            confirmed=low is not None and self._tried[low].confirmed, broke_first=self._broke(high), steps=self.steps,
-        )  # fmt: skip
+            rate=low,
+            low=low,
+            high=high,
+            limit=limit,
+            at_least=low is not None and limit in ("generator", "maximum"),
+            confirmed=low is not None and self._tried[low].confirmed,
+            broke_first=self._broke(high),
+            steps=self.steps,
+        )
+
+    def _limit(self, low: float | None, unmet: float | None) -> Limit:
+        """Return why the rate is not higher. :param low: see :meth:`_bounds`, as ``unmet``."""
+        if unmet is not None and self._tried[unmet].outcome is Outcome.GENERATOR_LIMITED:
+            return "generator"
+        if low is None:
+            return "none"
+        return "maximum" if unmet is None else "target"
 
     def _broke(self, rate: float | None) -> str | None:
-        return next(
-            (
-                step.broke[0]
-                for step in reversed(self._steps)
-                if step.ask.rate == rate and step.broke
-            ),
-            None,
-        )
+        """Return the objective that broke first in the last step at a rate that names one."""
+        for step in reversed(self._steps):
+            if step.ask.rate == rate and step.broke:
+                return step.broke[0]
+        return None
 
     def _bounds(self) -> tuple[float | None, float | None]:
-        """Return the highest rate that held, preferring confirmed ones, and the lowest one that did not."""
+        """Return the highest rate that held, confirmed if possible, and the lowest unmet one."""
+        outcomes = {rate: tried.outcome for rate, tried in self._tried.items()}
         unmet = min(
-            (rate for rate, tried in self._tried.items() if tried.outcome is not Outcome.MET),
+            (rate for rate, outcome in outcomes.items() if outcome is not Outcome.MET),
             default=None,
         )
-        below = {
-            rate: tried for rate, tried in self._tried.items() if unmet is None or rate < unmet
-        }
-        confirmed = [rate for rate, tried in below.items() if tried.confirmed]
+        below = [rate for rate in self._tried if unmet is None or rate < unmet]
+        confirmed = [rate for rate in below if self._tried[rate].confirmed]
         return max(confirmed or below, default=None), unmet
 
     def _next_rate(self) -> tuple[Purpose, float] | None:
@@ -318,38 +343,43 @@ class Search:
             return "bracket", self.spec.first
         if sum(len(tried.confirmations) for tried in self._tried.values()) >= MOST_CONFIRMATIONS:
             return None
-        rate, purpose = self._steps[-1].ask.rate, self._steps[-1].ask.purpose
-        tried = self._tried[rate]
-        if (
-            purpose == "confirm"
-            and tried.confirmations == [Outcome.GENERATOR_LIMITED]
-            and self.spec.repeats
-        ):
-            return "confirm", rate
+        last = self._steps[-1].ask
+        confirmations = self._tried[last.rate].confirmations
+        # A generator-limited confirmation says nothing about the target: it is repeated once.
+        limited_once = last.purpose == "confirm" and confirmations == [Outcome.GENERATOR_LIMITED]
+        if limited_once and self.spec.repeats:
+            return "confirm", last.rate
         unconfirmed = [
-            at for at, tried in self._tried.items() if tried.confirmations and not tried.confirmed
+            rate
+            for rate, tried in self._tried.items()
+            if tried.confirmations and not tried.confirmed
         ]
-        for at in unconfirmed:
-            if self._tried[at].votes and not self._tried[at].settled(self.spec.repeats):
-                return "repeat", at
-        short_only = [
-            at
-            for at in unconfirmed
-            if not self._tried[at].votes or self._tried[at].vote is Outcome.MET
-        ]
-        return self._longer(len(short_only)) if short_only else self._shorter()
+        for rate in unconfirmed:
+            tried = self._tried[rate]
+            if tried.votes and not tried.settled(self.spec.repeats):
+                return "repeat", rate
+        # Rates at which short steps hold, and the long confirmation does not.
+        short_only = 0
+        for rate in unconfirmed:
+            tried = self._tried[rate]
+            if not tried.votes or tried.vote is Outcome.MET:
+                short_only += 1
+        return self._longer(short_only) if short_only else self._shorter()
 
     def _shorter(self) -> tuple[Purpose, float] | None:
-        """Return the next step while ``hold`` seems long enough: bracket, bisect, settle the unmet end, confirm the met one."""
-        spec, (low, unmet) = self.spec, self._bounds()
-        hurry = len(self._steps) >= MOST_STEPS - MOST_CONFIRMATIONS
+        """Return the next step while ``hold`` seems long enough.
+
+        It brackets, bisects, settles the unmet end, and confirms the met one.
+        """
+        spec = self.spec
+        low, unmet = self._bounds()
         if low is None:
             assert unmet is not None  # there is a step
             return self._downwards(unmet)
+        hurry = len(self._steps) >= MOST_STEPS - MOST_CONFIRMATIONS
         if not hurry:
-            top = math.inf if spec.maximum is None else spec.maximum
-            if unmet is None and low < top:
-                return "bracket", min(readable(low * FACTOR), top)
+            if unmet is None and low < spec.top:
+                return "bracket", min(readable(low * FACTOR), spec.top)
             if unmet is not None and unmet / low > 1 + spec.precision:
                 return "bisect", readable(math.sqrt(low * unmet))
             if unmet is not None and not self._tried[unmet].settled(spec.repeats):
@@ -363,16 +393,18 @@ class Search:
         return None if self._tried[unmet].settled(self.spec.repeats) else ("repeat", unmet)
 
     def _longer(self, unconfirmed: int) -> tuple[Purpose, float] | None:
-        """Return the next confirmation once ``hold`` proved too short. The first rate is a little less than the precision below."""
+        """Return the next confirmation once ``hold`` proved too short.
+
+        The first rate is a little less than the precision below.
+        """
+        spec = self.spec
         low, unmet = self._bounds()
         assert unmet is not None
         if low is not None and self._tried[low].confirmed:
-            return (
-                None
-                if unmet / low <= 1 + self.spec.precision
-                else ("confirm", readable(math.sqrt(low * unmet)))
-            )
-        down = unmet / (1 + 0.9 * self.spec.precision) ** (2 ** (unconfirmed - 1))
-        return (
-            ("confirm", max(readable(down), self.spec.lowest)) if unmet > self.spec.lowest else None
-        )
+            if unmet / low <= 1 + spec.precision:
+                return None
+            return "confirm", readable(math.sqrt(low * unmet))
+        if unmet <= spec.lowest:
+            return None
+        down = unmet / (1 + 0.9 * spec.precision) ** (2 ** (unconfirmed - 1))
+        return "confirm", max(readable(down), spec.lowest)

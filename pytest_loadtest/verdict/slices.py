@@ -81,14 +81,13 @@ def observe_slice(
     kind = KINDS[objective.metric]
     never_came = slices.never_came(kind, at)
     ranked = Latencies(slices.of(kind, at), never_came, allowed, slices.unstamped(kind, at))
-    samples = 0 if ranked.histogram is None else ranked.histogram.n
     latency = ranked.statistic(objective)
     why = unfit(ranked.histogram, objective.percentile, never_came, error, ranked.unstamped)
     if why is None and latency is None:
         why = OBJECTIVES[objective.metric].absent
     if why:
-        return SliceObservation(None, samples, why, ranked)
-    return SliceObservation(latency, samples, "", ranked)
+        return SliceObservation(None, ranked.samples, why, ranked)
+    return SliceObservation(latency, ranked.samples, "", ranked)
 
 
 def _base(slices: SlicedStats, at: int, unit: str) -> float:

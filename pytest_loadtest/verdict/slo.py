@@ -188,7 +188,10 @@ def _nothing(measurements: Measurements) -> str | None:
 def _unknown(
     findings: Iterable[Finding], measurements: Measurements, nothing: str | None
 ) -> list[str]:
-    """Return why the run has *no data*; empty if it has all. :param nothing: see :func:`_nothing`."""
+    """Return why the run has *no data*; empty if it has all that is needed.
+
+    :param nothing: see :func:`_nothing`.
+    """
     if nothing:
         return [nothing]
     unknown = [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
@@ -233,7 +236,7 @@ def _sending_late(measurements: Measurements, limits: EvidenceLimits) -> list[st
 
 
 def _own_drops(measurements: Measurements) -> list[str]:
-    """Return the evidence from dropped messages whose delay was mostly not that of a full window."""
+    """Return the evidence from dropped messages that no full window had delayed most."""
     if not measurements.own_drops:
         return []
     dropped = f"{exact(measurements.own_drops)} messages were dropped"

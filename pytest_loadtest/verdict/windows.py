@@ -122,12 +122,16 @@ class _Judged(NamedTuple):
 
 
 def _by_outcome(windows: Sequence[Window]) -> _Judged:
-    return _Judged(
-        windows=tuple(windows),
-        missed=[window for window in windows if window.outcome is Outcome.MISSED],
-        own=[window for window in windows if window.outcome is Outcome.GENERATOR_LIMITED],
-        empty=[window for window in windows if window.outcome is Outcome.NO_DATA],
-    )
+    judged = _Judged(tuple(windows), missed=[], own=[], empty=[])
+    lists = {
+        Outcome.MISSED: judged.missed,
+        Outcome.GENERATOR_LIMITED: judged.own,
+        Outcome.NO_DATA: judged.empty,
+    }
+    for window in windows:
+        if window.outcome in lists:
+            lists[window.outcome].append(window)
+    return judged
 
 
 def _finding(objective: Objective, judged: _Judged) -> Finding:
