@@ -17,13 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, WithJsonSchema
 
 from pytest_loadtest.brokers.base import Restart, restarts_of
-from pytest_loadtest.report.measurements_section import (
-    Count,
-    LatencySection,
-    MeasurementsSection,
-    Number,
-)
+from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection
 from pytest_loadtest.report.verdict_section import ComparisonSection, PeakSection, VerdictSection
+from pytest_loadtest.values.fields import Count, Number
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
