@@ -116,6 +116,26 @@ class BrokerFacts:
         return f"{with_version(self.name, self.version)} ({self.mode}, {self.url}{subscribers})"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """A restart, or an end, of the target or of one process of a cluster, by the test's body."""
+
+    down: int
+    """ns after the start of the measured phase, when it was stopped"""
+    ready: int | None
+    """ns after the start of the measured phase, when clients could work again; null: never"""
+    node: str = ""
+    """the process of a cluster, ``bookie 2``; empty: the whole broker"""
+
+
+def restarts_of(broker: Mapping[str, Any]) -> tuple[Restart, ...]:
+    """Return the restarts among a target's facts in ``run.json`` or ``results.json``."""
+    return tuple(
+        Restart(down=entry["down"], ready=entry["ready"], node=entry.get("node", ""))
+        for entry in broker.get("restarts") or ()
+    )
+
+
 class Broker(Protocol):
     """A running target."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_loadtest.brokers.base import Restart
 from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,24 +15,12 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.wall_clock import WallClock
 
 
-@dataclass
-class Outage:
-    """The time from ``down`` to ``ready``, both in ns after the phase's start; ``ready`` is None while it is down.
-
-    :param node: the process of a cluster, ``bookie 2``; empty: the whole target.
-    """
-
-    node: str
-    down: int
-    ready: int | None = None
-
-
 class Outages:
     """The outages of one phase. :param start: the phase's start, ns of the clock."""
 
     def __init__(self, start: int) -> None:
         self._start = start
-        self._outages: list[Outage] = []
+        self._restarts: list[Restart] = []
 
     def make(self, broker: Broker, disturbance: Disturbance) -> tuple[int, int | None]:
         """Carry out a request of the body; return from when to when it was down. The phase may end in between.
@@ -40,32 +29,33 @@ class Outages:
         """
         role, number = disturbance.role, disturbance.number
         node = "" if number is None else f"{role} {number}"
-        earlier = next(
-            (one for one in reversed(self._outages) if one.node == node and one.ready is None), None
-        )
-        outage = earlier or Outage(node, self._now())
-        self._outages += [] if earlier else [outage]
+        down = [entry for entry in self._restarts if entry.node == node and entry.ready is None]
+        outage = down[0] if down else Restart(down=self._now(), ready=None, node=node)
+        if not down:
+            self._restarts.append(outage)
         try:
             _carry_out(broker, disturbance)
         except UsageError:
-            if not earlier:
-                self._outages.remove(outage)
+            if not down:
+                self._restarts.remove(outage)
             raise
-        if disturbance.action != "kill":
-            outage.ready = self._now()
-        return outage.down, outage.ready
+        if disturbance.action == "kill":
+            return outage.down, None
+        ready = self._now()
+        self._restarts[self._restarts.index(outage)] = replace(outage, ready=ready)
+        return outage.down, ready
 
     def document(self, clock: WallClock) -> list[dict[str, Any]]:
         """Return the outages for the run's file."""
         return [
             {
-                "node": one.node,
-                "down": one.down,
-                "ready": one.ready,
-                "downAt": clock.at(one.down),
-                "readyAt": clock.at(one.ready),
+                "node": outage.node,
+                "down": outage.down,
+                "ready": outage.ready,
+                "downAt": clock.at(outage.down),
+                "readyAt": clock.at(outage.ready),
             }
-            for one in list(self._outages)  # a copy: another thread may be ending the target
+            for outage in list(self._restarts)  # a copy: another thread may be ending the target
         ]
 
     def _now(self) -> int:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from pytest_loadtest.values.fields import Count  # noqa: TC001 - results documents look it up
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -24,29 +26,30 @@ NAMED: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedTopic:
-    """A topic whose messages were dropped before full windows.
+    """A topic whose messages were dropped before full in-flight windows."""
 
-    :param topic: its number. :param dropped: these messages. :param start, end: when they waited, ns after the start of the phase.
-    """
-
-    topic: int
-    dropped: int
-    start: int
-    end: int
+    topic: Count
+    """index"""
+    dropped: Count
+    """messages"""
+    start: Count
+    """ns after the start of the phase: the first of them was due"""
+    end: Count
+    """ns after the start of the phase: until then one of them waited"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullWindows:
-    """The messages that were dropped before full windows.
+    """Messages that were dropped because the in-flight windows of their streams were full: caused by the target."""
 
-    :param dropped: their number. :param waited: the time for which they waited, ns, summed. :param topics: number of their topics.
-    :param first_topics: those that waited first, at most :data:`NAMED`.
-    """
-
-    dropped: int
-    waited: int
-    topics: int
+    dropped: Count
+    """messages"""
+    waited: Count
+    """ns for which they waited before full windows, summed"""
+    topics: Count
+    """topics that they were for"""
     first_topics: tuple[BlockedTopic, ...]
+    """the ten topics that waited first"""
 
 
 def full_windows(

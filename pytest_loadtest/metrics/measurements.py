@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.values.fields import Count  # noqa: TC001 - results documents look it up
 from pytest_loadtest.values.units import Duration, Rate
 
 if TYPE_CHECKING:
@@ -170,13 +171,18 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """A range of lost messages, ``first`` to ``last`` inclusive, of a stream to a subscription."""
+    """A range of lost messages."""
 
-    topic: int
-    subscription: int
-    stream: int
-    first: int
-    last: int
+    topic: Count
+    """index"""
+    subscription: Count
+    """index within the topic"""
+    stream: Count
+    """producer"""
+    first: Count
+    """sequence"""
+    last: Count
+    """sequence, inclusive"""
 
 
 @dataclass(frozen=True, kw_only=True)

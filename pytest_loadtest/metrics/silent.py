@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from pytest_loadtest.values.fields import Count  # noqa: TC001 - results documents look it up
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -19,24 +21,42 @@ if TYPE_CHECKING:
 NAMED: Final = 10
 
 
+@dataclass(frozen=True, slots=True)
+class SilentPair:
+    """A subscription that got nothing of its topic."""
+
+    topic: Count
+    """index"""
+    subscription: Count
+    """index within the topic"""
+
+
+@dataclass(frozen=True, slots=True)
+class SilentStream:
+    """A stream of which nothing arrived."""
+
+    stream: Count
+    """producer"""
+    topic: Count
+    """index"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silent:
-    """Pairs of a topic and a subscription, and streams, with messages due in the measured phase of which none was delivered.
+    """Subscriptions and streams that had messages due and of which nothing arrived."""
 
-    Offered messages are due, sent or not. Without subscriptions there are no pairs, and a stream is silent if none of its messages was
-    acknowledged.
-
-    :param pairs: number of silent pairs. :param pairs_due: of pairs with messages due. :param streams: and :param streams_due: likewise.
-    :param first_pairs: topic and subscription of the first silent pairs, at most :data:`NAMED`. :param first_streams: stream and topic of
-        the first silent streams, likewise.
-    """
-
-    pairs: int
-    pairs_due: int
-    streams: int
-    streams_due: int
-    first_pairs: tuple[tuple[int, int], ...] = ()
-    first_streams: tuple[tuple[int, int], ...] = ()
+    pairs: Count
+    """subscriptions that got nothing of their topic"""
+    pairs_due: Count
+    """subscriptions of topics that had messages due"""
+    streams: Count
+    """streams of which no subscription got anything; without subscriptions, streams of which nothing was acknowledged"""
+    streams_due: Count
+    """streams that had messages due"""
+    first_pairs: tuple[SilentPair, ...] = ()
+    """the first ten silent pairs"""
+    first_streams: tuple[SilentStream, ...] = ()
+    """the first ten silent streams"""
 
     @property
     def count(self) -> int:
@@ -70,9 +90,10 @@ def silence(run: Expected, heard: NDArray[np.bool_], arrived: NDArray[np.bool_])
         pairs_due=int(np.count_nonzero(due)) * run.subscriptions,
         streams=len(streams),
         streams_due=int(np.count_nonzero(offered)),
-        first_pairs=tuple(divmod(pair, run.subscriptions) for pair in first.tolist()),
+        first_pairs=tuple(SilentPair(*divmod(pair, run.subscriptions)) for pair in first.tolist()),
         first_streams=tuple(
-            (stream, int(run.stream_topics[stream])) for stream in streams[:NAMED].tolist()
+            SilentStream(stream, int(run.stream_topics[stream]))
+            for stream in streams[:NAMED].tolist()
         ),
     )
 

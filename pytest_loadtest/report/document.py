@@ -16,13 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, WithJsonSchema
 
-from pytest_loadtest.report.measurements_section import (
-    Count,
-    LatencySection,
-    MeasurementsSection,
-    Number,
-)
+from pytest_loadtest.brokers.base import Restart, restarts_of
+from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection
 from pytest_loadtest.report.verdict_section import ComparisonSection, PeakSection, VerdictSection
+from pytest_loadtest.values.fields import Count, Number
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
@@ -181,18 +178,6 @@ class TimelineChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineRestart:
-    """A restart of the broker by the test's body."""
-
-    down: int
-    """ns, when it was stopped"""
-    ready: int | None
-    """ns, when clients could work again; null: never"""
-    node: str = ""
-    """the process of a cluster, ``bookie 2``; empty: the whole broker"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineStall:
     """Seconds in a row in which a worker woke up late for 50 ms or more."""
 
@@ -222,7 +207,7 @@ class TimelineSection:
     """of the profile"""
     changes: tuple[TimelineChange, ...]
     """changes by the test's body"""
-    restarts: tuple[TimelineRestart, ...]
+    restarts: tuple[Restart, ...]
     """of the broker, by the test's body"""
     stalls: tuple[TimelineStall, ...]
     """seconds in which a worker woke up late for 50 ms or more; at most 500 spans of each worker"""
@@ -236,21 +221,15 @@ CONFIG: Final = ConfigDict(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestartEntry:
+class RestartEntry(Restart):
     """A restart of the broker during the load, among its facts."""
 
     __pydantic_config__: ClassVar[ConfigDict] = CONFIG
 
-    down: int
-    """ns after the start of the measured phase, when it was stopped"""
-    ready: int | None
-    """ns after the start of the measured phase, when clients could work again; null: never"""
     down_at: str | None = None
     """down on the wall clock, ISO 8601"""
     ready_at: str | None = None
     """ready on the wall clock, ISO 8601"""
-    node: str = ""
-    """the process of a cluster, ``bookie 2``; empty: the whole broker"""
 
 
 def _check_restarts(broker: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -316,12 +295,9 @@ class RunDocument:
     """the run compared with its baseline (--load-baseline); null without one"""
 
     @property
-    def restarts(self) -> tuple[TimelineRestart, ...]:
+    def restarts(self) -> tuple[Restart, ...]:
         """Restarts of the broker by the test's body."""
-        return tuple(
-            TimelineRestart(down=one["down"], ready=one["ready"], node=one.get("node", ""))
-            for one in self.broker.get("restarts", ())
-        )
+        return restarts_of(self.broker)
 
 
 def results_schema() -> dict[str, Any]:

@@ -7,33 +7,27 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from pytest_loadtest.brokers.base import restarts_of
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES, Need
 from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.report.document import (
     TimelineBlocked,
     TimelineChange,
-    TimelineRestart,
     TimelineSection,
     TimelineStage,
     TimelineStall,
 )
 from pytest_loadtest.report.hdr import encode_coarse_counts, encode_histogram
 from pytest_loadtest.report.measurements_section import (
-    BlockedTopicEntry,
     BreakdownEntry,
     CustomEntry,
     DelayedIndexSection,
-    FullWindowsSection,
     LatencySection,
-    LostRange,
     MeasurementsSection,
     OpeningSection,
     OverTimeSection,
     PartLatency,
     SeriesSection,
-    SilentPair,
-    SilentSection,
-    SilentStream,
     WithinHostsSection,
     WorkerEntry,
 )
@@ -50,7 +44,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.catalogue import Metric
     from pytest_loadtest.metrics.clocks import WithinHosts
     from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
-    from pytest_loadtest.metrics.full_windows import FullWindows
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import (
         Breakdown,
@@ -59,7 +52,6 @@ if TYPE_CHECKING:
         Measurements,
         Series,
     )
-    from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.metrics.time_slices import OverTime
     from pytest_loadtest.pipeline.run_file import RunChange, RunFile
     from pytest_loadtest.verdict.objectives import Objective
@@ -92,8 +84,8 @@ def measurements_section(
         latencies=_latencies(m, tolerances),
         delayed_index=None if m.delayed_index is None else _index(m.delayed_index),
         opening=None if m.opening is None else _opening(m.opening),
-        silent=None if m.silent is None else _silent(m.silent),
-        full_windows=None if m.full_windows is None else _full_windows(m.full_windows),
+        silent=m.silent,
+        full_windows=m.full_windows,
         within_hosts=None
         if m.within_hosts is None
         else _within_hosts(m.within_hosts, m.counts.received),
@@ -111,16 +103,7 @@ def measurements_section(
         buckets=tuple(_breakdown(bucket, m, tolerances) for bucket in m.buckets),
         workers=tuple(map(_worker, m.workers)),
         custom={name: _custom(value) for name, value in m.custom.items()},
-        lost=tuple(
-            LostRange(
-                topic=r.topic,
-                subscription=r.subscription,
-                stream=r.stream,
-                first=r.first,
-                last=r.last,
-            )
-            for r in m.lost
-        ),
+        lost=m.lost,
     )
 
 
@@ -181,32 +164,6 @@ def _opening(opening: Opening) -> OpeningSection:
         alone=opening.alone, connections=opening.connections, rate=opening.rate, achieved=opening.achieved, took=opening.took,
         busiest=opening.busiest, cpu=opening.cpu, begun_late=opening.begun_late, in_time=opening.in_time,
     )  # fmt: skip
-
-
-def _silent(silent: Silent) -> SilentSection:
-    return SilentSection(
-        pairs=silent.pairs,
-        pairs_due=silent.pairs_due,
-        streams=silent.streams,
-        streams_due=silent.streams_due,
-        first_pairs=tuple(
-            SilentPair(topic=topic, subscription=subscription)
-            for topic, subscription in silent.first_pairs
-        ),
-        first_streams=tuple(
-            SilentStream(stream=stream, topic=topic) for stream, topic in silent.first_streams
-        ),
-    )
-
-
-def _full_windows(full: FullWindows) -> FullWindowsSection:
-    entries = tuple(
-        BlockedTopicEntry(topic=one.topic, dropped=one.dropped, start=one.start, end=one.end)
-        for one in full.first_topics
-    )
-    return FullWindowsSection(
-        dropped=full.dropped, waited=full.waited, topics=full.topics, first_topics=entries
-    )
 
 
 def latency_section(
@@ -347,10 +304,7 @@ def timeline_section(run: RunFile, measurements: Measurements | None) -> Timelin
         changes=tuple(
             TimelineChange(at=change.at, text=_change_text(change)) for change in run.changes
         ),
-        restarts=tuple(
-            TimelineRestart(down=one["down"], ready=one["ready"], node=one.get("node", ""))
-            for one in run.facts.broker.get("restarts") or ()
-        ),
+        restarts=restarts_of(run.facts.broker),
         stalls=() if measurements is None else _stalls(measurements),
         blocked=() if measurements is None else _blocked(measurements),
     )

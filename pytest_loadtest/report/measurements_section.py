@@ -9,14 +9,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
-
-Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
-"""A JSON number. It stays an int or a float when it is read, so that it is written again as it was."""
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
+from pytest_loadtest.metrics.full_windows import FullWindows  # noqa: TC001 - pydantic looks it up
+from pytest_loadtest.metrics.measurements import Lost  # noqa: TC001 - pydantic looks it up
+from pytest_loadtest.metrics.silent import Silent  # noqa: TC001 - pydantic looks it up
+from pytest_loadtest.values.fields import Count, Number, Positive  # noqa: TC001 - as above
 
 
 def only_keys(known: Collection[str]) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
@@ -127,72 +126,6 @@ class OpeningSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SilentPair:
-    """A subscription that got nothing of its topic."""
-
-    topic: Count
-    """index"""
-    subscription: Count
-    """index within the topic"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SilentStream:
-    """A stream of which nothing arrived."""
-
-    stream: Count
-    """producer"""
-    topic: Count
-    """index"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SilentSection:
-    """Subscriptions and streams that had messages due and of which nothing arrived."""
-
-    pairs: Count
-    """subscriptions that got nothing of their topic"""
-    pairs_due: Count
-    """subscriptions of topics that had messages due"""
-    streams: Count
-    """streams of which no subscription got anything; without subscriptions, streams of which nothing was acknowledged"""
-    streams_due: Count
-    """streams that had messages due"""
-    first_pairs: tuple[SilentPair, ...]
-    """the first ten silent pairs"""
-    first_streams: tuple[SilentStream, ...]
-    """the first ten silent streams"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockedTopicEntry:
-    """A topic whose messages were dropped before full in-flight windows."""
-
-    topic: Count
-    """index"""
-    dropped: Count
-    """messages"""
-    start: Count
-    """ns after the start of the phase: the first of them was due"""
-    end: Count
-    """ns after the start of the phase: until then one of them waited"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FullWindowsSection:
-    """Messages that were dropped because the in-flight windows of their streams were full: caused by the target."""
-
-    dropped: Count
-    """messages"""
-    waited: Count
-    """ns for which they waited before full windows, summed"""
-    topics: Count
-    """topics that they were for"""
-    first_topics: tuple[BlockedTopicEntry, ...]
-    """the ten topics that waited first"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesSection:
     """Values of each second."""
 
@@ -286,22 +219,6 @@ class CustomEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LostRange:
-    """A range of lost messages."""
-
-    topic: Count
-    """index"""
-    subscription: Count
-    """index within the topic"""
-    stream: Count
-    """producer"""
-    first: Count
-    """sequence"""
-    last: Count
-    """sequence, inclusive"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementsSection:
     """Everything that was measured in a run or a stage."""
 
@@ -333,10 +250,10 @@ class MeasurementsSection:
     message was delayed"""
     opening: OpeningSection | None = None
     """how connections came up before load; null unless they were paced, or the run has no messages"""
-    silent: SilentSection | None = None
+    silent: Silent | None = None
     """subscriptions of topics (pairs), and streams, that had messages due and of which nothing arrived; null where that is unknown:
     nothing subscribes and acknowledgement is not applicable, or the messages come from others"""
-    full_windows: FullWindowsSection | None = None
+    full_windows: FullWindows | None = None
     """messages that were dropped because in-flight windows were full; null where there were none"""
     within_hosts: WithinHostsSection | None = None
     """deliveries within one host; null if all workers ran on the controller's host, or the run has no producers or no consumers"""
@@ -354,7 +271,7 @@ class MeasurementsSection:
     """evidence for or against generator-limited"""
     custom: Mapping[str, CustomEntry] = field(default_factory=dict)
     """what pytest_loadtest_aggregate returned, by name; empty where nothing implements the hook, and in stages"""
-    lost: tuple[LostRange, ...]
+    lost: tuple[Lost, ...]
     """at most 10 000 ranges; counts.lost is exact"""
 
     def count(self, key: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.report.document import OUTCOMES
 from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import counted, exact, format_value, scale_word, with_version
@@ -14,11 +13,11 @@ from pytest_loadtest.verdict.slo import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_loadtest.brokers.base import Restart
     from pytest_loadtest.report.document import (
         BacklogSection,
         RunDocument,
         StageEntry,
-        TimelineRestart,
     )
     from pytest_loadtest.report.measurements_section import MeasurementsSection, PartLatency
     from pytest_loadtest.report.verdict_section import FindingEntry, PeakSection, StepEntry
@@ -97,7 +96,7 @@ def target_text(broker: Mapping[str, Any]) -> str:
     )
 
 
-def restart_text(restart: TimelineRestart) -> str:
+def restart_text(restart: Restart) -> str:
     """Return how long after its stop the broker was ready again."""
     return (
         "not ready again"
@@ -294,18 +293,12 @@ def custom(measured: MeasurementsSection) -> Iterable[str]:
         yield from (f"  {'' if at else 'custom':<10} {row}" for at, row in enumerate(rows))
 
 
-def silent(measured: MeasurementsSection) -> str:
+def silent_text(measured: MeasurementsSection) -> str:
     """Name the subscriptions and streams of which nothing arrived, at most ten of each; '' if there are none, or that is unknown."""
-    section = measured.silent
-    if section is None or not section.pairs + section.streams:
+    silent = measured.silent
+    if silent is None or not silent.count:
         return ""
-    pairs = tuple((pair.topic, pair.subscription) for pair in section.first_pairs)
-    streams = tuple((stream.stream, stream.topic) for stream in section.first_streams)
-    named = Silent(
-        pairs=section.pairs, pairs_due=section.pairs_due, streams=section.streams, streams_due=section.streams_due, first_pairs=pairs,
-        first_streams=streams,
-    )  # fmt: skip
-    return name_silent(named, most=len(pairs) + len(streams))
+    return name_silent(silent, most=len(silent.first_pairs) + len(silent.first_streams))
 
 
 def peak(document: RunDocument, unicode: bool) -> Iterable[str]:

@@ -246,7 +246,7 @@ def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:
 
 
 def _silent(measured: MeasurementsSection) -> Iterable[str]:
-    if text := sections.silent(measured):
+    if text := sections.silent_text(measured):
         yield f"  silent     {text}"
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pytest_loadtest.report.measurements_section import Count, Number, Positive
+from pytest_loadtest.values.fields import Count, Number, Positive
 from pytest_loadtest.verdict.peak import Limit, Purpose
 from pytest_loadtest.verdict.slo import Outcome
 

@@ -496,10 +496,12 @@ def name_silent(silent: Silent, most: int = NAMED) -> str:
         counts.append(f"{count} subscriptions of topics")
     counts.append(f"{exact(silent.streams)} of {exact(silent.streams_due)} streams")
     pairs = [
-        f"topic {topic} subscription {subscription}"
-        for topic, subscription in silent.first_pairs[:most]
+        f"topic {pair.topic} subscription {pair.subscription}" for pair in silent.first_pairs[:most]
     ]
-    streams = [f"stream {stream} of topic {topic}" for stream, topic in silent.first_streams[:most]]
+    streams = [
+        f"stream {silence.stream} of topic {silence.topic}"
+        for silence in silent.first_streams[:most]
+    ]
     named = [_first(pairs, silent.pairs), _first(streams, silent.streams)]
     return ": ".join(filter(None, [", ".join(counts), "; ".join(filter(None, named))]))
 

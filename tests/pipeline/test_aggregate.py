@@ -32,6 +32,7 @@ from pytest_loadtest.metrics import gaps
 from pytest_loadtest.metrics.clocks import ClockFit, ClockLine, HostTime, WithinHosts
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.measurements import Lost
+from pytest_loadtest.metrics.silent import SilentStream
 from pytest_loadtest.metrics.stats import measure
 from pytest_loadtest.pipeline import bitmaps, executor, first_copies, gap_receipts, read
 from pytest_loadtest.pipeline import transforms as T
@@ -673,7 +674,7 @@ def test_silent_subscriptions_and_streams_are_named(
     found = aggregate(spark, tmp_path / "run").silent
     assert found is not None
     assert (found.pairs, found.pairs_due, found.streams, found.streams_due) == (71, 210, 3, 6)
-    assert found.first_streams == ((1, 1), (4, 1), (5, 2))
+    assert found.first_streams == (SilentStream(1, 1), SilentStream(4, 1), SilentStream(5, 2))
 
 
 @pytest.mark.parametrize("broadcasts", [False, True])

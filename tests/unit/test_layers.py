@@ -29,6 +29,7 @@ CORE = ("errors", "values", "message", "metrics", "schedule", "wire", "verdict",
 THIRD_PARTY = {
     "_pulsar": {"drivers.pulsar.library.consumers", "drivers.pulsar.library.producers"},
     "_pytest": {"fleet.xdist", "plugin.reporting"},
+    "annotated_types": {"values.fields"},
     "allure_commons": {"plugin.allure"},
     "allure_pytest": {"plugin.allure"},
     "crc32c": {"wire.pulsar.entries"},

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple
 
+from pytest_loadtest.brokers.base import restarts_of
 from pytest_loadtest.values.quantities import format_duration
 
 _ROLE: Final = "bookie "
@@ -29,12 +30,10 @@ def bookie_outage_notes(
     """
     settings = broker.get("settings", {})
     outages = []
-    for restart in broker.get("restarts", ()):
-        if not restart.get("node", "").startswith(_ROLE):
-            continue
-        number = restart["node"].removeprefix(_ROLE)
-        ready = math.inf if restart["ready"] is None else restart["ready"]
-        outages.append(_Outage(number, restart["down"], ready))
+    for restart in restarts_of(broker):
+        if restart.node.startswith(_ROLE):
+            ready = math.inf if restart.ready is None else restart.ready
+            outages.append(_Outage(restart.node.removeprefix(_ROLE), restart.down, ready))
     if not outages:
         return
     bookies = int(settings["bookies"])

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
+    from pytest_loadtest.metrics.measurements import Lost
     from pytest_loadtest.report.document import RunDocument, StageEntry
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.measurements_section import (
         BreakdownEntry,
         LatencySection,
-        LostRange,
         MeasurementsSection,
     )
 
@@ -115,7 +115,7 @@ def messages_chapter(document: RunDocument) -> Iterator[Block]:
     else:
         yield _rate_table(measured)
         yield _count_table(measured, bool(document.profile.document.get("checksum")))
-        if silent := sections.silent(measured):
+        if silent := sections.silent_text(measured):
             yield Paragraph(f"Nothing arrived of {silent}.", "missed")
         yield from _lost_ranges(measured.lost)
 
@@ -163,7 +163,7 @@ def _count_rows(
             yield row.label, text, f"… {row.meaning}" if row.part else row.meaning
 
 
-def _lost_ranges(ranges: Sequence[LostRange]) -> Iterator[Block]:
+def _lost_ranges(ranges: Sequence[Lost]) -> Iterator[Block]:
     if not ranges:
         return
     rows = [

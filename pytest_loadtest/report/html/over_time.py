@@ -26,7 +26,8 @@ from pytest_loadtest.values.wording import counted, exact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_loadtest.report.document import BottleneckSection, RunDocument, TimelineRestart
+    from pytest_loadtest.brokers.base import Restart
+    from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.measurements_section import MeasurementsSection, SeriesSection
     from pytest_loadtest.report.verdict_section import FindingEntry
@@ -335,7 +336,7 @@ def _band(kind: str, start: float, end: float, label: str) -> Band:
     return {"kind": kind, "from": start / SECOND, "to": end / SECOND, "label": label}
 
 
-def _restart_bands(restarts: Sequence[TimelineRestart], end: int) -> Iterator[Band]:
+def _restart_bands(restarts: Sequence[Restart], end: int) -> Iterator[Band]:
     for restart in restarts:
         until = max(end, restart.down) if restart.ready is None else restart.ready
         yield _band(

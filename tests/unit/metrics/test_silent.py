@@ -9,7 +9,7 @@ import pytest
 
 from pytest_loadtest.message.samples import RECEIVED, SENT, Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded
-from pytest_loadtest.metrics.silent import NAMED, Silent
+from pytest_loadtest.metrics.silent import NAMED, Silent, SilentPair, SilentStream
 from pytest_loadtest.metrics.stats import measure
 from pytest_loadtest.values.quantities import SECOND
 
@@ -74,8 +74,8 @@ def test_a_topic_of_which_nothing_came_is_silent_with_its_stream() -> None:
         pairs_due=3,
         streams=1,
         streams_due=3,
-        first_pairs=((1, 0),),
-        first_streams=((1, 1),),
+        first_pairs=(SilentPair(1, 0),),
+        first_streams=(SilentStream(1, 1),),
     )
     assert (found.count, found.due) == (2, 6)
 
@@ -83,13 +83,15 @@ def test_a_topic_of_which_nothing_came_is_silent_with_its_stream() -> None:
 def test_a_subscription_that_got_nothing_is_silent_though_the_other_got_all() -> None:
     """The stream is not: its messages arrived somewhere."""
     found = silent(plan([2], [0], subscriptions=2), (1, 0, 0), (1, 0, 1))
-    assert found == Silent(pairs=1, pairs_due=2, streams=0, streams_due=1, first_pairs=((0, 0),))
+    assert found == Silent(
+        pairs=1, pairs_due=2, streams=0, streams_due=1, first_pairs=(SilentPair(0, 0),)
+    )
 
 
 def test_a_stream_of_a_topic_that_others_fill_is_silent_alone() -> None:
     """A dead producer does not hide behind another one of its topic."""
     assert silent(plan([3, 3], [0, 0]), (0, 0, 0)) == Silent(
-        pairs=0, pairs_due=1, streams=1, streams_due=2, first_streams=((1, 0),)
+        pairs=0, pairs_due=1, streams=1, streams_due=2, first_streams=(SilentStream(1, 0),)
     )
 
 
@@ -122,7 +124,9 @@ def test_without_subscriptions_a_stream_is_silent_when_nothing_was_acknowledged(
     """There are no pairs then."""
     run = plan([2, 2], [0, 1], subscriptions=0)
     found = silent(run, status=np.array([Status.ACKED, status, status, status]))
-    assert found == Silent(pairs=0, pairs_due=0, streams=1, streams_due=2, first_streams=((1, 1),))
+    assert found == Silent(
+        pairs=0, pairs_due=0, streams=1, streams_due=2, first_streams=(SilentStream(1, 1),)
+    )
 
 
 def test_without_subscriptions_and_acknowledgements_silence_is_unknown() -> None:
@@ -135,5 +139,5 @@ def test_the_first_silent_ones_are_named_and_all_are_counted() -> None:
     """Pairs in the order of topic, then subscription."""
     found = silent(plan([1] * 30, list(range(30)), subscriptions=2), (1, 0, 0))
     assert (found.pairs, found.streams) == (59, 29)
-    assert found.first_pairs[:3] == ((0, 0), (1, 0), (1, 1))
+    assert found.first_pairs[:3] == (SilentPair(0, 0), SilentPair(1, 0), SilentPair(1, 1))
     assert (len(found.first_pairs), len(found.first_streams)) == (NAMED, NAMED)

@@ -20,8 +20,9 @@ from builders.kinds import KINDS, as_text
 from builders.results import Page
 from builders.run_file import made_run_file
 
+from pytest_loadtest.brokers.base import Restart
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.outages import Outage, Outages
+from pytest_loadtest.fleet.outages import Outages
 from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
@@ -151,9 +152,9 @@ def test_the_reports_of_a_session_are_unchanged() -> None:
 def whole_run() -> RunFile:
     """Return a run on two hosts with every part that ``run.json`` can have."""
     outages = Outages(0)
-    outages._outages += [
-        Outage(node="", down=3_020_000_000, ready=7_130_000_000),
-        Outage(node="bookie 2", down=9_000_000_000),
+    outages._restarts += [
+        Restart(down=3_020_000_000, ready=7_130_000_000),
+        Restart(node="bookie 2", down=9_000_000_000, ready=None),
     ]
     clock = WallClock(0)
     clock.offset = 1_795_230_000_000_000_000

@@ -12,11 +12,11 @@ from builders.run_file import made_run_file
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_loadtest.brokers.base import Restart
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.pipeline.run_file import RunChange, RunStage
 from pytest_loadtest.report.document import (
     TimelineBlocked,
-    TimelineRestart,
     TimelineStage,
     TimelineStall,
 )
@@ -56,7 +56,7 @@ def test_the_timeline_has_stages_changes_and_restarts() -> None:
         "ended: loss could no longer hold", "ended",
     ]  # fmt: skip
     assert (found.restarts, found.stalls, found.blocked) == (
-        (TimelineRestart(down=3, ready=None),),
+        (Restart(down=3, ready=None),),
         (),
         (),
     )

@@ -11,7 +11,7 @@ from builders.documents import BACKLOG, NATIVE, PEAK, document, opening_document
 from builders.measurements import MS, made_bucket, spread
 
 from pytest_loadtest.metrics.clocks import HostTime
-from pytest_loadtest.metrics.silent import Silent
+from pytest_loadtest.metrics.silent import Silent, SilentPair, SilentStream
 from pytest_loadtest.report import omb
 from pytest_loadtest.report.figures import figures
 from pytest_loadtest.report.hdr import latency_distribution
@@ -234,8 +234,8 @@ def test_silent_topics_and_streams_are_named() -> None:
         pairs_due=200,
         streams=1,
         streams_due=200,
-        first_pairs=((17, 0), (18, 0)),
-        first_streams=((17, 17),),
+        first_pairs=(SilentPair(17, 0), SilentPair(18, 0)),
+        first_streams=(SilentStream(17, 17),),
     )
     found = starting(summary_lines(document(silent=silent)), "silent")
     counts = "12 of 200 subscriptions of topics, 1 of 200 streams"

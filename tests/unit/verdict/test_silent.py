@@ -9,7 +9,7 @@ import pytest
 from builders.measurements import Limits, made, spread
 from builders.objectives import parse_slo
 
-from pytest_loadtest.metrics.silent import Silent
+from pytest_loadtest.metrics.silent import Silent, SilentPair, SilentStream
 from pytest_loadtest.verdict.objectives import scale_objectives
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 
@@ -21,8 +21,8 @@ DEAD = Silent(
     pairs_due=200,
     streams=1,
     streams_due=200,
-    first_pairs=((17, 0),),
-    first_streams=((17, 17),),
+    first_pairs=(SilentPair(17, 0),),
+    first_streams=(SilentStream(17, 17),),
 )
 PRODUCERS = {
     "subscriptions": 0,
@@ -71,7 +71,7 @@ def test_the_first_few_are_named_and_all_are_counted() -> None:
         pairs_due=60,
         streams=0,
         streams_due=60,
-        first_pairs=tuple((topic, 1) for topic in range(10)),
+        first_pairs=tuple(SilentPair(topic, 1) for topic in range(10)),
         first_streams=(),
     )
     (missed,) = verdict({}, dead_topic(silent=many)).having(Outcome.MISSED)
