@@ -129,6 +129,12 @@ def did_you_mean(word: str, known: Iterable[str], *, most: int = 1, listed: int 
     return ""
 
 
+def sorted_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return each problem once, in the order of the text."""
+    different = dict.fromkeys(problems)
+    return tuple(sorted(different, key=lambda problem: (problem.line, problem.column)))
+
+
 class ProfileError(UsageError):
     """A profile is not valid.
 

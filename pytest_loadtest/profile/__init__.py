@@ -1,4 +1,7 @@
-"""YAML text → frozen :class:`Profile`: strict, all problems at once, OMB's workload files as they stand."""
+"""YAML text → frozen :class:`Profile`.
+
+Reading is strict, reports all problems of a round, and takes OMB's workload files as they are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The base of every ``driver`` section: keys that all kinds have, and the methods that other code may call on a kind's settings."""
+"""The base of every ``driver`` section.
+
+It has the keys that all kinds have, and the methods that other code may call on a kind's settings.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +31,28 @@ if TYPE_CHECKING:
 
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-ANY_NAME = "host names in certificates were not checked, so another host with a trusted certificate may have answered"
+ANY_NAME = (
+    "host names in certificates were not checked,"
+    " so another host with a trusted certificate may have answered"
+)
 
 
 class ClientSettings(Section):
-    """The base of every kind's settings model, which adds ``name: Literal["its name"]`` and its own keys.
+    """The base of every kind's settings model.
 
-    The methods describe a client with these settings to the rest of the package. A model overrides those whose default is not true for
-    it; it must override :meth:`window` and :meth:`receive_window`.
+    A model adds ``name: Literal["its name"]`` and its own keys.
+
+    The methods describe a client with these settings to the rest of the package. A model overrides
+    those whose default is not true for it; it must override :meth:`window` and
+    :meth:`receive_window`.
     """
 
     if TYPE_CHECKING:
         name: str
 
     client: Literal["library", "native"] | None = None
-    """library: the broker's own Python client. native: ours, on the wire protocol. Default: the plan chooses, and shows why."""
+    """library: the broker's own Python client. native: ours, on the wire protocol. Default: the
+    plan chooses, and shows why."""
     strict_tuning: bool = False
     """A key that the client cannot apply is an error instead of a note in plan and report."""
 
@@ -54,7 +64,10 @@ class ClientSettings(Section):
     # --- limits of the load
 
     def window(self, partitions: int) -> int:
-        """Return the largest number of messages in flight of one producer; 0: only memory limits them."""
+        """Return the largest number of messages in flight of one producer.
+
+        It is 0 if only memory limits them.
+        """
         raise NotImplementedError
 
     def receive_window(self, partitions: int) -> int:
@@ -63,11 +76,17 @@ class ClientSettings(Section):
 
     @property
     def memory_limit(self) -> int | None:
-        """Largest number of bytes in flight over all producers of a worker; None: only the number of messages limits them."""
+        """Largest number of bytes in flight over all producers of a worker.
+
+        None if only the number of messages limits them.
+        """
         return None
 
     def connections(self, producers: int, consumers: int, workers: int) -> int:
-        """Return the number of connections to the target: by default one for each producer and each consumer."""
+        """Return the number of connections to the target.
+
+        By default it is one for each producer and each consumer.
+        """
         return producers + consumers
 
     @property
@@ -77,19 +96,27 @@ class ClientSettings(Section):
 
     @property
     def incomplete_messages(self) -> int | None:
-        """Largest number of incomplete chunked messages of one consumer and partition; None: no message is sent in chunks."""
+        """Largest number of incomplete chunked messages of one consumer and partition.
+
+        None if no message is sent in chunks.
+        """
         return None
 
     def batch(self, rate: float, partitions: int, size: float, *, keyed: bool) -> float:
         """Return the approximate number of messages in a batch, at least 1.
 
-        :param rate: msg/s of one producer, above 0. :param size: mean size of a message in bytes. :param keyed: messages have keys.
+        :param rate: msg/s of one producer, above 0.
+        :param size: mean size of a message in bytes.
+        :param keyed: messages have keys.
         """
         return 1.0
 
     @property
     def cost_variant(self) -> str:
-        """The setting, besides the client, that the cost of a message depends on (``qos1``); empty if there is none."""
+        """The setting, besides the client, that the cost of a message depends on (``qos1``).
+
+        Empty if there is none.
+        """
         return ""
 
     # --- objectives that can be judged
@@ -99,20 +126,24 @@ class ClientSettings(Section):
 
         :param consumers: number in one subscription. :param keyed: messages have keys.
         """
-        return (
-            ("on a subscription of several consumers", "use one consumer per subscription")
-            if consumers > 1
-            else None
-        )
+        if consumers <= 1:
+            return None
+        return "on a subscription of several consumers", "use one consumer per subscription"
 
     @property
     def unacknowledged(self) -> tuple[str, str] | None:
-        """The reason why publish latency cannot be measured, and what to write instead; None if the broker acknowledges every message."""
+        """The reason why publish latency cannot be measured, and what to write instead.
+
+        None if the broker acknowledges every message.
+        """
         return None
 
     @property
     def fresh_subscriptions(self) -> bool:
-        """True if every subscription is new: one of an earlier run may still hold messages of that run."""
+        """True if every subscription is new.
+
+        One of an earlier run may still hold messages of that run.
+        """
         return True
 
     @property
@@ -121,15 +152,21 @@ class ClientSettings(Section):
         return False
 
     def earliest(self, broker: Mapping[str, str]) -> int:
-        """Return the longest time that a delayed message may come early, ns. :param broker: ``broker.settings``."""
+        """Return the longest time that a delayed message may come early, ns.
+
+        :param broker: ``broker.settings``.
+        """
         return 0
 
     def unchecked_host(self, urls: Iterable[str]) -> str | None:
-        """Return a note that TLS connections to these addresses may have reached another host; None if names are checked."""
+        """Return a note that TLS connections to these addresses may have reached another host.
+
+        None if names are checked.
+        """
         return None
 
     def outage_notes(self, broker: Mapping[str, Any]) -> Iterable[str]:
-        """Return sentences about what the target could not do because of the processes of it that a test had ended.
+        """Return sentences about what the target could not do while a test had processes ended.
 
         :param broker: ``broker`` of ``results.json``, with the outages in ``restarts``.
         """
@@ -158,7 +195,9 @@ class ClientSettings(Section):
         return None
 
     def with_keys(self, keys: Mapping[str, Any]) -> Self:
-        """Return the settings of a worker: these, and the credentials that a started broker requires. The profile's own values win.
+        """Return the settings of a worker: these, with credentials that a started broker requires.
+
+        The profile's own values win.
 
         :param keys: field → value, from :attr:`~pytest_loadtest.brokers.base.BrokerFacts.client`.
         """
@@ -197,19 +236,18 @@ def _adapter() -> TypeAdapter[ClientSettings]:
 
 
 def _validated(value: object, info: ValidationInfo) -> ClientSettings:
-    if isinstance(value, Mapping) and isinstance(name := value.get("name"), str):
-        value = {**value, "name": canonical(name)}
-    if (
-        info.context
-    ):  # the value comes from text, which has keys; Python code may also use field names
-        return _adapter().validate_python(value, context=info.context, by_alias=True, by_name=False)
-    return _adapter().validate_python(value)
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        value = {**value, "name": canonical(value["name"])}
+    if not info.context:
+        return _adapter().validate_python(value)  # Python code may also use the names of fields
+    return _adapter().validate_python(value, context=info.context, by_alias=True, by_name=False)
 
 
 class AnyKind:
     """Annotation of a field that holds the settings of any installed kind.
 
-    The kinds are loaded when the first value is validated, not when the field is declared, so that a driver's module may import this one.
+    The kinds are loaded when the first value is validated, not when the field is declared, so that
+    a driver's module may import this one.
     """
 
     def __get_pydantic_core_schema__(

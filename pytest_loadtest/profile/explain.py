@@ -1,4 +1,8 @@
-"""pydantic's errors → problems with place, value and remedy."""
+"""pydantic's errors → problems with place, value and remedy.
+
+The rule: a problem names the key and the value as written, unless that may be a secret, and says
+what to write instead.
+"""
 
 from __future__ import annotations
 
@@ -35,21 +39,25 @@ _IN_STAGES = {
     "for": "for: 5s",
     "replay": "replay: [100, 200]",
 }
+# Keys of OMB's driver files that have no counterpart of the same name.
 _ELSEWHERE = {
-    # keys of OMB's driver files that have no counterpart of the same name
     "serviceUrl": "write target: {url: …} next to driver",
     "httpUrl": "write target: {adminUrl: …} next to driver",
     "webServiceUrl": "write target: {adminUrl: …} next to driver",
     "producer": "write its keys directly under driver",
     "consumer": "write its keys directly under driver",
 }
+# Keys of workloads of OMB's forks and of the templates of its tool: none is close to a key of ours
+# with its meaning.
 _OTHER_TOOLS = {
-    # keys of workloads of OMB's forks and of the templates of its tool, none of which is close to a key of ours with its meaning
-    "topicGroups": "write each group as a workload: workloads: [{name: a, topics: 2, producerRate: 100}, …]",
-    "consumeDelaySeconds": "a live test delays its consumers: load.pause_consumers(), load.wait('600s'), load.resume_consumers()",
-    "drainProducerRate": "there is none: consumerBacklogSizeGB drains at producerRate; a live test can, with load.pause_consumers(),"
-    " load.resume_consumers() and load.set_rate(100)",
-    "nameFormat": "this is a template of OMB's WorkloadGenerationTool: name one of the workloads that the tool writes",
+    "topicGroups": "write each group as a workload:"
+    " workloads: [{name: a, topics: 2, producerRate: 100}, …]",
+    "consumeDelaySeconds": "a live test delays its consumers:"
+    " load.pause_consumers(), load.wait('600s'), load.resume_consumers()",
+    "drainProducerRate": "there is none: consumerBacklogSizeGB drains at producerRate;"
+    " a live test can, with load.pause_consumers(), load.resume_consumers() and load.set_rate(100)",
+    "nameFormat": "this is a template of OMB's WorkloadGenerationTool:"
+    " name one of the workloads that the tool writes",
 }
 IN_RESULTS_ONLY = ("sizeSource", "notApplied")
 _LENGTHS = {
@@ -90,17 +98,18 @@ def explain_error(error: ErrorDetails, document: Document) -> Problem:
     path = locate(error, document)
     kind = error["type"]
     if kind == "extra_forbidden":
-        return document.problem(
-            path, f"unknown key {_last(path)!r}", _nearest_key(path, document), at_key=True
-        )
+        message = f"unknown key {_last(path)!r}"
+        return document.problem(path, message, _nearest_key(path, document), at_key=True)
     if kind == "missing":
         name = shown_path((*path, error["loc"][-1]))
-        example = _IN_STAGES.get(str(error["loc"][-1])) if name.startswith("stages.") else None
-        return document.problem(
-            path, f"{name} is missing", f"write {example}" if example else "", at_key=True
-        )
+        remedy = ""
+        if name.startswith("stages.") and error["loc"][-1] in _IN_STAGES:
+            remedy = f"write {_IN_STAGES[str(error['loc'][-1])]}"
+        return document.problem(path, f"{name} is missing", remedy, at_key=True)
     if kind.startswith("union_tag"):
-        return _driver_name(path, document) if path[-1] == "driver" else _shape(path, document)
+        if path[-1] == "driver":
+            return _driver_name(path, document)
+        return document.problem(path, f"{shown_path(path)}: not a rate", SHAPES_WRITTEN)
     describe = _describe_hidden if secret(path) else _describe
     message, suggestion = describe(error, path, document.values[path].written)
     return document.problem(path, message, suggestion, at_key=error["loc"][-1] == "[key]")
@@ -108,48 +117,59 @@ def explain_error(error: ErrorDetails, document: Document) -> Problem:
 
 def _describe(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
     """Return the message and the suggestion for a wrong value."""
-    kind, given, name = error["type"], error["input"], shown_path(path)
+    kind = error["type"]
+    given = error["input"]
+    name = shown_path(path)
     context: Mapping[str, Any] = error.get("ctx", {})
+    message = f"{name}: {error['msg']}"
+    suggestion = ""
     if kind in _LENGTHS:
-        words, hint = _LENGTHS[kind]
-        return f"{name} {words.format(len(given), *context.values())}", hint
-    if kind in _BOUNDS:
+        words, suggestion = _LENGTHS[kind]
+        message = f"{name} {words.format(len(given), *context.values())}"
+    elif kind in _BOUNDS:
         bound, words = _BOUNDS[kind]
-        hint = "remove the bucket" if "messageSizeDistribution" in path else ""
-        return f"{name}: {written or given} {words} {_plain(context[bound])}", hint
-    if kind == "invalid_field":
-        return f"{name}: {_less_secrets(context['message'], given)}", _less_secrets(
-            context["suggestion"], given
-        )
-    if kind == "literal_error":
-        return f"{name}: {_quoted(given)} is not a valid value", did_you_mean(
-            written, _choices(context)
-        )
-    if kind == "string_pattern_mismatch":
-        return f"{name}: {_quoted(given)} does not match {context['pattern']}", ""
-    wanted = _wanted(kind)
-    return (
-        (f"{name}: {error['msg']}", "")
-        if wanted is None
-        else _mistyped(name, given, written, kind, wanted)
-    )
+        message = f"{name}: {written or given} {words} {_plain(context[bound])}"
+        if "messageSizeDistribution" in path:
+            suggestion = "remove the bucket"
+    elif kind == "invalid_field":
+        message = f"{name}: {_less_secrets(context['message'], given)}"
+        suggestion = _less_secrets(context["suggestion"], given)
+    elif kind == "literal_error":
+        message = f"{name}: {_quoted(given)} is not a valid value"
+        suggestion = did_you_mean(written, _choices(context))
+    elif kind == "string_pattern_mismatch":
+        message = f"{name}: {_quoted(given)} does not match {context['pattern']}"
+    else:
+        wanted = _wanted(kind)
+        if wanted is not None:
+            message = f"{name}: {_as_given(given, written)} {wanted}"
+            suggestion = _retype(given, written, kind)
+    return message, suggestion
 
 
 def _describe_hidden(error: ErrorDetails, path: Path, written: str) -> tuple[str, str]:
-    """Return the message and the suggestion for a wrong value that may be a secret: they have its type instead."""
-    kind, given, name = error["type"], error["input"], shown_path(path)
+    """Return the message and the suggestion for a wrong value that may be a secret.
+
+    They have its type instead.
+    """
+    kind = error["type"]
+    given = error["input"]
+    name = shown_path(path)
     if kind in _LENGTHS:
         return _describe(error, path, written)
     if kind == "literal_error":
-        near = did_you_mean(str(given), choices := _choices(error["ctx"]))
+        choices = _choices(error["ctx"])
+        near = did_you_mean(str(given), choices)
         if near.startswith("did") and str(given).isalnum():
             return f"{name}: {given!r} is not a valid value", near
         return f"{name}: the value is not a valid value", f"known: {', '.join(choices)}"
     wanted = _wanted(kind)
     if wanted is None or kind == "invalid_field":
         return f"{name}: the value is not valid", ""
-    quote = kind == "string_type" and not isinstance(given, Mapping | list)
-    return f"{name}: {_type(given)} is not {wanted}", "put it in quotes" if quote else ""
+    remedy = ""
+    if kind == "string_type" and not isinstance(given, Mapping | list):
+        remedy = "put it in quotes"
+    return f"{name}: {_type(given)} is not {wanted}", remedy
 
 
 def _choices(context: Mapping[str, Any]) -> list[str]:
@@ -171,9 +191,9 @@ def _quoted(given: object) -> str:
 
 def _less_secrets(message: str, given: object) -> str:
     """Return a field's own message with the secrets in its value hidden."""
-    return (
-        message.replace(given, shown_text(given)) if isinstance(given, str) and given else message
-    )
+    if not isinstance(given, str) or not given:
+        return message
+    return message.replace(given, shown_text(given))
 
 
 def _last(path: Path) -> str:
@@ -185,17 +205,13 @@ def _plain(number: float) -> str:
     return str(int(number)) if number == int(number) else str(number)
 
 
-def _mistyped(name: str, given: object, written: str, kind: str, wanted: str) -> tuple[str, str]:
+def _as_given(given: object, written: str) -> str:
+    """Write a value of the wrong type, up to the noun for the right one."""
     if isinstance(given, str):
-        return f"{name}: {written!r} is text, not {wanted}", _retype(given, written, kind)
-    shown = (
-        "a mapping"
-        if isinstance(given, Mapping)
-        else "a list"
-        if isinstance(given, list)
-        else written
-    )
-    return f"{name}: {shown} is not {wanted}", _retype(given, written, kind)
+        return f"{written!r} is text, not"
+    if isinstance(given, Mapping):
+        return "a mapping is not"
+    return "a list is not" if isinstance(given, list) else f"{written} is not"
 
 
 def _retype(given: object, written: str, kind: str) -> str:
@@ -219,16 +235,10 @@ def _driver_name(path: Path, document: Document) -> Problem:
     at = (*path, "name")
     if at in document.values:
         written = document.values[at].written
-        return document.problem(
-            at, f"driver.name: {written!r} is not a driver", did_you_mean(written, kinds())
-        )
-    return document.problem(
-        path, "driver.name is missing", f"write name: {' | '.join(kinds())}", at_key=True
-    )
-
-
-def _shape(path: Path, document: Document) -> Problem:
-    return document.problem(path, f"{shown_path(path)}: not a rate", SHAPES_WRITTEN)
+        message = f"driver.name: {written!r} is not a driver"
+        return document.problem(at, message, did_you_mean(written, kinds()))
+    remedy = f"write name: {' | '.join(kinds())}"
+    return document.problem(path, "driver.name is missing", remedy, at_key=True)
 
 
 def shown(value: object) -> str:
@@ -238,25 +248,35 @@ def shown(value: object) -> str:
 
 def _nearest_key(path: Path, document: Document) -> str:
     """Suggest a similar key of the same section, or the section that has this key."""
-    key = str(path[-1])
-    here = _section(path[:-1], document.value)
-    if here is None:
+    section = _section(path[:-1], document.value)
+    if section is None:
         return ""
+    return _renamed(path, section, document) or _similar(path, section)
+
+
+def _renamed(path: Path, section: type[BaseModel], document: Document) -> str:
+    """Return the hint for a key that other tools have under this name or in this place; else ''."""
+    key = str(path[-1])
     if path == ("driver", "driverClass"):
         return f"write name: {' | '.join(kinds())}"
-    if here is Profile and key in _OTHER_TOOLS:
+    if section is Profile and key in _OTHER_TOOLS:
         return _OTHER_TOOLS[key]
     if path[0] == "driver" and key in _ELSEWHERE:
         return _ELSEWHERE[key]
     for kind in kinds().values():
-        if key in kind.misspellings and here in (Profile, model_of(kind.name)):
+        if key in kind.misspellings and section in (Profile, model_of(kind.name)):
             return _of_driver(kind.name, kind.misspellings[key], path, document)
-    belongs = [place for place, section in _places().items() if key in keys(section)]
-    return (
-        f"{key} belongs under {belongs[0]}"
-        if belongs and path[:-1] != ()
-        else _home(key, here, belongs)
-    )
+    return ""
+
+
+def _similar(path: Path, section: type[BaseModel]) -> str:
+    key = str(path[-1])
+    at_top = len(path) == 1
+    places = [place for place, other in _places().items() if key in keys(other)]
+    near = did_you_mean(key, [*keys(section), "matrix"] if section is Profile else keys(section))
+    if places and not (at_top and near.startswith("did")):
+        return f"{key} belongs under {places[0]}"
+    return near
 
 
 def _of_driver(name: str, key: str, path: Path, document: Document) -> str:
@@ -265,11 +285,6 @@ def _of_driver(name: str, key: str, path: Path, document: Document) -> str:
     if not isinstance(driver, Mapping) or driver.get("name") not in (name, *kind_of(name).aliases):
         return f"{key} belongs under driver (name: {name})"
     return f"write driver: {{{key}: {document.values[path].written or 'true'}}}"
-
-
-def _home(key: str, here: type[BaseModel], belongs: list[str]) -> str:
-    near = did_you_mean(key, [*keys(here), "matrix"] if here is Profile else keys(here))
-    return f"{key} belongs under {belongs[0]}" if belongs and not near.startswith("did") else near
 
 
 def keys(section: type[BaseModel]) -> list[str]:
@@ -282,54 +297,57 @@ def keys(section: type[BaseModel]) -> list[str]:
 
 
 def _places() -> dict[str, type[BaseModel]]:
-    sections = {
-        str(field.alias): _model(field.annotation) for field in Profile.model_fields.values()
-    }
-    drivers = {f"driver (name: {name})": section for name, section in models().items()}
-    return (
-        {"the top level": Profile}
-        | {
-            name: found
-            for name, found in sections.items()
-            if found not in (None, Profile) and name != "driver"
-        }
-        | drivers
-    )
+    """Return the sections in which a key may be, by their names in a hint."""
+    places: dict[str, type[BaseModel]] = {"the top level": Profile}
+    for field in Profile.model_fields.values():
+        section = _model(field.annotation)
+        if section not in (None, Profile) and field.alias != "driver":
+            places[str(field.alias)] = section
+    for name, settings in models().items():
+        places[f"driver (name: {name})"] = settings
+    return places
 
 
 def _section(path: Path, value: Any) -> type[BaseModel] | None:
     """Return the model of the section at ``path``; None if there is none."""
-    found: type[BaseModel] | None = Profile
+    section: type[BaseModel] | None = Profile
     driver = value["driver"].get("name") if isinstance(value.get("driver"), Mapping) else None
     for step in path:
         if isinstance(step, int):
             value = value[step]
             continue
         value = value.get(step)
-        if found is None:
+        if section is None:
             return None
-        if found is Profile and step == "driver":
-            found = model_of(driver)
+        if section is Profile and step == "driver":
+            section = model_of(driver)
         elif step == "rate":
-            found = next(
-                (shape for shape in SHAPES.values() if shape_of(value) == f"<{shape.__name__}>"),
-                None,
-            )
+            tag = shape_of(value)
+            shapes = {f"<{shape.__name__}>": shape for shape in SHAPES.values()}
+            section = shapes.get(tag or "")
         else:
-            found = next(
-                (
-                    _model(field.annotation)
-                    for field in found.model_fields.values()
-                    if field.alias == step
-                ),
-                None,
-            )
-    return found
+            section = _field(section, step)
+    return section
+
+
+def _field(section: type[BaseModel], key: str) -> type[BaseModel] | None:
+    """Return the model of a key's value.
+
+    None if there is no such key, or its value is no section.
+    """
+    for field in section.model_fields.values():
+        if field.alias == key:
+            return _model(field.annotation)
+    return None
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    if isinstance(annotation, str):  # the profile's own name, inside itself
-        return Profile
-    return next((found for part in get_args(annotation) if (found := _model(part))), None)
+    if isinstance(annotation, str):
+        return Profile  # the profile's own name, inside itself
+    for part in get_args(annotation):
+        model = _model(part)
+        if model is not None:
+            return model
+    return None

@@ -75,7 +75,10 @@ _PERCENT_SCHEMA = {"type": "string", "pattern": PERCENT_PATTERN, "description": 
 
 
 def spelling(name: str) -> str:
-    """Return the YAML key of a field: ``producer_rate`` → ``producerRate``, with OMB's capitals (``consumerBacklogSizeGB``)."""
+    """Return the YAML key of a field: ``producer_rate`` → ``producerRate``.
+
+    OMB's capitals are kept: ``consumerBacklogSizeGB``.
+    """
     first, *rest = name.split("_")
     return first + "".join(_CAPITALS.get(part, part.capitalize()) for part in rest)
 
@@ -92,22 +95,27 @@ class Section(BaseModel):
         validate_by_alias=True,
         allow_inf_nan=False,
         use_attribute_docstrings=True,
-        hide_input_in_errors=True,  # a ValidationError in a traceback would show the value, which may be a secret
+        # A ValidationError in a traceback would show the value, which may be a secret.
+        hide_input_in_errors=True,
     )
 
 
 def invalid_field(message: str, suggestion: str = "") -> PydanticCustomError:
-    """Make the error of a pydantic field; :func:`~pytest_loadtest.profile.explain.explain_error` makes a problem of it."""
-    return PydanticCustomError(
-        "invalid_field", "{message}", {"message": message, "suggestion": suggestion}
-    )
+    """Make the error of a pydantic field.
+
+    :func:`~pytest_loadtest.profile.explain.explain_error` makes a problem of it.
+    """
+    context = {"message": message, "suggestion": suggestion}
+    return PydanticCustomError("invalid_field", "{message}", context)
 
 
 class ParsedSection:
-    """Annotation of a field whose mapping is parsed once, when the profile is read. The result keeps it as ``written``.
+    """Annotation of a field whose mapping is parsed once, when the profile is read.
 
-    :param read: mapping → what the profile holds. It never raises: the problems of a section are reported together with those of the
-        profile's other checks.
+    The result keeps it as ``written``.
+
+    :param read: mapping → what the profile holds. It never raises: the problems of a section are
+        reported with those of the profile's other keys.
     """
 
     def __init__(self, read: Callable[[Mapping[str, object]], object]) -> None:
@@ -125,62 +133,66 @@ class ParsedSection:
 
 
 def exact_duration(ns: int) -> str:
-    """Write a duration for a profile, in the largest unit that is exact: ``30_000_000_000`` → ``"30s"``."""
+    """Write a duration in the largest unit that is exact: ``30_000_000_000`` → ``30s``."""
+    if not ns:
+        return "0s"
     unit, scale = next((unit, scale) for unit, scale in _UNITS if ns % scale == 0)
-    return f"{ns // scale}{unit}" if ns else "0s"
+    return f"{ns // scale}{unit}"
 
 
 def _duration(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str):
-        try:
-            found = parse_duration(value)
-        except ValueError as error:
-            if "too large" not in str(error):
-                raise invalid_field(f"{value!r} is not a duration", _duration_hint(value)) from None
-            found = MOST_DURATION + 1
-        if found > MOST_DURATION:
-            raise invalid_field(
-                f"{value!r} is longer than ten years",
-                f"write {exact_duration(MOST_DURATION)} or less",
-            )
-        return found
+        return _read_duration(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     if value == 0:
         return 0
     if info.context is None:  # a number from Python code is in ns; only YAML must have a unit
         return value
-    raise invalid_field(
-        f"{value} has no unit", f"write {value}s, or another of ns, us, ms, s, min, h, d"
-    )
+    remedy = f"write {value}s, or another of ns, us, ms, s, min, h, d"
+    raise invalid_field(f"{value} has no unit", remedy)
+
+
+def _read_duration(text: str) -> int:
+    try:
+        duration = parse_duration(text)
+    except ValueError as error:
+        if "too large" not in str(error):
+            raise invalid_field(f"{text!r} is not a duration", _duration_hint(text)) from None
+        duration = MOST_DURATION + 1
+    if duration > MOST_DURATION:
+        remedy = f"write {exact_duration(MOST_DURATION)} or less"
+        raise invalid_field(f"{text!r} is longer than ten years", remedy)
+    return duration
+
+
+_MEANT_UNITS = {
+    "sec": "s",
+    "secs": "s",
+    "second": "s",
+    "seconds": "s",
+    "minute": "min",
+    "minutes": "min",
+    "mins": "min",
+    "msec": "ms",
+    "millis": "ms",
+    "hour": "h",
+    "hours": "h",
+    "hr": "h",
+    "day": "d",
+    "days": "d",
+    "M": "m",
+    "S": "s",
+    "MS": "ms",
+    "H": "h",
+}
+"""Units as users write them → ours."""
 
 
 def _duration_hint(text: str) -> str:
     number = re.match(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text)
-    guesses = {
-        "sec": "s",
-        "secs": "s",
-        "second": "s",
-        "seconds": "s",
-        "minute": "min",
-        "minutes": "min",
-        "mins": "min",
-        "msec": "ms",
-    }
-    guesses |= {
-        "millis": "ms",
-        "hour": "h",
-        "hours": "h",
-        "hr": "h",
-        "day": "d",
-        "days": "d",
-        "M": "m",
-        "S": "s",
-        "MS": "ms",
-        "H": "h",
-    }
-    if number and (unit := guesses.get(number[2])):
-        return f"did you mean {number[1]}{unit}?"
+    if number and number[2] in _MEANT_UNITS:
+        return f"did you mean {number[1]}{_MEANT_UNITS[number[2]]}?"
     return "write a number and a unit: ns, us, ms, s, min, h, d"
 
 
@@ -190,10 +202,8 @@ def _size(value: object) -> object:
     try:
         return parse_size(value)
     except ValueError:
-        raise invalid_field(
-            f"{value!r} is not a size",
-            "write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)",
-        ) from None
+        remedy = "write bytes, or a number and B, KB, MB or GB (1KB is 1024 bytes)"
+        raise invalid_field(f"{value!r} is not a size", remedy) from None
 
 
 def _positive(value: int) -> int:
@@ -206,27 +216,29 @@ def _rate(value: object, number: ValidatorFunctionWrapHandler) -> float:
     """Read a rate: a number, or text with a unit. A rate in bytes becomes a :class:`ByteRate`."""
     if isinstance(value, ByteRate):
         return value
+    rate: float
     if not isinstance(value, str) or re.fullmatch(r"\s*[-+]?[\d_., eE+-]*\s*", value):
-        found = float(number(value))
+        rate = float(number(value))
     else:
         try:
-            found = parse_rate(value)
+            rate = parse_rate(value)
         except ValueError as error:
             message, _, remedy = str(error).partition(": ")
             raise invalid_field(message, remedy) from None
-    if 0 < found < LEAST_RATE:
+    if 0 < rate < LEAST_RATE:
         raise invalid_field(f"{value!r} is slower than can be paced", f"write {LEAST_RATE} or more")
-    if found >= MOST_RATE:
-        most = f"{MOST_RATE >> 20}MB/s" if isinstance(found, ByteRate) else f"{MOST_RATE}/s"
+    if rate >= MOST_RATE:
+        most = f"{MOST_RATE >> 20}MB/s" if isinstance(rate, ByteRate) else f"{MOST_RATE}/s"
         raise invalid_field(f"{value!r} is more than can be timed", f"write less than {most}")
-    return found
+    return rate
 
 
 def _percent(value: object) -> object:
-    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value)):
-        return float(Decimal(match[1]) / 100)
     if isinstance(value, str):
-        raise invalid_field(f"{value!r} is not a percentage", "write a number and %, as in 2%")
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value)
+        if match is None:
+            raise invalid_field(f"{value!r} is not a percentage", "write a number and %, as in 2%")
+        return float(Decimal(match[1]) / 100)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     raise invalid_field(f"{value} has no unit", f"write {value}%")
@@ -271,7 +283,10 @@ Rate = Annotated[
     PlainSerializer(exact_rate, return_type=float | str, when_used="json"),
     WithJsonSchema(_RATE_SCHEMA, mode="validation"),
 ]
-"""Messages per second, or a :class:`~pytest_loadtest.values.quantities.ByteRate`; in YAML ``1000``, ``1000/s``, ``200MB/s``."""
+"""Messages per second, or a :class:`~pytest_loadtest.values.quantities.ByteRate`.
+
+In YAML ``1000``, ``1000/s``, ``200MB/s``.
+"""
 
 Percent = Annotated[
     float,

@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.profile.merge import Variant
     from pytest_loadtest.profile.model import Profile
+    from pytest_loadtest.profile.omb_driver import OmbDriver
 
 _SUFFIXES = (".yaml", ".yml")
 
 
 def find(name_or_path: str, folder: Path, places: Sequence[Path] = ()) -> Path:
-    """Return the file of a profile: a path if the text has a file's suffix, otherwise a name in ``folder`` (``smoke``, ``mqtt/fanout``).
+    """Return the file of a profile.
 
-    :param places: the folders, besides ``folder``, to which a path may be relative; the first that has the file counts.
+    A text with a file's suffix is a path, any other is a name in ``folder`` (``smoke``,
+    ``mqtt/fanout``).
+
+    :param places: the folders, besides ``folder``, to which a path may be relative; the first that
+        has the file counts.
     :raises UsageError: there is no such file, or two places have files with different content.
     """
     given = Path(name_or_path)
@@ -38,27 +43,33 @@ def find(name_or_path: str, folder: Path, places: Sequence[Path] = ()) -> Path:
     if given.suffix in _SUFFIXES or (len(given.parts) > 1 and files):
         if not files:
             raise UsageError(f"no profile file {name_or_path}: looked at {_listed(candidates)}")
-        for other in files[1:]:
-            if read_limited(other, "profile") != read_limited(files[0], "profile"):
-                raise UsageError(
-                    f"profile {name_or_path} is two files with different content, {files[0]} and {other}:"
-                    " write a path that only one of them has, or remove one"
-                )
+        _same_content(name_or_path, files)
         return files[0]
     for suffix in _SUFFIXES:
-        if (path := folder / f"{name_or_path}{suffix}").is_file():
+        path = folder / f"{name_or_path}{suffix}"
+        if path.is_file():
             return path
-    names = sorted(
-        path.relative_to(folder).with_suffix("").as_posix()
-        for path in folder.rglob("*")
-        if path.suffix in _SUFFIXES
-    )
-    hint = (
-        did_you_mean(name_or_path, names)
-        if names
-        else "the folder has no profiles; set the ini option load_profiles"
-    )
-    raise UsageError(f"no profile {name_or_path!r} in {folder}" + (f" ({hint})" if hint else ""))
+    raise UsageError(_unknown(name_or_path, folder))
+
+
+def _same_content(name: str, files: Sequence[Path]) -> None:
+    """:raises UsageError: one of the files has other content than the first."""
+    first, *others = files
+    for other in others:
+        if read_limited(other, "profile") != read_limited(first, "profile"):
+            found = f"profile {name} is two files with different content, {first} and {other}"
+            raise UsageError(f"{found}: write a path that only one of them has, or remove one")
+
+
+def _unknown(name: str, folder: Path) -> str:
+    """Write that a folder has no profile of this name, with a similar one."""
+    paths = [path for path in folder.rglob("*") if path.suffix in _SUFFIXES]
+    names = sorted(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
+    hint = "the folder has no profiles; set the ini option load_profiles"
+    if names:
+        hint = did_you_mean(name, names)
+    message = f"no profile {name!r} in {folder}"
+    return f"{message} ({hint})" if hint else message
 
 
 def load(path: Path) -> Profile:
@@ -71,11 +82,13 @@ def load(path: Path) -> Profile:
 
 
 def line_of(path: Path, keys: tuple[str, ...]) -> int | None:
-    """Return the first line, from 1, in which a readable profile has these keys, at any depth; None if it has not."""
+    """Return the first line, from 1, in which a readable profile has these keys, at any depth.
+
+    None if it does not have them.
+    """
     places = read_yaml(_text(path, "profile")).keys
-    return min(
-        (place.line for found, place in places.items() if found[-len(keys) :] == keys), default=None
-    )
+    lines = [place.line for found, place in places.items() if found[-len(keys) :] == keys]
+    return min(lines, default=None)
 
 
 def override(
@@ -83,14 +96,14 @@ def override(
 ) -> Profile:
     """Read the profile in ``path`` with other values for some keys.
 
-    A size replaces a distribution and a distribution a size; likewise ``testDuration``, ``messages`` and ``stages``, and ``search`` and
-    ``producerRate``.
+    A size replaces a distribution and a distribution a size; likewise ``testDuration``,
+    ``messages`` and ``stages``, and ``search`` and ``producerRate``.
 
-    :param changes: key → value as YAML would have it; None removes the key. Dots lead into sections (``driver.qos``) and workloads
-        (``workloads.telemetry.producerRate``).
+    :param changes: key → value as YAML would have it; None removes the key. Dots lead into sections
+        (``driver.qos``) and workloads (``workloads.telemetry.producerRate``).
     :param options: the same from the command line, values as text; they win.
-    :raises UsageError: the file is wrong, or an override, which the error names as ``@pytest.mark.load(messageSize=…)`` or
-        ``--load-set messageSize=…``.
+    :raises UsageError: the file is wrong, or an override, which the error names as
+        ``@pytest.mark.load(messageSize=…)`` or ``--load-set messageSize=…``.
     """
     return overridden(_text(path, "profile"), str(path), changes, _readers(path.parent), options)
 
@@ -98,41 +111,42 @@ def override(
 def matrix_of(
     path: Path, chosen: Mapping[str, object] = MappingProxyType({})
 ) -> tuple[Variant, ...]:
-    """Return the combinations of a profile's matrix as changes for :func:`override`, the last axis changing fastest.
+    """Return the combinations of a profile's matrix as changes for :func:`override`.
+
+    The last axis changes fastest.
 
     :param chosen: axis of the matrix → the value (or name) to keep, or a list of them.
     :returns: nothing if the profile has no matrix.
-    :raises UsageError: see :func:`load`, for any combination; or the matrix does not have what is chosen.
+    :raises UsageError: see :func:`load`, for any combination; or the matrix does not have what is
+        chosen.
     """
     return varied(_text(path, "profile"), str(path), _readers(path.parent), chosen)
 
 
 def with_driver(profile: Profile, path: Path) -> Profile:
-    """Return the profile, and each of its workloads, with the keys and the target of an OMB driver file.
+    """Return the profile and its workloads with the keys and the target of an OMB driver file.
 
     The address to which OMB connects if the file has none applies to a profile without a target.
 
-    :raises ProfileError: the file is not valid. :raises UsageError: it cannot be read, or contradicts the profile.
+    :raises ProfileError: the file is not valid.
+    :raises UsageError: it cannot be read, or contradicts the profile.
     """
     file = read_driver(_text(path, "driver file"), str(path))
     driver = models()[file.driver["name"]].model_validate(file.driver, context={"units": "named"})
     changes: dict[str, Any] = {"driver": driver, "not_applied": file.not_applied}
 
-    def with_file(one: Profile) -> Profile:
-        if file.target and (file.target_named or one.target is None):
-            return one.model_copy(
-                update=changes | {"target": TargetSection.model_validate(file.target)}
-            )
-        return one.model_copy(update=changes)
+    def with_file(part: Profile) -> Profile:
+        if file.target and (file.target_named or part.target is None):
+            target = TargetSection.model_validate(file.target)
+            return part.model_copy(update=changes | {"target": target})
+        return part.model_copy(update=changes)
 
     workloads = tuple(with_file(workload) for workload in profile.workloads)
     changed = with_file(profile).model_copy(update={"workloads": workloads})
-    checked = workloads or (changed,)
-    problems = {
-        f"{path} with profile {one.name}: {problem.text}": None
-        for one in checked
-        for problem in check_profile(one)
-    }
+    problems: dict[str, None] = {}  # each once, in order
+    for part in workloads or (changed,):
+        for problem in check_profile(part):
+            problems[f"{path} with profile {part.name}: {problem.text}"] = None
     if problems:
         raise UsageError("\n".join(problems))
     return changed
@@ -144,61 +158,69 @@ def _text(path: Path, what: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = data[: error.start].split(b"\n")
-        message, line, column = (
-            f"byte 0x{data[error.start]:02x} is not UTF-8",
-            len(before),
-            len(before[-1]) + 1,
-        )
-        raise ProfileError(
-            str(path), (Problem((), message, "save the file as UTF-8", line=line, column=column),)
-        ) from error
+        lines = data[: error.start].split(b"\n")
+        message = f"byte 0x{data[error.start]:02x} is not UTF-8"
+        remedy = "save the file as UTF-8"
+        column = len(lines[-1]) + 1
+        problem = Problem((), message, remedy, line=len(lines), column=column)
+        raise ProfileError(str(path), (problem,)) from error
 
 
 def _readers(folder: Path) -> Readers:
     """Make the readers of files next to a profile; each file is read once for all workloads."""
-    return Readers(
-        sizes=cache(lambda reference: read_sizes(reference, folder)),
-        driver=cache(
-            lambda name: read_driver(_text(folder / name, "driver file"), str(folder / name))
-        ),
-    )
+
+    @cache
+    def sizes(reference: str) -> dict[str, int]:
+        return read_sizes(reference, folder)
+
+    @cache
+    def driver(name: str) -> OmbDriver:
+        path = folder / name
+        return read_driver(_text(path, "driver file"), str(path))
+
+    return Readers(sizes, driver)
 
 
 def payload(profile: Profile, path: Path, started: Path) -> bytes | None:
     """Return the bytes of the profile's ``payloadFile``; None without one.
 
-    Its path is relative to the profile's folder, to the parent of that folder, or to ``started``, the folder where pytest was started.
+    Its path is relative to the profile's folder, to the parent of that folder, or to ``started``,
+    the folder where pytest was started.
 
-    :raises UsageError: the file does not exist or cannot be read, or does not have the size in the profile.
+    :raises UsageError: the file does not exist or cannot be read, or does not have the size in the
+        profile.
     """
     if profile.payload_file is None:
         return None
-    # OMB runs workloads/x.yaml from the parent folder, which has payload/
+    # OMB runs workloads/x.yaml from the parent folder, which has payload/.
     places = dict.fromkeys((path.parent, path.parent.parent, started))
     candidates = [place / profile.payload_file for place in places]
-    what = f"{_place_of(path, 'payloadFile')}: payloadFile"
+    key = f"{_place_of(path, 'payloadFile')}: payloadFile"
     file = next((candidate for candidate in candidates if candidate.exists()), None)
     if file is None:
-        raise UsageError(
-            f"{what} {profile.payload_file} does not exist: looked at {_listed(candidates)}"
-        )
-    content = read_limited(file, what, profile.max_message_size)
-    if profile.message_size is not None and len(content) != profile.message_size:
-        raise UsageError(
-            f"{what} {file} has {len(content)} B, but messageSize is {profile.message_size} B: write messageSize: {len(content)}"
-        )
+        missing = f"{key} {profile.payload_file} does not exist"
+        raise UsageError(f"{missing}: looked at {_listed(candidates)}")
+    content = read_limited(file, key, profile.max_message_size)
+    size = len(content)
+    if profile.message_size is not None and size != profile.message_size:
+        difference = f"{key} {file} has {size} B, but messageSize is {profile.message_size} B"
+        raise UsageError(f"{difference}: write messageSize: {size}")
     return content
 
 
 def _place_of(path: Path, key: str) -> str:
-    """Return ``FILE:LINE:COLUMN`` of the first value of a key, at any depth; only the file if the key is not in it."""
-    places = read_yaml(_text(path, "profile")).values if path.is_file() else {}
-    found = min(
-        ((place.line, place.column) for at, place in places.items() if at and at[-1] == key),
-        default=None,
-    )
-    return str(path) if found is None else f"{path}:{found[0]}:{found[1]}"
+    """Return ``FILE:LINE:COLUMN`` of the first value of a key, at any depth.
+
+    Only the file, if the key is not in it.
+    """
+    if not path.is_file():
+        return str(path)
+    values = read_yaml(_text(path, "profile")).values
+    places = [(place.line, place.column) for at, place in values.items() if at and at[-1] == key]
+    if not places:
+        return str(path)
+    line, column = min(places)
+    return f"{path}:{line}:{column}"
 
 
 def _listed(paths: Sequence[Path]) -> str:

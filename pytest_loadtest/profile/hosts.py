@@ -1,16 +1,17 @@
-"""The file of ``--load-hosts``: the hosts that generate load, and the command that reaches each of them."""
+"""The file of ``--load-hosts``: hosts that generate load, and the command that reaches each."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from pytest_loadtest.errors import ProfileError, did_you_mean
+from pytest_loadtest.errors import ProfileError, did_you_mean, sorted_problems
 from pytest_loadtest.profile.explain import explain_error, keys
 from pytest_loadtest.profile.fields import Section, invalid_field
 from pytest_loadtest.profile.text import Document, read_yaml
@@ -18,15 +19,15 @@ from pytest_loadtest.profile.text import Document, read_yaml
 _BITS = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)bit/s")
 _FACTORS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
-"""Text that every shell passes on as it is. ``ssh`` hands its arguments to a shell of the remote host, ``kubectl exec`` hands them to the
-process: only text that no shell changes reaches both alike."""
+"""Text that every shell passes on as it is. ``ssh`` hands its arguments to a shell of the remote
+host, ``kubectl exec`` hands them to the process: only text that no shell changes reaches both
+alike."""
 
 
 def _name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.]*(-[A-Za-z0-9_.]+)*", text):
-        raise invalid_field(
-            f"{text!r} is not a name of a host", "use letters, digits, dots, dashes and underscores"
-        )
+        message = f"{text!r} is not a name of a host"
+        raise invalid_field(message, "use letters, digits, dots, dashes and underscores")
     return text
 
 
@@ -34,14 +35,11 @@ def _words(text: str) -> str:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise invalid_field(
-            f"{text!r} cannot be split into words: {error}", "close the quote"
-        ) from None
+        message = f"{text!r} cannot be split into words: {error}"
+        raise invalid_field(message, "close the quote") from None
     if not words:
-        raise invalid_field(
-            "the command is empty",
-            "write the command that runs a program on the host, for example ssh build1",
-        )
+        remedy = "write the command that runs a program on the host, for example ssh build1"
+        raise invalid_field("the command is empty", remedy)
     return text
 
 
@@ -66,36 +64,29 @@ def _bits(text: str) -> str:
 
 def _plain(text: str) -> str:
     if not _SAFE.fullmatch(text):
-        raise invalid_field(
-            f"{text!r} has characters that a shell on the host could change",
-            "use letters, digits and _@%+=:,./-",
-        )
+        message = f"{text!r} has characters that a shell on the host could change"
+        raise invalid_field(message, "use letters, digits and _@%+=:,./-")
     return text
 
 
 def _address(text: str) -> str:
+    remedy = "write addresses of the host, for example 10.0.0.5"
     try:
         address = ip_address(text)
     except ValueError:
-        raise invalid_field(
-            f"{text!r} is not an IP address", "write addresses of the host, for example 10.0.0.5"
-        ) from None
+        raise invalid_field(f"{text!r} is not an IP address", remedy) from None
     if address.is_unspecified or address.is_multicast:
-        raise invalid_field(
-            f"no connection can come from {text}",
-            "write addresses of the host, for example 10.0.0.5",
-        )
+        raise invalid_field(f"no connection can come from {text}", remedy)
     return str(address)
 
 
 def _addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    if repeated := [address for address, count in Counter(addresses).items() if count > 1]:
+    repeated = [address for address, count in Counter(addresses).items() if count > 1]
+    if repeated:
         raise invalid_field(f"{repeated[0]} is repeated", "write each address once")
     if len({":" in address for address in addresses}) > 1:
-        raise invalid_field(
-            "IPv4 and IPv6 are mixed, and one address of a target has only one of them",
-            "write addresses of one family",
-        )
+        message = "IPv4 and IPv6 are mixed, and one address of a target has only one of them"
+        raise invalid_field(message, "write addresses of one family")
     return addresses
 
 
@@ -105,7 +96,8 @@ class HostEntry(Section):
     name: Annotated[str, AfterValidator(_name)]
     """Name of the host in reports; its workers are ``NAME-1``, ``NAME-2`` …"""
     command: Annotated[str, AfterValidator(_words)]
-    """Prefix that runs a program on the host with its standard input and output: ``ssh build1``, ``kubectl exec -i gen-0 --``."""
+    """Prefix that runs a program on the host with its standard input and output: ``ssh build1``,
+    ``kubectl exec -i gen-0 --``."""
     workers: int = Field(default=1, ge=1, le=1024)
     """Number of workers on the host."""
     python: Annotated[str, AfterValidator(_plain)] = "python3"
@@ -113,12 +105,14 @@ class HostEntry(Section):
     directory: Annotated[str, AfterValidator(_plain)] | None = None
     """Directory of the host with the same test files; the command's own directory unless given."""
     bandwidth: Annotated[str, AfterValidator(_bits)] | None = None
-    """Bandwidth of the host's network in each direction: ``10Gbit/s``. The plan is checked against it; unknown unless given."""
+    """Bandwidth of the host's network in each direction: ``10Gbit/s``. The plan is checked against
+    it; unknown unless given."""
 
     source_addresses: Annotated[
         tuple[Annotated[str, AfterValidator(_address)], ...], AfterValidator(_addresses)
     ] = Field(default=(), strict=False)
-    """Addresses of the host that the connections of its workers come from, in turn; the system chooses one unless given."""
+    """Addresses of the host that the connections of its workers come from, in turn; the system
+    chooses one unless given."""
 
     @property
     def reached_by(self) -> tuple[str, str, str | None]:
@@ -138,47 +132,49 @@ def read_hosts(text: str, source: str) -> tuple[HostEntry, ...]:
     :raises ProfileError: with every problem.
     """
     document = read_yaml(text, sequence=True)
-    found = (
-        []
-        if document.value is None
-        else [_entry(document, number, value) for number, value in enumerate(document.value)]
-    )
-    entries = tuple(entry for entry in found if entry is not None)
+    entries: list[HostEntry] = []
+    for number, value in enumerate(document.value or ()):
+        entry = _entry(document, number, value)
+        if entry is not None:
+            _compare(document, number, entry, entries)
+            entries.append(entry)
     if not document.problems and not entries:
         document.refuse((), "the file has no hosts", "write - {name: h1, command: ssh h1}")
-    for number, entry in enumerate(found):
-        others = [other for other in found[:number] if other is not None]
-        if entry is not None and any(other.name == entry.name for other in others):
-            message = f"{number}.name: there are several hosts with the name {entry.name}"
-            document.problems.append(
-                document.problem((number, "name"), message, "give each host a name of its own")
-            )
-        # The command is all that distinguishes hosts when a worker starts.
-        elif entry is not None and (
-            twin := next((other for other in others if other.reached_by == entry.reached_by), None)
-        ):
-            message = f"{number}.command: it reaches the same host as {twin.name}"
-            remedy = f"give {twin.name} more workers, or name another host"
-            document.problems.append(document.problem((number, "command"), message, remedy))
     if document.problems:
-        raise ProfileError(
-            source,
-            tuple(sorted(document.problems, key=lambda problem: (problem.line, problem.column))),
-        )
-    return entries
+        raise ProfileError(source, sorted_problems(document.problems))
+    return tuple(entries)
 
 
 def _entry(document: Document, number: int, value: object) -> HostEntry | None:
+    """Return an entry of the file; None if it has problems, which are added to the document."""
     try:
         return HostEntry.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
         for details in error.errors(include_url=False):
-            details["loc"] = path = (number, *details["loc"])
+            path = (number, *details["loc"])
+            details["loc"] = path
             if details["type"] == "extra_forbidden":
                 near = did_you_mean(str(path[-1]), keys(HostEntry))
-                document.problems.append(
-                    document.problem(path, f"unknown key {path[-1]!r}", near, at_key=True)
-                )
+                message = f"unknown key {path[-1]!r}"
+                document.problems.append(document.problem(path, message, near, at_key=True))
             else:
                 document.problems.append(explain_error(details, document))
         return None
+
+
+def _compare(
+    document: Document, number: int, entry: HostEntry, others: Sequence[HostEntry]
+) -> None:
+    """Add a problem if an entry has the name, or the command, of an earlier one."""
+    if any(other.name == entry.name for other in others):
+        message = f"{number}.name: there are several hosts with the name {entry.name}"
+        remedy = "give each host a name of its own"
+        document.problems.append(document.problem((number, "name"), message, remedy))
+        return
+    for other in others:
+        # The command is all that distinguishes hosts when a worker starts.
+        if other.reached_by == entry.reached_by:
+            message = f"{number}.command: it reaches the same host as {other.name}"
+            remedy = f"give {other.name} more workers, or name another host"
+            document.problems.append(document.problem((number, "command"), message, remedy))
+            return

@@ -240,7 +240,7 @@ def _long_enough(profile: Profile) -> Iterator[Problem]:
 
 
 def _judged_for(profile: Profile, path: Path) -> tuple[int, str, str]:
-    """Return the time, ns, over which a section is judged, with its name and the key that sets it."""
+    """Return the time, ns, over which a section is judged, its name, and the key that sets it."""
     if path[0] == "stages":
         stage = profile.stages[int(path[1])]
         return stage.duration, f"the stage {stage.name!r}", "duration"

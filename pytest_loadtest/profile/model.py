@@ -1,4 +1,4 @@
-"""The frozen :class:`Profile`: the content of a YAML file with units resolved and defaults filled in."""
+"""The frozen :class:`Profile`: a YAML file with units resolved and defaults filled in."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.payloads import Bucket
 
 
-# Defaults of keys that follow from other keys. ``data`` has the values of the fields declared before.
+# Defaults of keys that follow from other keys. ``data`` has the values of the fields declared
+# before.
 
 
 def _from_minutes(minutes: float | None, default: int) -> int:
@@ -66,7 +67,7 @@ def _from_minutes(minutes: float | None, default: int) -> int:
 
 
 def _default_duration(data: dict[str, Any]) -> int:
-    """Return the duration of the stages, or of a fixed number of messages, or OMB's ``testDurationMinutes``, in ns."""
+    """Return the duration, ns, that follows from stages, messages, or ``testDurationMinutes``."""
     if data.get("stages"):
         stages: tuple[Stage, ...] = data["stages"]
         return sum(stage.duration for stage in stages)
@@ -77,7 +78,9 @@ def _default_duration(data: dict[str, Any]) -> int:
 
 def _default_search(data: dict[str, Any]) -> SearchSection | None:
     sends = data.get("producers_per_topic") and data.get("messages") != 0
-    return SearchSection() if data.get("producer_rate") == 0 and sends else None
+    if sends and data.get("producer_rate") == 0:
+        return SearchSection()
+    return None
 
 
 def _expanded(search: object) -> object:
@@ -90,7 +93,10 @@ def _default_representative(data: dict[str, Any]) -> Literal["midpoint", "unifor
 
 
 def _default_warmup(data: dict[str, Any]) -> int:
-    """Return OMB's default of a minute if the profile uses OMB's ``testDurationMinutes``, otherwise 0: it may last only seconds."""
+    """Return OMB's default of a minute if the profile uses OMB's ``testDurationMinutes``.
+
+    Otherwise 0: the measured phase may last only seconds.
+    """
     in_minutes = data.get("test_duration_minutes") is not None
     return _from_minutes(data.get("warmup_duration_minutes"), MINUTE if in_minutes else 0)
 
@@ -102,9 +108,12 @@ Scalable = Literal["topics", "partitions", "producers", "consumers"]
 
 
 class Profile(Section):
-    """A workload, its target, the settings of the client, and the objectives. :func:`~pytest_loadtest.profile.loads` reads one.
+    """A workload, its target, the settings of the client, and the objectives.
 
-    Durations are ns, sizes bytes, rates messages (or bytes: a ``ByteRate``) per second over the whole run.
+    :func:`~pytest_loadtest.profile.loads` reads one.
+
+    Durations are ns, sizes bytes, rates messages (or bytes: a ``ByteRate``) per second over the
+    whole run.
     """
 
     name: str = Field(min_length=1, max_length=200)
@@ -115,7 +124,8 @@ class Profile(Section):
     topics: Count = 1
     """Number of topics."""
     topic: str | None = Field(default=None, min_length=1)
-    """One existing topic instead: used as it is, never created, never deleted. persistent://tenant/namespace/name, or a/b/c for MQTT."""
+    """One existing topic instead: used as it is, never created, never deleted.
+    persistent://tenant/namespace/name, or a/b/c for MQTT."""
     partitions_per_topic: Count = 1
     """Partitions of each topic; 1 is a topic without partitions."""
     skew: SkewSection | None = None
@@ -126,17 +136,20 @@ class Profile(Section):
     message_size: Size | None = None
     """Size of every message, envelope included; messageSizeDistribution for several sizes."""
     payload_file: str | None = None
-    """A file whose bytes fill the payload after the envelope; its path is relative to this profile."""
+    """A file whose bytes fill the payload after the envelope; its path is relative to this profile.
+    """
     message_size_distribution: Distribution | None = None
     """Size range "low-high" (low included, high not; B, KB, MB) to relative weight."""
     size_source: str | None = None
     """Source that messageSizeDistribution was read from; in results only."""
     payloads_per_bucket: Count = 1
-    """Number of different payloads for each size range; their sizes are spread evenly inside unless representative is given."""
+    """Number of different payloads for each size range; their sizes are spread evenly inside unless
+    representative is given."""
     representative: Literal["midpoint", "max", "uniform"] = Field(
         default_factory=_default_representative
     )
-    """Sizes that represent a range: its middle (default), its largest, or several spread inside (default with payloadsPerBucket)."""
+    """Sizes that represent a range: its middle (default), its largest, or several spread inside
+    (default with payloadsPerBucket)."""
     use_randomized_payloads: bool = False
     """Fill payloads with random bytes, as far as randomBytesRatio says; zeros otherwise."""
     random_bytes_ratio: Share = 0.0
@@ -151,24 +164,31 @@ class Profile(Section):
     consumer_per_subscription: int = Field(default=1, ge=0)
     """Consumers that share one subscription; 0 for a producer-only run."""
     producers_per_topic: int = Field(default=1, ge=0)
-    """Producers of each topic; each is one stream of numbered messages. 0 for a consumer-only run of an existing topic."""
+    """Producers of each topic; each is one stream of numbered messages. 0 for a consumer-only run
+    of an existing topic."""
     pair_consumers: Literal["host"] | None = None
-    """host: with --load-hosts, all producers and consumers of a topic are on one host, so that latencies need no relation of clocks."""
+    """host: with --load-hosts, all producers and consumers of a topic are on one host, so that
+    latencies need no relation of clocks."""
     messages: Annotated[int, Field(ge=0)] | None = None
-    """Send this many messages instead of sending for a time; 0: only connect, and hold the connections for testDuration."""
+    """Send this many messages instead of sending for a time; 0: only connect, and hold the
+    connections for testDuration."""
     producer_rate: Rate = 0.0
-    """Messages per second (or bytes: 200MB/s) of all producers together; 0 searches the highest rate, as in OMB."""
+    """Messages per second (or bytes: 200MB/s) of all producers together; 0 searches the highest
+    rate, as in OMB."""
     search: Annotated[SearchSection | None, BeforeValidator(_expanded)] = Field(
         default_factory=_default_search
     )
     """Settings of the search for the highest rate, if producerRate is 0; true for the defaults."""
 
     deliver_after: Delay | None = None
-    """Delay between the intended time of a message and its delivery: 10s, or {min: 1s, max: 60s}."""
+    """Delay between the intended time of a message and its delivery: 10s, or {min: 1s, max: 60s}.
+    """
     deliver_at: PositiveDuration | None = None
-    """Time since the start of the phase at which all messages intended before are delivered; later messages are not delayed."""
+    """Time since the start of the phase at which all messages intended before are delivered; later
+    messages are not delayed."""
     allow_undelayed: bool = False
-    """Allow delays that the broker ignores (Exclusive, Failover, non-persistent); the run shows how early messages come."""
+    """Allow delays that the broker ignores (Exclusive, Failover, non-persistent); the run shows how
+    early messages come."""
 
     consumer_backlog_size_gb: float = Field(default=0, ge=0)
     """Build a backlog of this many GB before the consumers continue, as in OMB."""
@@ -183,13 +203,16 @@ class Profile(Section):
     test_duration_minutes: float | None = Field(default=None, gt=0, le=MOST_DURATION // MINUTE)
     """Length of the measured phase in OMB's spelling."""
     test_duration: Duration = Field(default_factory=_default_duration)
-    """Length of the measured phase: 30s, 5min, 24h. With stages or messages it follows from them."""
+    """Length of the measured phase: 30s, 5min, 24h. With stages or messages it follows from them.
+    """
     warmup_duration_minutes: float | None = Field(default=None, ge=0, le=MOST_DURATION // MINUTE)
     """Length of the warm-up in OMB's spelling."""
     warmup_duration: Duration = Field(default_factory=_default_warmup)
-    """Length of the warm-up, which is not judged. Default: OMB's minute with testDurationMinutes, otherwise none."""
+    """Length of the warm-up, which is not judged. Default: OMB's minute with testDurationMinutes,
+    otherwise none."""
     drain_timeout: Duration = 30 * SECOND
-    """Longest time to wait for messages under way after the measured phase; those that have not come by then are lost."""
+    """Longest time to wait for messages under way after the measured phase; those that have not
+    come by then are lost."""
     max_send_delay: Duration = 10 * SECOND
     """A message later than this is dropped, and counted."""
     seed: int = Field(default=0, ge=0, lt=2**63)
@@ -202,61 +225,63 @@ class Profile(Section):
     broker: BrokerSection = BrokerSection()
     """Version and settings of a broker that the run starts itself."""
     scalable: tuple[Scalable, ...] = Field(default=(), strict=False)
-    """Numbers that --load-scale may shrink besides the rate; in a broadcast it shrinks only the subscribers."""
+    """Numbers that --load-scale may shrink besides the rate; in a broadcast it shrinks only the
+    subscribers."""
     slo: SloSection = Field(default_factory=Slo)
     """Objectives by metric: {throughput: 99%, endToEndLatency: {p99: 100ms}, loss: 0}."""
     abort: Annotated[Abort, ParsedSection(Abort.read)] | None = None
-    """Conditions that end the run early: {endToEndLatency.p99: 5s, for: 30s}; also failed and dropped, as numbers or shares."""
+    """Conditions that end the run early: {endToEndLatency.p99: 5s, for: 30s}; also failed and
+    dropped, as numbers or shares."""
     generator: GeneratorLimits = GeneratorLimits()
     """Limits beyond which the generator, not the target, set the pace."""
     scaled: ScaledSection = ScaledSection()
     """Keys that replace those of slo and generator when a run is scaled."""
     not_applied: dict[str, str] = Field(default_factory=dict)
-    """Keys of an OMB driver file that have no effect here, each with the reason; in results only."""
+    """Keys of an OMB driver file that have no effect here, each with the reason; in results only.
+    """
     workloads: tuple[Profile, ...] = Field(default=(), strict=False)
-    """Workloads that run together: each has a name, and the keys in which it differs from the keys next to this list."""
+    """Workloads that run together: each has a name, and the keys in which it differs from the keys
+    next to this list."""
 
     @field_validator("stages")
     @classmethod
     def _named(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        return tuple(
-            stage if stage.name else stage.model_copy(update={"name": f"stage {i + 1}"})
-            for i, stage in enumerate(stages)
-        )
+        return tuple(map(_named_stage, range(1, len(stages) + 1), stages))
 
     @field_validator("scaled")
     @classmethod
     def _over_slo(cls, scaled: ScaledSection, info: ValidationInfo) -> ScaledSection:
-        """Read ``scaled.slo`` again with the keys of ``slo`` that it keeps: its bounds hold in the windows of either."""
+        """Read ``scaled.slo`` again with the keys of ``slo`` that it keeps.
+
+        Its bounds hold in the windows of either.
+        """
         if not scaled.slo or "slo" not in info.data:
             return scaled
-        return scaled.model_copy(
-            update={"slo": Slo.read(scaled.slo.written, info.data["slo"].written)}
-        )
+        slo = Slo.read(scaled.slo.written, info.data["slo"].written)
+        return scaled.model_copy(update={"slo": slo})
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """The objectives of the ``slo`` section, then the implicit ones that it does not override."""
+        """The objectives of ``slo``, then the implicit ones that it does not override."""
         return self.slo.completed(_implicit(self))
 
     def as_scaled(self) -> Profile:
         """Return the profile with the bounds and limits of a scaled run."""
-        limits = self.generator.model_copy(
-            update=self.scaled.generator.model_dump(exclude_none=True)
-        )
-        return self.model_copy(
-            update={
-                "slo": self.scaled.slo.merged() if self.scaled.slo else self.slo,
-                "generator": limits,
-            }
-        )
+        scaled_limits = self.scaled.generator.model_dump(exclude_none=True)
+        changes: dict[str, Any] = {"generator": self.generator.model_copy(update=scaled_limits)}
+        if self.scaled.slo:
+            changes["slo"] = self.scaled.slo.merged()
+        return self.model_copy(update=changes)
 
     @property
     def buckets(self) -> tuple[Bucket, ...] | None:
-        """The size distribution in the file's order, or the one that follows from ``skew``; None without either."""
-        if self.message_size_distribution is None:
-            return self.skew.buckets(self.topics) if self.skew else None
-        return parse_buckets(self.message_size_distribution)
+        """The size distribution in the file's order, or the one that follows from ``skew``.
+
+        None without either.
+        """
+        if self.message_size_distribution is not None:
+            return parse_buckets(self.message_size_distribution)
+        return self.skew.buckets(self.topics) if self.skew else None
 
     @property
     def peak_search(self) -> bool:
@@ -267,17 +292,14 @@ class Profile(Section):
 
     @property
     def in_bytes(self) -> bool:
-        """True if the rate, the searched rate, or the rates of the stages are in bytes per second."""
+        """True if the rate, the searched rate, or stages' rates are in bytes per second."""
         if self.stages and not self.producer_rate:
-            return any(
-                isinstance(rate, ByteRate)
-                for stage in self.stages
-                for rate in stage.rates.values()
-                if rate
-            )
-        return isinstance(
-            self.search.start if self.search and self.peak_search else self.producer_rate, ByteRate
-        )
+            rates = [rate for stage in self.stages for rate in stage.rates.values()]
+            return any(isinstance(rate, ByteRate) for rate in rates if rate)
+        rate = self.producer_rate
+        if self.search is not None and self.peak_search:
+            rate = self.search.start
+        return isinstance(rate, ByteRate)
 
     @property
     def producer_only(self) -> bool:
@@ -302,21 +324,23 @@ class Profile(Section):
     @property
     def delays(self) -> Delays | None:
         """The delays of messages; None: they are not delayed."""
-        return delays(
-            self.deliver_after,
-            self.deliver_at,
-            self.seed,
-            self.driver.earliest(self.broker.settings),
-        )
+        early = self.driver.earliest(self.broker.settings)
+        return delays(self.deliver_after, self.deliver_at, self.seed, early)
 
     @property
     def broadcasts(self) -> bool:
-        """True if each message goes to enough subscriptions of one consumer each that the time to reach all of them is measured."""
+        """True if the time until a message has reached all subscriptions is measured.
+
+        It is if there are enough of them, with one consumer each.
+        """
         return self.subscriptions_per_topic >= WIDTH and self.consumer_per_subscription == 1
 
     @property
     def ordered(self) -> bool:
-        """True if order can be judged: one consumer at a time gets the messages of a partition (or a key), in the order of sending."""
+        """True if order can be judged.
+
+        One consumer at a time gets the messages of a partition (or a key), in the order of sending.
+        """
         return self.unordered is None
 
     @property
@@ -324,9 +348,8 @@ class Profile(Section):
         """The reason why order cannot be judged, and what to write instead; None if it can."""
         if self.delays is not None:
             return "of delayed messages", "send them at once"
-        return self.driver.unordered(
-            consumers=self.consumer_per_subscription, keyed=self.key_distributor != "NO_KEY"
-        )
+        keyed = self.key_distributor != "NO_KEY"
+        return self.driver.unordered(consumers=self.consumer_per_subscription, keyed=keyed)
 
     @property
     def publish_acks(self) -> bool:
@@ -342,12 +365,16 @@ class Profile(Section):
         limit = self.driver.kind.message_limit
         if limit is None:
             return LARGEST
-        given = int(self.broker.settings.get(limit.key, "0")) if limit.key else 0
-        return min(given or limit.default, LARGEST) - limit.overhead
+        most = limit.default
+        if limit.key:
+            most = int(self.broker.settings.get(limit.key, "0")) or most
+        return min(most, LARGEST) - limit.overhead
 
     @property
     def max_message_size(self) -> int:
-        """The largest payload, in bytes, that can be sent: in one piece, or in chunks if the driver makes them.
+        """The largest payload, in bytes, that can be sent.
+
+        It is sent in one piece, or in chunks if the driver makes them.
 
         :raises ValueError: the limit in ``broker.settings`` is not a number.
         """
@@ -357,7 +384,10 @@ class Profile(Section):
         return LARGEST - (limit.overhead if limit else 0)
 
     def document(self) -> dict[str, Any]:
-        """Return the whole profile as JSON values, with defaults and without secrets; ``from_document`` reads it back."""
+        """Return the whole profile as JSON values, with defaults and without secrets.
+
+        ``from_document`` reads it back.
+        """
         left_out = {"test_duration_minutes", "warmup_duration_minutes", "workloads"}
         if not self.peak_search:
             left_out.add("search")
@@ -365,8 +395,17 @@ class Profile(Section):
         return own | {"workloads": [workload.document() for workload in self.workloads]}
 
 
+def _named_stage(number: int, stage: Stage) -> Stage:
+    if stage.name:
+        return stage
+    return stage.model_copy(update={"name": f"stage {number}"})
+
+
 def _implicit(profile: Profile) -> Iterator[Objective]:
-    """Yield the objectives that apply unless the ``slo`` section bounds the same: those of every run, and those that follow from keys."""
+    """Yield the objectives that apply unless the ``slo`` section bounds the same.
+
+    They are those of every run, and those that follow from keys.
+    """
     yield from IMPLICIT
     if profile.topic is None and profile.driver.fresh_subscriptions:
         yield NO_FOREIGN
@@ -381,14 +420,17 @@ def _implicit(profile: Profile) -> Iterator[Objective]:
 
 
 class ClientChoice(NamedTuple):
-    """``library`` or ``native``. :param why: the reason as text; empty if the driver has only one client."""
+    """``library`` or ``native``.
+
+    :param why: the reason as text; empty if the driver has only one client.
+    """
 
     client: str
     why: str
 
 
 def choose_client(profile: Profile) -> ClientChoice:
-    """Return the client that the profile names; otherwise native, if the driver has such a client."""
+    """Return the client that the profile names, else the native one if the driver has one."""
     driver = profile.driver
     if len(driver.kind.clients) == 1:
         return ClientChoice(next(iter(driver.kind.clients)), "")

@@ -1,4 +1,8 @@
-"""Observed traffic of other clients, and a profile with its shape."""
+"""Observed traffic of other clients, and a profile with its shape.
+
+The rule: a profile has the sizes, the rate and the keys that were seen, and says in comments what
+could not be seen. The command ``learn`` calls it.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MOST_RANGES: Final = 64
-_FINE: Final = 4  # bits kept of a size: eight ranges between a power of two and the next
+_FINE: Final = 4
+"""Bits kept of a size: eight ranges between a power of two and the next."""
 _SHOWN_TOPICS: Final = 8
 _SERIES_LINE: Final = 20
 
 
 class Seen(NamedTuple):
-    """One message: size of the payload in bytes, key or None, and time of arrival (ns, any monotonic clock)."""
+    """One message.
+
+    :param size: of the payload, in bytes. :param key: None without one.
+    :param time: of arrival, ns of any monotonic clock.
+    """
 
     topic: str
     size: int
@@ -54,7 +63,10 @@ class Traffic:
     seconds: Counter[int] = field(default_factory=Counter)
 
     def add(self, seen: Iterable[Seen], most: int) -> bool:
-        """Count messages until there are ``most``. Return whether there are; ``end`` is then the time of the last one."""
+        """Count messages until there are ``most``.
+
+        Return whether there are; ``end`` is then the time of the last one.
+        """
         for message in seen:
             if message.time < self.start:
                 continue
@@ -87,24 +99,30 @@ class Traffic:
         return tuple(self.seconds[second] for second in range(self.elapsed // SECOND))
 
     def distribution(self) -> dict[str, int]:
-        """Return each size if there are few, otherwise at most 64 ranges with edges near powers of two."""
+        """Return each size if there are few, otherwise at most 64 ranges.
+
+        Their edges are near powers of two.
+        """
+        counts: Counter[tuple[int, int]] = Counter()
         if len(self.sizes) <= MOST_RANGES:
-            ranges = [
-                Range(size, size + 1, Fraction(count)) for size, count in sorted(self.sizes.items())
-            ]
-        else:
-            weights: Counter[tuple[int, int]] = Counter()
             for size, count in self.sizes.items():
+                counts[size, size + 1] = count
+        else:
+            for size, count in self.sizes.items():
+                # Its highest bits, and zeros: 1 300 = 0b1010_0010100 is in the range from
+                # 0b1010_0000000.
                 shift = max(size.bit_length() - _FINE, 0)
-                weights[size >> shift << shift, (size >> shift) + 1 << shift] += count
-            ranges = [Range(*ends, Fraction(count)) for ends, count in sorted(weights.items())]
+                low = size >> shift << shift
+                counts[low, low + (1 << shift)] += count
+        ranges = [Range(low, high, Fraction(n)) for (low, high), n in sorted(counts.items())]
         return distribution(ranges, MOST_RANGES)
 
 
 class Source(NamedTuple):
     """The place of the observation, for the profile.
 
-    :param driver: the ``driver`` section, as YAML would have it. :param topics: number of topics to write; 0: as many as were observed.
+    :param driver: the ``driver`` section, as YAML would have it.
+    :param topics: number of topics to write; 0: as many as were observed.
     :param at_least: the sampler was too slow, so there was more traffic than it saw.
     """
 
@@ -119,7 +137,8 @@ class Source(NamedTuple):
 
 def summary(traffic: Traffic, at_least: bool) -> list[str]:
     """Return a summary of a few lines."""
-    rate, largest = format_rate(traffic.rate), format_size(max(traffic.sizes))
+    rate = format_rate(traffic.rate)
+    largest = format_size(max(traffic.sizes))
     lines = [
         f"{format_count(traffic.messages)} messages in {format_duration(traffic.elapsed)}: {rate}",
         f"{len(traffic.sizes)} sizes, {format_size(traffic.mean_size)} mean, {largest} largest",
@@ -136,7 +155,8 @@ def summary(traffic: Traffic, at_least: bool) -> list[str]:
 def profile_text(traffic: Traffic, source: Source, replay: bool) -> str:
     """Return a profile with the traffic's sizes, rate, keys and number of topics.
 
-    :param replay: one stage with the rate of each second; otherwise the mean rate for as long as the observation lasted.
+    :param replay: one stage with the rate of each second; otherwise the mean rate for as long as
+        the observation lasted.
     """
     return "\n".join(_lines(traffic, source, replay)) + "\n"
 
@@ -157,7 +177,10 @@ def _lines(traffic: Traffic, source: Source, replay: bool) -> Iterator[str]:
     yield ""
     yield from _sizes(traffic)
     yield ""
-    yield "# the sampled broker: write the broker under test before a run, or remove target to have one started"
+    yield (
+        "# the sampled broker: write the broker under test before a run,"
+        " or remove target to have one started"
+    )
     yield "target:"
     yield f"  url: {json.dumps(source.url)}"
     if source.admin_url is not None:
@@ -186,10 +209,10 @@ def _time(traffic: Traffic, replay: bool) -> Iterator[str]:
 
 def _sizes(traffic: Traffic) -> Iterator[str]:
     ranges = traffic.distribution()
-    middles = sum(sum(parse_range(key)) // 2 * weight for key, weight in ranges.items()) / sum(
-        ranges.values()
-    )
-    yield f"# mean {traffic.mean_size:,.0f} B; a run sends the middle of each range, mean {middles:,.0f} B"
+    total = sum(sum(parse_range(key)) // 2 * weight for key, weight in ranges.items())
+    sent = f"{total / sum(ranges.values()):,.0f} B"
+    observed = f"{traffic.mean_size:,.0f} B"
+    yield f"# mean {observed}; a run sends the middle of each range, mean {sent}"
     yield "messageSizeDistribution:"
     for key, weight in ranges.items():
         yield f"  {json.dumps(key)}: {weight}"
@@ -214,9 +237,12 @@ def _skew(traffic: Traffic) -> str:
     keyed = traffic.keys.total()
     if not keyed:
         return "no keys"
-    top = [count for _, count in traffic.keys.most_common(10)]
-    shares = f"the most frequent has {_share(top[0], keyed)} of them, the first ten {_share(sum(top), keyed)}"
-    return f"{_share(keyed, traffic.messages)} of messages have one of {len(traffic.keys):,} keys; {shares}; RANDOM_NANO has no such skew"
+    counts = [count for _, count in traffic.keys.most_common(10)]
+    first = f"the most frequent has {_share(counts[0], keyed)} of them"
+    shares = f"{first}, the first ten {_share(sum(counts), keyed)}"
+    messages = f"{_share(keyed, traffic.messages)} of messages"
+    keys = f"{messages} have one of {len(traffic.keys):,} keys"
+    return f"{keys}; {shares}; RANDOM_NANO has no such skew"
 
 
 def _share(part: int, whole: int) -> str:
@@ -225,11 +251,17 @@ def _share(part: int, whole: int) -> str:
 
 def _plain(rate: float) -> str:
     """Write a rate with four digits and without exponent, which YAML 1.1 would read as text."""
-    digits = max(0, 3 - len(str(int(rate)))) if rate >= 1 else 6
-    return f"{rate:.{digits + 1}f}".rstrip("0").rstrip(".") if rate < 1000 else f"{rate:.0f}"
+    if rate >= 1000:
+        return f"{rate:.0f}"
+    decimals = 7 if rate < 1 else 4 - len(str(int(rate)))
+    return f"{rate:.{decimals}f}".rstrip("0").rstrip(".")
 
 
 def _quoted(text: str) -> str:
     """Quote a foreign name for YAML, on one line."""
     quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(mark if mark.isprintable() else f"\\U{ord(mark):08x}" for mark in quoted)
+    return "".join(map(_printable, quoted))
+
+
+def _printable(mark: str) -> str:
+    return mark if mark.isprintable() else f"\\U{ord(mark):08x}"

@@ -1,8 +1,10 @@
-"""Driver files, mainly those of the OpenMessaging Benchmark: their keys become keys of a profile's ``driver`` and ``target``.
+"""Driver files, mainly those of the OpenMessaging Benchmark.
 
-Each key has the same effect as in OMB, or is reported as not applied, with the reason; a key that OMB does not have is an error. Missing
-keys, in missing sections too, have the values with which OMB runs. Each kind of broker lists the fields of OMB's classes
-(:class:`OmbKeys`).
+Their keys become keys of a profile's ``driver`` and ``target``.
+
+Each key has the same effect as in OMB, or is reported as not applied, with the reason; a key that
+OMB does not have is an error. Missing keys, in missing sections too, have the values with which OMB
+runs. Each kind of broker lists the fields of OMB's classes (:class:`OmbKeys`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from pytest_loadtest.errors import Path, ProfileError, did_you_mean
+from pytest_loadtest.errors import Path, ProfileError, did_you_mean, sorted_problems
 from pytest_loadtest.kinds.registry import able, kinds, load_reference
 from pytest_loadtest.profile.client import model_of
 from pytest_loadtest.profile.explain import explain_error, shown
@@ -33,9 +35,11 @@ _PACKAGE = "io.openmessaging.benchmark.driver."
 class OmbDriver(NamedTuple):
     """A driver file as sections of a profile.
 
-    :param driver: keys of ``driver``, with ``name``. :param target: keys of ``target``.
+    :param driver: keys of ``driver``, with ``name``.
+    :param target: keys of ``target``.
     :param not_applied: keys of the file, with their section, that have no effect here → reason.
-    :param target_named: False if the file has no address, and ``target`` is the one that OMB connects to then.
+    :param target_named: False if the file has no address, and ``target`` is the one that OMB
+        connects to then.
     """
 
     driver: dict[str, Any]
@@ -52,8 +56,10 @@ Rule = Callable[["OmbFile", Any, Path], None]
 class OmbField:
     """A field of one of OMB's classes.
 
-    :param read: the conversion to the field's Java type. :param initial: the value if the file does not have the key; None is null.
-    :param into: the key of ``driver`` that has the same meaning, or a function; None if the class's ``convert`` reads the field.
+    :param read: the conversion to the field's Java type.
+    :param initial: the value if the file does not have the key; None is null.
+    :param into: the key of ``driver`` that has the same meaning, or a function; None if the class's
+        ``convert`` reads the field.
     :param required: OMB stops at null.
     """
 
@@ -67,7 +73,8 @@ class OmbField:
 class OmbClass:
     """One of OMB's classes: a section of its driver files.
 
-    :param fields: key → field, or the class of a section inside. :param convert: converts all fields together; null ones are left out.
+    :param fields: key → field, or the class of a section inside.
+    :param convert: converts all fields together; null ones are left out.
     :param ignored: keys that OMB does not read, although its users' files have them → reason.
     :param hints: keys of other drivers and versions → suggestion.
     """
@@ -91,7 +98,9 @@ class OmbKeys:
 
 
 def read_driver(text: str, source: str) -> OmbDriver:
-    """Read a driver file of OMB, or a file with a profile's ``driver`` section, with or without the key ``driver``.
+    """Read a driver file of OMB, or a file with a profile's ``driver`` section.
+
+    The latter may have the key ``driver``, or that section's keys alone.
 
     :param text: YAML. :param source: the file as the user named it.
     :raises ProfileError: with every problem.
@@ -100,54 +109,56 @@ def read_driver(text: str, source: str) -> OmbDriver:
     if document.value is not None and "driverClass" in document.value:
         document = read_yaml(text, empty=True, words=True)
     out = OmbFile(document)
-    if document.value is not None and _own(document):
-        out.take_own()
-        out.validate()
-    elif document.value is not None and (kind := _kind(document)):
-        out.take(kind)
-        out.validate()
+    if document.value is not None:
+        if _is_own(document):
+            out.take_own()
+            out.validate()
+        else:
+            kind = _kind(document)
+            if kind is not None:
+                out.take(kind)
+                out.validate()
     if document.problems:
-        raise ProfileError(
-            source,
-            tuple(sorted(document.problems, key=lambda problem: (problem.line, problem.column))),
-        )
+        raise ProfileError(source, sorted_problems(document.problems))
     return OmbDriver(out.keys["driver"], out.keys["target"], out.not_applied, out.target_named)
 
 
-def _own(document: Document) -> bool:
-    name = document.value.get("name")
-    return "driverClass" not in document.value and (
-        "driver" in document.value or model_of(name) is not None
-    )
+def _is_own(document: Document) -> bool:
+    """Return whether the file has a profile's own section, not keys of OMB."""
+    if "driverClass" in document.value:
+        return False
+    return "driver" in document.value or model_of(document.value.get("name")) is not None
 
 
 def _kind(document: Document) -> DriverKind | None:
-    name = document.value.get("driverClass")
+    """Return the kind of broker of a file of OMB; if there is none, the file gets a problem."""
     classes = {full_name: kind for kind in able("omb_classes") for full_name in kind.omb_classes}
+    first, *others = classes
+    shortened = [other.replace(_PACKAGE, "…") for other in others]
+    remedy = f"write {' or '.join((first, *shortened))}"
+    name = document.value.get("driverClass")
+    if name is None:
+        message = "driverClass is missing: this is not a driver file"
+        document.problems.append(document.problem((), message, remedy))
+        return None
     by_name = {full_name.rpartition(".")[2]: kind for full_name, kind in classes.items()}
     kind = by_name.get(name.rpartition(".")[2]) if isinstance(name, str) else None
-    first, *others = classes
-    examples = " or ".join((first, *(other.replace(_PACKAGE, "…") for other in others)))
-    if name is None:
-        document.problems.append(
-            document.problem(
-                (), "driverClass is missing: this is not a driver file", f"write {examples}"
-            )
-        )
-    elif kind is None:
+    if kind is None:
         message = f"driverClass: {name} is not a driver that can be run here"
-        document.problems.append(document.problem(("driverClass",), message, f"write {examples}"))
+        document.problems.append(document.problem(("driverClass",), message, remedy))
     return kind
 
 
 class OmbFile:
     """The conversion of a driver file, key by key. Problems are added to the file's.
 
-    :ivar document: the file. :ivar not_applied: see :class:`OmbDriver`. :ivar target_named: see :class:`OmbDriver`.
+    :ivar document: the file. :ivar not_applied: see :class:`OmbDriver`. :ivar target_named: see
+    :class:`OmbDriver`.
     """
 
     def __init__(self, document: Document) -> None:
-        self.document, self.not_applied = document, dict[str, str]()
+        self.document = document
+        self.not_applied: dict[str, str] = {}
         self.target_named = True
         self.keys: dict[str, dict[str, Any]] = {"driver": {}, "target": {}}
         self._sections = Document(
@@ -155,26 +166,28 @@ class OmbFile:
         )
 
     def set(self, section: str, key: str, value: Any, at: Path) -> None:
-        """Set the profile's ``section.key`` to this value. :param at: its path in the driver file."""
+        """Set the profile's ``section.key`` to this value.
+
+        :param at: its path in the driver file.
+        """
         self.keys[section][key] = value
         if section == "target" and not self.has(at):
             self.target_named = False
-        for theirs, ours in (
+        moved = (
             (self.document.values, self._sections.values),
             (self.document.keys, self._sections.keys),
-        ):
-            ours |= {
-                (section, key, *below[len(at) :]): place
-                for below, place in theirs.items()
-                if below[: len(at)] == at
-            }
+        )
+        for theirs, ours in moved:
+            for path, place in theirs.items():
+                if path[: len(at)] == at:
+                    ours[section, key, *path[len(at) :]] = place
 
     def set_default(self, key: str, value: Any) -> None:
-        """Set a key of ``driver`` that the file does not have, unless the profile's own default is the same."""
+        """Set a key of ``driver`` that the file does not have, unless it is our own default."""
         settings = model_of(self.keys["driver"]["name"])
         assert settings is not None, "kinds with OMB's keys have settings"
-        ours = {str(one.alias): one.default for one in settings.model_fields.values()}
-        if ours[key] != value:
+        defaults = {str(ours.alias): ours.default for ours in settings.model_fields.values()}
+        if defaults[key] != value:
             self.keys["driver"][key] = value
 
     def refuse(self, at: Path, message: str, suggestion: str = "", *, at_key: bool = False) -> None:
@@ -185,7 +198,10 @@ class OmbFile:
         return at in self.document.keys
 
     def take(self, kind: DriverKind) -> None:
-        """Convert the fields of all classes; those that the file does not have with their initial values."""
+        """Convert the fields of all classes.
+
+        Those that the file does not have, have their initial values.
+        """
         self.keys["driver"]["name"] = kind.name
         theirs: OmbKeys = load_reference(kind, kind.omb or "")
         for section in self.document.value:
@@ -195,19 +211,20 @@ class OmbFile:
         for section, fields in theirs.sections.items():
             self._take_class(fields, (section,), self.document.value.get(section, {}))
         if "strictTuning" in self.document.value:
-            self.set(
-                "driver", "strictTuning", self.document.value["strictTuning"], ("strictTuning",)
-            )
+            strict = self.document.value["strictTuning"]
+            self.set("driver", "strictTuning", strict, ("strictTuning",))
         for key, value in theirs.fixed.items():
             self.set_default(key, value)
 
     def _take_class(self, theirs: OmbClass, at: Path, section: Any) -> None:
-        """:param section: the content of the section; an empty mapping if the file does not have it."""
+        """Convert the fields of one class.
+
+        :param section: the content of the section; an empty mapping if the file does not have it.
+        """
         if section is None:
             message = f"{at[-1]} has no value, and OMB stops at null"
-            self.refuse(
-                at, message, "remove the key for OMB's defaults, or write its keys", at_key=True
-            )
+            remedy = "remove the key for OMB's defaults, or write its keys"
+            self.refuse(at, message, remedy, at_key=True)
             return
         if not isinstance(section, dict):
             self.refuse(at, f"{at[-1]} is not a mapping")
@@ -217,7 +234,9 @@ class OmbFile:
         for key, fields in theirs.fields.items():
             if isinstance(fields, OmbClass):
                 self._take_class(fields, (*at, key), section.get(key, {}))
-            elif (value := self._take_field(fields, (*at, key), section.get(key))) is not None:
+                continue
+            value = self._take_field(fields, (*at, key), section.get(key))
+            if value is not None:
                 values[key] = value
         if theirs.convert is not None:
             theirs.convert(self, values, at)
@@ -226,16 +245,18 @@ class OmbFile:
         known = [*theirs.fields, *theirs.ignored]
         for key, value in section.items():
             if key in theirs.ignored:
-                self.not_applied[".".join(map(str, (*at, key)))] = (
-                    f"{shown(value)}: {theirs.ignored[key]}"
-                )
+                dotted = ".".join(map(str, (*at, key)))
+                self.not_applied[dotted] = f"{shown(value)}: {theirs.ignored[key]}"
             elif key not in known:
                 suggestion = theirs.hints.get(key) or did_you_mean(key, known)
                 message = f"unknown key {shown_key(key, below=secret(at))!r}"
                 self.refuse((*at, key), message, suggestion, at_key=True)
 
     def _take_field(self, theirs: OmbField, at: Path, written: Any) -> Any:
-        """Convert one field, and return its value; None if that is null, or if the file has an error here."""
+        """Convert one field, and return its value.
+
+        None if that is null, or if the file has an error here.
+        """
         if at in self.document.broken:
             return None
         value = theirs.initial
@@ -243,12 +264,8 @@ class OmbFile:
             value = theirs.read(written, self.document.values[at].written)
         if value is None:
             if self.has(at) and theirs.required:
-                self.refuse(
-                    at,
-                    f"{at[-1]} has no value, and OMB stops at null",
-                    "write one, or remove the key",
-                    at_key=True,
-                )
+                message = f"{at[-1]} has no value, and OMB stops at null"
+                self.refuse(at, message, "write one, or remove the key", at_key=True)
             return None
         if callable(theirs.into):
             theirs.into(self, value, at)
@@ -260,20 +277,13 @@ class OmbFile:
 
     def take_own(self) -> None:
         """Take a profile's own ``driver`` section, and ``target`` if the file has both."""
-        flat = "driver" not in self.document.value
-        sections = (
-            {"driver": ((), self.document.value)}
-            if flat
-            else {key: ((key,), keys) for key, keys in self.document.value.items()}
-        )
+        sections: dict[str, tuple[Path, Any]] = {"driver": ((), self.document.value)}
+        if "driver" in self.document.value:
+            sections = {key: ((key,), keys) for key, keys in self.document.value.items()}
         for section, (at, keys) in sections.items():
             if section not in self.keys:
-                self.refuse(
-                    at,
-                    f"unknown key {shown_key(section)!r}",
-                    did_you_mean(section, self.keys),
-                    at_key=True,
-                )
+                near = did_you_mean(section, self.keys)
+                self.refuse(at, f"unknown key {shown_key(section)!r}", near, at_key=True)
             elif not isinstance(keys, dict):
                 self.refuse(at, f"{section} is not a mapping")
             else:
@@ -281,25 +291,24 @@ class OmbFile:
                     if value is not None:
                         self.set(section, key, value, (*at, key))
         if model_of(self.keys["driver"].get("name")) is None:
-            self.refuse(
-                ("driver",), "driver.name is missing or unknown", f"known: {', '.join(kinds())}"
-            )
+            message = "driver.name is missing or unknown"
+            self.refuse(("driver",), message, f"known: {', '.join(kinds())}")
 
     def validate(self) -> None:
         """Add the problems that the profile would have, at their places in the file."""
         settings = model_of(self.keys["driver"].get("name"))
         if settings is None:
             return
-        models: dict[str, type[Section]] = {"driver": settings} | (
-            {"target": TargetSection} if self.keys["target"] else {}
-        )
-        for section, model in models.items():
-            try:
-                model.model_validate(
-                    self.keys[section], context={"units": "named"}, by_alias=True, by_name=False
-                )
-            except ValidationError as error:
-                for details in error.errors(include_url=False):
-                    details["loc"] = (section, *details["loc"])
-                    if details["type"] != "default_factory_not_called":
-                        self.document.problems.append(explain_error(details, self._sections))
+        self._validate("driver", settings)
+        if self.keys["target"]:
+            self._validate("target", TargetSection)
+
+    def _validate(self, section: str, model: type[Section]) -> None:
+        context = {"units": "named"}
+        try:
+            model.model_validate(self.keys[section], context=context, by_alias=True, by_name=False)
+        except ValidationError as error:
+            for details in error.errors(include_url=False):
+                details["loc"] = (section, *details["loc"])
+                if details["type"] != "default_factory_not_called":
+                    self.document.problems.append(explain_error(details, self._sections))

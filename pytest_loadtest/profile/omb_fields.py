@@ -1,8 +1,8 @@
 """Values of OMB's driver files as its parser sets them in fields of Java classes.
 
-OMB reads YAML with Jackson 2.13: an absent field keeps its initial value, null sets a number to 0 and a flag to false, and text, numbers
-and flags are converted into each other. A value that Jackson cannot convert is returned as it is, so that the profile's own check of the
-key reports it.
+OMB reads YAML with Jackson 2.13: an absent field keeps its initial value, null sets a number to 0
+and a flag to false, and text, numbers and flags are converted into each other. A value that Jackson
+cannot convert is returned as it is, so that the profile's own check of the key reports it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 Reader = Callable[[Any, str], Any]
-"""Converts a value as Jackson does. The second argument is the text of the value in the file; '' if that may be a secret."""
+"""Converts a value as Jackson does. The second argument is the text of the value in the file; '' if
+that may be a secret."""
 
 _FLAGS: Final = {
     "true": True,
@@ -51,7 +52,9 @@ def boxed_flag(value: Any, written: str) -> Any:
     """Read a ``Boolean``, which may be null."""
     if isinstance(value, int):
         return bool(value)
-    return _FLAGS.get(value, value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return _FLAGS.get(value, value)
+    return value
 
 
 def string(value: Any, written: str) -> Any:
@@ -60,9 +63,12 @@ def string(value: Any, written: str) -> Any:
 
 
 def constant(*names: str, spelled: Mapping[str, str] | None = None) -> Reader:
-    """Return the reader of an enum, which may be null: a constant is written by its Java name, or by its ordinal.
+    """Return the reader of an enum, which may be null.
 
-    :param names: the constants in their order. :param spelled: Java name → our spelling, where it differs.
+    A constant is written by its Java name, or by its ordinal.
+
+    :param names: the constants in their order.
+    :param spelled: Java name → our spelling, where it differs.
     """
     ours = spelled or {}
 

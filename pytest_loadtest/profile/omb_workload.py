@@ -1,8 +1,12 @@
-"""Workload files of OMB, which are profiles: its ``Workload`` class, and the nulls, zeros and missing keys with which OMB runs.
+"""Workload files of OMB, which are profiles.
 
-A file with keys of this class alone has OMB's meaning: null sets a number to 0 and a flag to false, as by OMB's parser, and a missing
-``producerRate`` is 0, for which OMB searches the highest rate. A file that also has keys of ours (``slo``, ``driver``, ``stages``) may
-have been written by hand, so there a missing rate, and null for a number, is an error.
+They have the keys of its ``Workload`` class, and the nulls, zeros and missing keys with which OMB
+runs.
+
+A file with keys of this class alone has OMB's meaning: null sets a number to 0 and a flag to false,
+as by OMB's parser, and a missing ``producerRate`` is 0, for which OMB searches the highest rate. A
+file that also has keys of ours (``slo``, ``driver``, ``stages``) may have been written by hand, so
+there a missing rate, and null for a number, is an error.
 """
 
 from __future__ import annotations
@@ -18,10 +22,21 @@ if TYPE_CHECKING:
 TEXTS: Final = ("name", "payloadFile")
 """Fields that may be null in OMB. ``keyDistributor`` may not: OMB stops at it."""
 ZEROS: Final[dict[str, float | bool]] = {
-    "topics": 0, "partitionsPerTopic": 0, "messageSize": 0, "useRandomizedPayloads": False, "randomBytesRatio": 0.0,
-    "randomizedPayloadPoolSize": 0, "subscriptionsPerTopic": 0, "producersPerTopic": 0, "consumerPerSubscription": 0, "producerRate": 0,
-    "consumerBacklogSizeGB": 0, "backlogDrainRatio": 0.0, "testDurationMinutes": 0, "warmupDurationMinutes": 0,
-}  # fmt: skip
+    "topics": 0,
+    "partitionsPerTopic": 0,
+    "messageSize": 0,
+    "useRandomizedPayloads": False,
+    "randomBytesRatio": 0.0,
+    "randomizedPayloadPoolSize": 0,
+    "subscriptionsPerTopic": 0,
+    "producersPerTopic": 0,
+    "consumerPerSubscription": 0,
+    "producerRate": 0,
+    "consumerBacklogSizeGB": 0,
+    "backlogDrainRatio": 0.0,
+    "testDurationMinutes": 0,
+    "warmupDurationMinutes": 0,
+}
 """Fields that null sets to a value."""
 KEYS: Final = frozenset({*TEXTS, "keyDistributor", *ZEROS})
 """The public fields of ``io.openmessaging.benchmark.Workload`` at 8559989."""
@@ -33,7 +48,9 @@ _UNUSED: Final = {
 
 
 def read_profile(text: str, source: str) -> Document:
-    """Read the text of a profile, or of a workload file of OMB. Never raises; see :func:`~pytest_loadtest.profile.text.read_yaml`.
+    """Read the text of a profile, or of a workload file of OMB. Never raises.
+
+    Problems are in the document: see :func:`~pytest_loadtest.profile.text.read_yaml`.
 
     :param source: the file as the user named it: without a ``name``, the profile has the file's.
     """
@@ -54,7 +71,8 @@ def read_profile(text: str, source: str) -> Document:
     for key, user in _UNUSED.items():
         if document.value.get(key) == 0 and not document.value.get(user):
             remove_key(document, (key,))
-    if name := _name_of(source):
+    name = _name_of(source)
+    if name:
         document.value.setdefault("name", name)
     return document
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from pytest_loadtest.errors import Path, Problem, ProfileError, UsageError
+from pytest_loadtest.errors import Path, Problem, ProfileError, UsageError, sorted_problems
 from pytest_loadtest.profile.checks import check_profile
 from pytest_loadtest.profile.explain import IN_RESULTS_ONLY, explain_error, locate
 from pytest_loadtest.profile.merge import (
@@ -78,7 +78,9 @@ def loads(
 
 
 def from_document(document: Mapping[str, Any]) -> Profile:
-    """Read back the :meth:`~Profile.document` of a profile, which has no secrets. It is not checked again.
+    """Read back the :meth:`~Profile.document` of a profile, which has no secrets.
+
+    It is not checked again.
 
     :raises ValueError: it is not such a document.
     """
@@ -86,15 +88,8 @@ def from_document(document: Mapping[str, Any]) -> Profile:
     return profile.model_copy(update={"search": None}) if profile.workloads else profile
 
 
-def sorted_problems(problems: list[Problem]) -> tuple[Problem, ...]:
-    """Return each problem once, in the order of the text."""
-    return tuple(
-        sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column))
-    )
-
-
 def interpret(document: Document, readers: Readers) -> Interpreted:
-    """Return the profile in a document, or None and all problems of the first round that has some."""
+    """Return the profile in a document, or None and the problems of the first round with some."""
     if document.value is None:
         return None, document.problems
     choices = combinations(document)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -21,6 +21,9 @@ from pytest_loadtest.verdict.grammar import BUCKET_METRICS, LATENCY, REGRESSION,
 from pytest_loadtest.verdict.objectives import NEVER
 from pytest_loadtest.verdict.windowed import DRIFTING, WINDOWED
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _DURATION = {"type": "string", "pattern": DURATION_PATTERN}
 _PERCENT = {"type": "string", "pattern": PERCENT_PATTERN}
 _RATE = {"type": "string", "pattern": r"^\s*\d[\d_]*(\.\d+)?([eE]\+?\d+)?\s*(msg)?/s\s*$"}
@@ -30,7 +33,8 @@ _NUMBER = [
 ]
 _MESSAGES = {"type": "integer", "minimum": 0}
 _FROM_FILE = {
-    "messageSizeDistribution": "Or its source: a .csv, .json or .hlog file, or http://host/metrics#metric_name.",
+    "messageSizeDistribution": "Or its source: a .csv, .json or .hlog file,"
+    " or http://host/metrics#metric_name.",
     "driver": "Or an OMB driver file.",
 }
 _SHAPES = {
@@ -42,59 +46,83 @@ _SHAPES = {
     "bytes": "Bytes",
 }
 """Form of a metric → the definition of its bounds."""
-_MEANINGS = {
-    **{name: metric.meaning for name, metric in OBJECTIVES.items()},
-    "custom": 'values that pytest_loadtest_aggregate returns, by name: {"gold.p99": 50ms, "rate": {min: 500/s}}; upper bounds without min',
-    "regression": "how much worse than a baseline (--load-baseline) a figure may be: {endToEndLatency.p99: 10%, throughput: 5%}",
-    "window": "the latencies of messages and the throughput of this section must hold in each window of this length: 10s",
+_MEANINGS = {name: metric.meaning for name, metric in OBJECTIVES.items()} | {
+    "custom": "values that pytest_loadtest_aggregate returns, by name:"
+    ' {"gold.p99": 50ms, "rate": {min: 500/s}}; upper bounds without min',
+    "regression": "how much worse than a baseline (--load-baseline) a figure may be:"
+    " {endToEndLatency.p99: 10%, throughput: 5%}",
+    "window": "the latencies of messages and the throughput of this section must hold"
+    " in each window of this length: 10s",
     "violations": "share of the windows that may miss; 0 by default",
     "whole": "bounds on the whole run, in addition to those in windows",
-    "drift": "how much worse the last tenth of the run may be than the first: {endToEndLatency.p99: 20%, throughput: 5%}",
+    "drift": "how much worse the last tenth of the run may be than the first:"
+    " {endToEndLatency.p99: 20%, throughput: 5%}",
     "buckets": 'objectives by size range: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}',
 }
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a profile with ``slo``. :func:`~pytest_loadtest.profile.loads` checks more than it."""
+    """Return the JSON Schema (draft 2020-12) of a profile with ``slo``.
+
+    :func:`~pytest_loadtest.profile.loads` checks more than it.
+    """
     schema = Profile.model_json_schema(by_alias=True, mode="validation", schema_generator=_Untitled)
-    schema |= schema["$defs"].pop("Profile")  # referenced because it contains itself, as workloads
-    del schema["$ref"], schema["required"]  # a profile without a name has that of its file
+    # The profile is a definition, because it contains itself as a workload.
+    schema |= schema["$defs"].pop("Profile")
+    # A profile without a name has that of its file.
+    del schema["$ref"], schema["required"]
     for section in (schema, *schema["$defs"].values()):
+        _join_lines(section)
         for name, key in section["properties"].items():
             section["properties"][name] = _present(_readable_default(key))
+            _join_lines(section["properties"][name])
     schema["properties"] = _keys(schema["properties"])
     for section in (schema, schema["$defs"]["Stage"], schema["$defs"]["ScaledSection"]):
-        section["properties"]["slo"] = {
-            "$ref": "#/$defs/Slo",
-            "description": section["properties"]["slo"]["description"],
-        }
-    schema["properties"]["abort"] = {
-        "$ref": "#/$defs/Abort",
-        "description": schema["properties"]["abort"]["description"],
-    }
+        _refer(section["properties"], "slo", "Slo")
+    _refer(schema["properties"], "abort", "Abort")
     schema["$defs"] |= _slo() | {"Abort": _abort()}
-    one = {"type": "object", "additionalProperties": False, "required": ["name"]}
-    shared = [name for name in schema["properties"] if name not in ("matrix", "workloads")]
-    schema["$defs"]["Workload"] = one | {
-        "properties": {name: {"$ref": f"#/properties/{name}"} for name in shared}
+    schema["$defs"]["Workload"] = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["name"],
+        "properties": {
+            name: {"$ref": f"#/properties/{name}"}
+            for name in schema["properties"]
+            if name not in ("matrix", "workloads")
+        },
     }
     return schema | {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "pytest-loadtest profile",
-        "description": "A workload in the spelling of OpenMessaging Benchmark, its target, driver and objectives.",
+        "description": "A workload in the spelling of OpenMessaging Benchmark,"
+        " its target, driver and objectives.",
         "allOf": [{"not": _both(pair)} for pair in EXCLUSIVE if "." not in pair[0]],
-        # a workload or the matrix may have the keys that are required otherwise
+        # A workload or the matrix may have the keys that are required otherwise.
         "if": {"not": {"anyOf": [{"required": ["workloads"]}, {"required": ["matrix"]}]}},
         "then": {"allOf": _needed()},
     }
 
 
+def _join_lines(part: dict[str, Any]) -> None:
+    """Write the description of a section or a key, which is a docstring, on one line."""
+    if "description" in part:
+        part["description"] = " ".join(part["description"].split())
+
+
+def _refer(properties: dict[str, Any], name: str, definition: str) -> None:
+    """Replace a key's values by a definition; its description stays."""
+    description = properties[name]["description"]
+    properties[name] = {"$ref": f"#/$defs/{definition}", "description": description}
+
+
 def _keys(properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys that may be written, including those that the profile no longer has once it is read."""
+    """Return the keys that may be written.
+
+    That includes those that the profile no longer has once it is read.
+    """
     text = {"type": "string", "minLength": 1}
-    del properties["producerRate"][
-        "default"
-    ]  # it is required, unless the run sends nothing or a search finds it
+    # It is required, unless the run sends nothing or a search finds it.
+    del properties["producerRate"]["default"]
     for name in ("messageSizeDistribution", "driver"):
         description = properties[name].pop("description")
         properties[name] = {
@@ -121,17 +149,20 @@ def _keys(properties: dict[str, Any]) -> dict[str, Any]:
             ]
         },
         "description": (
-            "One test for each combination of these keys' values: {messageSize: [100, 1KB], driver.qos: [0, 1]}."
-            " A mapping instead of a list names keys that change together: {size: {small: {messageSize: 100}, large: {messageSize: 1MB}}}."
+            "One test for each combination of these keys' values:"
+            " {messageSize: [100, 1KB], driver.qos: [0, 1]}."
+            " A mapping instead of a list names keys that change together:"
+            " {size: {small: {messageSize: 100}, large: {messageSize: 1MB}}}."
         ),
     }
     return {name: key for name, key in properties.items() if name not in IN_RESULTS_ONLY}
 
 
 def _both(pair: tuple[str, str]) -> dict[str, Any]:
-    return {"required": list(pair)} | (
-        {"properties": {"messages": {"minimum": 1}}} if pair in UNSENT else {}
-    )
+    both: dict[str, Any] = {"required": list(pair)}
+    if pair in UNSENT:
+        both["properties"] = {"messages": {"minimum": 1}}
+    return both
 
 
 def _needed() -> list[dict[str, Any]]:
@@ -145,14 +176,10 @@ def _needed() -> list[dict[str, Any]]:
         "required": ["stages"],
         "properties": {"stages": {"minItems": 1, "items": {"required": ["rate"]}}},
     }
-    omb = {
-        "propertyNames": {"enum": sorted(KEYS)}
-    }  # a workload file of OMB, which searches the highest rate then
-    lasts = [
-        {"required": [name]}
-        | ({"properties": {"messages": {"minimum": 1}}} if name == "messages" else {})
-        for name in DURATION
-    ]
+    # A workload file of OMB searches the highest rate if it has none.
+    omb = {"propertyNames": {"enum": sorted(KEYS)}}
+    lasts: list[dict[str, Any]] = [{"required": [name]} for name in DURATION]
+    lasts[DURATION.index("messages")]["properties"] = {"messages": {"minimum": 1}}
     return [
         {
             "anyOf": [
@@ -179,7 +206,10 @@ def _needed() -> list[dict[str, Any]]:
 def _required(dotted: str) -> dict[str, Any]:
     """Return the requirement of a key, which may be in a section."""
     name, _, rest = dotted.partition(".")
-    return {"required": [name]} | ({"properties": {name: _required(rest)}} if rest else {})
+    required: dict[str, Any] = {"required": [name]}
+    if rest:
+        required["properties"] = {name: _required(rest)}
+    return required
 
 
 class _Untitled(GenerateJsonSchema):
@@ -197,16 +227,20 @@ def _present(key: dict[str, Any]) -> dict[str, Any]:
 
 
 def _readable_default(key: dict[str, Any]) -> dict[str, Any]:
-    """Write the default of a key as in YAML, durations with their unit. The default of a section is that of its keys."""
-    if key.get("default", 0) in (None, "") or isinstance(key.get("default"), dict | list):
+    """Write the default of a key as in YAML, durations with their unit.
+
+    The default of a section is that of its keys.
+    """
+    if "default" not in key:
+        return key
+    default = key["default"]
+    shapes = key.get("anyOf", ())
+    if default in (None, "") or isinstance(default, dict | list):
         del key["default"]
     elif key.get("pattern") == PERCENT_PATTERN:
-        key["default"] = exact_percent(key["default"])
-    elif (
-        any(shape.get("pattern") == DURATION_PATTERN for shape in key.get("anyOf", ()))
-        and "default" in key
-    ):
-        key["default"] = exact_duration(key["default"])
+        key["default"] = exact_percent(default)
+    elif any(shape.get("pattern") == DURATION_PATTERN for shape in shapes):
+        key["default"] = exact_duration(default)
     return key
 
 
@@ -219,14 +253,10 @@ def _slo() -> dict[str, dict[str, Any]]:
         "Bytes": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, _NUMBER[1]]},
         "Custom": {"anyOf": [_DURATION, _RATE, _PERCENT, *_NUMBER]},
     }
-    kinds = {
-        name: "None" if name in NEVER else _SHAPES[metric.form]
-        for name, metric in OBJECTIVES.items()
-    }
-    metrics: dict[str, dict[str, Any]] = {
-        name: {"$ref": f"#/$defs/{kind}", "description": _MEANINGS[name]}
-        for name, kind in kinds.items()
-    }
+    metrics: dict[str, dict[str, Any]] = {}
+    for name, metric in OBJECTIVES.items():
+        shape = "None" if name in NEVER else _SHAPES[metric.form]
+        metrics[name] = {"$ref": f"#/$defs/{shape}", "description": _MEANINGS[name]}
     by_bucket = {"$ref": "#/$defs/BucketSlo"}
     metrics["buckets"] = {
         "type": "object",
@@ -243,34 +273,28 @@ def _slo() -> dict[str, dict[str, Any]]:
     }
     metrics[REGRESSION] = _regression() | {"description": _MEANINGS[REGRESSION]}
     section: dict[str, Any] = {"type": "object", "additionalProperties": False}
-    whole = section | {
-        "minProperties": 1,
-        "properties": {name: metrics[name] for name in (*WINDOWED, "buckets")},
-    }
-    return {
-        **{name: _bound(shape) for name, shape in shapes.items()},
+
+    def part(names: Iterable[str]) -> dict[str, Any]:
+        return section | {"minProperties": 1, "properties": {name: metrics[name] for name in names}}
+
+    definitions = {name: _bound(shape) for name, shape in shapes.items()}
+    return definitions | {
         "None": _bound(shapes["Messages"], {"dependentRequired": {"min": ["max"]}}),
         "Moment": _bound(_DURATION),
         "Latency": _latency(),
         "Slo": section | {"properties": metrics | _over_time()},
-        "WholeSlo": whole,
-        "BucketSlo": section
-        | {"minProperties": 1, "properties": {name: metrics[name] for name in BUCKET_METRICS}},
+        "WholeSlo": part((*WINDOWED, "buckets")),
+        "BucketSlo": part(BUCKET_METRICS),
     }
 
 
 def _regression() -> dict[str, Any]:
+    percentiles = [f"{LATENCY}.{percentile}" for percentile in ("p50", "p90", "p99", "p99.9")]
     return {
         "type": "object",
         "minProperties": 1,
         "additionalProperties": False,
-        "properties": dict.fromkeys(
-            (
-                THROUGHPUT,
-                *(f"{LATENCY}.{percentile}" for percentile in ("p50", "p90", "p99", "p99.9")),
-            ),
-            _PERCENT,
-        ),
+        "properties": dict.fromkeys((THROUGHPUT, *percentiles), _PERCENT),
         "patternProperties": {rf"^{LATENCY}\.p\d{{1,2}}(\.\d+)?$": _PERCENT},
     }
 
@@ -286,11 +310,13 @@ def _abort() -> dict[str, Any]:
     }
     share = {
         "anyOf": [_MESSAGES, _PERCENT],
-        "description": "number of messages, or share of all messages planned for the measured phase",
+        "description": "number of messages,"
+        " or share of all messages planned for the measured phase",
     }
     hold = {
         **_DURATION,
-        "description": "time for which a latency must be beyond its bound, in whole seconds; 30s by default",
+        "description": "time for which a latency must be beyond its bound,"
+        " in whole seconds; 30s by default",
     }
     return {
         "type": "object",
@@ -311,10 +337,13 @@ def _over_time() -> dict[str, Any]:
         "violations": {"anyOf": [_PERCENT, {"const": 0}]},
         "whole": {"$ref": "#/$defs/WholeSlo"},
         "drift": {
-            "type": "object", "minProperties": 1, "additionalProperties": False,
-            "properties": {"throughput": change}, "patternProperties": {statistic: change},
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": False,
+            "properties": {"throughput": change},
+            "patternProperties": {statistic: change},
         },
-    }  # fmt: skip
+    }
     return {name: key | {"description": _MEANINGS[name]} for name, key in keys.items()}
 
 

@@ -50,12 +50,17 @@ def _tls(value: object) -> object:
 
 
 class SecuritySection(Section):
-    """Security of a broker that the run starts as a process, with its own keys. Clients get matching ones unless the profile has some."""
+    """Security of a broker that the run starts as a process, with its own keys.
+
+    Clients get matching ones unless the profile has some.
+    """
 
     tls: Annotated[bool | Literal["subscribers"], BeforeValidator(_tls)] = False
-    """true: the broker listens only with TLS. subscribers (MQTT): TLS on a second port for consumers, none for producers."""
+    """true: the broker listens only with TLS. subscribers (MQTT): TLS on a second port for
+    consumers, none for producers."""
     auth: Literal["token", "basic", "tls"] | None = None
-    """How clients authenticate: by a token, by user and password (both Pulsar), or by a certificate, which needs tls."""
+    """How clients authenticate: by a token, by user and password (both Pulsar), or by a
+    certificate, which needs tls."""
 
 
 class TargetUrl:
@@ -68,14 +73,16 @@ class TargetUrl:
         self._capability = capability
 
     def _pattern(self) -> str:
-        schemes = [
-            re.escape(scheme) for kind in able(self._capability) for scheme in kind.target_schemes
-        ]
-        short = f"{schemes[0]}s?" if schemes[1:] == [f"{schemes[0]}s"] else f"({'|'.join(schemes)})"
-        return f"^{short}://.+$"
+        schemes: list[str] = []
+        for kind in able(self._capability):
+            schemes += map(re.escape, kind.target_schemes)
+        if schemes[1:] == [f"{schemes[0]}s"]:
+            return f"^{schemes[0]}s?://.+$"
+        return f"^({'|'.join(schemes)})://.+$"
 
     def _check(self, value: str) -> str:
-        if not re.match(pattern := self._pattern(), value):
+        pattern = self._pattern()
+        if not re.match(pattern, value):
             raise invalid_field(f"{value!r} does not match {pattern}")
         return value
 
@@ -94,13 +101,16 @@ class TargetSection(Section):
     """The broker under test: its address, or how the run starts it."""
 
     url: Annotated[str, TargetUrl("target_schemes")] | None = None
-    """pulsar://host:6650, pulsar+ssl://, mqtt://host:1883, mqtts:// or loopback://; Pulsar and MQTT: several hosts, mqtt://a:1883,b:1883"""
+    """pulsar://host:6650, pulsar+ssl://, mqtt://host:1883, mqtts:// or loopback://; Pulsar and
+    MQTT: several hosts, mqtt://a:1883,b:1883"""
     subscriber_url: Annotated[str, TargetUrl("subscriber_url")] | None = None
     """MQTT: address for consumers, if it differs from the producers' url."""
     admin_url: str | None = Field(default=None, pattern=r"^https?://.+$")
-    """Pulsar's admin REST, http://host:8080: the run creates and deletes its own namespace there."""
+    """Pulsar's admin REST, http://host:8080: the run creates and deletes its own namespace there.
+    """
     image: str | None = Field(default=None, pattern=r"^\S+$")
-    """Instead of a url: the image that the run starts as a container, also of your own registry (registry.example/pulsar:4.2.4)."""
+    """Instead of a url: the image that the run starts as a container, also of your own registry
+    (registry.example/pulsar:4.2.4)."""
     security: SecuritySection | None = None
     """Instead of a url: TLS and authentication of the broker that the run starts as a process."""
 
@@ -120,14 +130,20 @@ class BrokerSection(Section):
     settings: dict[str, Verbatim] = Field(default_factory=dict, repr=False)
     """Settings in the broker's own configuration, by their names there."""
     brokers: Count | None = None
-    """Start a cluster of processes with so many brokers; with bookies alone 1. Artemis: 2, a primary and its backup."""
+    """Start a cluster of processes with so many brokers; with bookies alone 1. Artemis: 2, a
+    primary and its backup."""
     bookies: Count | None = None
     """Pulsar: bookies of that cluster; with brokers alone 1."""
 
     def nodes(self, roles: Sequence[str]) -> dict[str, int]:
-        """Return the number of processes of each role; empty: a single process. :param roles: of a cluster of this kind of broker."""
-        given = {"broker": self.brokers, "bookie": self.bookies}
-        return {role: given[role] or 1 for role in roles} if any(given.values()) else {}
+        """Return the number of processes of each role; empty: a single process.
+
+        :param roles: of a cluster of this kind of broker.
+        """
+        if not self.brokers and not self.bookies:
+            return {}
+        numbers = {"broker": self.brokers or 1, "bookie": self.bookies or 1}
+        return {role: numbers[role] for role in roles}
 
     @field_serializer("settings", when_used="json")
     def _less_secrets(self, settings: dict[str, str]) -> dict[str, str]:
@@ -140,7 +156,8 @@ class GeneratorLimits(Section):
     send_delay_p99: Duration = 100 * MILLISECOND
     """p99 of sent − intended, without the time spent waiting for the target's full window."""
     receive_lag_p99: Duration = 100 * MILLISECOND
-    """p99 of the time from the kernel's receipt of a message until the client took it; it counts if latencies were missed."""
+    """p99 of the time from the kernel's receipt of a message until the client took it; it counts if
+    latencies were missed."""
     cpu: float = Field(default=0.95, gt=0)
     """Most cores that one worker's process may use."""
     stalled: Share = 0.10
@@ -161,7 +178,10 @@ class ScaledLimits(Section):
 
 
 class ScaledSection(Section):
-    """Objectives and limits of a scaled run (--load-scale, --load-duration), for an environment smaller than production."""
+    """Objectives and limits of a scaled run (--load-scale, --load-duration).
+
+    Such a run is for an environment smaller than production.
+    """
 
     slo: SloSection = Field(default_factory=Slo)
     """Each key replaces the whole key of slo; numbers of messages and rates are not scaled."""
@@ -171,11 +191,9 @@ class ScaledSection(Section):
     @property
     def keys(self) -> tuple[str, ...]:
         """The replaced keys: ``slo.throughput``, ``generator.cpu``."""
+        slo = [f"slo.{key}" for key in self.slo]
         limits = self.generator.model_dump(exclude_none=True)
-        return (
-            *(f"slo.{key}" for key in self.slo),
-            *(f"generator.{spelling(key)}" for key in limits),
-        )
+        return (*slo, *(f"generator.{spelling(key)}" for key in limits))
 
 
 class SearchSection(Section):
@@ -194,7 +212,8 @@ class SearchSection(Section):
     warmup: Duration = 5 * SECOND
     """Warm-up of each step."""
     precision: Percent = Field(default=0.02, ge=0.001, le=0.5)
-    """Largest relative difference between the highest rate that held and the lowest that did not."""
+    """Largest relative difference between the highest rate that held and the lowest that did not.
+    """
     repeats: Count = Field(default=2, le=100)
     """Number of repeats of a step near the bound."""
 
@@ -205,7 +224,10 @@ DELAY_EXAMPLE: Final = "write deliverAfter: 10s, or deliverAfter: {min: 1s, max:
 
 
 class DelayRange(Section):
-    """A range of delays after the intended time; every whole millisecond in it is equally likely."""
+    """A range of delays after the intended time.
+
+    Every whole millisecond in it is equally likely.
+    """
 
     min: Duration
     """Shortest delay."""
@@ -215,11 +237,9 @@ class DelayRange(Section):
 
 def _delay_range(value: object) -> object:
     """Return the range that a single delay means."""
-    return (
-        value
-        if isinstance(value, Mapping | DelayRange) or value is None
-        else {"min": value, "max": value}
-    )
+    if value is None or isinstance(value, Mapping | DelayRange):
+        return value
+    return {"min": value, "max": value}
 
 
 def _whole_milliseconds(value: DelayRange) -> DelayRange:
@@ -252,18 +272,24 @@ Delay = Annotated[
 
 
 def delays(after: DelayRange | None, at: int | None, seed: int, early: int) -> Delays | None:
-    """Return the delays of ``deliverAfter`` or ``deliverAt``, or None. :param at: ns. :param early: ns that a message may come early."""
+    """Return the delays of ``deliverAfter`` or ``deliverAt``, or None.
+
+    :param at: ns. :param early: ns that a message may come early.
+    """
     if after is not None:
-        return Delays(
-            seed=seed, least=after.min // MILLISECOND, most=after.max // MILLISECOND, tick=early
-        )
+        least = after.min // MILLISECOND
+        most = after.max // MILLISECOND
+        return Delays(seed=seed, least=least, most=most, tick=early)
     return None if at is None else Delays(seed=seed, at=at, tick=early)
 
 
-# The ``skew`` section: topics with different shares of the rate, different sizes, and given places on Pulsar's ring of hashes.
+# The ``skew`` section: topics with different shares of the rate, different sizes, and given places
+# on Pulsar's ring of hashes.
 
-_LAST_HASH = 0xFFFFFFFF  # the ring of hashes has 32 bits
-_ZIPF_TURNS = 10_000  # turns of a cycle, or 100 for each topic if that is more: shares are rounded to one turn
+_LAST_HASH = 0xFFFFFFFF
+"""The last place of the ring, which has 32 bits."""
+_ZIPF_TURNS = 10_000
+"""Turns of a cycle, or 100 for each topic if that is more: shares are rounded to one turn."""
 
 
 class SkewSection(Section):
@@ -276,7 +302,8 @@ class SkewSection(Section):
     zipf: float | None = Field(default=None, gt=0, le=10)
     """Instead of weights: the share of topic number n is proportional to 1/n to this power."""
     swing: PositiveDuration | None = None
-    """Period after which the shares move on by one topic: the second topic gets the first one's share, and so on in a circle."""
+    """Period after which the shares move on by one topic: the second topic gets the first one's
+    share, and so on in a circle."""
     message_sizes: Annotated[tuple[Size, ...], Field(min_length=1)] | None = Field(
         default=None, strict=False
     )
@@ -285,28 +312,40 @@ class SkewSection(Section):
         Annotated[tuple[Annotated[int, Field(ge=0, le=_LAST_HASH)], ...], Field(min_length=1)]
         | None
     ) = Field(default=None, strict=False)
-    """Pulsar: the hash of each topic, which determines its bundle; topics get names with these hashes."""
+    """Pulsar: the hash of each topic, which determines its bundle; topics get names with these
+    hashes."""
 
     def shares(self, topics: int) -> tuple[int, ...]:
-        """Return the turns of each topic in a cycle: the weights, or the Zipf law in whole turns of at least 10 000."""
+        """Return the turns of each topic in a cycle.
+
+        They are the weights, or the Zipf law in whole turns of at least 10 000.
+        """
         if self.zipf is None:
             return self.weights or (1,) * topics
         exact = [(number + 1) ** -self.zipf for number in range(topics)]
-        whole, total = max(_ZIPF_TURNS, 100 * topics), sum(exact)
-        return tuple(max(round(one / total * whole), 1) for one in exact)
+        whole = max(_ZIPF_TURNS, 100 * topics)
+        total = sum(exact)
+        return tuple(max(round(share / total * whole), 1) for share in exact)
 
     def period(self, rate: float) -> int:
-        """Return the number of messages after which the shares move on. :param rate: msg/s. :returns: 0: never."""
-        return 0 if self.swing is None else max(round(self.swing * rate / SECOND), 1)
+        """Return the number of messages after which the shares move on; 0: never.
+
+        :param rate: msg/s.
+        """
+        if self.swing is None:
+            return 0
+        return max(round(self.swing * rate / SECOND), 1)
 
     def buckets(self, topics: int) -> tuple[Bucket, ...] | None:
-        """Return a size bucket for each size, with the weight of its topics; None without ``messageSizes``."""
+        """Return a size bucket for each size, with the weight of its topics.
+
+        None without ``messageSizes``.
+        """
         if self.message_sizes is None:
             return None
+        shares = (1,) * topics if self.swing else self.shares(topics)
         weights = Counter[int]()
-        for size, share in zip(
-            self.message_sizes, (1,) * topics if self.swing else self.shares(topics), strict=False
-        ):
+        for size, share in zip(self.message_sizes, shares, strict=False):
             weights[size] += share
         return tuple(
             Bucket(name=str(size), low=size, high=size + 1, weight=weight)

@@ -1,4 +1,4 @@
-"""Stages: parts of the measured phase, each with its own rate over time, sizes, consumers and objectives."""
+"""Stages: parts of the measured phase, each with its own rate, sizes, consumers and objectives."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from pytest_loadtest.values.quantities import MILLISECOND, ByteRate
 from pytest_loadtest.verdict.objectives import Slo
 
 PIECE = 100 * MILLISECOND
-"""A rate that changes continuously is held for this time: short compared with any window in which a rate is judged."""
+"""A rate that changes continuously is held for this time: short compared with any window in which a
+rate is judged."""
 
 FINEST = 10_000
-"""Largest number of pieces of a ramp, or of one period of a sine: a shape that lasts for days does not need pieces of 100 ms."""
+"""Largest number of pieces of a ramp, or of one period of a sine: a shape that lasts for days does
+not need pieces of 100 ms."""
 MOST_PIECES = 200_000
 """Largest number of pieces of one stage: a plan with more would take minutes to compute."""
 
@@ -60,11 +62,10 @@ class Ramp(Shape):
         return {"from": self.from_, "to": self.to}
 
     def steps(self, duration: int) -> Steps:
-        return _sampled(
-            duration,
-            self.piece(duration),
-            lambda at: self.from_ + (self.to - self.from_) * at / duration,
-        )
+        def at(moment: float) -> float:
+            return self.from_ + (self.to - self.from_) * moment / duration
+
+        return _sampled(duration, self.piece(duration), at)
 
     def piece(self, duration: int) -> int:
         return max(PIECE, duration // FINEST)
@@ -94,9 +95,8 @@ class Sine(Shape):
         wave = self.sine
 
         def at(moment: float) -> float:
-            return max(
-                0.0, wave.mean + wave.amplitude * math.sin(2 * math.pi * moment / wave.period)
-            )
+            phase = 2 * math.pi * moment / wave.period
+            return max(0.0, wave.mean + wave.amplitude * math.sin(phase))
 
         return _sampled(duration, self.piece(duration), at)
 
@@ -128,11 +128,8 @@ class Spike(Shape):
 
     def steps(self, duration: int) -> Steps:
         burst = self.spike
-        parts = (
-            (burst.at, burst.base),
-            (burst.for_, burst.peak),
-            (duration - burst.at - burst.for_, burst.base),
-        )
+        rest = duration - burst.at - burst.for_
+        parts = ((burst.at, burst.base), (burst.for_, burst.peak), (rest, burst.base))
         return tuple((length, rate) for length, rate in parts if length > 0)
 
 
@@ -149,16 +146,18 @@ class Replay(Shape):
 
     def steps(self, duration: int) -> Steps:
         """Return each rate for its time; the last one holds until the end of the stage."""
+        number = len(self.replay)
         if self.every is None:
-            ends = [(i + 1) * duration // len(self.replay) for i in range(len(self.replay))]
+            ends = [(i + 1) * duration // number for i in range(number)]
         else:
             ends = [*range(self.every, duration, self.every), duration]
-        lengths = (end - start for start, end in zip((0, *ends), ends, strict=False))
-        return tuple(
-            (length, self.replay[i % len(self.replay)])
-            for i, length in enumerate(lengths)
-            if length
-        )
+        steps = []
+        start = 0
+        for index, end in enumerate(ends):
+            if end > start:
+                steps.append((end - start, self.replay[index % number]))
+            start = end
+        return tuple(steps)
 
     def piece(self, duration: int) -> int:
         return self.every or max(duration // len(self.replay), 1)
@@ -205,22 +204,22 @@ class Stage(Section):
     duration: PositiveDuration
     """Length of the stage."""
     rate: StageRate | None = None
-    """Rate of all producers together: constant, 0 for a pause, or a ramp, sine, spike or replay. Default: producerRate."""
+    """Rate of all producers together: constant, 0 for a pause, or a ramp, sine, spike or replay.
+    Default: producerRate."""
     message_size_distribution: Distribution | None = None
     """Sizes in this stage; default: the profile's."""
     consumer_per_subscription: Count | None = None
-    """Attached consumers of each subscription in this stage; the profile's number is the default and the maximum."""
+    """Attached consumers of each subscription in this stage; the profile's number is the default
+    and the maximum."""
     slo: SloSection = Field(default_factory=Slo)
     """Objectives of this stage alone."""
 
     @property
     def buckets(self) -> tuple[Bucket, ...] | None:
         """The stage's own size distribution, or None."""
-        return (
-            None
-            if self.message_size_distribution is None
-            else parse_buckets(self.message_size_distribution)
-        )
+        if self.message_size_distribution is None:
+            return None
+        return parse_buckets(self.message_size_distribution)
 
     @property
     def rates(self) -> dict[str, float]:
@@ -230,41 +229,48 @@ class Stage(Section):
         return self.rate.rates() if isinstance(self.rate, Shape) else {"": self.rate}
 
     def pauses(self, default_rate: float) -> bool:
-        """Return whether nothing is due in the stage. :param default_rate: the profile's rate, for a stage without one."""
-        return not any(self.rates.values()) if self.rates else not default_rate
+        """Return whether nothing is due in the stage.
+
+        :param default_rate: the profile's rate, for a stage without one.
+        """
+        if self.rates:
+            return not any(self.rates.values())
+        return not default_rate
 
     @property
     def pieces(self) -> int:
         """Approximate number of pieces of constant rate."""
-        return (
-            -(-self.duration // self.rate.piece(self.duration))
-            if isinstance(self.rate, Shape)
-            else 1
-        )
+        if not isinstance(self.rate, Shape):
+            return 1
+        return -(-self.duration // self.rate.piece(self.duration))
 
     def steps(self, default_rate: float) -> Steps:
         """Return the stage as pieces of constant rate.
 
         :param default_rate: the profile's rate, for a stage without one.
-        :returns: (duration in ns, rate) of each piece; the durations add up to the stage's. A rate in bytes is a ``ByteRate``.
+        :returns: (duration in ns, rate) of each piece; the durations add up to the stage's. A rate
+            in bytes is a ``ByteRate``.
         """
         if not isinstance(self.rate, Shape):
             return ((self.duration, default_rate if self.rate is None else self.rate),)
-        kind = (
-            ByteRate if any(isinstance(rate, ByteRate) for rate in self.rates.values()) else float
-        )
+        in_bytes = any(isinstance(rate, ByteRate) for rate in self.rates.values())
+        kind = ByteRate if in_bytes else float
         return tuple((length, kind(rate)) for length, rate in self.rate.steps(self.duration))
 
 
 def parse_buckets(distribution: Mapping[str, int]) -> tuple[Bucket, ...]:
     """Parse the ranges of a size distribution, in the file's order."""
-    ranges = ((text, *parse_range(text), weight) for text, weight in distribution.items())
-    return tuple(
-        Bucket(name=text, low=low, high=high, weight=weight) for text, low, high, weight in ranges
-    )
+    buckets = []
+    for text, weight in distribution.items():
+        low, high = parse_range(text)
+        buckets.append(Bucket(name=text, low=low, high=high, weight=weight))
+    return tuple(buckets)
 
 
 def _sampled(duration: int, piece: int, rate: Callable[[float], float]) -> Steps:
     """Return pieces with the rate at the middle of each."""
-    ends = ((start, min(start + piece, duration)) for start in range(0, duration, piece))
-    return tuple((end - start, rate((start + end) / 2)) for start, end in ends)
+    steps = []
+    for start in range(0, duration, piece):
+        end = min(start + piece, duration)
+        steps.append((end - start, rate((start + end) / 2)))
+    return tuple(steps)

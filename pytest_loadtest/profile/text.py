@@ -1,12 +1,14 @@
 """YAML text → plain values, each with its place in the text, and the traps of YAML 1.1 as problems.
 
-PyYAML reads YAML 1.1: the last of two equal keys wins, ``no`` is false, ``1:30`` is 90 and ``010`` is 8. Here each of these is a problem.
+The rule: what a reader of the text would take for one thing, and YAML 1.1 for another, is a
+problem. For PyYAML the last of two equal keys wins, ``no`` is false, ``1:30`` is 90 and ``010`` is
+8.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,8 +26,10 @@ from pytest_loadtest.profile.secrets import (
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
-_HALF = re.compile("[\ud800-\udfff]")  # an escape can write one, and no file can hold it
-_TEXT_TAGS = ("str", "timestamp", "value", "merge")  # a date is only text in a profile
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair: an escape can write one, and no file can hold it."""
+_TEXT_TAGS = ("str", "timestamp", "value", "merge")
+"""Tags of values that are text: a date is only text in a profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,13 @@ class Document:
     """A text that was read.
 
     :param value: mappings, lists, text, numbers, booleans, None; keys are text as written.
-    :param values: place of each value by its path. :param keys: place of each key by the path of its value.
-    :param broken: paths of values that already have a problem. :param empty: a key without a value is None instead of a problem.
+    :param values: place of each value by its path.
+    :param keys: place of each key by the path of its value.
+    :param broken: paths of values that already have a problem.
+    :param empty: a key without a value is None instead of a problem.
     :param words: yes, no, on and off are true and false instead of a problem.
-    :param nullable: keys of the top level that may have no value. :param omb: the text has keys of OMB's ``Workload`` alone.
+    :param nullable: keys of the top level that may have no value.
+    :param omb: the text has keys of OMB's ``Workload`` alone.
     """
 
     value: Any = None
@@ -67,20 +74,28 @@ class Document:
     def problem(
         self, path: Path, message: str, suggestion: str = "", *, at_key: bool = False
     ) -> Problem:
-        """Make a problem with the value (or the key) at ``path``, or at the longest part of it that the text has."""
+        """Make a problem with the value (or the key) at ``path``.
+
+        Its place is that of the longest part of the path that the text has.
+        """
         return self.located(Problem(path, message, suggestion, at_key))
 
     def located(self, problem: Problem) -> Problem:
-        """Return the problem with its line and column in this text, and without its path, which may have a secret in it."""
+        """Return the problem with its line and column in this text.
+
+        It loses its path, which may have a secret in it.
+        """
         path = self.known(problem.path)
-        place = self.keys.get(path, self.values[path]) if problem.at_key else self.values[path]
+        place = self.values[path]
+        if problem.at_key:
+            place = self.keys.get(path, place)
         return replace(problem, path=(), line=place.line, column=place.column)
 
     def refuse(self, path: Path, message: str, suggestion: str) -> None:
         """Add a problem with the value at ``path``, which is not checked further."""
-        self.problems.append(
-            self.problem(path, f"{shown_path(path)}: {message}" if path else message, suggestion)
-        )
+        if path:
+            message = f"{shown_path(path)}: {message}"
+        self.problems.append(self.problem(path, message, suggestion))
         self.broken.add(path)
 
 
@@ -92,10 +107,14 @@ def read_yaml(
     words: bool = False,
     nullable: Collection[str] = (),
 ) -> Document:
-    """Read one YAML document. Never raises: problems are in :attr:`Document.problems`, and then ``value`` may be None.
+    """Read one YAML document.
 
-    :param empty: a key may have no value; it is None then. :param sequence: the document is a list, not a profile's mapping.
-    :param words: yes, no, on and off are true and false, as Jackson reads them. :param nullable: keys of the top level that may have none.
+    Never raises: problems are in :attr:`Document.problems`, and then ``value`` may be None.
+
+    :param empty: a key may have no value; it is None then.
+    :param sequence: the document is a list, not a profile's mapping.
+    :param words: yes, no, on and off are true and false, as Jackson reads them.
+    :param nullable: keys of the top level that may have none.
     """
     document = Document(values={(): Place(1, 1)}, empty=empty, words=words, nullable=nullable)
     try:
@@ -112,17 +131,11 @@ def read_yaml(
         if sequence:
             _read_sequence(root, document)
         elif root is None:
-            document.refuse(
-                (),
-                "the profile is empty",
-                "start with name:, producerRate:, messageSize:, testDuration:",
-            )
+            remedy = "start with name:, producerRate:, messageSize:, testDuration:"
+            document.refuse((), "the profile is empty", remedy)
         elif not isinstance(root, yaml.MappingNode):
-            document.refuse(
-                (),
-                f"a profile is a mapping, not {_kind(root)}",
-                "write key: value lines, name: first",
-            )
+            message = f"a profile is a mapping, not {_kind(root)}"
+            document.refuse((), message, "write key: value lines, name: first")
         else:
             document.value = _build(root, (), document, set())
     return document
@@ -133,21 +146,20 @@ def _read_sequence(root: yaml.Node | None, document: Document) -> None:
         document.value = _build(root, (), document, set())
     else:
         kind = "empty" if root is None else _kind(root)
-        document.refuse(
-            (),
-            f"the file is a list of entries, not {kind}",
-            "start each entry with a dash: - {name: …}",
-        )
+        message = f"the file is a list of entries, not {kind}"
+        document.refuse((), message, "start each entry with a dash: - {name: …}")
 
 
 def _build(node: yaml.Node, path: Path, document: Document, seen: set[int]) -> Any:
-    """Return the node's value, and add places and problems to the document. Each node is visited once, so that aliases cannot explode."""
+    """Return the node's value, and add places and problems to the document.
+
+    Each node is visited once, so that aliases cannot explode.
+    """
     place = Place(node.start_mark.line + 1, node.start_mark.column + 1, _written(node, path))
     document.values[path] = place
     if id(node) in seen:
-        document.values[path] = document.keys.get(
-            path, place
-        )  # the node has only the place of its anchor
+        # The node has only the place of its anchor.
+        document.values[path] = document.keys.get(path, place)
         document.refuse(path, "aliases (*name) are not read", "write the value out")
         return None
     seen.add(id(node))
@@ -161,7 +173,9 @@ def _build(node: yaml.Node, path: Path, document: Document, seen: set[int]) -> A
 
 
 def _written(node: yaml.Node, path: Path) -> str:
-    return shown_text(node.value) if isinstance(node, yaml.ScalarNode) and not secret(path) else ""
+    if not isinstance(node, yaml.ScalarNode) or secret(path):
+        return ""
+    return shown_text(node.value)
 
 
 def _tagged(node: yaml.Node, path: Path, document: Document) -> None:
@@ -174,42 +188,42 @@ def _mapping(
 ) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for key, item in node.value:
-        line, column = key.start_mark.line + 1, key.start_mark.column + 1
-        if not isinstance(key, yaml.ScalarNode):
-            document.problems.append(
-                Problem((), f"a key must be text, not {_kind(key)}", "", True, line, column)
-            )
-        elif key.tag == _TAG + "merge":
-            document.problems.append(
-                Problem(
-                    (), "merge keys (<<) are not read", "write the keys out", True, line, column
-                )
-            )
-        elif _HALF.search(key.value):
-            message, remedy = (
-                "half of a surrogate pair is no character",
-                "write the whole character",
-            )
-            document.problems.append(Problem((), message, remedy, True, line, column))
-        elif key.value in value:
-            first = document.keys[*path, key.value]
-            message = f"duplicate key {_key_name(path, key)!r}, first in line {first.line}"
-            document.problems.append(Problem((), message, "remove one", True, line, column))
+        wrong = _wrong_key(key, path, value, document)
+        line = key.start_mark.line + 1
+        column = key.start_mark.column + 1
+        if wrong is not None:
+            document.problems.append(replace(wrong, at_key=True, line=line, column=column))
         else:
             document.keys[*path, key.value] = Place(line, column)
             value[key.value] = _build(item, (*path, key.value), document, seen)
     return value
 
 
+def _wrong_key(
+    key: yaml.Node, path: Path, value: Mapping[str, Any], document: Document
+) -> Problem | None:
+    """Return why a key cannot be read, or None. :param value: the keys before it."""
+    if not isinstance(key, yaml.ScalarNode):
+        return Problem((), f"a key must be text, not {_kind(key)}")
+    if key.tag == _TAG + "merge":
+        return Problem((), "merge keys (<<) are not read", "write the keys out")
+    if _HALF.search(key.value):
+        message = "half of a surrogate pair is no character"
+        return Problem((), message, "write the whole character")
+    if key.value in value:
+        first = document.keys[*path, key.value]
+        message = f"duplicate key {_key_name(path, key)!r}, first in line {first.line}"
+        return Problem((), message, "remove one")
+    return None
+
+
 def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
-    tag, text = node.tag.removeprefix(_TAG), node.value
+    tag = node.tag.removeprefix(_TAG)
+    text = node.value
     if tag in _TEXT_TAGS:
         if _HALF.search(text):
-            document.refuse(
-                path,
-                "half of a surrogate pair is no character",
-                'write the whole character, "\\U0001F600"',
-            )
+            message = "half of a surrogate pair is no character"
+            document.refuse(path, message, 'write the whole character, "\\U0001F600"')
         return text
     if tag == "null":
         nullable = len(path) == 1 and path[0] in document.nullable
@@ -221,40 +235,41 @@ def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
     try:
         value = yaml.SafeLoader("").construct_object(node)
     except (ValueError, KeyError):
-        document.refuse(
-            path,
-            f"{'the value' if secret(path) else repr(text)} is not what its tag says",
-            "remove the tag",
-        )
+        shown = "the value" if secret(path) else repr(text)
+        document.refuse(path, f"{shown} is not what its tag says", "remove the tag")
         return None
-    if tag == "bool":
-        ambiguous = not document.words and text.lower() not in ("true", "false")
-    else:
-        ambiguous = ":" in text or (tag == "int" and not _PLAIN_INTEGER.fullmatch(text))
-    if ambiguous and secret(path):
-        document.refuse(
-            path,
-            f"YAML reads it as {'true or false' if tag == 'bool' else 'a number'}",
-            "put it in quotes",
-        )
-    elif ambiguous and tag == "bool":
-        document.refuse(
-            path,
-            f"YAML reads {text} as {str(value).lower()}",
-            f'write {str(value).lower()}, or "{text}" for the text',
-        )
-    elif ambiguous:
-        document.refuse(path, f"YAML reads {text} as {value}", _number_hint(text, value))
+    if _is_ambiguous(tag, text, words=document.words):
+        document.refuse(path, *_as_read(tag, text, value, hidden=secret(path)))
     return value
+
+
+def _is_ambiguous(tag: str, text: str, *, words: bool) -> bool:
+    """Return whether YAML 1.1 reads a scalar as something that the text does not say."""
+    if tag == "bool":
+        return not words and text.lower() not in ("true", "false")
+    if ":" in text:
+        return True
+    return tag == "int" and not _PLAIN_INTEGER.fullmatch(text)
+
+
+def _as_read(tag: str, text: str, value: Any, *, hidden: bool) -> tuple[str, str]:
+    """Return as what YAML reads a scalar, and what to write. :param hidden: it may be a secret."""
+    if hidden:
+        kind = "true or false" if tag == "bool" else "a number"
+        return f"YAML reads it as {kind}", "put it in quotes"
+    if tag == "bool":
+        word = str(value).lower()
+        return f"YAML reads {text} as {word}", f'write {word}, or "{text}" for the text'
+    return f"YAML reads {text} as {value}", _number_hint(text, value)
 
 
 def _number_hint(text: str, value: float) -> str:
     if ":" in text:
         return f"for minutes and seconds write {value}s; for text quote it"
     decimal = text.lstrip("+-0_") or "0"
-    return (
-        f"write {decimal}, or {value} if that is meant" if decimal.isdecimal() else f"write {value}"
-    )
+    if decimal.isdecimal():
+        return f"write {decimal}, or {value} if that is meant"
+    return f"write {value}"
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str) -> Problem:
@@ -262,29 +277,27 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> Problem:
     row, column = (mark.line, mark.column) if mark else (0, 0)
     lines = text.splitlines()
     line = lines[row] if row < len(lines) else ""
-    what = ", ".join(part for part in (error.context, error.problem) if part)
+    message = ", ".join(part for part in (error.context, error.problem) if part)
     hidden = names_secret(_enclosing(lines, row))
     if hidden:
-        what = re.sub(r"(alias|anchor|tag handle) (['\"]).*\2", r"\1", what, flags=re.DOTALL)
-    return Problem(
-        (),
-        f"not valid YAML: {what}",
-        _syntax_hint(line, hidden=hidden),
-        line=row + 1,
-        column=column + 1,
-    )
+        named = r"(alias|anchor|tag handle) (['\"]).*\2"
+        message = re.sub(named, r"\1", message, flags=re.DOTALL)
+    hint = _syntax_hint(line, hidden=hidden)
+    message = f"not valid YAML: {message}"
+    return Problem((), message, hint, line=row + 1, column=column + 1)
 
 
 def _enclosing(lines: list[str], row: int) -> str:
-    """Return a line with the lines before it, back to the last one that begins a key of the top level."""
-    first = max(
-        (at for at in range(min(row + 1, len(lines))) if re.match(r"[^\s#]", lines[at])), default=0
-    )
-    return "\n".join(lines[first : row + 1])
+    """Return a line with those before it, back to the last one that begins a top-level key."""
+    before = lines[: row + 1]
+    first = len(before) - 1
+    while first > 0 and not re.match(r"[^\s#]", before[first]):
+        first -= 1
+    return "\n".join(before[max(first, 0) :])
 
 
 def _syntax_hint(line: str, *, hidden: bool) -> str:
-    """:param hidden: the line may contain a secret."""
+    """Return what to change in a line that is no YAML. :param hidden: it may contain a secret."""
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "indent with spaces, not with tabs"
     if hidden:
@@ -301,11 +314,9 @@ def _character(character: int | str | bytes) -> str:
 
 
 def _key_name(path: Path, key: yaml.ScalarNode) -> str:
-    return (
-        shown_path((*path, key.value)).removeprefix(f"{shown_path(path)}.")
-        if path
-        else shown_key(key.value)
-    )
+    if not path:
+        return shown_key(key.value)
+    return shown_path((*path, key.value)).removeprefix(f"{shown_path(path)}.")
 
 
 def _kind(node: yaml.Node) -> str:

@@ -362,7 +362,10 @@ def _spoiled(slo: Slo, pause: Pause, profile: Profile) -> Iterator[tuple[str, st
 
 
 def _has_window(pause: Pause, window: int) -> bool:
-    """Return whether a whole window lies in the pause; the first one begins with the measured phase."""
+    """Return whether a whole window lies in the pause.
+
+    The first one begins with the measured phase.
+    """
     first = -(-pause.start // window) * window
     return first + window <= pause.end
 
@@ -398,7 +401,13 @@ def _bare(rate: float) -> str:
 
 
 def _steps(dotted: str) -> Path:
-    return tuple(int(step) if step.isdigit() else step for step in dotted.split(".") if step)
+    """Return the path of a key below ``rate``: ``replay.3`` → ``("replay", 3)``; empty for ''."""
+    if not dotted:
+        return ()
+    key, _, rest = dotted.partition(".")
+    if not rest:
+        return (key,)
+    return (key, int(rest) if rest.isdigit() else rest)
 
 
 def _tuning(profile: Profile) -> Iterator[Problem]:
