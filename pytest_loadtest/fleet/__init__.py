@@ -4,7 +4,8 @@ The controller's side is the :class:`~pytest_loadtest.fleet.rendezvous.Rendezvou
 and the :class:`~pytest_loadtest.fleet.run_controller.RunController` (plan, target, measurements, verdict). A worker's side is
 :func:`~pytest_loadtest.fleet.member.take_part`. Both are the same with and without xdist; only the transport of the messages differs
 (:mod:`~pytest_loadtest.fleet.local`, :mod:`~pytest_loadtest.fleet.xdist`). The steps of a run are in
-:mod:`~pytest_loadtest.fleet.messages`, its states and what may happen in each in :mod:`~pytest_loadtest.fleet.run_states`.
+:mod:`~pytest_loadtest.fleet.messages`, its states in :mod:`~pytest_loadtest.fleet.run_states`, and
+what may happen in each in :mod:`~pytest_loadtest.fleet.transitions`.
 
 Who runs what:
 

@@ -1,6 +1,6 @@
 """The controller's shell around the runs of a session: one lock, the threads that find answers, and the watch.
 
-A run is a state machine (:mod:`~pytest_loadtest.fleet.run_states`), whose states follow each other like this::
+A run is a state machine (:mod:`~pytest_loadtest.fleet.transitions`), whose states follow each other like this::
 
     Gathering ──▶ Working ──▶ Meeting ──▶ Answering ──▶ Working …              between two steps
                                               │   └───▶ DrivingLoad ──▶ Working …  a phase of load
@@ -42,6 +42,7 @@ from pytest_loadtest.fleet.run_events import (
     WorkerLost,
 )
 from pytest_loadtest.fleet.run_states import Gathering, Run
+from pytest_loadtest.fleet.transitions import handle_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -196,7 +197,7 @@ class Rendezvous:
     # --- effects
 
     def _handle(self, run: Run, event: Event, worker: str = "") -> None:
-        self._carry_out(run, run.handle(event, self._clock(), worker))
+        self._carry_out(run, handle_event(run, event, self._clock(), worker))
 
     def _carry_out(self, run: Run, effects: Iterable[Effect]) -> None:
         for effect in effects:

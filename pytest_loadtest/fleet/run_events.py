@@ -1,7 +1,7 @@
 """Events of a run that are no messages of its workers, and the effects of events on the world outside.
 
 The :class:`~pytest_loadtest.fleet.rendezvous.Rendezvous` makes the events and carries the effects out;
-:mod:`~pytest_loadtest.fleet.run_states` maps the ones to the others, in the controller's process, under the rendezvous' lock.
+:mod:`~pytest_loadtest.fleet.transitions` maps the ones to the others, in the controller's process, under the rendezvous' lock.
 """
 
 from __future__ import annotations
