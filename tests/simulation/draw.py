@@ -19,6 +19,7 @@ from simulation.world import (
     MS,
     SECOND,
     TARGET,
+    UNPLAYED,
     US,
     Fault,
     Host,
@@ -97,8 +98,8 @@ IMPOSSIBLE: Final = frozenset(
 )
 """Metrics that the simulated kind cannot have. Regression and users' own metrics are not drawn either."""
 
-UNSUPPORTED: Final = frozenset({"consumer-changes"})
-"""Shapes that the simulated driver cannot play yet: its consumers cannot join later."""
+UNSUPPORTED: Final = frozenset({"consumer-changes", *UNPLAYED})
+"""Shapes and kinds of faults that the player does not make happen yet; consumers of the simulated driver cannot join later."""
 
 DAY: Final = 86_400 * SECOND
 

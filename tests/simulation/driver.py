@@ -7,10 +7,10 @@ import itertools
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+from null_target import Windows
 
 from pytest_loadtest.brokers.base import BrokerFacts, refuse_node
 from pytest_loadtest.drivers.base import Acks, DriverFacts, Joined, Received, Undelivered
-from pytest_loadtest.drivers.columns import positions_without_room
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds import BrokerStart, Client, Cost, CostRow, DriverKind, Scheme
 from pytest_loadtest.message import envelope
@@ -82,7 +82,7 @@ KIND: Final = DriverKind(
 
 def target() -> SimulatedTarget:
     """Return the target of the world that is played."""
-    model: SimulatedTarget = running().target  # type: ignore[attr-defined]
+    model: SimulatedTarget = running().target
     return model
 
 
@@ -128,14 +128,11 @@ class SimulatedDriver:
         self._settings: SimulatedSettings = context.settings
         self._simulation = running()
         self.worker = int(context.worker[1:]) if context.worker[1:].isdecimal() else 0
-        streams = context.topology.streams
-        self._window = self._settings.max_pending_messages or FOREVER
-        self._room = np.full(streams, self._window, np.int64)
-        self._emptied = np.zeros(streams, np.int64)
+        window = self._settings.max_pending_messages or FOREVER
+        self._windows = Windows(window, context.topology.streams)
         self._number = itertools.count()
-        self._answers: list[
-            tuple[int, int, int, int, bool, int]
-        ] = []  # heap: time, number, row, stream, failed, resends
+        # a heap of time, number, row, stream, failed, resends
+        self._answers: list[tuple[int, int, int, int, bool, int]] = []
         self._read_answers: list[tuple[int, int, bool, int]] = []
         self._arrivals: list[tuple[int, int, Copy, NDArray[np.uint8]]] = []  # heap
         self._read: list[tuple[Copy, NDArray[np.uint8]]] = []
@@ -201,29 +198,29 @@ class SimulatedDriver:
                 self._simulation.sleep(int(slow.values["by"]))
         now = self._simulation.now
         clock = self._context.clock()
-        refused = positions_without_room(burst.stream, self._room)
-        taken = np.delete(np.arange(len(burst)), refused)
-        turned_away = None
-        if not self._settings.block_if_queue_full and len(refused):
-            turned_away, refused = refused, np.empty(0, np.int64)
-            for position in turned_away.tolist():
-                burst.sent[position] = clock
-                self._read_answers.append((clock, int(burst.row[position]), True, 0))
+        refused = self._windows.admit(burst)
+        taken = np.arange(len(burst))
+        if refused is not None:
+            taken = np.delete(taken, refused)
         if len(taken):
             self._hand_over(burst, taken, now, clock)
+        if refused is None:
+            self._refused = set()
+            return None
+        if not self._settings.block_if_queue_full:
+            for position in refused.tolist():
+                burst.sent[position] = clock
+                self._read_answers.append((clock, int(burst.row[position]), True, 0))
+            return None
         self._refused = set(burst.stream[refused].tolist())
         self._waiting.update(burst.row[refused].tolist())
-        return refused if len(refused) else None
+        return refused
 
     def _hand_over(self, burst: Burst, taken: NDArray[np.int64], now: int, clock: int) -> None:
         pool, context = self._context.pool, self._context
         stream, seq = burst.stream[taken].copy(), burst.seq[taken].copy()
         intended, payload = burst.intended[taken].copy(), burst.payload[taken].copy()
         burst.sent[taken] = clock
-        streams, first, counts = np.unique(stream, return_index=True, return_counts=True)
-        empty = self._room[streams] == self._window
-        burst.idle[taken[first[empty]]] = self._emptied[streams[empty]]
-        self._room[streams] -= counts
         heads = envelope.encode_heads(
             pool, nonce=context.nonce, stream=stream, seq=seq, intended=intended, payload=payload
         )
@@ -334,12 +331,17 @@ class SimulatedDriver:
                 return self._simulation.process.resumes(came)
             return now
 
+        freed: list[int] = []
+        freed_at: list[int] = []
         while self._answers and self._answers[0][0] <= now:
             came, _, row, stream, failed, resends = heapq.heappop(self._answers)
-            self._read_answers.append((self._run_time(local, came), row, failed, resends))
-            self._room[stream] += 1
-            self._emptied[stream] = self._run_time(local, came)
+            stamp = self._run_time(local, came)
+            self._read_answers.append((stamp, row, failed, resends))
+            freed.append(stream)
+            freed_at.append(stamp)
             self._refused.discard(stream)
+        if freed:
+            self._windows.release(np.array(freed, np.int32), np.array(freed_at, np.int64))
         batch: list[tuple[Copy, NDArray[np.uint8]]] = []
         while self._arrivals and self._arrivals[0][0] <= now:
             _, _, copy, head = heapq.heappop(self._arrivals)

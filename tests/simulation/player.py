@@ -108,7 +108,7 @@ class SimulatedFleet:
 
         self._world, self._simulation = world, simulation
         self._controller = controller
-        self.target = simulation.target  # type: ignore[attr-defined]
+        self.target = simulation.target
         self.rendezvous = Rendezvous(
             controller, self._send, time.monotonic_ns, lambda: None, self._kill
         )
@@ -121,7 +121,6 @@ class SimulatedFleet:
         self._left: set[str] = set()
         self.errors: dict[str, BaseException] = {}
         self.result: Any = None
-        self._number = 0
         for number, name in enumerate(world.names):
             host = world.host_of(number)
             self._processes[name] = Process(name, clock_of(host, lambda: self.target.origin))
@@ -139,7 +138,6 @@ class SimulatedFleet:
         travel = 20_000
         if host is not None:
             travel = host.there if there else host.back
-            self._number += 1
             random = self._simulation.random
             if host.jitter:
                 travel += round(random.expovariate(1 / host.jitter))
@@ -313,7 +311,7 @@ def play(world: World, folder: Path) -> Played:
         from simulation.target import SimulatedTarget
 
         target = SimulatedTarget(world, BOOTED)
-        simulation.target = target  # type: ignore[attr-defined]
+        simulation.target = target
         outcome, error = "no data", None
         try:
             request = _request(world, "world.yaml")
@@ -349,7 +347,7 @@ def _run(world: World, simulation: Simulation, request: Any, folder: Path) -> st
     except Deadlock as deadlock:
         return f"the run waits for something that cannot happen: {deadlock}"
     errors = [str(error) for error in fleet.errors.values()]
-    return min(errors, key=len) if errors else None
+    return errors[0] if errors else None
 
 
 def _results(folder: Path) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:

@@ -68,6 +68,21 @@ def test_a_load_that_was_not_offered_is_found(played: Played) -> None:
     assert "offered" in [violation.rule for violation in check_truth(wrong)]
 
 
+def test_a_load_that_was_planned_too_short_is_found(played: Played) -> None:
+    """The due messages come from the profile, and not from the duration that the product planned."""
+    longer = replace(played.world, profile={**PROFILE, "testDuration": "4s"})
+    wrong = replace(played, world=longer)
+    assert [violation.rule for violation in check_truth(wrong)] == ["offered"]
+
+
+@pytest.mark.parametrize("number", [199, 201])
+def test_a_number_of_messages_is_offered_exactly(played: Played, number: int) -> None:
+    profile = {key: value for key, value in PROFILE.items() if key != "testDuration"}
+    counted = replace(played.world, profile={**profile, "messages": number})
+    wrong = replace(played, world=counted)
+    assert [violation.rule for violation in check_truth(wrong)] == ["offered"]
+
+
 @pytest.mark.parametrize("name", ["samples", "minimum", "largest"])
 def test_a_wrong_latency_is_found(played: Played, name: str) -> None:
     wrong = changed(played, "measurements", "latencies", "endToEnd", name, value=1)
@@ -80,6 +95,16 @@ def test_a_false_pass_is_found(played: Played) -> None:
     place = next(i for i, one in enumerate(findings) if one["statistic"] == "max")
     wrong = changed(played, "verdict", "findings", place, "maximum", value=1_000)
     assert "false pass" in [violation.rule for violation in check_truth(wrong)]
+
+
+def test_a_bound_on_a_change_is_not_one_on_a_latency(played: Played) -> None:
+    """The drift of a latency is a finding of that latency, with a ratio as its bound."""
+    assert played.results is not None
+    findings = played.results["verdict"]["findings"]
+    place = next(i for i, one in enumerate(findings) if one["statistic"] == "max")
+    drift = changed(played, "verdict", "findings", place, "maximum", value=3.33)
+    drift = changed(drift, "verdict", "findings", place, "unit", value="ratio")
+    assert check_truth(drift) == []
 
 
 def test_a_limit_of_a_perfect_generator_is_found(played: Played) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from simulation.player import play
-from simulation.world import CONTROLLER, MS, SECOND, Fault, Host, World
+from simulation.world import CONTROLLER, MS, SECOND, Fault, Host, World, world_from
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,3 +71,10 @@ def test_hosts_with_clocks_of_their_own_are_met(tmp_path: Path) -> None:
     hosts = (Host(name="away", offset=12 * SECOND, drift=20e-6, jitter=30_000),)
     played = play(replace(WORLD, workers=(CONTROLLER, "away"), hosts=hosts), tmp_path)
     assert played.outcome == "met"
+
+
+def test_a_fault_that_cannot_be_played_is_rejected() -> None:
+    """A world with it would count as proof about a fault that never happened."""
+    silent = Fault(kind="slow-disk", at=0, duration=SECOND, values={"worker": 0, "by": MS})
+    with pytest.raises(AssertionError, match="slow-disk cannot be played yet"):
+        world_from(replace(WORLD, faults=(silent,)).document())

@@ -79,7 +79,7 @@ class Truth:
     """All that happened.
 
     :param pauses: ``(worker, begin, end)`` in which a worker was stopped. :param killed: ``(worker, at)``.
-    :param dropped: nothing: the engine's drops are due messages that are in no :class:`Sent`.
+    The engine's drops are due messages that are in no :class:`Sent`.
     """
 
     sent: list[Sent] = field(default_factory=list)

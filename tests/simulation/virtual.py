@@ -29,10 +29,11 @@ from unittest import mock
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from simulation.world import SECOND
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SECOND: Final = 1_000_000_000
 BOOTED: Final = 1_000 * SECOND
 """The first instant of a world: monotonic clocks do not begin with 0."""
 EPOCH: Final = 1_700_000_000 * SECOND
@@ -128,6 +129,8 @@ class Simulation:
         self._number = itertools.count()
         self._threads: list[VirtualThread] = []
         self.over = False
+        self.target: Any = None
+        """The model of the target, by which drivers find it."""
 
     # --- events
 
