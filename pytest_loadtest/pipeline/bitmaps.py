@@ -1,7 +1,7 @@
 """Bitmaps of messages offered, acknowledged and received: one bit for each message, 64 sequences of a stream to a word. numpy only.
 
-A table of words has for each word sums of rows (``WORD_SUMS``), masks of messages (``WORD_MASKS``) and greatest values (``WORD_ENDS``). A
-column that a table lacks is 0.
+A table of words has for each word sums of rows (``WORD_SUMS``), masks of messages (``WORD_MASKS``)
+and greatest values (``WORD_ENDS``). A column that a table lacks is 0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ WORD_SUMS = ("offered_rows", "copies")
 # Only words of broadcasts have these.
 WORD_ENDS = ("last", "last_without_own", "early", "due")
 WORD_MASKS = ("offered", "acked", "resent", "got", "punctual", "in_time")
-# Ranges of repeated words of one slot: at most 128 KiB, so that those of all slots fit into the controller and every task.
+# Ranges of repeated words of one slot: at most 128 KiB, so that those of all slots fit into the
+# controller and every task.
 RANGES = 1 << 13
 # 2**17 words are merged at once: 8 million messages, some 13 MB.
 SLOT_BITS = 17
@@ -47,14 +48,15 @@ SLOT_BITS = 17
 class Words:
     """Words of 64 sequences, each of one stream and subscription.
 
-    Every message has a number that is unique over all streams and subscriptions. 64 consecutive numbers are a word, consecutive words are a
+    Every message has a number that is unique over all streams and
+    subscriptions. 64 consecutive numbers are a word, consecutive words are a
     slot; ``_base`` is the number of the first word of each stream.
 
-    While words are gathered, a word can have several rows. The messages of one row came equally often, so the copies of a subset of them
-    can be computed from the copies of all.
+    While words are gathered, a word can have several rows. The messages of one row came equally
+    often, so the copies of a subset of them can be computed from the copies of all.
 
-    If the phase is cut for objectives, a word has the messages of one piece only: its number is that of its 64 sequences, times the number
-    of pieces, plus the number of the piece.
+    If the phase is cut for objectives, a word has the messages of one piece only: its number is
+    that of its 64 sequences, times the number of pieces, plus the number of the piece.
     """
 
     def __init__(self, run: Expected) -> None:
@@ -62,7 +64,8 @@ class Words:
         self.pieces = self._split()
         self.planes = tuple(f"plane_{i}" for i in range(len(run.buckets).bit_length()))
         self._first = run.first >> WORD_BITS
-        # A stream's words begin at a multiple of 64 of its sequences, so a word number and a bit give the sequence without a table.
+        # A stream's words begin at a multiple of 64 of its sequences, so a word number and a bit
+        # give the sequence without a table.
         lengths = np.where(run.end > run.first, (run.end - 1 >> WORD_BITS) - self._first + 1, 0)
         self._base = np.cumsum(lengths) - lengths
         self._words = int(lengths.sum())
@@ -74,7 +77,8 @@ class Words:
 
     def _check_room(self) -> None:
         """:raises NoData: there are more words than can be numbered."""
-        # A message number shares 63 bits with one bit for each of its marks while words are sorted, see _words_and_order.
+        # A message number shares 63 bits with one bit for each of its marks
+        # while words are sorted, see _words_and_order.
         marks = max(len(self.planes) + 2, 4)
         if (self._all_words() << WORD_BITS + marks).bit_length() > 63:
             raise NoData(
@@ -88,9 +92,10 @@ class Words:
     def sent(self, rows: Rows) -> Table:
         """Return the words of sent messages for every subscription: rows, and masks of messages offered, acked and resent.
 
-        The number of a message's size bucket is stored in *planes*: one mask for each of its bits. An invalid bucket number becomes one
-        more than the last valid one. A run without subscriptions has the words of one subscription, in which nothing is expected, so
-        nothing can be lost.
+        The number of a message's size bucket is stored in *planes*: one mask for
+        each of its bits. An invalid bucket number becomes one more than the last
+        valid one. A run without subscriptions has the words of one subscription, in
+        which nothing is expected, so nothing can be lost.
 
         :param rows: ``SENT_WORD_COLUMNS``.
         """
@@ -107,7 +112,10 @@ class Words:
         return self._for_all(once)
 
     def _for_all(self, once: Mapping[str, NDArray[np.int64]]) -> Table:
-        """Repeat the words of sent messages for every subscription. :param once: the words of the first."""
+        """Repeat the words of sent messages for every subscription.
+
+        :param once: the words of the first.
+        """
         times = max(self.run.subscriptions, 1)
         every = {name: np.tile(column, times) for name, column in once.items()}
         every["word"] += np.repeat(np.arange(times) * self._words * self.pieces, len(once["word"]))
@@ -116,7 +124,8 @@ class Words:
     def copies(self, rows: Rows, begin: int, end: int) -> Table:
         """Return the words of copies: rows, and masks of messages received, punctual, and received from ``begin`` until ``end``.
 
-        :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` if messages are delayed, or the phase is cut for objectives.
+        :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` if messages are delayed, or the
+            phase is cut for objectives.
         """
         rows = copies_of(rows, self.run)
         punctual = rows["flags"] & int(Flag.LATE) == 0
@@ -133,7 +142,10 @@ class Words:
         return self._with_ends(_apart(table, further) if len(further) else table, rows)
 
     def _before_ends(self, rows: Rows, came: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
-        """Return masks of copies before the end of their window or tenth. :param came: arrivals, ns after the shifted start."""
+        """Return masks of copies before the end of their window or tenth.
+
+        :param came: arrivals, ns after the shifted start.
+        """
         cut = self.run.slice_cut
         if cut is None:
             return {}
@@ -141,7 +153,10 @@ class Words:
         return {name: came < spans.ends(cut)[piece] for name, spans in self.run.spans.items()}
 
     def _of_piece(self, number: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
-        """Return the numbers of messages with their piece. :param number: without it; 64 consecutive ones are a word."""
+        """Return the numbers of messages with their piece.
+
+        :param number: without it; 64 consecutive ones are a word.
+        """
         cut = self.run.slice_cut
         if cut is None:
             return number
@@ -154,7 +169,8 @@ class Words:
 
     def _delivery(self, rows: Rows) -> NDArray[np.int64]:
         """Return the number of each copy's message for its subscription."""
-        # The column is int32, and numpy keeps a product with a Python integer at that width, which 800 M messages would overflow.
+        # The column is int32, and numpy keeps a product with a Python integer at that width, which
+        # 800 M messages would overflow.
         subscription = rows["subscription"].astype(np.int64)
         number: NDArray[np.int64] = self._number(rows) + subscription * (self._words << WORD_BITS)
         return number
@@ -172,7 +188,8 @@ class Words:
         )
         starts = _starts(rows["word"])
         if "copies" in rows and len(starts):
-            # More copies than distinct messages: some came twice, and how often each did is known from the single rows only.
+            # More copies than distinct messages: some came twice, and how often each did is known
+            # from the single rows only.
             repeated = np.add.reduceat(rows["copies"], starts) > count_bits(
                 _any(rows["got"], starts)
             )
@@ -200,17 +217,26 @@ class Words:
         return (*WORD_SUMS, *WORD_MASKS, *self.run.spans, *self.planes)
 
     def repeated(self, table: Table) -> Table:
-        """Return ranges of the words with a message that came more than once. :param table: the words of one slot, merged."""
+        """Return ranges of the words with a message that came more than once.
+
+        :param table: the words of one slot, merged.
+        """
         return ranges_of(
             self._together(table["word"][table["copies"] > count_bits(table["got"])]), RANGES
         )
 
     def _together(self, word: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return these words and those whose copies must be compared with theirs. :param word: ascending."""
+        """Return these words and those whose copies must be compared with theirs.
+
+        :param word: ascending.
+        """
         return word
 
     def of_rows(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the number of each copy's delivery; 64 consecutive ones are a word. :param rows: measured copies."""
+        """Return the number of each copy's delivery; 64 consecutive ones are a word.
+
+        :param rows: measured copies.
+        """
         return self._of_piece(self._delivery(rows), rows)
 
     def slot_words(self, bits: int) -> int:
@@ -227,7 +253,11 @@ class Words:
             yield number, {name: column[low:high] for name, column in table.items()}
 
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
-        """Return the tables counted from all words of one slot. :param table: merged. :param ranges: of lost messages, at most."""
+        """Return the tables counted from all words of one slot.
+
+        :param table: merged.
+        :param ranges: of lost messages, at most.
+        """
         named = self.named(table)
         return {
             "repeated": self.repeated(table),
@@ -276,7 +306,8 @@ def _words_and_order(
     number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], names: tuple[str, str]
 ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64]]:
     """Return the words, and the numbers in ascending order."""
-    # One sort orders numbers and marks: each varying mark is one more low bit of the key. Marks of all numbers, or of none, need no bit.
+    # One sort orders numbers and marks: each varying mark is one more low bit of the key. Marks of
+    # all numbers, or of none, need no bit.
     varied = {name: mark for name, mark in marks.items() if mark.any() and not mark.all()}
     key = number << len(varied)
     for place, mark in enumerate(varied.values()):
@@ -298,7 +329,8 @@ def _words_and_order(
 def _apart(table: Table, further: NDArray[np.int64]) -> Table:
     """Split words into rows of first and of further copies, so that the messages of one row came equally often.
 
-    :param table: the words of all copies. :param further: the message number of every copy but the first.
+    :param table: the words of all copies.
+    :param further: the message number of every copy but the first.
     """
     parts = [{**table, "copies": count_bits(table["got"])}]
     number, times = np.unique(further, return_counts=True)

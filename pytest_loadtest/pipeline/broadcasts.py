@@ -1,7 +1,8 @@
 """Words of broadcasts: one bit for each subscription, 64 subscriptions of one message to a word (decision 016). numpy only.
 
-With thousands of subscriptions, words of 64 messages would be mostly empty, and the data of the sent message would be repeated for each
-subscription. Here the words of a message are consecutive, and its sent data is the lowest bit of its first word.
+With thousands of subscriptions, words of 64 messages would be mostly empty, and the data of the
+sent message would be repeated for each subscription. Here the words of a message are consecutive,
+and its sent data is the lowest bit of its first word.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class BroadcastWords(Words):
         groups = Groups({"word": self._delivery(rows) >> WORD_BITS})
         # A word with second copies has several rows, each with the same ends.
         place = np.searchsorted(groups.keys["word"], table["word"])
-        # A missing column is 0 and ends are merged by their maximum, so the first arrival is stored as a value that grows with earliness.
+        # A missing column is 0 and ends are merged by their maximum, so the first arrival is stored
+        # as a value that grows with earliness.
         ends = {"last": rows["received"], "early": MANY - rows["received"], "due": rows["intended"]}
         ends["last_without_own"] = rows["received"] - of_copies(rows, self.run)
         return {**table} | {
@@ -130,7 +132,8 @@ class BroadcastWords(Words):
     def completions(self, number: NDArray[np.int64], rows: Rows) -> Iterator[tuple[str, Table]]:
         """Yield the tables of completion and spread for messages with second copies.
 
-        :param number: of each row's delivery, ascending. :param rows: the first copies of all deliveries of these messages.
+        :param number: of each row's delivery, ascending.
+        :param rows: the first copies of all deliveries of these messages.
         """
         starts = np.flatnonzero(np.diff(number // (self.width << WORD_BITS), prepend=-1))
         if not len(starts):
@@ -155,8 +158,9 @@ class BroadcastWords(Words):
 def _completions(ends: Table, run: Expected) -> Iterator[tuple[str, Table]]:
     """Yield the tables of messages that all subscriptions received.
 
-    :param ends: ``first`` and ``last``, arrivals of the earliest and the latest first copy; ``last_without_own``, the latest of all copies
-        without the generator's own delays; ``due``, the intended time; all ns.
+    :param ends: ``first`` and ``last``, arrivals of the earliest and the latest first copy;
+        ``last_without_own``, the latest of all copies without the generator's own delays; ``due``,
+        the intended time; all ns.
     """
     rows = {"second": run.seconds(ends["due"])}
     kinds = {"completion": ends["last"] - ends["due"], "spread": ends["last"] - ends["first"]}
@@ -179,7 +183,10 @@ def _completions(ends: Table, run: Expected) -> Iterator[tuple[str, Table]]:
 
 
 class _Messages:
-    """The messages of one slot, one row each, and ``(messages, width)`` masks of subscriptions. :param table: merged words."""
+    """The messages of one slot, one row each, and ``(messages, width)`` masks of subscriptions.
+
+    :param table: merged words.
+    """
 
     def __init__(self, how: BroadcastWords, table: Table) -> None:
         self._how, run = how, how.run
@@ -199,7 +206,8 @@ class _Messages:
         self._bucket = np.zeros(self._n, np.int64)
         for i, plane in enumerate(how.planes):
             self._bucket |= self._sent_bit(table[plane], place[0], sent).astype(np.int64) << i
-        # The last word of a message has fewer than 64 subscriptions, unless their number is a multiple of 64.
+        # The last word of a message has fewer than 64 subscriptions,
+        # unless their number is a multiple of 64.
         valid = np.full(how.width, _ALL)
         if run.subscriptions & 63:
             valid[-1] = (1 << (run.subscriptions & 63)) - 1
@@ -291,7 +299,8 @@ class _Messages:
     def times(self, repeated: Table) -> Iterator[tuple[str, Table]]:
         """Yield the tables of completion and spread of each message that every subscription received once.
 
-        :param repeated: ranges of words that are left to :meth:`BroadcastWords.completions`, because ends here are of all copies.
+        :param repeated: ranges of words that are left to :meth:`BroadcastWords.completions`,
+            because ends here are of all copies.
         """
         once = self._counts["received"] == self._how.run.subscriptions
         once &= ~within((self._low + np.arange(self._n)) * self._how.width, repeated)
@@ -301,7 +310,8 @@ class _Messages:
     def edges(self, ranges: int) -> Table:
         """Return the edges of lost messages, see :func:`~pytest_loadtest.pipeline.tables.lost_edges`.
 
-        It stops at the subscription with which there are enough ranges, so a run that lost everything does not list all of it.
+        It stops at the subscription with which there are enough ranges, so a run that lost
+        everything does not list all of it.
         """
         # Empty edges with the columns of the others.
         edges = first_edges([self._edges_of(np.zeros(0, np.intp), 0)], ranges)

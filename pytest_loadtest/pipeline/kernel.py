@@ -1,8 +1,8 @@
 """Reduce a block of rows to small tables of counts. numpy only; no Spark, no files.
 
-This is the fast twin of the definitions in :mod:`pytest_loadtest.metrics.stats` for counts and latencies; deliveries are counted with
-bitmaps (:mod:`pytest_loadtest.pipeline.bitmaps`). Each row is read a few times while it is in the cache, and costs some hundred nanoseconds
-in all.
+This is the fast twin of the definitions in :mod:`pytest_loadtest.metrics.stats` for counts and
+latencies; deliveries are counted with bitmaps (:mod:`pytest_loadtest.pipeline.bitmaps`). Each row
+is read a few times while it is in the cache, and costs some hundred nanoseconds in all.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ FIRST_COPY_KINDS: Final = (
     *("end_to_end", "receive_lag", "lateness", "earliness"),
     *(name(kind) for kind in _WITH_OWN_PART for name in (with_own, without_own)),
 )
-# first_copy_tables counts these kinds. They are replaced by the third scan if deliveries came more than once (decision 024), so a kind that
-# is missing here would be counted twice.
+# first_copy_tables counts these kinds. They are replaced by the third scan if deliveries came more
+# than once (decision 024), so a kind that is missing here would be counted twice.
 MANY = np.iinfo(np.int64).max
 
 
@@ -92,7 +92,8 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     rows = measured(rows, run)
     if not len(rows["seq"]):
         return
-    # The second of the intended time is a key of several tables: one division for each row, not one for each table.
+    # The second of the intended time is a key of several tables: one
+    # division for each row, not one for each table.
     rows = {**rows, "second": run.seconds(rows["intended"])}
     out, acks = rows["sent"] > 0, rows["status"] == int(Status.ACKED)
     groups = Groups({name: rows[name] for name in ("topic", "bucket", "status")})
@@ -111,7 +112,8 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     yield from _blocked(take(rows, rows["blocked"] > 0), run)
     yield from _full_windows(take(rows, rows["status"] == int(Status.BLOCKED)))
     yield from _own_late(went, run)
-    # Most blocks have no blocked message: then both delays are one array, whose buckets are computed once.
+    # Most blocks have no blocked message: then both delays are one
+    # array, whose buckets are computed once.
     delay = went["sent"] - went["intended"]
     own = np.maximum(delay - went["blocked"], 0)
     yield from latency_tables(
@@ -129,7 +131,9 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
 
 
 def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    """Yield the tables of a block of received rows, by name. Each copy is counted as the first of its delivery.
+    """Yield the tables of a block of received rows, by name.
+
+    Each copy is counted as the first of its delivery.
 
     :param rows: ``RECEIVED_COLUMNS``.
     """
@@ -147,7 +151,8 @@ def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
 def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     """Yield the tables of latencies.
 
-    :param copies: each the first of its delivery; ``RECEIVED_COLUMNS``, ``worker`` if the run names workers, ``host`` if it has several.
+    :param copies: each the first of its delivery; ``RECEIVED_COLUMNS``, ``worker`` if the run names
+        workers, ``host`` if it has several.
     """
     if not len(copies["seq"]):
         return
@@ -174,10 +179,12 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
             yield from own_part_tables("lateness", late[late >= 0], own_part, after, run)
         yield from _by_second(UNDUE, second[copies["flags"] & int(Flag.UNDUE) != 0])
     if run.stream_hosts is not None:
-        # Only their sum is needed. A table that the third scan replaces anyway has it without one more table.
+        # Only their sum is needed. A table that the third scan
+        # replaces anyway has it without one more table.
         yield from _by_second(WITHIN, second[run.within_host(copies)])
     due = Groups({"second": second})
-    # Percentiles of a second come from buckets of seven bits, which are limited by its exact extremes.
+    # Percentiles of a second come from buckets of seven bits,
+    # which are limited by its exact extremes.
     yield (
         "extremes",
         due.keys
@@ -196,7 +203,10 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
 
 
 def _filled_cells(times: NDArray[np.int64], copies: Rows, run: Expected) -> Table:
-    """Return the number of receipts, the earliest and the latest one of each cell. :param times: see ``gap_times``."""
+    """Return the number of receipts, the earliest and the latest one of each cell.
+
+    :param times: see ``gap_times``.
+    """
     filled = Groups(
         {
             "subscription": copies["subscription"],
@@ -216,7 +226,8 @@ def own_part_tables(
 ) -> Iterator[tuple[str, Table]]:
     """Yield the histograms of the latencies that the generator's own delays lengthened, as they are and without that part.
 
-    :param part: ns, of each value. :param rows: see :func:`latency_tables`.
+    :param part: ns, of each value.
+    :param rows: see :func:`latency_tables`.
     """
     affected = np.flatnonzero(part)
     # Fast path: no message of most blocks was delayed by a pause.
@@ -354,12 +365,14 @@ def latency_tables(
 ) -> Iterator[tuple[str, Table]]:
     """Yield the histograms of latencies, with every breakdown that the catalogue of metrics demands for a kind.
 
-    :param kinds: by kind, a latency of each row. :param rows: ``second``, that of the intended time, and ``topic``, ``bucket`` and
+    :param kinds: by kind, a latency of each row.
+    :param rows: ``second``, that of the intended time, and ``topic``, ``bucket`` and
         ``worker`` if a kind is broken down by them.
     :param index: the HDR buckets of the first kind's values, if the caller has computed them.
     """
     piece: NDArray[np.int64] | None = None
-    # The values that ``index`` belongs to. Computing buckets costs more than counting them, so kinds that share an array share its buckets.
+    # The values that ``index`` belongs to. Computing buckets costs more than counting them, so
+    # kinds that share an array share its buckets.
     counted: NDArray[np.int64] | None = None
     for kind, values in kinds.items():
         if index is None or (counted is not None and counted is not values):
@@ -381,10 +394,14 @@ def latency_tables(
 def _times(
     what: int, values: NDArray[np.int64], index: NDArray[np.int64], by: Mapping[int, NDArray[Any]]
 ) -> Iterator[tuple[str, Table]]:
-    """Yield histograms of values by each of the keys. :param index: the HDR buckets of the values."""
+    """Yield histograms of values by each of the keys.
+
+    :param index: the HDR buckets of the values.
+    """
     if not len(values):
         return
-    # Many blocks have one topic, one size bucket or one piece of the phase: such keys share one count over all rows.
+    # Many blocks have one topic, one size bucket or one piece of the
+    # phase: such keys share one count over all rows.
     whole: Groups | None = None
     for kind, group in by.items():
         name, groups = "counts", Groups({"group": group})
@@ -417,7 +434,8 @@ def _halves(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the sum in each group as ``(high << HALF) + low``."""
     lowest = (1 << HALF) - 1
-    # Fast path: a sum that cannot overflow takes one pass instead of two. The results are the same sum, split in another place.
+    # Fast path: a sum that cannot overflow takes one pass instead of two. The results are the same
+    # sum, split in another place.
     if len(values) * max(abs(int(values.min())), abs(int(values.max()))) < 1 << 63:
         total = groups.sum(values)
         return total >> HALF, total & lowest

@@ -1,7 +1,8 @@
 """The one Spark session: started on first use, silent, and ended by ``stop``.
 
-A classic session's JVM writes to a log file in the host's folder, never to the terminal; its temporary files are there too. It reads a pipe
-from this process and ends when the pipe does, so it also ends if this process is killed.
+A classic session's JVM writes to a log file in the host's folder, never to the terminal; its
+temporary files are there too. It reads a pipe from this process and ends when the pipe does, so it
+also ends if this process is killed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def default_conf(folder: Path, cores: int) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Spark keeps the last 1000 of each for its UI also if that is disabled: 14 KB for each load test.
+        # Spark keeps the last 1000 of each for its UI also if that
+        # is disabled: 14 KB for each load test.
         "spark.ui.retainedJobs": "10",
         "spark.ui.retainedStages": "10",
         "spark.sql.ui.retainedExecutions": "10",
@@ -47,18 +49,22 @@ def default_conf(folder: Path, cores: int) -> dict[str, str]:
         # Hive's Derby metastore locks its files, which two sessions in one folder cannot share.
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
-        # The shuffled tables are small: few partitions, and no adaptive planning, which costs more than it gains on them.
+        # The shuffled tables are small: few partitions, and no adaptive
+        # planning, which costs more than it gains on them.
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.adaptive.enabled": "false",
     }
 
 
 class SparkHost:
-    """The Spark session of a pytest session, started on first use. Safe to use from several threads.
+    """The Spark session of a pytest session, started on first use.
+
+    Safe to use from several threads.
 
     :param folder: for the JVM's log (``spark.log``) and temporary files.
     :param conf: Spark settings; they override the defaults.
-    :param master: a Spark master URL, for a classic session; ``local[*]`` without master and remote.
+    :param master: a Spark master URL, for a classic session;
+        ``local[*]`` without master and remote.
     :param remote: a Spark Connect URL (``sc://host:port``); it overrides ``master``.
     """
 
@@ -97,7 +103,10 @@ class SparkHost:
             file_tables(session.range(1), [[]], []).toArrow()
 
     def alive(self, wait: float = 0.0) -> bool:
-        """Return whether the Java process runs; True for one started elsewhere. :param wait: for a process that is ending, s."""
+        """Return whether the Java process runs; True for one started elsewhere.
+
+        :param wait: for a process that is ending, s.
+        """
         return self._java is None or self._java.alive(wait)
 
     def ended_by(self) -> str:
@@ -114,7 +123,10 @@ class SparkHost:
             self._end_java(STOP_SECONDS)
 
     def kill(self) -> None:
-        """End the Java process at once, also while it starts; threads that wait for it get an error. Nothing starts after this."""
+        """End the Java process at once, also while it starts; threads that wait for it get an error.
+
+        Nothing starts after this.
+        """
         with self._creating:
             self._killed = True
             java = self._java
@@ -123,7 +135,9 @@ class SparkHost:
             self._remove_temporary_files()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End the session and its JVM if they were started here. Safe to call twice, or if nothing was started.
+        """End the session and its JVM if they were started here.
+
+        Safe to call twice, or if nothing was started.
 
         :param seconds: time for the JVM to end by itself.
         """
@@ -153,7 +167,8 @@ class SparkHost:
             builder = SparkSession.builder.remote(str(self._remote))
             for key, value in self._conf.items():
                 builder = builder.config(key, value)
-            # create(), not getOrCreate(): a session of its own can be stopped without affecting others.
+            # create(), not getOrCreate(): a session of its own can
+            # be stopped without affecting others.
             session = builder.create()
         except Exception as error:
             remedy = (
@@ -173,7 +188,8 @@ class SparkHost:
         return session
 
     def _classic(self) -> SparkSession:
-        # A process with a session has imported pyspark; to import it only for this check would take time.
+        # A process with a session has imported pyspark; to import it
+        # only for this check would take time.
         pyspark = sys.modules.get("pyspark")
         if "PYSPARK_GATEWAY_PORT" in os.environ or (
             pyspark is not None and pyspark.SparkContext._active_spark_context is not None
@@ -188,7 +204,8 @@ class SparkHost:
         settings = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (
             LOOPBACK if local else {}
         )
-        # These workers run on this Python, so they can import this package's daemon. Those of local-cluster are a cluster's.
+        # These workers run on this Python, so they can import this package's daemon. Those of
+        # local-cluster are a cluster's.
         if _has_our_python(master) and "spark.pyspark.python" not in self._conf:
             settings["spark.python.daemon.module"] = "pytest_loadtest.pipeline.python_daemon"
         return java_process.with_archive({**settings, **self._conf}) | {"spark.master": master}
@@ -223,7 +240,8 @@ class SparkHost:
             self._end_java(0)
             raise
         except Exception as error:
-            # py4j asks the Java process for the text of its error, so the process must not have ended yet.
+            # py4j asks the Java process for the text of its error, so
+            # the process must not have ended yet.
             cause = _first_line(error)
             cause = (self._java.last_cause() if self._java is not None else "") or cause
             self._end_java(0)
@@ -285,7 +303,8 @@ def _drop(session: SparkSession) -> None:
 def workers_python(master: str, own: str) -> str:
     """Return the Python of Spark's workers if no setting names one.
 
-    On this machine it is the running one, because the PATH may lead to another. A cluster's machines have their Python in another place.
+    On this machine it is the running one, because the PATH may lead to another. A cluster's
+    machines have their Python in another place.
 
     :param own: Spark's own choice: PYSPARK_PYTHON, otherwise ``python3`` on the workers' PATH.
     """

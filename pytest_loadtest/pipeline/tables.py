@@ -1,6 +1,7 @@
 """Small tables of counts that can be merged: rows with equal keys become one. numpy only; used by Spark's workers and the controller.
 
-A table is a mapping of int64 columns of one length. ``TABLES`` has the columns of each table and how they are merged.
+A table is a mapping of int64 columns of one length. ``TABLES`` has the
+columns of each table and how they are merged.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ Column = Literal["key", "sum", "minimum", "maximum", "union"]
 
 # The fate of a received row.
 COPY, CORRUPT, MISPLACED = 0, 1, 2
-# Numbers of the kinds of latencies in the column ``what``. ``lateness`` and ``earliness`` are counted on their side of due only, see
-# metrics.signed.with_lateness.
+# Numbers of the kinds of latencies in the column ``what``. ``lateness`` and ``earliness`` are
+# counted on their side of due only, see metrics.signed.with_lateness.
 KINDS: Final = {kind: number for number, kind in enumerate(COUNTED_LATENCIES)}
-# The column ``by``: a histogram is of the whole run, or of one topic, size bucket, piece of the phase or worker.
+# The column ``by``: a histogram is of the whole run, or of one topic,
+# size bucket, piece of the phase or worker.
 WHOLE, TOPIC, BUCKET, SPAN, WORKER = range(5)
-# The column ``what`` of counts by second. BLOCKED counts ns instead of messages. KEPT (acknowledged messages), UNDUE (first copies out of
-# due order), AGAIN (later copies) and WITHIN (first copies within one host) are counted by the second of the intended time.
+# The column ``what`` of counts by second. BLOCKED counts ns instead of messages. KEPT (acknowledged
+# messages), UNDUE (first copies out of due order), AGAIN (later copies) and WITHIN (first copies
+# within one host) are counted by the second of the intended time.
 OFFERED, SENT, ACKED, RECEIVED, BLOCKED, KEPT, UNDUE, AGAIN, WITHIN = range(9)
 
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
@@ -79,8 +82,8 @@ EDGES = ("topic", "subscription", "stream", "word", "first", "last")
 # Bits 0 to 62; bit 63 is the sign of an int64.
 _LOW = np.iinfo(np.int64).max
 
-# Rows are grouped by counting, with one counter for every possible key. If that would take more than SPARSE counters for each row, and more
-# than FEW in all, they are grouped by sorting.
+# Rows are grouped by counting, with one counter for every possible key. If that would take more
+# than SPARSE counters for each row, and more than FEW in all, they are grouped by sorting.
 SPARSE = 4
 FEW = 1 << 16
 
@@ -118,7 +121,8 @@ class Groups:
     def sum(self, values: NDArray[np.generic]) -> NDArray[np.int64]:
         """Return the sum in each group; the caller ensures that none overflows."""
         least = int(values.min())
-        # Fast path: equal values, most often 0, because in a good run nothing is lost, late or blocked.
+        # Fast path: equal values, most often 0, because in a good
+        # run nothing is lost, late or blocked.
         if least == values.max():
             return self.n * least
         return self._reduce(np.add, 0, values.astype(np.int64, copy=False))
@@ -137,7 +141,8 @@ class Groups:
 
     def _reduce(self, how: np.ufunc, first: int, values: NDArray[np.int64]) -> NDArray[np.int64]:
         reduced = np.full(len(self.n), first)
-        # Fast path: a plain reduction is faster than ufunc.at, and needs no number of each row's group.
+        # Fast path: a plain reduction is faster than ufunc.at, and
+        # needs no number of each row's group.
         if len(reduced) == 1:
             reduced[0] = how.reduce(values)
         else:
@@ -212,7 +217,10 @@ def take(table: Mapping[str, NDArray[Any]], pick: NDArray[np.bool_]) -> dict[str
 
 
 def delivery_totals(words: Table) -> Table:
-    """Count messages with each property, by subscription and stream. :param words: the words of one slot, named."""
+    """Count messages with each property, by subscription and stream.
+
+    :param words: the words of one slot, named.
+    """
     groups = Groups({name: words[name] for name in ("subscription", "stream")})
     masks = {
         "distinct": words["offered"], "received": words["got"], "received_in_time": words["in_time"], "lost": _missing(words),
@@ -229,7 +237,10 @@ def delivery_totals(words: Table) -> Table:
 
 
 def bucket_totals(words: Table, buckets: int) -> Table:
-    """Count deliveries received, received in time, and lost, by size bucket. :param words: the words of one slot, named."""
+    """Count deliveries received, received in time, and lost, by size bucket.
+
+    :param words: the words of one slot, named.
+    """
     planes = [words[name] for name in words if name.startswith("plane_")]
     masks = {
         "received": words["got"],
@@ -248,7 +259,10 @@ def bucket_totals(words: Table, buckets: int) -> Table:
 
 
 def piece_totals(words: Table) -> Table:
-    """Count deliveries received, and those before the end of their window or tenth, by piece. :param words: of one slot, named."""
+    """Count deliveries received, and those before the end of their window or tenth, by piece.
+
+    :param words: of one slot, named.
+    """
     groups = Groups({"piece": words["piece"]})
     masks = {
         "received": words["got"],
@@ -258,7 +272,10 @@ def piece_totals(words: Table) -> Table:
 
 
 def _missing(words: Table) -> NDArray[np.int64]:
-    """Return masks of the messages that were acked and not received. Without subscriptions none was expected."""
+    """Return masks of the messages that were acked and not received.
+
+    Without subscriptions none was expected.
+    """
     return words["expected"] & ~words["got"]
 
 
@@ -281,7 +298,10 @@ def ranges_of(numbers: NDArray[np.int64], most: int) -> Table:
 
 
 def within(numbers: NDArray[np.int64], ranges: Table) -> NDArray[np.bool_]:
-    """Return a mask of the numbers in any of the ranges. :param ranges: in order, from :func:`ranges_of`."""
+    """Return a mask of the numbers in any of the ranges.
+
+    :param ranges: in order, from :func:`ranges_of`.
+    """
     if not len(ranges["low"]):
         return np.zeros(len(numbers), np.bool_)
     at = np.searchsorted(ranges["low"], numbers, side="right") - 1
@@ -290,7 +310,10 @@ def within(numbers: NDArray[np.int64], ranges: Table) -> NDArray[np.bool_]:
 
 
 def lost_edges(words: Table, stream_topics: NDArray[np.int64], ranges: int) -> Table:
-    """Return the beginnings and ends of ranges of lost messages, as bits of their words. :param words: the words of one slot, named."""
+    """Return the beginnings and ends of ranges of lost messages, as bits of their words.
+
+    :param words: the words of one slot, named.
+    """
     mask = _missing(words)
     edges = {name: words[name] for name in ("subscription", "stream", "word")}
     edges |= {
@@ -304,15 +327,17 @@ def lost_edges(words: Table, stream_topics: NDArray[np.int64], ranges: int) -> T
 def first_edges(parts: Iterable[Table], ranges: int) -> Table:
     """Return the edges of the first ranges of many slots, in the order of topic, subscription, stream, word.
 
-    A range that ends with its word and one that begins with the next word are joined. Every row has an edge, and beginnings and ends
-    alternate, so twice ``ranges`` rows contain the first ``ranges`` ranges.
+    A range that ends with its word and one that begins with the next word are
+    joined. Every row has an edge, and beginnings and ends alternate, so twice
+    ``ranges`` rows contain the first ``ranges`` ranges.
     """
     parts = list(parts)
     edges = {name: np.concatenate([part[name] for part in parts]) for name in EDGES}
     edges = take(edges, (edges["first"] | edges["last"]) != 0)
     order = np.lexsort([edges[name] for name in EDGES[3::-1]])
     edges = {name: column[order] for name, column in edges.items()}
-    # A word that ends lost (bit 63 is the sign) and the next one that begins lost have no edge between them.
+    # A word that ends lost (bit 63 is the sign) and the next one
+    # that begins lost have no edge between them.
     next_word = (
         (np.diff(edges["word"]) == 1)
         & (np.diff(edges["stream"]) == 0)

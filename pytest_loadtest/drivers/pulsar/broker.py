@@ -1,7 +1,7 @@
 """A real Pulsar standalone as a process or a container: broker, bookie and metadata store in one JVM.
 
-A process runs from Maven's jars. Its command is that of the distribution's ``bin/pulsar standalone``, with a heap that leaves room for the
-load generator.
+A process runs from Maven's jars. Its command is that of the distribution's
+``bin/pulsar standalone``, with a heap that leaves room for the load generator.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ BASE = {
     "exposeTopicLevelMetricsInPrometheus": "true",
     # Otherwise the backlog counts entries, and a batch is one entry.
     "exposePreciseBacklogInPrometheus": "true",
-    # A batch that was acknowledged in part is then delivered again without the acknowledged messages.
+    # A batch that was acknowledged in part is then delivered
+    # again without the acknowledged messages.
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
     "supportedNamespaceBundleSplitAlgorithms": (
         "range_equally_divide,topic_count_equally_divide,specified_positions_divide,flow_or_qps_equally_divide"
@@ -150,7 +151,8 @@ def standalone_conf(
 
     The largest frame depends on ``maxMessageSize``. Under TLS all ports are TLS ports.
 
-    :raises UsageError: the profile sets a key that is chosen per run, or ``maxMessageSize`` is not a number of bytes.
+    :raises UsageError: the profile sets a key that is chosen per run, or
+        ``maxMessageSize`` is not a number of bytes.
     """
     ports = port_lines(port, web_port, tls=secured.tls)
     own = {
@@ -158,7 +160,8 @@ def standalone_conf(
         **ports,
         "bindAddress": bind,
         "advertisedAddress": advertised,
-        # The bookie would listen on all interfaces without a password; only the broker in the same JVM connects to it.
+        # The bookie would listen on all interfaces without a password; only
+        # the broker in the same JVM connects to it.
         "listeningInterface": "lo",
     }
     return configuration(
@@ -183,9 +186,12 @@ def configuration(
 ) -> str:
     """Return the text of a broker's or bookie's configuration.
 
-    :param merged: the built-in base with the profile's settings. :param own: chosen per run. :param given: the profile's settings.
+    :param merged: the built-in base with the profile's settings.
+    :param own: chosen per run.
+    :param given: the profile's settings.
     :param managed: further keys that a profile cannot set.
-    :raises UsageError: the profile sets a key that is chosen per run, or ``maxMessageSize`` is not a number of bytes.
+    :raises UsageError: the profile sets a key that is chosen per run, or
+        ``maxMessageSize`` is not a number of bytes.
     """
     refuse_managed("Pulsar", given, MANAGED | managed)
     size = merged["maxMessageSize"]
@@ -199,12 +205,16 @@ def configuration(
 def properties(lines: Mapping[str, str]) -> str:
     """Return the text of a file of Java's properties."""
     text = "".join(f"{key}={value}\n" for key, value in lines.items())
-    # java.util.Properties reads bytes as Latin-1, and other characters (of paths) as escapes, which are spelled as in JSON.
+    # java.util.Properties reads bytes as Latin-1, and other characters (of
+    # paths) as escapes, which are spelled as in JSON.
     return re.sub(r"[^\x00-\x7f]", lambda character: json.dumps(character[0])[1:-1], text)
 
 
 def command(runtime: Java, jars: Path, folder: Path, bookie_port: int) -> list[str]:
-    """Return the java command of a standalone with configuration and data in ``folder``. It keeps data that exists there."""
+    """Return the java command of a standalone with configuration and data in ``folder``.
+
+    It keeps data that exists there.
+    """
     data = folder / "data"
     standalone = ["-c", str(folder / "standalone.conf"), "-nfw", "-nss", "-a", "127.0.0.1"]
     bookie = ["--bookkeeper-dir", str(data / "bookkeeper"), "--bookkeeper-port", str(bookie_port)]
@@ -222,7 +232,10 @@ def command(runtime: Java, jars: Path, folder: Path, bookie_port: int) -> list[s
 def java_command(
     runtime: Java, jars: Path, folder: Path, memory: Sequence[str], main: str
 ) -> list[str]:
-    """Return the java command of one of Pulsar's programs, without its arguments. :param memory: options for heap and collector."""
+    """Return the java command of one of Pulsar's programs, without its arguments.
+
+    :param memory: options for heap and collector.
+    """
     unsafe = ["--sun-misc-unsafe-memory-access=allow"] if runtime.major >= 23 else []
     options = {
         "log4j.shutdownHookEnabled": "false",
