@@ -221,16 +221,17 @@ class SparkHost:
             with self._creating:
                 if not self._killed:
                     self._java = JavaProcess(settings, log, loopback=master.startswith("local"))
-            if self._killed:
-                if self._java is not None:
-                    self._java.kill()
+            java = self._java
+            if java is None or self._killed:
+                if java is not None:  # a signal handler of this thread could not end it yet
+                    java.kill()
                 raise UsageError("Spark is not started: the session ends")
             _import_all()
             from pyspark import SparkConf, SparkContext
             from pyspark.sql import SparkSession
 
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-            context = SparkContext(conf=conf, gateway=self._java.gateway())
+            context = SparkContext(conf=conf, gateway=java.gateway())
             # pyspark does not read this setting if the context is made by hand.
             setting = context.getConf().get("spark.pyspark.python")
             context.pythonExec = setting or workers_python(master, context.pythonExec)
