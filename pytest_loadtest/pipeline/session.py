@@ -77,6 +77,9 @@ class SparkHost:
     ) -> None:
         self._folder, self._conf, self._master, self._remote = folder, dict(conf), master, remote
         self._lock = threading.Lock()
+        # Held while the Java process is created: `kill` ends it, or prevents it. Reentrant, because
+        # a signal handler may kill in the thread that creates.
+        self._creating = threading.RLock()
         self._session: SparkSession | None = None
         self._java: JavaProcess | None = None
         self._ours = self._killed = False
@@ -124,9 +127,11 @@ class SparkHost:
 
         Nothing starts after this.
         """
-        self._killed = True
-        if self._java is not None:
-            self._java.kill()
+        with self._creating:
+            self._killed = True
+            java = self._java
+        if java is not None:
+            java.kill()
             self._remove_temporary_files()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
@@ -213,15 +218,20 @@ class SparkHost:
         settings = self._settings(master)
         interrupt = signal.getsignal(signal.SIGINT)
         try:
-            self._java = JavaProcess(settings, log, loopback=master.startswith("local"))
-            if self._killed:  # by another thread, before there was a process to kill
-                self._java.kill()
+            with self._creating:
+                if not self._killed:
+                    self._java = JavaProcess(settings, log, loopback=master.startswith("local"))
+            java = self._java
+            if java is None or self._killed:
+                if java is not None:  # a signal handler of this thread could not end it yet
+                    java.kill()
+                raise UsageError("Spark is not started: the session ends")
             _import_all()
             from pyspark import SparkConf, SparkContext
             from pyspark.sql import SparkSession
 
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-            context = SparkContext(conf=conf, gateway=self._java.gateway())
+            context = SparkContext(conf=conf, gateway=java.gateway())
             # pyspark does not read this setting if the context is made by hand.
             setting = context.getConf().get("spark.pyspark.python")
             context.pythonExec = setting or workers_python(master, context.pythonExec)
