@@ -351,7 +351,7 @@ def _words_and_order(
     return table, number
 
 
-def _apart(table: Table, further: NDArray[np.int64]) -> Table:
+def _apart(table: Table, further: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     """Split words into rows of first and of further copies.
 
     The messages of one row came equally often: of copies of the messages 1, 1, 1 and 2 the row of
