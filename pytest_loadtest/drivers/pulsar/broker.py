@@ -210,9 +210,7 @@ def properties(lines: Mapping[str, str]) -> str:
     return re.sub(r"[^\x00-\x7f]", lambda character: json.dumps(character[0])[1:-1], text)
 
 
-def command(
-    runtime: Java, jars: Path, version: str, folder: Path, bookie_port: int
-) -> list[str]:
+def command(runtime: Java, jars: Path, version: str, folder: Path, bookie_port: int) -> list[str]:
     """Return the java command of a standalone with configuration and data in ``folder``.
 
     It keeps data that exists there.
